@@ -211,7 +211,8 @@ def _described(kind: Any, name: str) -> dict[str, Any]:  # noqa: ANN401 - fastem
         near = get_close_matches(name.lower(), known, n=1, cutoff=0.4)
         advice = f"did you mean {known[near[0]]['model']!r}? " if near else ""
         raise ConfigurationError(
-            f"fastembed has no {kind.__name__} {name!r}; {advice}A folder is 'fastembed:./FOLDER'"
+            f"fastembed has no {kind.__name__} {name!r}; {advice}a folder is written "
+            "'fastembed:./FOLDER'"
         )
     description: dict[str, Any] = known[name.lower()]
     return description

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -55,6 +55,9 @@ def lazy_names(
     return load, names, sorted(module_of)
 
 
+_TEXT_COLUMNS: Final = 160
+
+
 class Viewed:
     """Base of values that are displayed by functions of the `display` package.
 
@@ -70,6 +73,15 @@ class Viewed:
         module, _, prefix = self._view.partition(".")
         views = import_module(f"llama_retrieval_ext.display.{module}")
         return getattr(views, f"{prefix}_{form}")(self)
+
+    def _as_text(self) -> str:
+        """Return the view of a console as plain text."""
+        from rich.console import Console  # noqa: PLC0415 - a view
+
+        console = Console(width=_TEXT_COLUMNS, color_system=None, highlight=False)
+        with console.capture() as captured:
+            console.print(self.__rich__())
+        return "\n".join(map(str.rstrip, captured.get().splitlines()))
 
     def _repr_html_(self) -> str:
         html: str = self._shown("html")

@@ -8,6 +8,7 @@ from typing import ClassVar, Final, TypeAlias
 
 from llama_retrieval_ext.errors import describe
 from llama_retrieval_ext.lazy import Viewed
+from llama_retrieval_ext.wording import counted
 
 # A node's id, and its score if it has one.
 ScoredId: TypeAlias = tuple[str, float | None]
@@ -29,6 +30,7 @@ class Trace(Viewed):
         children: The nested steps, in start order.
         verbose: Whether the step and its nested steps record their rankings.
         beside: Whether the step runs in parallel with its siblings, as legs do.
+        shares_time: Whether its time is that of the request that it is a part of.
         ranking: Ids and scores of all returned hits, best first; None unless verbose.
         requests: The retrievers that ran in this step, with their queries; empty unless verbose.
     """
@@ -44,8 +46,16 @@ class Trace(Viewed):
     children: "list[Trace]" = field(default_factory=list)
     verbose: bool = field(default=False, repr=False)
     beside: bool = field(default=False, repr=False)
+    shares_time: bool = field(default=False, repr=False)
     ranking: tuple[ScoredId, ...] | None = field(default=None, repr=False)
     requests: list[object] = field(default_factory=list, repr=False)
+
+    @property
+    def took(self) -> str:
+        """The time as text; empty for a leg of one request, which has no time of its own."""
+        if self.shares_time:
+            return ""
+        return "unfinished" if self.duration_s is None else f"{self.duration_s * 1e3:.1f} ms"
 
     def begin(self, name: str, *, beside: bool = False) -> "Trace":
         """Start and return a nested step."""
@@ -68,6 +78,7 @@ class Trace(Viewed):
         for name, ranking in rankings.items():
             leg = self.begin(name, beside=True)
             leg.started = self.started
+            leg.shares_time = True
             leg.end()
             leg._note_hits(ranking, len(ranking))  # noqa: SLF001 - of this class
 
@@ -107,17 +118,22 @@ class Trace(Viewed):
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the outline, indented by depth."""
-        for depth, step in self.walk():
-            took = "unfinished" if step.duration_s is None else f"{step.duration_s * 1e3:.1f} ms"
-            hits = "" if step.count is None else f", {step.count} hits"
-            failed = "" if step.error is None else f", {step.error}"
-            yield f"{'  ' * depth}{step.name}: {took}{hits}{failed}"
+        for depth, step in self.walk(folded=True):
+            hits = "" if step.count is None else counted(step.count, "hit")
+            facts = ", ".join(filter(None, [step.took, hits, step.error]))
+            yield f"{'  ' * depth}{step.name}: {facts}"
 
-    def walk(self, depth: int = 0) -> "Iterator[tuple[int, Trace]]":
-        """Yield the step and its nested steps with their depths, outer before inner."""
-        yield depth, self
+    def walk(self, depth: int = 0, *, folded: bool = False) -> "Iterator[tuple[int, Trace]]":
+        """Yield the step and its nested steps with their depths, outer before inner.
+
+        ``folded`` leaves out steps that only contain one of the same name.
+        """
+        if folded and [child.name for child in self.children] == [self.name]:
+            depth -= 1
+        else:
+            yield depth, self
         for child in self.children:
-            yield from child.walk(depth + 1)
+            yield from child.walk(depth + 1, folded=folded)
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,3 +105,24 @@ def test_a_trace_prints_as_its_outline() -> None:
 def test_an_error_is_described_in_one_line() -> None:
     assert describe(ConnectionError("backend down")) == "ConnectionError: backend down"
     assert describe(TimeoutError()) == "TimeoutError"
+
+
+def test_the_legs_of_one_request_have_no_time_of_their_own() -> None:
+    trace = Trace("request")
+    trace.end_legs({"vector": [("a", 1.0)], "keyword": []})
+    trace.end(result=hits(1))
+    first, *legs = trace.outline().splitlines()
+    assert first.endswith(" ms, 1 hit")
+    assert legs == ["  vector: 1 hit", "  keyword: 0 hits"]
+
+
+def test_a_step_that_only_contains_one_of_its_name_is_shown_once() -> None:
+    trace = Trace("hybrid")
+    inner = trace.begin("hybrid")
+    inner.begin("search")
+    assert [(depth, step.name) for depth, step in trace.walk(folded=True)] == [
+        (0, "hybrid"),
+        (1, "search"),
+    ]
+    trace.begin("fusion")
+    assert [depth for depth, _ in trace.walk(folded=True)] == [0, 1, 2, 1]

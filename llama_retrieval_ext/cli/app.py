@@ -9,42 +9,29 @@ import typer
 from llama_retrieval_ext import __version__
 from llama_retrieval_ext.cli.ask import ask
 from llama_retrieval_ext.cli.documents import copy, delete, info, list_, remove, show
+from llama_retrieval_ext.cli.errors import Program
 from llama_retrieval_ext.cli.evaluate import eval_
 from llama_retrieval_ext.cli.graph import graph_app, rules_app
 from llama_retrieval_ext.cli.ingest import ingest
-from llama_retrieval_ext.cli.output import say, say_wrong
+from llama_retrieval_ext.cli.options import with_groups
+from llama_retrieval_ext.cli.output import say
 from llama_retrieval_ext.cli.quickstart import quickstart
 from llama_retrieval_ext.cli.search import schema, search, validate
 from llama_retrieval_ext.cli.serve import mcp, serve
 from llama_retrieval_ext.cli.sync import sync
-from llama_retrieval_ext.errors import RetrievalExtError
 
 # Without markup, help is plain text, without boxes in a pipe or a log.
 app = typer.Typer(
+    cls=Program,
     rich_markup_mode=None,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (
-    quickstart,
-    ingest,
-    sync,
-    search,
-    ask,
-    eval_,
-    list_,
-    show,
-    delete,
-    info,
-    copy,
-    remove,
-    schema,
-    validate,
-    serve,
-    mcp,
-):
-    app.command(command.__name__.rstrip("_"))(command)
+_searching = (quickstart, ingest, sync, search, ask, eval_)
+_documents = (list_, show, delete, info, copy, remove)
+for command in (*_searching, *_documents, schema, validate, serve, mcp):
+    app.command(command.__name__.rstrip("_"))(with_groups(command))
 for name, group in (("graph", graph_app), ("rules", rules_app)):
     app.add_typer(group, name=name)
 
@@ -60,14 +47,8 @@ def main(args: Sequence[str] | None = None) -> None:
         SystemExit: In all other cases.
     """
     given = list(sys.argv[1:] if args is None else args)
-    try:
-        # Removed here, because users usually append it to the command after a failure.
-        app([arg for arg in given if arg != "--debug"])
-    except RetrievalExtError as error:
-        if "--debug" in given:
-            raise
-        say_wrong(str(error))
-        sys.exit(1)
+    # Removed here, because users usually append it to the command after a failure.
+    app([arg for arg in given if arg != "--debug"], obj="--debug" in given)
 
 
 def _version(*, wanted: bool) -> None:

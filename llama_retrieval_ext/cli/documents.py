@@ -12,17 +12,8 @@ import typer
 from rich.filesize import pick_unit_and_suffix
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import (
-    DEFAULT_KB,
-    AsJson,
-    EmbedModel,
-    KbId,
-    KbOptions,
-    Tenant,
-    Url,
-)
+from llama_retrieval_ext.cli.options import DEFAULT_KB, AsJson, EmbedModel, KbOptions, Url
 from llama_retrieval_ext.cli.output import (
-    counted,
     say,
     say_aside,
     say_json,
@@ -32,6 +23,7 @@ from llama_retrieval_ext.cli.output import (
     three_digits,
 )
 from llama_retrieval_ext.errors import ConfigurationError, describe
+from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.knowledge_base.ledger.ledger import StoredSource
@@ -39,20 +31,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def list_(
-    *,
-    kb: Url = DEFAULT_KB,
-    tenant: Tenant = None,
-    kb_id: KbId = None,
-    embed_model: EmbedModel = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the files in a knowledge base, with counts of documents and passages.
+def list_(*, as_json: AsJson = False, options: KbOptions) -> None:
+    """List the files in a knowledge base, with counts.
 
     A document that comes from no file is listed by its id.
     """
-    options = KbOptions(kb, embed_model, tenant, kb_id)
-    with options.reopen() as opened:
+    with options.open() as opened:
         sources = opened.sources(scope=options.scope)
     if as_json:
         say_json([_source_as_json(each) for each in sources])
@@ -70,15 +54,11 @@ def show(
         ),
     ],
     *,
-    kb: Url = DEFAULT_KB,
-    tenant: Tenant = None,
-    kb_id: KbId = None,
-    embed_model: EmbedModel = None,
     as_json: AsJson = False,
+    options: KbOptions,
 ) -> None:
     """Show the passages of a file or document, with their metadata."""
-    options = KbOptions(kb, embed_model, tenant, kb_id)
-    with options.reopen() as opened:
+    with options.open() as opened:
         nodes = _apply(opened.get, source, opened, options)
     if as_json:
         from llama_retrieval_ext.results import passage_to_dict  # noqa: PLC0415 - imports slowly
@@ -96,24 +76,20 @@ def delete(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="ID...",
+            metavar="ID",
             help="Files, folders, patterns such as 'docs/*.md', or ids of documents; see list. "
             "A file may be gone from disk.",
             show_default=False,
         ),
     ],
     *,
-    kb: Url = DEFAULT_KB,
-    tenant: Tenant = None,
-    kb_id: KbId = None,
-    embed_model: EmbedModel = None,
+    options: KbOptions,
 ) -> None:
     """Delete files or documents from a knowledge base. The files themselves stay.
 
     Without --tenant or --kb-id, only documents without a tenant or kb id are deleted.
     """
-    options = KbOptions(kb, embed_model, tenant, kb_id)
-    with options.reopen() as opened:
+    with options.open() as opened:
         for source in sources:
             for name in _matching(opened, source, options) or [source]:
                 gone = _apply(opened.delete, name, opened, options)
@@ -130,8 +106,8 @@ def _matching(kb: "ext.KnowledgeBase", pattern: str, options: KbOptions) -> list
 
 
 def info(*, kb: Url = DEFAULT_KB, embed_model: EmbedModel = None, as_json: AsJson = False) -> None:
-    """Show engine, embedding model, counts and size of a knowledge base."""
-    with KbOptions(kb, embed_model).reopen(needs_scope=False) as opened:
+    """Show engine, embedding model, counts and size."""
+    with KbOptions(url=kb, embed_model=embed_model).open(needs_scope=False) as opened:
         facts = opened.info()
     if as_json:
         say_json(asdict(facts))
@@ -247,7 +223,7 @@ def copy(  # noqa: PLR0913 - a command's options are its parameters
         bool, typer.Option(help="Compare the models if the new one differs.")
     ] = True,
 ) -> None:
-    """Copy a knowledge base to another engine, or to another embedding model.
+    """Copy a knowledge base to another engine or model.
 
     You can run it again: it skips existing documents, and with --mirror it deletes documents that
     the source does not have. The source is only read.

@@ -7,19 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Final, get_args
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import (
-    DEFAULT_KB,
-    AsJson,
-    EmbedModel,
-    KbId,
-    KbOptions,
-    Tenant,
-    Url,
-)
-from llama_retrieval_ext.cli.output import console, counted, say, say_aside, say_json
+from llama_retrieval_ext.cli.options import AsJson, KbOptions
+from llama_retrieval_ext.cli.output import console, say, say_aside, say_json
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation.measures import MEASURES, parse_measures
-from llama_retrieval_ext.knowledge_base.kinds import SearchKind, StoreKind
+from llama_retrieval_ext.knowledge_base.kinds import SearchKind
+from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.evaluation.tuning import Tuning
@@ -32,6 +25,7 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     questions: Annotated[
         str | None,
         typer.Argument(
+            metavar="QUESTIONS",
             help="A CSV or JSONL file of questions with the right document, a BEIR folder, a JSON "
             "file of a LlamaIndex dataset, or ir_datasets:ID. None for questions made of titles "
             "and rare sentences of the knowledge base.",
@@ -39,7 +33,6 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
         ),
     ] = None,
     *,
-    kb: Url = DEFAULT_KB,
     modes: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,42 +54,43 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     tune: Annotated[
         bool, typer.Option("--tune", help="Also tune hybrid search on the questions.")
     ] = False,
-    tenant: Tenant = None,
-    kb_id: KbId = None,
-    embed_model: EmbedModel = None,
     as_json: AsJson = False,
+    options: KbOptions,
 ) -> None:
     """Measure searches of a knowledge base on judged questions."""
     parse_measures(measures or MEASURES)  # before slow work
-    options = KbOptions(kb, embed_model, tenant, kb_id)
-    with options.reopen() as opened:
+    chosen = [_kind(mode) for mode in modes or ()]
+    show_progress = not as_json and console(stderr=True).is_terminal
+    with options.open() as opened:
         judged = _judgements(questions, opened)
         _warn_of_unknown(judged, opened, options.scope)
-        chosen: list[SearchKind] = [_kind(mode) for mode in dict.fromkeys(modes or _modes(opened))]
         retrievers: dict[str, ext.Retriever] = {
-            mode: opened.retriever(mode, top_k=top_k, scope=options.scope) for mode in chosen
+            mode: opened.retriever(mode, top_k=top_k, scope=options.scope)
+            for mode in dict.fromkeys(chosen or _modes(opened))
         }
         experiment = ext.Experiment(
             retrievers, judged, measures=measures or MEASURES, baseline=baseline, folder=folder
-        ).run(progress=not as_json)
+        ).run(progress=show_progress)
         tuning = None
         if tune:
             hybrid = opened.retriever("hybrid", scope=options.scope)
             legs = None if folder is None else folder / "legs"
-            tuning = ext.tune(hybrid, judged, folder=legs, progress=not as_json)
+            tuning = ext.tune(hybrid, judged, folder=legs, progress=show_progress)
     _show(experiment, tuning, as_json=as_json)
-
-
-def _modes(kb: "ext.KnowledgeBase") -> list[str]:
-    """Return the searches of a knowledge base, with that of its graph."""
-    return [*get_args(StoreKind), *(["graph"] if kb.graph is not None else [])]
 
 
 def _kind(mode: str) -> SearchKind:
     kinds: dict[str, SearchKind] = {each: each for each in get_args(SearchKind)}
     if mode not in kinds:
-        raise ConfigurationError(f"there is no search {mode!r}; write one of {', '.join(kinds)}")
+        choices = ", ".join(map(repr, kinds))
+        raise typer.BadParameter(f"{mode!r} is not one of {choices}", param_hint="'--mode'")
     return kinds[mode]
+
+
+def _modes(kb: "ext.KnowledgeBase") -> list[SearchKind]:
+    """Return the searches of a knowledge base, with that of its graph."""
+    with_graph: list[SearchKind] = ["graph"] if kb.graph is not None else []
+    return ["vector", "keyword", "hybrid", *with_graph]
 
 
 def _judgements(questions: str | None, kb: "ext.KnowledgeBase") -> "ext.Judgements":

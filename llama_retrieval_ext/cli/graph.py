@@ -10,16 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import AsJson, KbId, Tenant, scope_of
-from llama_retrieval_ext.cli.output import (
-    counted,
-    say,
-    say_aside,
-    say_json,
-    say_table,
-    three_digits,
-)
+from llama_retrieval_ext.cli.options import AsJson, ScopeOptions, with_groups
+from llama_retrieval_ext.cli.output import say, say_aside, say_json, say_table, three_digits
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.graph.backend import GraphBackend
@@ -58,19 +52,19 @@ GraphUrl = Annotated[
 
 
 @graph_app.command()
+@with_groups
 def info(
     graph: Annotated[str, typer.Argument(metavar="URL", help="As for --graph.")] = SAMPLE,
     *,
-    tenant: Tenant = None,
-    kb_id: KbId = None,
     as_json: AsJson = False,
+    options: ScopeOptions,
 ) -> None:
     """Show how many nodes of each label a graph has, and the relations between them."""
     from llama_retrieval_ext.execution.drivers import run  # noqa: PLC0415 - imports LlamaIndex
     from llama_retrieval_ext.graph.backend import summary  # noqa: PLC0415 - likewise
 
     with _opened(graph) as opened:
-        found = run(summary(opened, scope=scope_of(tenant, kb_id)))
+        found = run(summary(opened, scope=options.scope))
     header = ("from", "relation", "to", "edges")
     relations = [(*ends, n) for ends, n in found.relations.items()]
     if as_json:
@@ -85,19 +79,19 @@ def info(
 
 
 @graph_app.command()
+@with_groups
 def path(
     start: Annotated[str, typer.Argument(metavar="A", help="Name or id of an entity.")],
     end: Annotated[str, typer.Argument(metavar="B", help="Name or id of another.")],
     *,
     graph: GraphUrl = SAMPLE,
     max_hops: Annotated[int, typer.Option(min=1, max=_MAX_HOPS, help="Longest path.")] = 4,
-    tenant: Tenant = None,
-    kb_id: KbId = None,
+    options: ScopeOptions,
 ) -> None:
     """Show a shortest path between two entities, in any direction of the edges."""
     from llama_retrieval_ext.graph.expansion import expand  # noqa: PLC0415 - imports LlamaIndex
 
-    scope = scope_of(tenant, kb_id)
+    scope = options.scope
     with _opened(graph) as opened:
         first, last = (_entity(opened, name, scope) for name in (start, end))
         found = expand(opened, [first], max_hops=max_hops, scope=scope)
@@ -128,7 +122,8 @@ def check(
 
 
 @rules_app.command("run")
-def run_rules(  # noqa: PLR0913 - a command's options are its parameters
+@with_groups
+def run_rules(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="A YAML file of rules, or sample for the shipped.")
     ],
@@ -142,15 +137,15 @@ def run_rules(  # noqa: PLR0913 - a command's options are its parameters
             help="What conditions of rules see, such as chapter=safety. May be repeated.",
         ),
     ] = None,
-    tenant: Tenant = None,
-    kb_id: KbId = None,
     as_json: AsJson = False,
+    options: ScopeOptions,
 ) -> None:
     """Show what rules conclude for a process, each sentence with its proof."""
     from llama_retrieval_ext.retrievers.kg_rule import language_of  # noqa: PLC0415 - imports LlamaIndex
+    from llama_retrieval_ext.samples.construction_safety import construction_rules  # noqa: PLC0415
 
-    rules = _sample_rules() if file == SAMPLE else ext.load_rules(file)
-    values, scope = _context(context), scope_of(tenant, kb_id)
+    rules = construction_rules() if file == SAMPLE else ext.load_rules(file)
+    values, scope = _context(context), options.scope
     with _opened(graph) as opened:
         retriever = ext.KGRuleRetriever(opened, rules)
         found = retriever.requirements(process, context=values, scope=scope)
@@ -214,12 +209,6 @@ def _sample() -> "tuple[EmbeddedGraph, RuleSet]":
     from llama_retrieval_ext.samples.construction_safety import open_construction_safety  # noqa: PLC0415 - LlamaIndex
 
     return open_construction_safety()
-
-
-def _sample_rules() -> "RuleSet":
-    from llama_retrieval_ext.samples.construction_safety import construction_rules  # noqa: PLC0415 - LlamaIndex
-
-    return construction_rules()
 
 
 def _entity(graph: "GraphBackend", name: str, scope: "ext.Scope | None") -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -9,22 +10,10 @@ import typer
 from rich.progress import track
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import (
-    DEFAULT_KB,
-    EmbedModel,
-    Encoding,
-    Exclude,
-    FollowSymlinks,
-    GraphUrl,
-    Include,
-    KbId,
-    KbOptions,
-    RequireScope,
-    Tenant,
-    Url,
-)
-from llama_retrieval_ext.cli.output import console, counted, say, say_aside, say_left_out
+from llama_retrieval_ext.cli.options import FileOptions, KbOptions, WriterOptions
+from llama_retrieval_ext.cli.output import console, say, say_aside, say_left_out
 from llama_retrieval_ext.errors import ConfigurationError, describe
+from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.knowledge_base.readers.files import Reading
@@ -36,24 +25,16 @@ LEFT_OUT = 3
 _INTERRUPTED = 130
 
 
-def ingest(  # noqa: PLR0913 - a command's options are its parameters
+def ingest(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PATH...", help="Files, folders and glob patterns.", show_default=False
+            metavar="PATH", help="Files, folders and glob patterns.", show_default=False
         ),
     ],
     *,
-    kb: Url = DEFAULT_KB,
-    include: Include = None,
-    exclude: Exclude = None,
-    encoding: Encoding = "",
-    follow_symlinks: FollowSymlinks = False,
-    embed_model: EmbedModel = None,
-    graph: GraphUrl = None,
-    tenant: Tenant = None,
-    kb_id: KbId = None,
-    require_scope: RequireScope = False,
+    files: FileOptions,
+    options: WriterOptions,
 ) -> None:
     """Put files into a knowledge base.
 
@@ -63,17 +44,9 @@ def ingest(  # noqa: PLR0913 - a command's options are its parameters
     because they could not be read or stored (--exclude those that need not be in); 1 if none is in;
     130 if it was interrupted.
     """
-    options = KbOptions(kb, embed_model, tenant, kb_id, require_scope, graph)
     check_lasting(options)
-    reading = read(
-        paths,
-        options,
-        include=include or (),
-        exclude=exclude or (),
-        encoding=encoding,
-        follow_symlinks=follow_symlinks,
-    )
-    with options.open() as opened:
+    reading = read(paths, options, files)
+    with options.open(must_exist=False) as opened:
         # The bar of files stands still while one is added: a single one has a bar of its own.
         one_file = len(paths) == 1 and paths[0].is_file()
         code = add(
@@ -94,25 +67,13 @@ def check_lasting(options: KbOptions) -> None:
 def read(
     paths: Sequence[Path],
     options: KbOptions,
-    *,
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-    encoding: str = "",
-    follow_symlinks: bool = False,
+    files: FileOptions = FileOptions(),  # noqa: B008 - frozen
 ) -> "Reading":
     """Return the documents in files and folders, read while they are added; none raise."""
     # The import of LlamaIndex takes two seconds; --help does not need it.
     from llama_retrieval_ext.knowledge_base.readers.files import iter_documents  # noqa: PLC0415
 
-    reading = iter_documents(
-        paths,
-        include=include,
-        exclude=exclude,
-        encoding=encoding,
-        follow_symlinks=follow_symlinks,
-        leave_out=options.folder,
-        watched=watched,
-    )
+    reading = iter_documents(paths, leave_out=options.folder, watched=watched, **asdict(files))
     if not reading.finds_any():
         say_left_out(reading.left_out)
         names = ", ".join(map(str, paths))

@@ -1,9 +1,12 @@
-"""Options for the location of a knowledge base and the scope of a command."""
+"""Options that several commands share, in groups: a command takes a group as one parameter."""
 
+import inspect
 import os
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeVar, get_origin
 
 import typer
 
@@ -17,6 +20,8 @@ from llama_retrieval_ext.urls import Location
 
 if TYPE_CHECKING:
     from llama_index.core.llms import LLM
+
+T = TypeVar("T")
 
 DEFAULT_KB: Final = "embedded:./kb"
 _KB_VARIABLE: Final = "LLAMA_RETRIEVAL_KB"
@@ -53,85 +58,6 @@ EmbedModel = Annotated[
         "records, and local for a new one.",
     ),
 ]
-Tenant = Annotated[
-    str | None,
-    typer.Option("--tenant", metavar="ID", help="The tenant: reads and writes only its documents."),
-]
-KbId = Annotated[
-    str | None,
-    typer.Option(
-        "--kb-id", metavar="ID", help="The knowledge base id: reads and writes only its documents."
-    ),
-]
-Include = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="PATTERN",
-        help="Of folders, read only files whose name, or path in the folder, matches: '*.md', "
-        "'manuals/*'. May be repeated: any of them.",
-    ),
-]
-Exclude = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="PATTERN", help="Of folders, skip files and folders that match. May be repeated."
-    ),
-]
-Encoding = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="Encoding of texts that are not in UTF-8: latin-1, cp1252, ...",
-        show_default=False,
-    ),
-]
-FollowSymlinks = Annotated[
-    bool,
-    typer.Option(
-        "--follow-symlinks", help="Read files outside of a folder to which links in it lead."
-    ),
-]
-GraphUrl = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="Create it with a graph, for search --mode graph: graph:DIRECTORY or "
-        "neo4j://HOST:7687/DATABASE?user_env=NAME&password_env=NAME; recorded in it.",
-    ),
-]
-RequireScope = Annotated[
-    bool,
-    typer.Option(
-        "--require-scope",
-        help="Create a knowledge base that rejects calls without --tenant or --kb-id.",
-    ),
-]
-LLMUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--llm-url",
-        metavar="URL",
-        envvar="LLAMA_RETRIEVAL_LLM_URL",
-        help="A server compatible with OpenAI's, such as http://127.0.0.1:11434/v1, for answers, "
-        "replies, insights and reports.",
-    ),
-]
-LLMModel = Annotated[
-    str | None,
-    typer.Option(
-        "--llm-model",
-        metavar="NAME",
-        envvar="LLAMA_RETRIEVAL_LLM_MODEL",
-        help="The model at --llm-url.",
-    ),
-]
-LLMKeyEnv = Annotated[
-    str | None,
-    typer.Option("--llm-key-env", metavar="NAME", help="The variable that has the key of the LLM."),
-]
-LLMContext = Annotated[
-    int, typer.Option("--llm-context", min=1024, help="Tokens of prompt and answer together.")
-]
 Timeout = Annotated[
     float, typer.Option("--timeout", min=0.001, help="Maximum seconds for a request.")
 ]
@@ -139,34 +65,116 @@ _DEFAULT_MODEL: Final = "local"
 _OPENAI_LIKE: Final = "llama-index-llms-openai-like>=0.8,<0.9"
 _NO_KEY: Final = "none"  # the client requires a key, even if the server does not
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-ReadOnly = Annotated[
-    bool,
-    typer.Option(
-        "--read-only",
-        help="Search a copy of embedded:DIRECTORY while another process writes to it.",
-    ),
-]
 
 
-def scope_of(tenant_id: str | None, kb_id: str | None) -> "ext.Scope | None":
-    """Return the scope of ``--tenant`` and ``--kb-id``; None without them."""
-    if tenant_id is None and kb_id is None:
-        return None
-    return ext.Scope(tenant_id, kb_ids=[] if kb_id is None else [kb_id])
+def with_groups(command: Callable[..., T]) -> Callable[..., T]:
+    """Return a command with the options of its parameters that are groups, in their places."""
+    signature = inspect.signature(command)
+    groups = {
+        name: {
+            own.name: _parameter(own)
+            for own in fields(each.annotation)
+            if get_origin(own.type) is Annotated
+        }
+        for name, each in signature.parameters.items()
+        if is_dataclass(each.annotation)
+    }
+
+    @wraps(command)
+    def run(**given: object) -> T:
+        for name, options in groups.items():
+            values = {own: given.pop(own) for own in options}
+            given[name] = signature.parameters[name].annotation(**values)
+        return command(**given)
+
+    parameters = [
+        own
+        for name, each in signature.parameters.items()
+        for own in (groups[name].values() if name in groups else [each])
+    ]
+    vars(run)["__signature__"] = signature.replace(parameters=parameters)
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+def _parameter(own: "Field[Any]") -> inspect.Parameter:  # Any: of the standard library
+    default = own.default if own.default_factory is MISSING else own.default_factory()
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(own.name, kind, default=default, annotation=own.type)
 
 
 @dataclass(frozen=True)
-class KbOptions:
+class FileOptions:
+    """Which files of folders are read, and how."""
+
+    include: Annotated[
+        list[str],
+        typer.Option(
+            metavar="PATTERN",
+            help="Of folders, read only files whose name, or path in the folder, matches: '*.md', "
+            "'manuals/*'. May be repeated: any of them.",
+        ),
+    ] = field(default_factory=list)
+    exclude: Annotated[
+        list[str],
+        typer.Option(
+            metavar="PATTERN",
+            help="Of folders, skip files and folders that match. May be repeated.",
+        ),
+    ] = field(default_factory=list)
+    encoding: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Encoding of texts that are not in UTF-8: latin-1, cp1252, ...",
+            show_default=False,
+        ),
+    ] = ""
+    follow_symlinks: Annotated[
+        bool,
+        typer.Option(
+            "--follow-symlinks", help="Read files outside of a folder to which links in it lead."
+        ),
+    ] = False
+
+
+@dataclass(frozen=True)
+class ScopeOptions:
+    """Whose documents a command reads and writes."""
+
+    tenant_id: Annotated[
+        str | None,
+        typer.Option(
+            "--tenant", metavar="ID", help="The tenant: reads and writes only its documents."
+        ),
+    ] = None
+    kb_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID", help="The knowledge base id: reads and writes only its documents."
+        ),
+    ] = None
+
+    @property
+    def scope(self) -> "ext.Scope | None":
+        """The scope of the options; None without them."""
+        if self.tenant_id is None and self.kb_id is None:
+            return None
+        return ext.Scope(self.tenant_id, kb_ids=[] if self.kb_id is None else [self.kb_id])
+
+
+@dataclass(frozen=True, kw_only=True)
+class KbOptions(ScopeOptions):
     """Location of a knowledge base, and the scope of a command."""
 
-    url: str
-    embed_model: str | None
-    tenant_id: str | None = None
-    kb_id: str | None = None
-    require_scope: bool = False
+    refresh_s: ClassVar[float | None] = None  # interval at which a copy is renewed
+
+    url: Url = DEFAULT_KB
+    embed_model: EmbedModel = None
+    # Options of the groups below.
     graph: str | None = None
+    require_scope: bool = False
     read_only: bool = False
-    refresh_s: float | None = None
 
     @property
     def folder(self) -> Path | None:
@@ -178,27 +186,17 @@ class KbOptions:
         """Whether the knowledge base is lost when the program ends."""
         return Location.of(self.url).is_in_memory
 
-    @property
-    def scope(self) -> "ext.Scope | None":
-        """The scope of the options; None without them."""
-        return scope_of(self.tenant_id, self.kb_id)
-
-    def open(self, *, must_exist: bool = False, needs_scope: bool = True) -> "ext.KnowledgeBase":
+    def open(self, *, must_exist: bool = True, needs_scope: bool = True) -> "ext.KnowledgeBase":
         """Return the knowledge base, created unless it must exist; check its need of a scope."""
         if self.require_scope and self.scope is None:
             raise ConfigurationError("--require-scope needs a scope: add --tenant or --kb-id")
-        if must_exist and self.folder is not None and not self.folder.exists():
-            raise ConfigurationError(
-                f"there is no knowledge base at {self.url}; create it: llama-retrieval ingest PATH "
-                f"--kb {self.url}"
-            )
         try:
             opened = self._opened(self.embed_model, must_exist=must_exist)
         except ModelRequiredError:  # it is new
             opened = self._opened(_DEFAULT_MODEL, must_exist=must_exist)
         if needs_scope and opened.require_scope and self.scope is None:
             opened.close()
-            raise ConfigurationError(f"{self.url} requires a scope: add --tenant or --kb-id")
+            raise ConfigurationError(f"{self.url} requires a scope; pass scope=Scope(...)")
         return opened
 
     def _opened(self, model: str | None, *, must_exist: bool) -> "ext.KnowledgeBase":
@@ -210,7 +208,7 @@ class KbOptions:
                 must_exist=must_exist,
                 graph=graph,
                 read_only=self.read_only,
-                refresh_s=self.refresh_s,
+                refresh_s=self.refresh_s if self.read_only else None,
             )
 
         try:
@@ -218,33 +216,90 @@ class KbOptions:
         except ext.GraphRequiredError as error:  # the graph of its creation
             return opened_with(error.graph)
 
-    def reopen(self, *, needs_scope: bool = True) -> "ext.KnowledgeBase":
-        """Return an existing knowledge base: a typing error must not create an empty one."""
-        return self.open(must_exist=True, needs_scope=needs_scope)
+
+@dataclass(frozen=True)
+class ReaderOptions(KbOptions):
+    """Options of commands that only read."""
+
+    read_only: Annotated[
+        bool,
+        typer.Option(
+            "--read-only",
+            help="Search a copy of embedded:DIRECTORY while another process writes to it.",
+        ),
+    ] = False
 
 
-def llm_of(
-    url: str | None, model: str | None, *, key_env: str | None, context: int, timeout_s: float
-) -> "LLM | None":
-    """Return the LLM of the options; None if they name none."""
-    if url is None and model is None and key_env is None:
-        return None
-    if not url or not model:
-        raise ConfigurationError(
-            "an LLM has both --llm-url URL and --llm-model NAME; add the other"
+@dataclass(frozen=True)
+class WriterOptions(KbOptions):
+    """Options of commands that add documents, and can create the knowledge base."""
+
+    graph: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Create it with a graph, for search --mode graph: graph:DIRECTORY or "
+            "neo4j://HOST:7687/DATABASE?user_env=NAME&password_env=NAME; recorded in it.",
+        ),
+    ] = None
+    require_scope: Annotated[
+        bool,
+        typer.Option(
+            "--require-scope",
+            help="Create a knowledge base that rejects calls without --tenant or --kb-id.",
+        ),
+    ] = False
+
+
+@dataclass(frozen=True)
+class LLMOptions:
+    """The language model of a command."""
+
+    llm_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar="LLAMA_RETRIEVAL_LLM_URL",
+            help="A server compatible with OpenAI's, such as http://127.0.0.1:11434/v1, for "
+            "answers, replies, insights and reports.",
+        ),
+    ] = None
+    llm_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", envvar="LLAMA_RETRIEVAL_LLM_MODEL", help="The model at --llm-url."
+        ),
+    ] = None
+    llm_key_env: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The variable that has the key of the LLM.")
+    ] = None
+    llm_context: Annotated[
+        int, typer.Option(min=1024, help="Tokens of prompt and answer together.")
+    ] = 8192
+    timeout_s: Timeout = 60.0
+
+    def llm(self) -> "LLM | None":
+        """Return the LLM of the options; None if they name none."""
+        if self.llm_url is None and self.llm_model is None and self.llm_key_env is None:
+            return None
+        if not self.llm_url or not self.llm_model:
+            raise ConfigurationError(
+                "an LLM has both --llm-url URL and --llm-model NAME; add the other"
+            )
+        key = _NO_KEY if self.llm_key_env is None else os.environ.get(self.llm_key_env)
+        if not key:
+            raise ConfigurationError(
+                f"--llm-key-env names the variable {self.llm_key_env!r}, which is unset"
+            )
+        try:
+            from llama_index.llms.openai_like import OpenAILike  # noqa: PLC0415 - optional
+        except ModuleNotFoundError as error:
+            raise MissingDependencyError("--llm-url", package=_OPENAI_LIKE) from error
+        return OpenAILike(
+            model=self.llm_model,
+            api_base=self.llm_url,
+            api_key=key,
+            is_chat_model=True,
+            context_window=self.llm_context,
+            timeout=self.timeout_s,
         )
-    key = _NO_KEY if key_env is None else os.environ.get(key_env)
-    if not key:
-        raise ConfigurationError(f"--llm-key-env names the variable {key_env!r}, which is unset")
-    try:
-        from llama_index.llms.openai_like import OpenAILike  # noqa: PLC0415 - optional
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError("--llm-url", package=_OPENAI_LIKE) from error
-    return OpenAILike(
-        model=model,
-        api_base=url,
-        api_key=key,
-        is_chat_model=True,
-        context_window=context,
-        timeout=timeout_s,
-    )

@@ -116,17 +116,6 @@ def three_digits(number: float) -> str:
     return f"{number:#.3g}".removesuffix(".")
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with a noun in singular or plural.
-
-    Examples:
-        >>> counted(1, "document"), counted(1200, "document")
-        ('1 document', '1,200 documents')
-
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def one_line(text: str, *, cells: int | None = None) -> str:
     r"""Return text on one line, cut to a number of columns, at the end of a word if near.
 

@@ -14,6 +14,7 @@ from llama_retrieval_ext.cli.ingest import add, read, watched
 from llama_retrieval_ext.cli.options import EmbedModel, KbOptions
 from llama_retrieval_ext.cli.output import say, say_table, show_passage, three_digits
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:
     from llama_index.core.schema import Document
@@ -112,11 +113,11 @@ def quickstart(
         _check_alone(paths, ask)
         show_graph_quickstart()
         return
-    options = KbOptions(kb, embed_model)
+    options = KbOptions(url=kb, embed_model=embed_model)
     _check_questions(ask, options, has_paths=bool(paths))
     reading = read(paths, options) if paths else samples()
     code = 0
-    with options.open() as opened:
+    with options.open(must_exist=False) as opened:
         adds_nothing = not paths and _holds_other_documents(opened)
         if adds_nothing:
             say(_unchanged(opened, ask))
@@ -175,7 +176,8 @@ def _holds_other_documents(kb: "ext.KnowledgeBase") -> bool:
 
 
 def _unchanged(kb: "ext.KnowledgeBase", ask: list[str] | None) -> str:
-    count = f"{kb.url} holds {len(kb.documents())} documents; the samples are not added to them"
+    holds = counted(len(kb.documents()), "document")
+    count = f"{kb.url} holds {holds}; the samples are not added to them"
     if not ask and not sys.stdin.isatty():
         raise ConfigurationError(f"{count}. Add --ask QUESTION, or choose another --kb for samples")
     return count

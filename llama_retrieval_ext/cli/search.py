@@ -6,16 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import (
-    DEFAULT_KB,
-    AsJson,
-    EmbedModel,
-    KbId,
-    KbOptions,
-    ReadOnly,
-    Tenant,
-    Url,
-)
+from llama_retrieval_ext.cli.options import AsJson, KbOptions, ReaderOptions
 from llama_retrieval_ext.cli.output import say, say_aside, say_json, say_wrong, show_hits
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.kinds import SearchKind
@@ -45,10 +36,9 @@ FilterOptions = Annotated[
 
 def search(  # noqa: PLR0913 - a command's options are its parameters
     words: Annotated[
-        list[str], typer.Argument(metavar="QUERY...", help="The question.", show_default=False)
+        list[str], typer.Argument(metavar="QUERY", help="The question.", show_default=False)
     ],
     *,
-    kb: Url = DEFAULT_KB,
     mode: Annotated[
         SearchKind | None,
         typer.Option(help="How to search; hybrid unless set.", show_default=False),
@@ -64,10 +54,6 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
         int | None, typer.Option(min=1, help="How many hits of a document to show at most.")
     ] = None,
     filters: FilterOptions = None,
-    tenant: Tenant = None,
-    kb_id: KbId = None,
-    embed_model: EmbedModel = None,
-    read_only: ReadOnly = False,
     full: Annotated[
         bool, typer.Option("--full", help="Show whole passages, not the lines that match best.")
     ] = False,
@@ -87,6 +73,7 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
         ),
     ] = None,
     as_json: AsJson = False,
+    options: ReaderOptions,
 ) -> None:
     """Search a knowledge base.
 
@@ -100,9 +87,8 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
         raise ConfigurationError("the query is empty; write what to look for")
     if mode is not None and pipeline is not None:
         raise ConfigurationError("--mode and --pipeline exclude each other; give one of them")
-    options = KbOptions(kb, embed_model, tenant, kb_id, read_only=read_only)
     narrowed = parse_filter_options(filters or [])
-    with options.reopen() as opened:
+    with options.open() as opened:
         collapse = None if per_document is None else ext.Collapse(per_document)
         if pipeline is None:
             retriever: ext.Retriever = opened.retriever(mode or "hybrid", collapse=collapse)

@@ -8,21 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from llama_retrieval_ext import serve as servers
-from llama_retrieval_ext.cli.options import (
-    DEFAULT_KB,
-    EmbedModel,
-    KbId,
-    KbOptions,
-    LLMContext,
-    LLMKeyEnv,
-    LLMModel,
-    LLMUrl,
-    ReadOnly,
-    Tenant,
-    Timeout,
-    Url,
-    llm_of,
-)
+from llama_retrieval_ext.cli.options import KbOptions, LLMOptions, ReaderOptions, Timeout
 from llama_retrieval_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -39,61 +25,65 @@ Keys = Annotated[
         "that has the text of one. Without keys, only requests from this machine are accepted.",
     ),
 ]
-Concurrency = Annotated[
-    int, typer.Option(min=1, help="Maximum requests at the same time, of each worker.")
-]
 _WORKER: Final = "LLAMA_RETRIEVAL_WORKER"  # the variable with the options of workers
-_REFRESH_S: Final = 10.0  # interval at which a read-only server checks for writes
 
 
-def serve(  # noqa: PLR0913 - a command's options are its parameters
-    *,
-    kb: Url = DEFAULT_KB,
-    host: Host = "127.0.0.1",
-    port: Port = 8000,
-    keys: Keys = None,
-    tenant: Tenant = None,
-    kb_id: KbId = None,
-    embed_model: EmbedModel = None,
-    read_only: ReadOnly = False,
-    create: Annotated[
-        bool, typer.Option("--create", help="Create the knowledge base if it does not exist.")
-    ] = False,
-    max_top_k: Annotated[int, typer.Option(min=1, help="Maximum hits of a search.")] = 100,
-    max_body: Annotated[int, typer.Option(min=1, help="Maximum bytes of a request.")] = 8_000_000,
-    concurrency: Concurrency = 32,
+@dataclass(frozen=True)
+class ServedOptions(ReaderOptions):
+    """Options of a knowledge base that is served."""
+
+    refresh_s = 10.0
+
+
+@dataclass(frozen=True)
+class ServerLLMOptions(LLMOptions):
+    """The language model of a server."""
+
+    timeout_s: Timeout = 30.0
+
+
+@dataclass(frozen=True)
+class LimitOptions:
+    """Limits of the requests of a server; arguments of `ServeLimits`."""
+
+    max_top_k: Annotated[int, typer.Option(min=1, help="Maximum hits of a search.")] = 100
+    max_body_bytes: Annotated[
+        int, typer.Option("--max-body", min=1, help="Maximum bytes of a request.")
+    ] = 8_000_000
+    concurrency: Annotated[
+        int, typer.Option(min=1, help="Maximum requests at the same time, of each worker.")
+    ] = 32
     per_key: Annotated[
         int | None,
         typer.Option(
             min=1, help="Maximum of them for one key; default: half if there are several."
         ),
-    ] = None,
-    timeout: Timeout = 30.0,
+    ] = None
+
+
+def serve(  # noqa: PLR0913 - a command's options are its parameters
+    *,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    keys: Keys = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="Create the knowledge base if it does not exist.")
+    ] = False,
     workers: Annotated[
         int,
         typer.Option(
             min=1, help="Processes; several for a knowledge base on a server, or with --read-only."
         ),
     ] = 1,
-    llm_url: LLMUrl = None,
-    llm_model: LLMModel = None,
-    llm_key_env: LLMKeyEnv = None,
-    llm_context: LLMContext = 8192,
+    limits: LimitOptions,
+    model: ServerLLMOptions,
+    options: ServedOptions,
 ) -> None:
     """Serve a knowledge base over HTTP, with a page to search it.
 
     SIGTERM or Ctrl+C stops it: requests get ten seconds to end, and writes what they need.
     """
-    options = _options(kb, embed_model, tenant, kb_id, read_only=read_only)
-    limits = {
-        "max_body_bytes": max_body,
-        "max_top_k": max_top_k,
-        "concurrency": concurrency,
-        "per_key": per_key,
-        "timeout_s": timeout,
-    }
-    model = {"key_env": llm_key_env, "context": llm_context, "timeout_s": timeout}
-    server = _Server(options, keys, limits, {"url": llm_url, "model": llm_model, **model})
+    server = _Server(options, keys, limits, model)
     if workers > 1:
         _check_shared(options, workers)
     arguments = server.arguments()
@@ -112,20 +102,20 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
 
 @dataclass(frozen=True)
 class _Server:
-    """Options of a process that serves, as JSON values."""
+    """Options of a process that serves."""
 
-    kb: KbOptions
+    kb: ServedOptions
     keys: str | None
-    limits: dict[str, Any]  # Any: arguments of `ServeLimits`
-    llm: dict[str, Any]  # of `llm_of`
+    limits: LimitOptions
+    model: LLMOptions
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `create_app`."""
         return {
             "keys": None if self.keys is None else servers.ApiKeys.load(self.keys),
             "scope": self.kb.scope,
-            "limits": servers.ServeLimits(**self.limits),
-            "llm": llm_of(self.llm["url"], **{k: v for k, v in self.llm.items() if k != "url"}),
+            "limits": servers.ServeLimits(**asdict(self.limits), timeout_s=self.model.timeout_s),
+            "llm": self.model.llm(),
         }
 
 
@@ -144,22 +134,21 @@ def worker() -> "App":
     from llama_retrieval_ext.serve.server import worker_app  # noqa: PLC0415 - an extra
 
     known = json.loads(os.environ[_WORKER])
-    server = _Server(KbOptions(**known.pop("kb")), **known)
+    server = _Server(
+        ServedOptions(**known["kb"]),
+        known["keys"],
+        LimitOptions(**known["limits"]),
+        LLMOptions(**known["model"]),
+    )
     return worker_app(
         lambda stack: servers.create_app(
-            stack.enter_context(server.kb.open(must_exist=True, needs_scope=False)),
-            **server.arguments(),
+            stack.enter_context(server.kb.open(needs_scope=False)), **server.arguments()
         )
     )
 
 
 def mcp(  # noqa: PLR0913 - a command's options are its parameters
     *,
-    kb: Url = DEFAULT_KB,
-    tenant: Tenant = None,
-    kb_id: KbId = None,
-    embed_model: EmbedModel = None,
-    read_only: ReadOnly = False,
     about: Annotated[
         str, typer.Option(help="What is in the knowledge base, for the model that uses it.")
     ] = "",
@@ -174,14 +163,15 @@ def mcp(  # noqa: PLR0913 - a command's options are its parameters
     port: Port = 8001,
     keys: Keys = None,
     timeout: Timeout = 30.0,
+    options: ServedOptions,
 ) -> None:
-    """Serve a knowledge base to agents over MCP: search, documents, and its graph if it has one.
+    """Serve a knowledge base to agents over MCP.
 
-    --tenant and --kb-id apply to every call, regardless of its arguments.
+    They can search, read documents, and use its graph if it has one. --tenant and
+    --kb-id apply to every call, regardless of its arguments.
     """
-    options = _options(kb, embed_model, tenant, kb_id, read_only=read_only)
     loaded = None if keys is None else servers.ApiKeys.load(keys)
-    with options.reopen() as opened:
+    with options.open() as opened:
         servers.serve_mcp(
             opened,
             scope=options.scope,
@@ -191,10 +181,3 @@ def mcp(  # noqa: PLR0913 - a command's options are its parameters
             keys=loaded,
             limits=servers.ServeLimits(timeout_s=timeout),
         )
-
-
-def _options(
-    kb: str, embed_model: str | None, tenant: str | None, kb_id: str | None, *, read_only: bool
-) -> KbOptions:
-    refresh_s = _REFRESH_S if read_only else None
-    return KbOptions(kb, embed_model, tenant, kb_id, read_only=read_only, refresh_s=refresh_s)

@@ -2,27 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from llama_retrieval_ext.cli.errors import in_options
 from llama_retrieval_ext.cli.ingest import LEFT_OUT, check_lasting, interruptible
-from llama_retrieval_ext.cli.options import (
-    DEFAULT_KB,
-    EmbedModel,
-    Encoding,
-    Exclude,
-    FollowSymlinks,
-    GraphUrl,
-    Include,
-    KbId,
-    KbOptions,
-    RequireScope,
-    Tenant,
-    Url,
-)
+from llama_retrieval_ext.cli.options import FileOptions, WriterOptions
 from llama_retrieval_ext.cli.output import console, say, say_aside, say_left_out, say_wrong
 from llama_retrieval_ext.errors import (
     MissingDependencyError,
@@ -40,6 +29,7 @@ _PAUSE_MS = 1000
 
 
 def sync(  # noqa: PLR0913 - a command's options are its parameters
+    ctx: typer.Context,
     folder: Annotated[
         Path,
         typer.Argument(
@@ -47,7 +37,6 @@ def sync(  # noqa: PLR0913 - a command's options are its parameters
         ),
     ],
     *,
-    kb: Url = DEFAULT_KB,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print what would be done.")
     ] = False,
@@ -70,15 +59,11 @@ def sync(  # noqa: PLR0913 - a command's options are its parameters
             help="Share of the files that may be gone; if more are, nothing is changed.",
         ),
     ] = 0.2,
-    include: Include = None,
-    exclude: Exclude = None,
-    encoding: Encoding = "",
-    follow_symlinks: FollowSymlinks = False,
-    embed_model: EmbedModel = None,
-    graph: GraphUrl = None,
-    tenant: Tenant = None,
-    kb_id: KbId = None,
-    require_scope: RequireScope = False,
+    prune: Annotated[
+        bool, typer.Option("--prune/--no-prune", help="Delete documents whose file is gone.")
+    ] = True,
+    files: FileOptions,
+    options: WriterOptions,
 ) -> None:
     """Make a knowledge base equal to a folder.
 
@@ -87,7 +72,6 @@ def sync(  # noqa: PLR0913 - a command's options are its parameters
     are deleted. A folder that is missing, or cannot be read, changes nothing. After an interruption
     the same command goes on. Exit code: as of ingest.
     """
-    options = KbOptions(kb, embed_model, tenant, kb_id, require_scope, graph)
     check_lasting(options)
     with options.open(must_exist=dry_run) as opened:
 
@@ -99,22 +83,20 @@ def sync(  # noqa: PLR0913 - a command's options are its parameters
                     dry_run=dry_run,
                     checksum=checksum,
                     max_deletions=max_deletions,
-                    include=include or (),
-                    exclude=exclude or (),
-                    encoding=encoding,
-                    follow_symlinks=follow_symlinks,
+                    prune=prune,
                     show_progress=console(stderr=True).is_terminal,
+                    **asdict(files),
                 )
 
         report = run()
-        _say(report)
+        _say(report, ctx)
         if watch and not dry_run:
             with suppress(KeyboardInterrupt):
-                _watch(folder, options.folder, run)
+                _watch(ctx, folder, options.folder, run)
     raise typer.Exit(0 if _is_complete(report) else LEFT_OUT)
 
 
-def _say(report: "SyncReport") -> None:
+def _say(report: "SyncReport", ctx: typer.Context) -> None:
     """Print a report: all paths of a dry run, else the first."""
     lines = list(_lines(report))
     shown = len(lines) if report.is_dry_run else _SHOWN
@@ -124,7 +106,7 @@ def _say(report: "SyncReport") -> None:
         say(f"... and {len(lines) - shown} more")
     say_left_out(report.left_out)
     say_left_out({name: describe(error) for name, error in report.failures.items()})
-    say(str(report))
+    say(in_options(report, ctx))
 
 
 def _lines(report: "SyncReport") -> Iterator[str]:
@@ -144,7 +126,9 @@ def _is_complete(report: "SyncReport") -> bool:
     )
 
 
-def _watch(folder: Path, kb_folder: Path | None, run: Callable[[], "SyncReport"]) -> None:
+def _watch(
+    ctx: typer.Context, folder: Path, kb_folder: Path | None, run: Callable[[], "SyncReport"]
+) -> None:
     """Sync again after each change until Ctrl-C."""
     try:
         import watchfiles  # noqa: PLC0415 - optional
@@ -171,8 +155,8 @@ def _watch(folder: Path, kb_folder: Path | None, run: Callable[[], "SyncReport"]
             is_due = isinstance(error, StoreUnavailableError)
             if str(error) != said:
                 said = str(error)
-                say_wrong(said)
+                say_wrong(in_options(error, ctx))
             continue
         said = ""
         if report.failures or any(_lines(report)):
-            _say(report)
+            _say(report, ctx)

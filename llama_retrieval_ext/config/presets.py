@@ -193,7 +193,7 @@ _INTENTS: Final = {
         refine=(RuleRerank(RuleWeights(terms=2.0, phrase=1.0)),),
     ),
     "definition": IntentProfile(
-        "what something is", refine=(RuleRerank(RuleWeights(place=2.0, title=1.0)),)
+        "what something is", refine=(RuleRerank(RuleWeights(previous_rank=2.0, title=1.0)),)
     ),
     "general": IntentProfile("any other question"),
 }

@@ -231,7 +231,7 @@ def _problems_of_document(data: object) -> Iterator[Problem]:
             yield Problem((name,), f"a configuration has no field {name!r}; {advice}", at_key=True)
     version = data.get("version")
     if isinstance(version, bool) or version != VERSION:
-        message = f"'version' is {VERSION}: this package reads no other"
+        message = f"write version: {VERSION} into the file, which is all that this package reads"
         yield Problem(("version",) if "version" in data else (), message)
     if not is_node(data.get(_PIPELINE)):
         path: Path = (_PIPELINE,) if _PIPELINE in data else ()

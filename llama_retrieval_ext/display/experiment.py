@@ -12,6 +12,7 @@ from llama_retrieval_ext.display.results import document_title, short
 from llama_retrieval_ext.evaluation.comparison import Comparison
 from llama_retrieval_ext.evaluation.experiment import SIGNIFICANT, Experiment
 from llama_retrieval_ext.evaluation.tuning import Tuning
+from llama_retrieval_ext.wording import counted
 
 Cells = Sequence[str]
 
@@ -19,6 +20,8 @@ Cells = Sequence[str]
 _QUESTIONS: Final = 10
 _QUESTION: Final = 150
 _BEST: Final = "*"
+# Characters of an id, which `Comparison.mark` takes.
+_ID: Final = 8
 _TIMES: Final = ("p50_ms", "p95_ms")
 # Columns that are shown if any value is above 0.
 _COUNTS: Final = ("embeddings", "llm_calls", "degraded", "failed")
@@ -102,7 +105,7 @@ def _results(experiment: Experiment) -> tuple[Cells, list[Cells]]:
 def _legend(experiment: Experiment) -> str:
     judged = experiment.judgements
     return (
-        f"{len(judged)} questions ({judged.origin}), judged by {judged.level.value}. "
+        f"{counted(len(judged), 'question')} ({judged.origin}), judged by {judged.level.value}. "
         f"{_BEST} best; ↑ ↓ better or worse than {experiment.baseline}: p < {SIGNIFICANT}, paired "
         "randomisation test with Holm's correction."
     )
@@ -123,7 +126,7 @@ def _side_by_side(comparison: Comparison, question: str) -> tuple[Cells, list[Ce
             alone = "" if any(hit.node_id in own for own in others) else "+ "
             mark = {None: "", 0: "✗ "}.get(marks.get(hit.node_id), "✓ ")
             title = document_title(hit)
-            node_id = "" if title == hit.node_id else f" [{hit.node_id}]"
+            node_id = "" if title == hit.node_id else f" [{hit.node_id[:_ID]}]"
             cells.append(f"{mark}{alone}{title}: {short(hit.text)}{node_id}")
         rows.append(cells)
     return ("", *answers), rows

@@ -29,6 +29,7 @@ from llama_retrieval_ext.pipeline.explanation import (
     StageRanking,
 )
 from llama_retrieval_ext.trace import Trace
+from llama_retrieval_ext.wording import counted
 
 # Limits of hits, stages and steps, and of the characters of names, titles and texts.
 _HITS: Final = 20
@@ -50,7 +51,10 @@ _NOTES: Final = {
 
 def explanation_text(explanation: Explanation) -> str:
     """Return an explanation as text: the executed steps, and the account of each hit."""
-    steps = (f"  {'  ' * depth}{_step_line(step)}" for depth, step in explanation.recorded.walk())
+    steps = (
+        f"  {'  ' * depth}{_step_line(step)}"
+        for depth, step in explanation.recorded.walk(folded=True)
+    )
     titles = document_titles(explanation.hits)
     hits = (line for each in explanation.accounts[:_HITS] for line in _account_lines(each, titles))
     return "\n".join([f"Explanation({result_summary(explanation)})", *steps, *hits])
@@ -89,8 +93,8 @@ def _section(title: str, *contents: Markup) -> Markup:
 
 def _step_line(step: Trace) -> str:
     facts = [
-        _time(step),
-        *([] if step.count is None else [f"{step.count} hits"]),
+        *([step.took] if step.took else []),
+        *([] if step.count is None else [counted(step.count, "hit")]),
         *([] if step.error is None else [short(step.error, 2 * _NAME)]),
         *_notes(step),
     ]
@@ -106,14 +110,6 @@ def _notes(step: Trace) -> Iterator[str]:
     merged = step.notes.get("merged")
     if isinstance(merged, dict):
         yield f"merged: {len(merged)}"
-
-
-def _hits(count: int) -> str:
-    return f"{count} hit{'' if count == 1 else 's'}"
-
-
-def _time(step: Trace) -> str:
-    return "unfinished" if step.duration_s is None else f"{step.duration_s * 1e3:.1f} ms"
 
 
 def _account_lines(account: HitAccount, titles: Mapping[str, str]) -> Iterator[str]:
@@ -143,7 +139,7 @@ def _stood(at: StageRank) -> str:
 def _waterfall(explanation: Explanation) -> Markup:
     """Return each step with a bar from its start to its end, in the colour of its leg."""
     trace = explanation.recorded
-    steps = list(trace.walk())
+    steps = list(trace.walk(folded=True))
     ends = (step.started - trace.started + (step.duration_s or 0.0) for _, step in steps)
     scale = _TimeScale(trace.started, max(trace.duration_s or 0.0, *ends, 1e-9))
     titles = document_titles(explanation.hits)
@@ -178,8 +174,8 @@ def _step_cells(step: Trace, depth: int, scale: _TimeScale, colour: str) -> Iter
     full = short(step.name, 3 * _NAME)
     yield tag("span", short(step.name, _NAME), class_="name", style=_indent(depth), title=full)
     yield tag("span", bar, class_="track")
-    yield tag("span", _time(step), class_="num")
-    yield tag("span", "" if step.count is None else _hits(step.count), class_="num dim")
+    yield tag("span", step.took, class_="num")
+    yield tag("span", "" if step.count is None else counted(step.count, "hit"), class_="num dim")
 
 
 def _step_facts(step: Trace, depth: int, titles: Mapping[str, str]) -> Iterator[Markup]:

@@ -14,6 +14,7 @@ from llama_retrieval_ext.query import without_allowed
 from llama_retrieval_ext.results import Contribution, Hit, SearchResult
 from llama_retrieval_ext.text.highlighting import excerpt
 from llama_retrieval_ext.trace import Trace
+from llama_retrieval_ext.wording import counted
 
 # Limits of hits and of text in the short form of a result.
 _SHOWN_HITS: Final = 5
@@ -53,7 +54,7 @@ def result_summary(result: SearchResult) -> str:
     return ", ".join(
         [
             *([repr(short(result.query))] if result.query else []),
-            f"{len(result)} hit{'' if len(result) == 1 else 's'}",
+            counted(len(result), "hit"),
             *([] if duration_s is None else [f"{duration_s * 1e3:.1f} ms"]),
             *([] if result.confidence is None else [f"confidence {result.confidence:.2f}"]),
             *([f"degraded: {_degraded_parts(result)}"] if result.degraded else []),
@@ -233,7 +234,7 @@ def _card(rank: int, hit: Hit, view: _View, more: Sequence[Markup] | None) -> Ma
         "div",
         tag("span", str(rank), class_="rank num"),
         tag("b", view.titles[hit.node_id], **({"data_document": document} if document else {})),
-        tag("small", hit.source),
+        *([] if hit.contributions else [tag("small", hit.source)]),
         tag("span", hit_score(hit), class_="num"),
         class_="head",
     )

@@ -37,6 +37,7 @@ _CHINESE: Final = (
 )
 _NORMAL: Final = 400
 _MISSING: Final = "\N{WHITE SQUARE}"
+_NOTE: Final = f"{_MISSING}: in no font of this machine; Noto Sans CJK has Chinese"
 
 
 def new_axes(axes: "Axes | None", *, width: float = 6.4, height: float = 3.6) -> "Axes":
@@ -51,7 +52,7 @@ def finished(axes: "Axes", *, title: str, x: str = "", y: str = "") -> "Axes":
     """Return the axes with titles, without a frame, in fonts that cover the texts.
 
     The background is transparent, and texts are grey, to fit light and dark themes. A character
-    that no font has is drawn as an empty square.
+    that no font has is drawn as an empty square, and a note says so.
     """
     from matplotlib.text import Text  # noqa: PLC0415 - optional
 
@@ -70,6 +71,8 @@ def finished(axes: "Axes", *, title: str, x: str = "", y: str = "") -> "Axes":
             if each.get_color() == "black":
                 each.set_color(_INK)
             each.set_text(_drawable(each.get_text(), letters))
+    if any(_MISSING in each.get_text() for each in axes.findobj(Text) if isinstance(each, Text)):
+        axes.set_title(_NOTE, loc="right", fontsize="x-small", color=_INK)
     return axes
 
 

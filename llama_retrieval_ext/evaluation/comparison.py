@@ -20,6 +20,7 @@ from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -67,7 +68,7 @@ class Comparison(Viewed):
 
         Args:
             question: Text of the question, or its row in `differences`.
-            node_id: Id of a node that a retriever found.
+            node_id: Id of a node that a retriever found, or how it begins, as it is shown.
             grade: 1 or more for right, 0 for wrong.
 
         Raises:
@@ -75,12 +76,13 @@ class Comparison(Viewed):
         """
         text = self._question(question)
         node_ids = {hit.node_id for hits in self.answers[text].values() for hit in hits}
-        if node_id not in node_ids:
+        named = [node_id] if node_id in node_ids else [i for i in node_ids if i.startswith(node_id)]
+        if len(named) != 1 or not node_id:
             raise ConfigurationError(
-                f"no retriever found node {node_id!r} for {text!r}; they found "
-                f"{', '.join(map(repr, sorted(node_ids))) or 'nothing'}"
+                f"no retriever found node {node_id!r}, or several begin so, for {text!r}; they "
+                f"found {', '.join(map(repr, sorted(node_ids))) or 'nothing'}"
             )
-        self.marks.setdefault(text, {})[node_id] = grade
+        self.marks.setdefault(text, {})[named[0]] = grade
         if self.path is not None and any(any(own.values()) for own in self.marks.values()):
             self.judgements.save(self.path)
 
@@ -122,9 +124,10 @@ class Comparison(Viewed):
 
     def __repr__(self) -> str:
         differ = sum(self._overlap(question) < 1 for question in self.answers)
+        questions = counted(len(self.answers), "question")
         return (
-            f"Comparison({' / '.join(self.names)}; {len(self.answers)} questions, {differ} with "
-            f"different hits, {len(self.marks)} marked)"
+            f"Comparison({' / '.join(self.names)}; {questions}, {differ} with different hits, "
+            f"{len(self.marks)} marked)"
         )
 
 

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 SIGNIFICANT: Final = 0.05
+# Unlike a question of the set, it fills no cache with an answer.
+_WARM_UP: Final = "warm up"
 
 
 class Experiment(Viewed):
@@ -103,17 +105,28 @@ class Experiment(Viewed):
         self._log = AnswerLog(folder, {**level, **names})
         self._values: dict[str, dict[str, dict[str, float]]] = {}
 
-    def run(self, *, progress: bool = True) -> "Experiment":
+    def run(self, *, progress: bool = True, warm_up: bool = True) -> "Experiment":
         """Answer all questions without an answer.
 
         Args:
             progress: Whether to show a progress bar.
+            warm_up: Whether each retriever first answers a query that does not count, so that no
+                time includes the loading of a model.
 
         Returns:
             The experiment itself.
         """
         total = len(self.judgements) * len(self.retrievers)
-        with counted_calls(), tqdm(total=total, unit="answer", disable=not progress) as bar:
+        if warm_up:
+            loading = SharedRankings()
+            for name in self.retrievers:
+                known = (self._log.get(name, *each) for each in self.judgements.queries.items())
+                if not all(known):
+                    self._answer(name, "", _WARM_UP, loading)
+        with (
+            counted_calls(),
+            tqdm(total=total, desc="Answering", unit="answer", disable=not progress) as bar,
+        ):
             for query_id, question in self.judgements.queries.items():
                 shared = SharedRankings()
                 for name in self.retrievers:
@@ -282,6 +295,13 @@ class Experiment(Viewed):
                 names, differences, p_values, holm(p_values), strict=True
             )
         ]
+
+    def __str__(self) -> str:
+        """Return the table of its results; before `run`, the retrievers and questions."""
+        try:
+            return self._as_text()
+        except ConfigurationError:
+            return repr(self)
 
     def __repr__(self) -> str:
         names = ", ".join(self.retrievers)

@@ -10,6 +10,7 @@ from llama_index.core.schema import BaseNode
 from llama_retrieval_ext.arguments import NamedEnum
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.wording import counted
 
 LABELS = "labels"
 SYNTHETIC = "synthetic"
@@ -77,9 +78,8 @@ class Judgements:
 
     def __repr__(self) -> str:
         count = sum(grade > 0 for own in self.relevant.values() for grade in own.values())
-        what = f"{self.level.value}{'' if count == 1 else 's'}"
-        questions = f"{len(self)} question{'' if len(self) == 1 else 's'}"
-        return f"Judgements({questions}, {count} relevant {what}, {self.origin})"
+        relevant = counted(count, f"relevant {self.level.value}")
+        return f"Judgements({counted(len(self), 'question')}, {relevant}, {self.origin})"
 
     @property
     def is_synthetic(self) -> bool:

@@ -49,7 +49,7 @@ def compare_models(
 ) -> ModelComparison:
     """Return the quality of vector search with both models; raise if one gives no answer."""
     experiment = Experiment({"old": old, "new": new}, questions, measures=[MEASURE])
-    experiment.run(progress=False)
+    experiment.run(progress=False, warm_up=False)
     for answer in (*experiment.answers("old"), *experiment.answers("new")):
         if answer.error is not None:
             raise ExecutionError(f"the {answer.retriever} model fails: {answer.error}")

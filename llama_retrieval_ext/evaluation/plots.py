@@ -12,6 +12,7 @@ from llama_retrieval_ext.evaluation.experiment import Experiment
 from llama_retrieval_ext.evaluation.judgements import Judgements
 from llama_retrieval_ext.evaluation.measures import measure_queries
 from llama_retrieval_ext.evaluation.tuning import Tuning
+from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -194,8 +195,11 @@ def _swept(tuning: Tuning, column: str) -> dict[str, list[tuple[float, float, fl
         at, mean = _number(row[column]), _number(row[tuning.measure])
         point = (at, mean, _number(row["standard_error"]))
         lines.setdefault(str(row["fusion"]), {})[at] = point  # the best point is last
-    names = sorted(lines, key=lambda name: name == str(default["fusion"]))  # drawn last, on top
-    return {name: sorted(lines[name].values()) for name in names}
+    own = lines.pop(str(default["fusion"]))  # drawn last, on top; a line below it is left out
+    shown = {name: line for name, line in lines.items() if line != own}
+    return {
+        name: sorted(line.values()) for name, line in {**shown, str(default["fusion"]): own}.items()
+    }
 
 
 def _chosen(tuning: Tuning) -> Mapping[str, object] | None:
@@ -218,4 +222,4 @@ def _number(value: object) -> float:
 
 
 def _title(judgements: Judgements) -> str:
-    return f"{len(judgements)} questions ({judgements.origin})"
+    return f"{counted(len(judgements), 'question')} ({judgements.origin})"

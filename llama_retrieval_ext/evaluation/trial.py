@@ -89,7 +89,7 @@ class Trial:
         """Collect the rankings of the legs."""
         legs, measures = self.pipeline.legs, [self.measure]
         experiment = Experiment(legs, self.judgements, measures=measures, folder=folder)
-        experiment.run(progress=progress)
+        experiment.run(progress=progress, warm_up=False)
         for name in legs:
             answers = experiment.answers(name)
             failed = [answer for answer in answers if answer.error is not None]
@@ -103,7 +103,7 @@ class Trial:
     @contextmanager
     def progress(self, *, shown: bool) -> Generator[None]:
         """Show a progress bar of the settings that are measured within the block."""
-        with tqdm(total=1, unit="setting", disable=not shown) as self._bar:
+        with tqdm(total=1, desc="Tuning", unit="setting", disable=not shown) as self._bar:
             yield
 
     def values(self, setting: Setting) -> Values:

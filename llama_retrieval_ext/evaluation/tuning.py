@@ -20,6 +20,7 @@ from llama_retrieval_ext.evaluation.tunable_graph import SeededGraph
 from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.pipeline.tree import children_of
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
+from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -174,8 +175,8 @@ def _tuned(trial: Trial, unchanged: Tuning, *, seed: int) -> Tuning:
 
 def _kept_for_known_items(choice: ParameterChoice) -> ParameterChoice:
     why = (
-        f"Kept: known items share their words with what answers them; {choice.after} need not be "
-        "better for real questions."
+        "Kept: known items share their words with what answers them; what is better for them need "
+        "not be better for real questions."
     )
     return replace(choice, after=choice.before, why=why)
 
@@ -189,8 +190,8 @@ def _verdict(result: Tuning) -> str:
         return changed
     count, origin = len(result.judgements), result.judgements.origin
     measured = (
-        f"On {count} questions ({origin}), settings chosen on four fifths gain {result.gain} in "
-        f"{result.measure} on the other fifth: {_confidence(result.gain)}."
+        f"On {counted(count, 'question')} ({origin}), settings chosen on four fifths gain "
+        f"{result.gain} in {result.measure} on the other fifth: {_confidence(result.gain)}."
     )
     fusion = "" if result.fusion_gain is None else _on_fusion(result.fusion_gain, result.best_leg)
     return " ".join(filter(None, [changed, measured, fusion]))

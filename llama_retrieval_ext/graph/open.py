@@ -67,8 +67,8 @@ def open_graph(url: str) -> WritableGraph:
     near = [] if scheme in schemes else difflib.get_close_matches(scheme, schemes, n=1)
     advice = f" Did you mean {near[0]}:...?" if near else ""
     raise ConfigurationError(
-        f"{shown_url(url)} names no graph.{advice} Write graph:./directory, graph::memory: or "
-        "neo4j://host:7687/database"
+        f"{shown_url(url)} is not the URL of a graph.{advice} Write graph:./directory, "
+        "graph::memory: or neo4j://host:7687/database"
     )
 
 

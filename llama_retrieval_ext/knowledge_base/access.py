@@ -27,10 +27,7 @@ class Access:
         if scope is not None:
             check_scope(scope)
         if self.require_scope and scope is None:
-            raise ScopeRequiredError(
-                f"{self.url} requires a scope; pass scope=Scope(...), or on the command line "
-                "--tenant or --kb-id"
-            )
+            raise ScopeRequiredError(f"{self.url} requires a scope; pass scope=Scope(...)")
         if self.require_principals and not to_write:
             check_principals(scope, self.url)
 

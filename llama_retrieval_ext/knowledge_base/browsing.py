@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -22,6 +22,7 @@ from llama_retrieval_ext.stores.embedded.files import bytes_on_disk
 from llama_retrieval_ext.stores.embedded.index import IndexInfo
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.urls import Location
+from llama_retrieval_ext.wording import counted
 
 _TYPES: Final = {
     str: "str",
@@ -69,6 +70,12 @@ class KnowledgeBaseInfo:
     index: IndexInfo | None = None
     graph: str | None = None
     splitting: str = ""
+
+    def _repr_html_(self) -> str:
+        from llama_retrieval_ext.display.html import facts_html  # noqa: PLC0415 - a view
+
+        facts = {each.name.replace("_", " "): getattr(self, each.name) for each in fields(self)}
+        return facts_html("KnowledgeBaseInfo", facts)
 
 
 class Browsable:
@@ -262,7 +269,11 @@ class Browsable:
         shown = [
             repr(facts["url"]),
             *([str(facts["state"])] if "state" in facts else []),
-            *(f"{facts[what]} {what}" for what in ("documents", "nodes") if what in facts),
+            *(
+                counted(number, noun)
+                for noun in ("document", "node")
+                if isinstance(number := facts.get(f"{noun}s"), int)
+            ),
             *([repr(facts["model"])] if "model" in facts else []),
         ]
         return f"KnowledgeBase({', '.join(shown)})"

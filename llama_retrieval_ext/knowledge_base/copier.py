@@ -14,6 +14,7 @@ from llama_retrieval_ext.knowledge_base.reembedding import Reembedding
 from llama_retrieval_ext.knowledge_base.report import CopyReport
 from llama_retrieval_ext.knowledge_base.sharing import stored_documents
 from llama_retrieval_ext.knowledge_base.storage import Storage, batches
+from llama_retrieval_ext.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +112,9 @@ class Copier:
             named = f", such as {short[0]!r}" if short else ""
             raise StoreError(
                 f"after copying {self._source.url}, {len(short)} of {len(expected)} documents are "
-                f"not whole in {self._target.url}{named}, and it holds {held} nodes where "
-                f"{known} were written: something else writes to it, or has changed its store. "
-                "Copy again, or to a new place"
+                f"not whole in {self._target.url}{named}, and it holds "
+                f"{counted(held, 'node')} where {known} were written: something else "
+                "writes to it, or has changed its store. Copy again, or to a new place"
             )
 
     def report(self, seconds: float) -> CopyReport:

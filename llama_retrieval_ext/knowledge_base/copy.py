@@ -115,7 +115,7 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
         if source.storage.graph is not None and graph is None:
             raise GraphRequiredError(
                 f"{source_url} has the graph {source.config.graph}, and its copy needs one, too; "
-                "pass graph=, on the command line --graph",
+                "pass graph=",
                 source.config.graph,
             )
         reembedding = _reembedding(embed_model, source, show=show_progress)

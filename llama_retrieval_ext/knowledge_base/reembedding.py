@@ -23,6 +23,7 @@ from llama_retrieval_ext.knowledge_base.documents import batched
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, KnowledgeBaseConfig
 from llama_retrieval_ext.knowledge_base.ledger.prepared import Prepared
 from llama_retrieval_ext.knowledge_base.preparation import Embedder
+from llama_retrieval_ext.wording import counted
 
 # Nodes per batch: an interrupted copy repeats at most one, and the first gives the time.
 _BATCH: Final = 100
@@ -58,7 +59,7 @@ class Reembedding:
             return
         count, total = get_tokenizer(), sum(entry.n_nodes for entry in entries)
         tokens = fmean([len(count(node.get_content(MetadataMode.EMBED))) for node in sample] or [0])
-        work = f"{total:,} nodes, about {tokens * total:,.0f} tokens with {self.name}"
+        work = f"{counted(total, 'node')}, about {tokens * total:,.0f} tokens with {self.name}"
         self._tell(work)
         started, n_done = perf_counter(), 0
         for batch in batched(entries, lambda entry: entry.n_nodes, _BATCH):

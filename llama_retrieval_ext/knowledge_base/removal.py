@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
+from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.knowledge_base.graph import graph_target, open_recorded
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
@@ -19,6 +20,7 @@ from llama_retrieval_ext.knowledge_base.storage import RequestedSetup, missing, 
 _WITHDRAWN: Final = 10_000
 
 
+@checked_call
 def remove_knowledge_base(url: str) -> None:
     """Remove a knowledge base with all its documents and its ledger.
 

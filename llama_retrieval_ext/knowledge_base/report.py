@@ -10,6 +10,7 @@ from llama_retrieval_ext.knowledge_base.documents import SourceDocument
 from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.lazy import Viewed
+from llama_retrieval_ext.wording import counted
 
 _SHOWN = 3
 _SIGNIFICANT = 0.05
@@ -37,7 +38,7 @@ class _Report(Viewed):
         n_more = len(self.failures) - len(first)
         more = f"; and {n_more} more" if n_more else ""
         raise IngestionError(
-            f"{len(self.failures)} documents could not be {self._done}, the others were "
+            f"{counted(len(self.failures), 'document')} could not be {self._done}, the others were "
             f"({shown}{more})",
             self.failures,
         ) from first[0][1]
@@ -95,7 +96,7 @@ class IngestionReport(_Report):
             *([f"{len(self.skipped)} skipped"] if self.skipped else []),
             *([f"{len(self.failures)} failed"] if self.failures else []),
         ]
-        return f"{', '.join(counts)}; {self.n_nodes} nodes in {self.seconds:.1f} s"
+        return f"{', '.join(counts)}; {counted(self.n_nodes, 'node')} in {self.seconds:.1f} s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,7 @@ class SyncReport(_Report):
         n_nodes: Number of nodes written.
         seconds: Duration in seconds.
         is_dry_run: Whether nothing was written.
+        refusal: Of a dry run: why a sync that writes would raise `SyncRefusedError`; else empty.
 
     Examples:
         >>> print(SyncReport(added=("a.md", "b.md"), deleted=("c.md",), n_nodes=7, seconds=0.25))
@@ -133,6 +135,7 @@ class SyncReport(_Report):
     n_nodes: int = field(default=0, compare=False)
     seconds: float = field(default=0.0, compare=False)
     is_dry_run: bool = field(default=False, compare=False)
+    refusal: str = field(default="", compare=False)
 
     _done = "synced"
 
@@ -143,8 +146,9 @@ class SyncReport(_Report):
             *([f"{len(self.left_out)} left out"] if self.left_out else []),
             *([f"{len(self.failures)} failed"] if self.failures else []),
         ]
-        done = "nothing written" if self.is_dry_run else f"{self.n_nodes} nodes"
-        return f"{', '.join(counts)}; {done} in {self.seconds:.1f} s"
+        done = "nothing written" if self.is_dry_run else f"{counted(self.n_nodes, 'node')}"
+        refused = f". A real run would be refused: {self.refusal}" if self.refusal else ""
+        return f"{', '.join(counts)}; {done} in {self.seconds:.1f} s{refused}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +177,8 @@ class ModelComparison:
 
     def __str__(self) -> str:
         return (
-            f"{self.measure} on {self.n_questions} questions ({self.questions}): {self.old:.3f} -> "
-            f"{self.new:.3f}, p = {self.p_value:.3f}: {self.verdict}"
+            f"{self.measure} on {counted(self.n_questions, 'question')} ({self.questions}): "
+            f"{self.old:.3f} -> {self.new:.3f}, p = {self.p_value:.3f}: {self.verdict}"
         )
 
 
@@ -218,7 +222,7 @@ class CopyReport(_Report):
         more = f"; {self.only_at_target} only at the target" if self.only_at_target else ""
         return (
             f"{self.copied} copied, {self.unchanged} unchanged{removed}{failed}; "
-            f"{self.n_nodes} nodes in {self.seconds:.1f} s{more}"
+            f"{counted(self.n_nodes, 'node')} in {self.seconds:.1f} s{more}"
             + "".join(f"\n{each}" for each in self.comparisons)
             + (f"\nnot compared: {self.not_compared}" if self.not_compared else "")
         )

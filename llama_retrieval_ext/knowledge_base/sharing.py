@@ -10,6 +10,7 @@ from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, Ledger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
 from llama_retrieval_ext.knowledge_base.storage import Storage, batches
 from llama_retrieval_ext.knowledge_base.write import Writer
+from llama_retrieval_ext.wording import counted
 
 
 def stored_documents(
@@ -30,8 +31,8 @@ def stored_documents(
         documents[key] = Prepared(key, digest or secrets.token_hex(16), nodes, own)
         if len(nodes) != n_nodes:
             documents[key] = StoreError(
-                f"the store at {where} has {len(nodes)} of its {n_nodes} nodes; if it is not "
-                "being written to, add the document again there"
+                f"the store at {where} has {len(nodes)} of its {counted(n_nodes, 'node')}; "
+                "if it is not being written to, add the document again there"
             )
     return documents
 

@@ -210,8 +210,8 @@ def model_needed(url: str) -> ModelRequiredError:
 def missing(url: str) -> ConfigurationError:
     """Return the error for a knowledge base that does not exist."""
     return ConfigurationError(
-        f"there is no knowledge base at {url}; check the URL. KnowledgeBase.open without "
-        f"must_exist makes one, and so does: llama-retrieval ingest PATH --kb {url}"
+        f"there is no knowledge base at {url}; check the URL, or create it: "
+        f"KnowledgeBase.open({url!r})"
     )
 
 

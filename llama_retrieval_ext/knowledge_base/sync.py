@@ -84,7 +84,9 @@ class Sync:
         missing = [each for key, each in self._known.items() if key not in self._source.found]
         gone = [each for each in missing if self._options.prune and each.key in self._stored]
         moved = self._moves(unread, gone)
-        self._check(gone, moved)
+        refusal = self._refusal(gone, moved)
+        if refusal and not self._options.dry_run:
+            raise SyncRefusedError(refusal)
         new = [each.key for each in unread if each.key not in self._known]
         touched += [SyncedSource(self._owner, key) for key in new]
         self._record(touched, forget=[each for each in missing if each.key not in self._stored])
@@ -95,7 +97,7 @@ class Sync:
         gone = [each for each in gone if each.key not in self._kept]
         self._delete(entry for each in gone for entry in self._stored[each.key])
         self._record([], forget=gone)
-        return self._report([each.key.source for each in gone])
+        return self._report([each.key.source for each in gone], refusal)
 
     # What is to be done
 
@@ -151,18 +153,21 @@ class Sync:
                 moved[found.key] = best
         return moved
 
-    def _check(self, gone: Sequence[SyncedSource], moved: Mapping[SourceKey, SyncedSource]) -> None:
-        """Raise if too much is lost; content that is elsewhere, as after a crash, is not."""
+    def _refusal(
+        self, gone: Sequence[SyncedSource], moved: Mapping[SourceKey, SyncedSource]
+    ) -> str:
+        """Return why too much is lost, or ""; content elsewhere, as after a crash, is not lost."""
         there = {*self._there, *(each.content for each in moved.values())} - {""}
         lost = [each.key.source for each in gone if each.content not in there]
         n_known = sum(key in self._stored for key in self._known)
-        if len(lost) > self._options.max_deletions * n_known:
-            raise SyncRefusedError(
-                f"{len(lost)} of {n_known} sources of {self._source.name} are gone, such as "
-                f"{lost[0]}; max_deletions={self._options.max_deletions:g} allows "
-                f"{int(self._options.max_deletions * n_known)}. Nothing was changed. If they are "
-                f"to be deleted pass max_deletions=1; to keep all, prune=False"
-            )
+        if len(lost) <= self._options.max_deletions * n_known:
+            return ""
+        return (
+            f"{len(lost)} of {n_known} sources of {self._source.name} are gone, such as "
+            f"{lost[0]}; max_deletions={self._options.max_deletions:g} allows "
+            f"{int(self._options.max_deletions * n_known)}. Nothing was changed. If they are "
+            "to be deleted pass max_deletions=1; to keep all, prune=False"
+        )
 
     # Doing it
 
@@ -248,7 +253,7 @@ class Sync:
         if (sources or forget) and not self._options.dry_run:
             self._parts.ledger.record_synced(sources, forget=forget)
 
-    def _report(self, gone: Iterable[str]) -> SyncReport:
+    def _report(self, gone: Iterable[str], refusal: str) -> SyncReport:
         stored = self._addition.tally.report()
         return SyncReport(
             **{name: tuple(paths) for name, paths in self._done.items()},
@@ -259,6 +264,7 @@ class Sync:
             n_nodes=stored.n_nodes,
             seconds=stored.seconds,
             is_dry_run=self._options.dry_run,
+            refusal=refusal,
         )
 
 

@@ -70,7 +70,8 @@ class Syncable:
                 folder or pattern. Documents need one.
             scope: The tenant or knowledge base, or both, that the documents belong to.
             prune: Whether to delete sources that are gone.
-            dry_run: Whether to write nothing and only report what would be done.
+            dry_run: Whether to write nothing and only report what would be done, and in ``refusal``
+                why it would be refused.
             max_deletions: Share of the recorded sources that may be gone, in ``[0, 1]``. Content
                 that was moved is not gone.
             checksum: Whether to read each file. Otherwise a file with the same size and time of

@@ -24,6 +24,7 @@ from llama_retrieval_ext.reordering import (
     with_score,
 )
 from llama_retrieval_ext.results import Contribution, Hit, as_hit, node_copy, node_ids
+from llama_retrieval_ext.wording import counted
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -127,7 +128,7 @@ class Postprocessed(Refine):
         if added:
             note_degraded(
                 self._name,
-                f"it returned {len(added)} nodes that were not in the ranking; they were dropped",
+                f"dropped {counted(len(added), 'node')} that it returned from outside the ranking",
             )
         return []
 

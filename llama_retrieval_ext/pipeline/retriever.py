@@ -50,6 +50,7 @@ from llama_retrieval_ext.query import (
     check_top_k,
 )
 from llama_retrieval_ext.results import Hit, SearchResult
+from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.execution.legs import Leg
@@ -312,8 +313,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         if self.requires_scope and query.scope is None:
             raise ScopeRequiredError(
                 f"{self.name} searches a knowledge base that requires a scope; pass "
-                "scope=Scope(...) with the query, or bind the retriever with for_scope (on the "
-                "command line: --tenant or --kb-id)"
+                "scope=Scope(...) with the query, or bind the retriever with for_scope"
             )
         if self.requires_principals:
             check_principals(query.scope, self.name)
@@ -328,7 +328,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         if any(isinstance(hit.node, IndexNode) for hit in hits):
             hits = yield from self._resolved(hits, query)
         if self._verbose:
-            _log.info("%s found %d hits for %r", self.name, len(hits), query.query_str)
+            _log.info("%s found %s for %r", self.name, counted(len(hits), "hit"), query.query_str)
         return list(hits)
 
     def _resolved(self, hits: list[Hit], query: Query) -> Plan[list[Hit]]:

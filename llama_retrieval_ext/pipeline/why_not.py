@@ -12,6 +12,7 @@ from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.filters import describe_unmet, matches
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.trace import Trace
+from llama_retrieval_ext.wording import counted
 
 
 class WhyNotReason(NamedEnum):
@@ -53,8 +54,7 @@ class Depth:
         if not self.count:
             return f"{self.leg} found nothing"
         last = "" if self.last_score is None else f"; the lowest scored {self.last_score:.4g}"
-        hits = "1 hit" if self.count == 1 else f"{self.count} hits"
-        return f"{self.leg} returned {hits}{last}"
+        return f"{self.leg} returned {counted(self.count, 'hit')}{last}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Hit, node_ids, ordered, score_of
+from llama_retrieval_ext.wording import counted
 
 # Deeper than any real hierarchy; it stops the loop if parents form a cycle.
 _MAX_LEVELS = 16
@@ -180,7 +181,9 @@ class AutoMergingRetriever(Retriever):
         known.update({id_: nodes.get(id_) for id_ in new})
         missing = [id_ for id_ in new if id_ not in nodes]
         if missing:
-            note_degraded(self.name, f"the docstore lacks {len(missing)} nodes: {missing[:5]}")
+            note_degraded(
+                self.name, f"the docstore lacks {counted(len(missing), 'node')}: {missing[:5]}"
+            )
 
     def _reads(self, ids: Sequence[str]) -> list[Call[list[BaseNode]]]:
         """Return the calls that read nodes: one, or parallel ones for a sequential docstore."""

@@ -34,6 +34,7 @@ from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.generic import nodes_by_id
 from llama_retrieval_ext.stores.open import Storage, source_of
+from llama_retrieval_ext.wording import counted
 
 # Returns the plan for the hits of a query, with its ``top_k``.
 Answering: TypeAlias = Callable[[Query], Plan[list[Hit]]]
@@ -141,8 +142,8 @@ class StoreRetriever(Retriever):
             if most is not None and depth >= most:
                 note_degraded(
                     self.name,
-                    f"{collapse!r}: there are only {len(kept)} hits instead of {top_k} from the "
-                    f"first {depth}, and the engine returns no more at once",
+                    f"{collapse!r}: there are only {counted(len(kept), 'hit')} instead of {top_k} "
+                    f"from the first {depth}, and the engine returns no more at once",
                 )
                 return kept
             depth = _within(most, _GROWTH * depth, top_k)

@@ -44,6 +44,7 @@ from llama_retrieval_ext.stores.engine.backend import (
     VectorQuery,
     check_exact,
 )
+from llama_retrieval_ext.wording import counted
 
 Lookup = Callable[[Sequence[str]], Mapping[str, BaseNode]]
 
@@ -153,8 +154,8 @@ class GenericBackend:
         ids = list(result.ids or []) if nodes is None else [node.node_id for node in nodes]
         if len(scores) != len(ids):
             raise ScoreError(
-                f"{type(self.store).__name__} returned {len(ids)} nodes and {len(scores)} "
-                "scores; a ranking needs a score for each"
+                f"{type(self.store).__name__} returned {counted(len(ids), 'node')} and "
+                f"{len(scores)} scores; a ranking needs a score for each"
             )
         pairs = zip(ids, scores, strict=True)
         best = sorted((-self._sign * self._finite(score, id_), id_) for id_, score in pairs)[:top_k]
@@ -169,7 +170,8 @@ class GenericBackend:
         missing = [id_ for id_ in ids if id_ not in known]
         if missing:
             where = type(self.store).__name__
-            note_degraded(where, f"there is no text for {len(missing)} hits: {missing[:5]}")
+            hits = counted(len(missing), "hit")
+            note_degraded(where, f"there is no text for {hits}: {missing[:5]}")
         return known
 
     def _finite(self, score: float | None, node_id: str) -> float:

@@ -22,6 +22,7 @@ def test_without_a_command_the_commands_are_listed(run: Run) -> None:
     finished = run()
     shown = finished.stdout + finished.stderr
     assert all(command in shown for command in ("quickstart", "ingest", "search"))
+    assert "..." not in shown.partition("Commands:")[2], "a summary is cut"
 
 
 @pytest.mark.parametrize("command", ["quickstart", "ingest", "search"])

@@ -32,6 +32,7 @@ def test_without_questions_known_items_are_made_and_said_to_be_synthetic(
     assert shown.returncode == 0
     assert "synthetic questions" in shown.stderr
     assert "(synthetic: known items)" in shown.stdout
+    assert "Answering" not in shown.stderr  # which is no terminal
     wrong = run("eval", "--kb", url, "--measure", "nope")
     assert wrong.returncode == 1
     assert "measures are those of ir-measures" in wrong.stderr

@@ -82,13 +82,17 @@ def test_a_graph_that_is_not_there_is_not_made(run: Run, tmp_path: Path) -> None
     assert not (tmp_path / "none").exists()
 
 
-def test_check_names_the_line_of_an_error(run: Run, tmp_path: Path) -> None:
+def test_check_has_a_line_for_the_error_of_each_rule(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
-    file.write_text("rules:\n  - id: r\n    match:\n      - {nodee: p}\n    then: x\n")
+    file.write_text(
+        "rules:\n  - id: r\n    match:\n      - {nodee: p}\n    then: x\n  - {id: s, whatever: y}\n"
+    )
     finished = run("rules", "check", file)
     assert finished.returncode == 1
-    assert "4" in finished.stderr
-    assert "node" in finished.stderr
+    first, second = finished.stderr.splitlines()
+    assert first.startswith(f"error: {file}, line 4")
+    assert "node" in first
+    assert second.startswith(f"error: {file}, line 6")
     file.write_text("rules: [{id: r, match: [{node: p}], then: x}]")
     assert "1 rule, no errors" in run("rules", "check", file).stdout
 

@@ -47,7 +47,7 @@ def document(pipeline: str) -> str:
         (document("{type: Pipeline, source: {type: Top, k: 1}}"), 2, "dense"),
         (document("{type: Dedupe, by: context}"), 2, "'content'"),
         (document("{type: fusion, mode: rff}"), 2, "'rrf' or 'weighted'"),
-        ("version: 2\npipeline: {type: dense}\n", 1, "'version' is 1"),
+        ("version: 2\npipeline: {type: dense}\n", 1, "write version: 1"),
         ("version: 1\npipline: {type: dense}\n", 2, "did you mean 'pipeline'?"),
         ("version: 1\npipeline: [1]\n", 2, "a mapping with 'type'"),
         (document("{type: dense, top_k: 1, top_k: 2}"), 2, "there twice"),

@@ -39,7 +39,7 @@ def test_the_html_of_a_result_has_documents_ranks_scores_times_and_degradations(
     html = full_result()._repr_html_()
     first, second = html.split('class="card"')[1:]
     texts = [" ".join(re.sub(r"<[^>]+>", " ", card).split()) for card in (first, second)]
-    assert texts[0].startswith("> 1 handbook.pdf p. 3 hybrid 0.6667 vector #2 (0.3333) +0.0161")
+    assert texts[0].startswith("> 1 handbook.pdf p. 3 0.6667 vector #2 (0.3333) +0.0161")
     assert "keyword #1 (7.25) +0.0164" in texts[0]
     assert "keyword" not in texts[1]  # which did not find it
     assert "lang: &lt;en&gt;" in html
@@ -70,6 +70,7 @@ def test_a_notebook_shows_a_knowledge_base_as_a_table(tmp_path: Path) -> None:
         kb.add([Document(text="25 days of leave", id_="leave")])
         cells = re.findall(r"<td[^>]*>(.*?)</td>", kb._repr_html_())
         assert dict(zip(cells[::2], cells[1::2], strict=True))["documents"] == "1"
-        assert repr(kb).startswith(f"KnowledgeBase({url!r}, 1 documents, 1 nodes, ")
+        assert "embed model" in kb.info()._repr_html_()
+        assert repr(kb).startswith(f"KnowledgeBase({url!r}, 1 document, 1 node, ")
     assert "closed" in kb._repr_html_()
     assert repr(kb) == f"KnowledgeBase({url!r}, closed)"

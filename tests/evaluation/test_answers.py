@@ -21,7 +21,7 @@ def test_a_shared_leg_runs_once_and_its_time_counts_for_each_retriever() -> None
         "b": branches(x=shared, y=FakeRetriever([("n1", 1.0)])) >> RRF(),
         "alone": shared,
     }
-    found = Experiment(retrievers, JUDGED, measures=["RR"]).run(progress=False)
+    found = Experiment(retrievers, JUDGED, measures=["RR"]).run(progress=False, warm_up=False)
     assert shared.calls == list(QUERIES.values())
     times = found.per_query.pivot_table(index="query_id", columns="retriever", values="ms")
     assert (times["alone"] > 0).all()
@@ -45,11 +45,11 @@ def test_calls_of_models_are_counted_for_each_retriever_that_needs_them() -> Non
 def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
     killed = Shifted(1, fails_at=9)
     with pytest.raises(KeyboardInterrupt):
-        Experiment({"one": killed}, JUDGED, folder=tmp_path).run(progress=False)
+        Experiment({"one": killed}, JUDGED, folder=tmp_path).run(progress=False, warm_up=False)
     with (tmp_path / "answers.jsonl").open("a") as file:
         file.write('{"retriever": "one", "query_id": "q9", "hi')  # as if killed while it wrote
     again = Shifted(1)
-    found = Experiment({"one": again}, JUDGED, folder=tmp_path).run(progress=False)
+    found = Experiment({"one": again}, JUDGED, folder=tmp_path).run(progress=False, warm_up=False)
     assert again.calls == [text for text in QUERIES.values() if text not in killed.calls[:9]]
     whole = Experiment({"one": Shifted(1)}, JUDGED).run(progress=False)
     assert found.rankings.equals(whole.rankings)

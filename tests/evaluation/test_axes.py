@@ -16,6 +16,7 @@ def test_letters_that_no_font_has_are_squares(monkeypatch: pytest.MonkeyPatch) -
     try:
         labels = [label.get_text() for label in plot_ranks(explained()).texts]
         assert "\N{WHITE SQUARE}" * 2 in labels
+        assert "in no font" in plot_ranks(explained()).get_title(loc="right")
         draw_all()
     finally:
         axes._fonts.cache_clear()

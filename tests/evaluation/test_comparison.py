@@ -30,6 +30,8 @@ def test_marks_are_kept_and_an_experiment_takes_them(tmp_path: Path) -> None:
     again = compare(retrievers, QUESTIONS, top_k=5, marks=file)
     assert again.marks == {"question 1": {"n1": 1, "n0": 0}}
     again.mark(0, "n0")
+    with pytest.raises(ConfigurationError, match="several begin so"):
+        again.mark(0, "n")
     found = Experiment(retrievers, file, measures=["RR"]).run(progress=False)
     assert found.results["RR"].tolist() == [1.0, 0.5]
 

@@ -56,3 +56,26 @@ def test_wrong_arguments_of_an_experiment_are_refused_before_it_runs() -> None:
             Experiment({"a": Shifted(1)}, JUDGED, **arguments)
     with pytest.raises(ConfigurationError, match="call run"):
         _ = Experiment({"a": Shifted(1)}, JUDGED).results
+
+
+def test_a_query_that_does_not_count_loads_the_models_first() -> None:
+    retriever = Shifted(1)
+    found = Experiment([retriever], JUDGED, measures=["RR"]).run(progress=False)
+    assert retriever.calls == ["warm up", *QUERIES.values()]
+    assert found.per_query["question"].tolist() == list(QUERIES.values())
+    found.run(progress=False)
+    assert len(retriever.calls) == 1 + len(QUERIES)
+
+
+def test_a_printed_experiment_is_the_table_of_its_results() -> None:
+    experiment = Experiment({"one": Shifted(1), "two": Shifted(0)}, JUDGED, measures=["RR"])
+    assert str(experiment) == repr(experiment)
+    header, *rows = str(experiment.run(progress=False)).splitlines()
+    assert header.split() == ["retriever", "RR", "p50", "p95"]
+    assert [row.split()[0] for row in rows[:2]] == ["one", "two"]
+    assert "questions (labels)" in rows[2]
+
+
+def test_the_bar_of_an_experiment_has_a_label(capsys: pytest.CaptureFixture[str]) -> None:
+    Experiment([Shifted(1)], JUDGED, measures=["RR"]).run()
+    assert "Answering: 100%" in capsys.readouterr().err

@@ -21,8 +21,8 @@ def test_a_directory_and_memory_open_by_url(tmp_path: Path) -> None:
     [
         ("grpah:./dir", "Did you mean graph:"),
         ("neo4:x", "Did you mean neo4j:"),
-        ("graph:", "names no graph"),
-        ("graph://host/x", "names no graph"),
+        ("graph:", "is not the URL of a graph"),
+        ("graph://host/x", "is not the URL of a graph"),
         ("neo4j://", "without a host"),
         ("neo4j://host?user=x", "has the options user"),
         ("neo4j://host:99999", "port"),

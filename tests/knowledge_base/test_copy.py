@@ -282,7 +282,7 @@ def test_a_document_without_its_nodes_is_reported_and_the_others_are_copied(
         store.delete("b")
     report = copy_knowledge_base(*urls, show_progress=False)
     assert (report.copied, list(report.failures)) == (2, ["b"])
-    with pytest.raises(IngestionError, match="0 of its 1 nodes"):
+    with pytest.raises(IngestionError, match="0 of its 1 node"):
         report.raise_for_failures()
 
 

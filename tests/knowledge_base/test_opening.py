@@ -92,7 +92,7 @@ def test_a_store_that_was_filled_without_a_knowledge_base_is_refused(
 ) -> None:
     with closing(store_at(url)) as store:
         store.add([TextNode(id_="n", text="x", embedding=[1.0, 0.0])])
-    with pytest.raises(StoreFormatError, match=r"1 nodes that were not added.*VectorRetriever"):
+    with pytest.raises(StoreFormatError, match=r"1 node not added.*VectorRetriever"):
         open_kb()
     with closing(store_at(url)) as store:
         assert store.count() == 1

@@ -64,11 +64,11 @@ def test_writing_after_the_ledger_was_deleted_fails_and_writes_nothing(
     ledger_of(store).clear()
     with pytest.raises(StoreClosedError, match="was removed since it was opened"):
         kb.delete("d")
-    with pytest.raises(StoreFormatError, match="1 nodes that were not added"):
+    with pytest.raises(StoreFormatError, match="1 node not added"):
         kb.add([Document(id_="e", text="leave")])
     assert store.count() == 1
     store.close()
-    with pytest.raises(StoreFormatError, match="1 nodes that were not added"):
+    with pytest.raises(StoreFormatError, match="1 node not added"):
         open_kb()
 
 

@@ -79,9 +79,12 @@ def test_more_deletions_than_allowed_are_refused_and_nothing_is_changed(
         (folder / f"{number}.md").unlink()
     (folder / "9.md").write_text("Rule 9 is new.")
     before = kb.documents()
-    for dry_run in (True, False):
-        with pytest.raises(SyncRefusedError, match=r"2 of 9 sources .* pass max_deletions=1"):
-            kb.sync(folder, dry_run=dry_run)
+    planned = kb.sync(folder, dry_run=True)
+    assert (len(planned.deleted), [*planned.added, *planned.changed]) == (2, [str(folder / "9.md")])
+    assert "2 of 9 sources" in planned.refusal
+    assert "A real run would be refused: 2 of 9" in str(planned)
+    with pytest.raises(SyncRefusedError, match=r"2 of 9 sources .* pass max_deletions=1"):
+        kb.sync(folder)
     assert kb.documents() == before
     assert kb.sync(folder, prune=False).deleted == ()
     assert len(kb.sync(folder, max_deletions=0.3).deleted) == 2

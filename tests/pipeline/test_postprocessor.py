@@ -265,7 +265,7 @@ def test_a_hit_that_a_postprocessor_repeats_counts_at_its_first_place(searched: 
 def test_nodes_that_a_reranker_adds_are_dropped_and_reported(searched: Searched) -> None:
     result = searched(SOURCE >> BareRerank(ids="xba"), "q")
     assert node_ids(result.hits) == ["b", "a"]
-    assert "1 nodes that were not in the ranking" in result.degraded[0].reason
+    assert "dropped 1 node that" in result.degraded[0].reason
     assert node_ids(searched(SOURCE >> Bare(ids="xba"), "q").hits) == ["x", "b", "a"]
 
 

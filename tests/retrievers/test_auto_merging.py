@@ -134,7 +134,7 @@ def test_a_missing_parent_keeps_its_children_and_degrades_once(searched: Searche
     found = Candidate(P, {"P0": 0.9, "P1": 0.6, "P2": 0.3})
     result = searched(AutoMergingRetriever(found, store), "query")
     assert node_ids(result.hits) == ["P0", "P1", "P2"]
-    assert [part.reason for part in result.degraded] == ["the docstore lacks 1 nodes: ['P']"]
+    assert [part.reason for part in result.degraded] == ["the docstore lacks 1 node: ['P']"]
 
 
 def test_a_failing_docstore_keeps_the_found_hits(searched: Searched) -> None:

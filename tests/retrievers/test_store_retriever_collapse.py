@@ -105,7 +105,7 @@ def test_fewer_groups_than_top_k_within_most_hits_degrade_the_answer() -> None:
     assert node_ids(result.hits) == ["long000"]
     (degraded,) = result.degraded
     assert degraded.where == "keyword"
-    assert "only 1 hits instead of 3 from the first 150" in degraded.reason
+    assert "only 1 hit instead of 3 from the first 150" in degraded.reason
 
 
 def test_hits_outside_the_scope_are_an_error_while_collapsing() -> None:

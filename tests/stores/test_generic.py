@@ -136,7 +136,7 @@ def test_hits_without_scores_are_refused(search: SearchFunction) -> None:
         def query(self, query: VectorStoreQuery, **_: object) -> VectorStoreQueryResult:
             return VectorStoreQueryResult(nodes=[TextNode(id_="a")])
 
-    with pytest.raises(ScoreError, match="1 nodes and 0 scores"):
+    with pytest.raises(ScoreError, match="1 node and 0 scores"):
         search(GenericBackend(Scoreless()), Search(5))
 
 
@@ -224,7 +224,7 @@ def test_a_hit_without_its_text_is_left_out_and_noted_as_degraded() -> None:
     index.docstore.delete_document("leave")
     result = VectorRetriever(index).search("leave lunch")
     assert node_ids(result.hits) == ["lunch"]
-    assert "no text for 1 hits: ['leave']" in result.degraded[0].reason
+    assert "no text for 1 hit: ['leave']" in result.degraded[0].reason
 
 
 def test_a_store_that_kept_no_metadata_cannot_be_filtered() -> None:

@@ -68,7 +68,8 @@ def load_rules(path: str | Path) -> RuleSet:
     """Read a rule file and return its rules.
 
     Raises:
-        RuleSyntaxError: The file cannot be read; the message names line and column.
+        RuleSyntaxError: The file cannot be read; the message names line and column of the first
+            problem of each rule.
         RuleError: The rules are inconsistent, such as equal ids or a cycle.
     """
     try:
@@ -82,7 +83,16 @@ def parse_rules(text: str, *, file: str = "") -> RuleSet:
     """Parse YAML and return its rules; see `load_rules`."""
     reader = Reader(file)
     root = reader.fields(composed(text, reader), ("rules",), "a rule file")
-    rules = [r for node in reader.items(root.need("rules"), "rules") for r in _rules(reader, node)]
+    rules: list[Rule] = []
+    problems: list[RuleSyntaxError] = []
+    for node in reader.items(root.need("rules"), "rules"):
+        try:
+            rules += _rules(reader, node)
+        except RuleSyntaxError as error:
+            problems.append(error)
+    if problems:  # the first one, with a line of text for each
+        problems[0].args = ("\n".join(map(str, problems)),)
+        raise problems[0]
     try:
         rule_set = RuleSet(tuple(rules), file)
         rule_set.variants  # noqa: B018 - raises what is wrong with the chains

@@ -17,6 +17,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.wording import counted
 
 _FORMAT: Final = 1
 
@@ -57,15 +58,14 @@ class KnowledgeBaseConfig:
         self.check_format(where)
         if self.removing:
             raise StoreUnavailableError(
-                f"{where} is being removed, or an earlier removal was interrupted; to finish it "
-                f"run KnowledgeBase.remove, or: llama-retrieval remove {where}"
+                f"{where} is being removed, or an earlier removal was interrupted; to finish it: "
+                f"KnowledgeBase.remove({where!r})"
             )
         self._check_model(requested, where)
         if self.require_scope and requested.require_scope is False:
             raise ConfigurationError(
                 f"{where} was made with require_scope=True, and is opened with "
-                "require_scope=False; leave it out, and give queries a scope (on the command line: "
-                "--tenant or --kb-id)"
+                "require_scope=False; leave it out, and give queries a scope"
             )
         if self.graph and not requested.graph:
             raise GraphRequiredError(
@@ -83,7 +83,7 @@ class KnowledgeBaseConfig:
                 made, advice = f"with the graph {self.graph}", "open it with the first, or copy it"
             raise ConfigurationError(
                 f"{where} was made {made}, and is opened with {requested.graph}; {advice}: "
-                "copy_knowledge_base(url, new_url, graph=...)"
+                f"copy_knowledge_base({where!r}, new_url, graph=...)"
             )
         if self.tokenizer != requested.tokenizer:
             raise ConfigurationError(
@@ -102,8 +102,7 @@ class KnowledgeBaseConfig:
             raise ModelMismatchError(
                 f"{where} was made with the embedding model {self.embed_model!r}, and is opened "
                 f"with {requested.embed_model!r}; open it with the first, or embed its texts anew "
-                f"in a new place: copy_knowledge_base({where!r}, new_url, embed_model=...), on the "
-                f"command line: llama-retrieval copy --from {where} --to URL --embed-model MODEL"
+                f"in a new place: copy_knowledge_base({where!r}, new_url, embed_model=...)"
             )
         dimensions = {self.dimension, requested.dimension}
         if None not in dimensions and len(dimensions) > 1:
@@ -209,7 +208,7 @@ class SyncedSource(NamedTuple):
 def unknown_nodes_error(where: str, count: int) -> StoreFormatError:
     """Return the error for a store with nodes but without a ledger."""
     return StoreFormatError(
-        f"{where} holds {count} nodes that were not added through a knowledge base; search it "
+        f"{where} holds {counted(count, 'node')} not added through a knowledge base; search it "
         "with VectorRetriever and KeywordRetriever, or add the documents to a new one"
     )
 

@@ -14,6 +14,7 @@ from llama_index.core.utils import get_tqdm_iterable
 from llama_retrieval_ext.checks import check_count, is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.retrievers.bm25.index import KeywordIndex
+from llama_retrieval_ext.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +127,10 @@ class DocstoreFollower:
         if most is None or size <= most:
             return ""
         return (
-            f"the docstore has {size} nodes and max_chunks is {most}: nodes added beyond that are "
-            "not indexed and cannot be found; make the retriever again with a higher max_chunks, "
-            "index a part with BM25Retriever(nodes), or use a store on disk (KeywordRetriever)"
+            f"the docstore has {counted(size, 'node')} and max_chunks is {most}: nodes added "
+            "beyond that are not indexed and cannot be found; make the retriever again with a "
+            "higher max_chunks, index a part with BM25Retriever(nodes), or use a store on disk "
+            "(KeywordRetriever)"
         )
 
 

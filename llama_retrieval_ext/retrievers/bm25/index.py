@@ -21,6 +21,7 @@ from llama_retrieval_ext.formulas.scores import LARGEST
 from llama_retrieval_ext.stores.encoding.values import keyword_text
 from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.wording import counted
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -102,7 +103,7 @@ def _check_unchanged(candidates: Sequence[Candidate], condition: Condition | Non
     stale = tuple(each.node_id for each in candidates if not matches(condition, each.node.metadata))
     if stale:
         raise ScopeViolationError(
-            f"the metadata of {len(stale)} nodes was changed after they were indexed, and is now "
+            f"the metadata of {counted(len(stale), 'node')} has changed since indexing, and is now "
             f"outside the query's scope or filters: {', '.join(stale[:5])}; add them again",
             stale,
         )
@@ -207,7 +208,7 @@ def _check_within(came: Iterable[Entry], within: Condition | None) -> None:
     outside = [each.node.node_id for each in came if not matches(within, each.node.metadata)]
     if outside:
         raise ScopeError(
-            f"{len(outside)} nodes are outside the scope of this retriever: {outside[:5]}; "
+            f"{counted(len(outside), 'node')} outside the scope of this retriever: {outside[:5]}; "
             "put Scope.metadata() into their metadata, or add them to the unbound retriever"
         )
 

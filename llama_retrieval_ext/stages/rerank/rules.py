@@ -24,7 +24,7 @@ class RuleWeights(RecordsArguments):
     """Relative weights of the rules of `RuleRerank`; 0 disables a rule.
 
     Attributes:
-        place: Weight of the previous rank: value 1 for the first hit, 0.5 for the eleventh.
+        previous_rank: Weight of the rank before: value 1 for the first hit, 0.5 for the eleventh.
         terms: Weight of the share of the query's words in the text or the title.
         phrase: Weight of the longest part of the query that is in the text word by word.
         title: Weight of the share of the title's words in the query.
@@ -34,7 +34,7 @@ class RuleWeights(RecordsArguments):
         ConfigurationError: A weight is negative or not finite, or all are 0.
     """
 
-    place: float = 1.0
+    previous_rank: float = 1.0
     terms: float = 1.0
     phrase: float = 0.5
     title: float = 0.5
@@ -94,7 +94,7 @@ def check_weight(weight: float, name: str) -> float:
 
 
 # The distance from the first rank at which the value of the previous rank is one half.
-_HALF_PLACE = 10
+_HALF_RANK = 10
 # Phrases are searched in this many first words of a query; longer ones are pasted documents.
 _LONGEST_PHRASE = 64
 
@@ -172,7 +172,7 @@ class RuleRerank(Refine):
         title = str(metadata.get(self.title_key) or "")
         present = self.tokenizer.term_counts(text).keys()
         titled = self.tokenizer.term_counts(title).keys()
-        yield "place", weights.place, _HALF_PLACE / (_HALF_PLACE + rank - 1)
+        yield "previous rank", weights.previous_rank, _HALF_RANK / (_HALF_RANK + rank - 1)
         yield "terms", weights.terms, coverage(terms.terms, present | titled)
         yield "phrase", weights.phrase, self._phrase(terms, present, text)
         yield "title", weights.title, coverage(self.tokenizer.query_terms(title), terms.terms)

@@ -121,8 +121,7 @@ def _explained(error: OSError, directory: Path) -> str:
     if isinstance(error, PermissionError) or error.errno == errno.EROFS:
         return (
             f"{directory} cannot be written to ({error.strerror}); the embedded engine needs that "
-            "to write: change the permissions, or open it with KnowledgeBase.open(..., "
-            "read_only=True)"
+            "to write: change the permissions, or open the knowledge base with read_only=True"
         )
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return f"no room is left for {directory} ({error.strerror}); what was stored before is safe"
@@ -273,9 +272,9 @@ def _copy_file(source: str, target: str) -> None:
 def in_use(directory: Path) -> str:
     """Return the error message for a directory that another process has open."""
     return (
-        f"another process has {directory} open; close it there, open it to search only with "
-        "KnowledgeBase.open(..., read_only=True) or the option --read-only, or use a server "
-        "(qdrant://, milvus://, elasticsearch://), which several processes can share"
+        f"another process has {directory} open; close it there, open the knowledge base with "
+        "read_only=True to search only, or use a server (qdrant://, milvus://, "
+        "elasticsearch://), which several processes can share"
     )
 
 

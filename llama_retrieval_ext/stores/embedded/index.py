@@ -28,6 +28,7 @@ from llama_retrieval_ext.stores.embedded.files import (
 from llama_retrieval_ext.stores.embedded.search import vector_params
 from llama_retrieval_ext.stores.embedded.shard import BM25, DATATYPES, DENSE, Draft, Reweighing
 from llama_retrieval_ext.stores.encoding.vectors import SCORES
+from llama_retrieval_ext.wording import counted
 
 _logger = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ class IndexInfo:
         integers = " over int8, rescored" if self.vectors == "int8" else ""
         kind = "scan" if self.index == "exact" else "hnsw"
         rest = "" if self.indexed == self.nodes else ", the others exactly"
-        return f"{kind}{integers}: {self.indexed} of {self.nodes} nodes{rest}"
+        return f"{kind}{integers}: {self.indexed} of {counted(self.nodes, 'node')}{rest}"
 
 
 def index_info(directory: StoreDirectory) -> IndexInfo:

@@ -334,7 +334,8 @@ def hybrid_backend(backend: Backend) -> HybridBackend:
     """Return the backend if its engine takes both searches, else raise `UnsupportedModeError`."""
     if not isinstance(backend, HybridBackend):
         raise UnsupportedModeError(
-            f"{type(backend).__name__} has no fusion of its own; leave pushdown out"
+            f"the features of {type(backend).__name__} promise both searches in one request; "
+            "implement HybridBackend, or declare neither one_round_trip nor fusions"
         )
     return backend
 

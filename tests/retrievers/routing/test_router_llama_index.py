@@ -132,4 +132,4 @@ def test_a_verbose_router_logs_the_number_of_hits(caplog: pytest.LogCaptureFixtu
     router = RouterRetriever(TheirPicks(0), tools(), MockLLM(), verbose=True)
     with caplog.at_level(logging.INFO):
         router.retrieve("query")
-    assert caplog.messages == ["router found 1 hits for 'query'"]
+    assert caplog.messages == ["router found 1 hit for 'query'"]

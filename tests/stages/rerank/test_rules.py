@@ -19,7 +19,7 @@ from llama_retrieval_ext.stages.rerank.rules import (
 )
 from llama_retrieval_ext.testing.fakes import FakeRetriever, Row
 
-NOTHING = {"place": 0.0, "terms": 0.0, "phrase": 0.0, "title": 0.0, "recency": 0.0}
+NOTHING = {"previous_rank": 0.0, "terms": 0.0, "phrase": 0.0, "title": 0.0, "recency": 0.0}
 
 
 def only(**weights: float) -> RuleWeights:
@@ -134,7 +134,9 @@ def test_boosts_add_to_the_score_of_the_rules() -> None:
 def test_the_previous_rank_decides_between_hits_that_no_rule_separates() -> None:
     rows: list[Row] = [(id_, 0.5, "") for id_ in "dcba"]
     assert node_ids(reranked(RuleRerank(), "annual leave", *rows)) == list("dcba")
-    eleventh = scores(RuleRerank(only(place=1.0)), "q", *[(f"n{n:02}", 0.5, "") for n in range(11)])
+    eleventh = scores(
+        RuleRerank(only(previous_rank=1.0)), "q", *[(f"n{n:02}", 0.5, "") for n in range(11)]
+    )
     assert eleventh["n10"] == 0.5
 
 
@@ -152,7 +154,7 @@ def test_each_rule_is_a_contribution_and_the_shares_sum_to_the_score() -> None:
     scores_by_rule = {part.leg: part.score for part in hit.contributions}
     assert scores_by_rule == {
         "FakeRetriever": 0.9,
-        "place": 1.0,
+        "previous rank": 1.0,
         "terms": 1.0,
         "phrase": 1.0,
         "title": 1.0,
@@ -181,7 +183,7 @@ def test_weights_are_finite_and_not_negative(weight: float) -> None:
 
 def test_rule_weights_that_are_all_zero_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="at least one"):
-        RuleWeights(place=0, terms=0, phrase=0, title=0, recency=0)
+        RuleWeights(previous_rank=0, terms=0, phrase=0, title=0, recency=0)
     with pytest.raises(ConfigurationError, match="above 0"):
         Boost("kind", "law", 0)
 

@@ -1,0 +1,91 @@
+"""Errors speak of options, not of Python's arguments or of pydantic."""
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from llama_retrieval_ext.cli.app import app
+from llama_retrieval_ext.cli.errors import in_options
+from llama_retrieval_ext.errors import ConfigurationError
+from tests.cli.conftest import Run
+
+
+def _context(command: str) -> typer.Context:
+    ctx = typer.Context(typer.main.get_command(app))
+    ctx.invoked_subcommand = command
+    return ctx
+
+
+@pytest.mark.parametrize(
+    ("command", "message", "spoken"),
+    [
+        (
+            "sync",
+            "pass max_deletions=1; to keep all, prune=False",
+            "pass --max-deletions 1; to keep all, --no-prune",
+        ),
+        ("sync", "max_deletions is a share", "--max-deletions is a share"),
+        ("list", "open it with embed_model=", "open it with --embed-model MODEL"),
+        ("copy", "pass graph=, too", "pass --graph URL, too"),
+        ("search", "open it with graph='graph:./g'", "open it with ingest --graph graph:./g"),
+        (
+            "ingest",
+            "open it with read_only=True to search",
+            "open it with search --read-only to search",
+        ),
+        ("search", "make one, or registry.bind(kb, graph=...)", "make one"),
+        ("search", "pass scope=Scope(...)", "pass --tenant or --kb-id"),
+        (
+            "search",
+            "create it: KnowledgeBase.open('embedded:./kb')",
+            "create it: llama-retrieval ingest PATH --kb embedded:./kb",
+        ),
+        (
+            "list",
+            "copy_knowledge_base('qdrant:./kb', new_url, embed_model=...)",
+            "llama-retrieval copy --from qdrant:./kb --to URL --embed-model MODEL",
+        ),
+        (
+            "search",
+            "no document 'top_k', no name=x, a mode or graph",
+            "no document 'top_k', no name=x, a mode or graph",
+        ),
+    ],
+)
+def test_arguments_are_written_as_options(command: str, message: str, spoken: str) -> None:
+    assert in_options(ConfigurationError(message), _context(command)) == spoken
+
+
+@pytest.mark.slow
+def test_each_problem_of_a_file_is_a_line_with_its_own_names(
+    run: Run, url: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text("version: 1\npipeline: {type: keyword, top_k: 0, nam: x}\n")
+    finished = run("search", "leave", "--kb", url, "--pipeline", file)
+    lines = finished.stderr.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith(f"error: {file}, line 2") for line in lines)
+    assert "top_k" in finished.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["search", "x", "--mode", "hybird"], "did you mean 'hybrid'?"),
+        (["eval", "--mode", "hybird"], "did you mean 'hybrid'?"),
+        (["eval", "--baseline", "hybird"], "did you mean 'hybrid'?"),
+        (["search", "x", "--top-k", "0"], "it should be greater than or equal to 1"),
+    ],
+)
+def test_a_wrong_value_is_answered_in_plain_words(
+    run: Run, arguments: list[str], part: str
+) -> None:
+    finished = run(*arguments)
+    assert finished.returncode == 2
+    shown = " ".join(finished.stderr.split())
+    assert part in shown
+    assert not re.search("Value error|Input should", shown)
