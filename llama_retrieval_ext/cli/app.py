@@ -8,7 +8,7 @@ import typer
 
 from llama_retrieval_ext import __version__
 from llama_retrieval_ext.cli.ask import ask
-from llama_retrieval_ext.cli.documents import copy, delete, info, list_, remove, show
+from llama_retrieval_ext.cli.documents import copy, delete, info, list_, remove, share, show
 from llama_retrieval_ext.cli.evaluate import eval_
 from llama_retrieval_ext.cli.graph import graph_app, rules_app
 from llama_retrieval_ext.cli.ingest import ingest
@@ -36,6 +36,7 @@ for command in (
     list_,
     show,
     delete,
+    share,
     info,
     copy,
     remove,

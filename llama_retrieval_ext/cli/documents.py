@@ -1,10 +1,11 @@
-"""`llama-retrieval list`, `show`, `delete`, `info`, `copy` and `remove`."""
+"""`llama-retrieval list`, `show`, `delete`, `share`, `info`, `copy` and `remove`."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -14,6 +15,7 @@ from rich.filesize import pick_unit_and_suffix
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.cli.options import (
     DEFAULT_KB,
+    Allowed,
     AsJson,
     EmbedModel,
     KbId,
@@ -118,6 +120,33 @@ def delete(
             for name in _matching(opened, source, options) or [source]:
                 gone = _apply(opened.delete, name, opened, options)
                 say(f"deleted {name}: {counted(gone, 'document')}")
+
+
+def share(  # noqa: PLR0913 - a command's options are its parameters
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="ID...", help="As for delete; see list.", show_default=False),
+    ],
+    *,
+    allowed: Allowed = None,
+    everyone: Annotated[
+        bool, typer.Option("--everyone", help="Everyone in the scope may see them.")
+    ] = False,
+    kb: Url = DEFAULT_KB,
+    tenant: Tenant = None,
+    kb_id: KbId = None,
+    embed_model: EmbedModel = None,
+) -> None:
+    """Change who may see files or documents; nothing is embedded again."""
+    if everyone == bool(allowed):
+        raise ConfigurationError("name who may see them with --allowed NAME, or pass --everyone")
+    options = KbOptions(kb, embed_model, tenant, kb_id)
+    with options.reopen() as opened:
+        shared = partial(opened.share, allowed=allowed)
+        for source in sources:
+            for name in _matching(opened, source, options) or [source]:
+                count = _apply(shared, name, opened, options)
+                say(f"shared {name}: {counted(count, 'document')}")
 
 
 def _matching(kb: "ext.KnowledgeBase", pattern: str, options: KbOptions) -> list[str]:

@@ -63,6 +63,15 @@ KbId = Annotated[
         "--kb-id", metavar="ID", help="The knowledge base id: reads and writes only its documents."
     ),
 ]
+Allowed = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allowed",
+        metavar="NAME",
+        help="Who may see the documents: a user or a group, such as group:hr; can be repeated.",
+        show_default=False,
+    ),
+]
 Include = Annotated[
     list[str] | None,
     typer.Option(

@@ -11,6 +11,7 @@ import typer
 from llama_retrieval_ext.cli.ingest import LEFT_OUT, check_lasting, interruptible
 from llama_retrieval_ext.cli.options import (
     DEFAULT_KB,
+    Allowed,
     EmbedModel,
     Encoding,
     Exclude,
@@ -74,6 +75,7 @@ def sync(  # noqa: PLR0913 - a command's options are its parameters
     exclude: Exclude = None,
     encoding: Encoding = "",
     follow_symlinks: FollowSymlinks = False,
+    allowed: Allowed = None,
     embed_model: EmbedModel = None,
     graph: GraphUrl = None,
     tenant: Tenant = None,
@@ -103,6 +105,7 @@ def sync(  # noqa: PLR0913 - a command's options are its parameters
                     exclude=exclude or (),
                     encoding=encoding,
                     follow_symlinks=follow_symlinks,
+                    allowed=allowed,
                     show_progress=console(stderr=True).is_terminal,
                 )
 
