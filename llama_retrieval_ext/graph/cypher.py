@@ -101,6 +101,11 @@ def source_in(support: str) -> str:
     return f"split({support}, {_MARK})[0]"
 
 
+def has_content(support: str) -> str:
+    """Return the condition that a support has what its source wrote, see `support_of`."""
+    return f"{support} CONTAINS {_MARK} + {_MARK}"
+
+
 def united(variable: str) -> str:
     """Return the clause that derives who may see a row from its supports."""
     name = variable

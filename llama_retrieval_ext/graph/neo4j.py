@@ -24,6 +24,7 @@ from llama_retrieval_ext.graph.cypher import (
     contents_of,
     edges_by_id,
     first_by_id,
+    has_content,
     has_principals,
     name_pairs,
     nodes_by_id,
@@ -290,7 +291,10 @@ _MERGE_ENDS: Final = (
     "ON CREATE SET n:__Entity__:entity, n += row.properties "
     # An edge without a document does not support its ends.
     "WITH n, row, coalesce(n._sources, []) AS old WITH n, old, "
-    f"[s IN row.sources WHERE {_SOURCE} <> '' OR size(old) = 0] AS own {_supported('n', 'own')}"
+    f"[s IN row.sources WHERE ({_SOURCE} <> '' OR size(old) = 0) "
+    # What a document wrote of the node in an earlier batch stays.
+    f"AND none(o IN old WHERE {source_in('o')} = {_SOURCE} AND {has_content('o')})] AS own "
+    f"{_supported('n', 'own')}"
 )
 _MERGE_EDGES: Final = (
     "UNWIND $rows AS row "
