@@ -1,10 +1,11 @@
-"""`llama-retrieval list`, `show`, `delete`, `info`, `copy` and `remove`."""
+"""`llama-retrieval list`, `show`, `delete`, `share`, `info`, `copy` and `remove`."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -12,7 +13,7 @@ import typer
 from rich.filesize import pick_unit_and_suffix
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import DEFAULT_KB, AsJson, EmbedModel, KbOptions, Url
+from llama_retrieval_ext.cli.options import DEFAULT_KB, Allowed, AsJson, EmbedModel, KbOptions, Url
 from llama_retrieval_ext.cli.output import (
     say,
     say_aside,
@@ -94,6 +95,29 @@ def delete(
             for name in _matching(opened, source, options) or [source]:
                 gone = _apply(opened.delete, name, opened, options)
                 say(f"deleted {name}: {counted(gone, 'document')}")
+
+
+def share(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="ID...", help="As for delete; see list.", show_default=False),
+    ],
+    *,
+    allowed: Allowed = None,
+    everyone: Annotated[
+        bool, typer.Option("--everyone", help="Everyone in the scope may see them.")
+    ] = False,
+    options: KbOptions,
+) -> None:
+    """Change who may see files or documents; nothing is embedded again."""
+    if everyone == bool(allowed):
+        raise ConfigurationError("name who may see them with --allowed NAME, or pass --everyone")
+    with options.open() as opened:
+        shared = partial(opened.share, allowed=allowed)
+        for source in sources:
+            for name in _matching(opened, source, options) or [source]:
+                count = _apply(shared, name, opened, options)
+                say(f"shared {name}: {counted(count, 'document')}")
 
 
 def _matching(kb: "ext.KnowledgeBase", pattern: str, options: KbOptions) -> list[str]:

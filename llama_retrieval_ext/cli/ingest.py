@@ -10,7 +10,7 @@ import typer
 from rich.progress import track
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import FileOptions, KbOptions, WriterOptions
+from llama_retrieval_ext.cli.options import Allowed, FileOptions, KbOptions, WriterOptions
 from llama_retrieval_ext.cli.output import console, say, say_aside, say_left_out
 from llama_retrieval_ext.errors import ConfigurationError, describe
 from llama_retrieval_ext.wording import counted
@@ -33,6 +33,7 @@ def ingest(
         ),
     ],
     *,
+    allowed: Allowed = None,
     files: FileOptions,
     options: WriterOptions,
 ) -> None:
@@ -49,9 +50,8 @@ def ingest(
     with options.open(must_exist=False) as opened:
         # The bar of files stands still while one is added: a single one has a bar of its own.
         one_file = len(paths) == 1 and paths[0].is_file()
-        code = add(
-            opened, reading, options, show_progress=one_file and console(stderr=True).is_terminal
-        )
+        is_shown = one_file and console(stderr=True).is_terminal
+        code = add(opened, reading, options, allowed=allowed, show_progress=is_shown)
     raise typer.Exit(code)
 
 
@@ -82,11 +82,19 @@ def read(
 
 
 def add(
-    kb: "ext.KnowledgeBase", reading: "Reading", options: KbOptions, *, show_progress: bool = False
+    kb: "ext.KnowledgeBase",
+    reading: "Reading",
+    options: KbOptions,
+    *,
+    allowed: Sequence[str] | None = None,
+    show_progress: bool = False,
 ) -> int:
     """Add documents, print the results, return the exit code: 3 if files were left out."""
     with interruptible(kb, options):
-        report = kb.add(iter(reading.documents), scope=options.scope, show_progress=show_progress)
+        documents = iter(reading.documents)
+        report = kb.add(
+            documents, scope=options.scope, allowed=allowed, show_progress=show_progress
+        )
     say_left_out(reading.left_out)
     left_out = f", {counted(len(reading.left_out), 'file')} left out" if reading.left_out else ""
     say(f"{_read_from(reading)}{report}{left_out}")

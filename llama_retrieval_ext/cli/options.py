@@ -58,6 +58,15 @@ EmbedModel = Annotated[
         "records, and local for a new one.",
     ),
 ]
+Allowed = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allowed",
+        metavar="NAME",
+        help="Who may see the documents: a user or a group, such as group:hr. May be repeated.",
+        show_default=False,
+    ),
+]
 Timeout = Annotated[
     float, typer.Option("--timeout", min=0.001, help="Maximum seconds for a request.")
 ]

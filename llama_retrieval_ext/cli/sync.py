@@ -11,7 +11,7 @@ import typer
 
 from llama_retrieval_ext.cli.errors import in_options
 from llama_retrieval_ext.cli.ingest import LEFT_OUT, check_lasting, interruptible
-from llama_retrieval_ext.cli.options import FileOptions, WriterOptions
+from llama_retrieval_ext.cli.options import Allowed, FileOptions, WriterOptions
 from llama_retrieval_ext.cli.output import console, say, say_aside, say_left_out, say_wrong
 from llama_retrieval_ext.errors import (
     MissingDependencyError,
@@ -62,6 +62,7 @@ def sync(  # noqa: PLR0913 - a command's options are its parameters
     prune: Annotated[
         bool, typer.Option("--prune/--no-prune", help="Delete documents whose file is gone.")
     ] = True,
+    allowed: Allowed = None,
     files: FileOptions,
     options: WriterOptions,
 ) -> None:
@@ -84,6 +85,7 @@ def sync(  # noqa: PLR0913 - a command's options are its parameters
                     checksum=checksum,
                     max_deletions=max_deletions,
                     prune=prune,
+                    allowed=allowed,
                     show_progress=console(stderr=True).is_terminal,
                     **asdict(files),
                 )

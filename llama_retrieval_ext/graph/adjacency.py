@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -16,12 +16,11 @@ from llama_retrieval_ext.graph.elements import (
     GraphNode,
     Hop,
     Partition,
-    allowed_of,
     edge_order,
 )
-from llama_retrieval_ext.graph.sqlite_rows import GraphRows, Restrictions
-from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY, without_allowed
+from llama_retrieval_ext.graph.sqlite_rows import UNSAID, GraphRows, Restrictions, Said
 
+T = TypeVar("T")
 _MANY_OBJECTS: Final = 100_000
 # The source of rows without a document.
 _NO_SOURCE: Final = ""
@@ -41,13 +40,15 @@ class Adjacency:
     Lists of edges are replaced, never modified, so each read sees a consistent list.
     """
 
-    __slots__ = ("_by_label", "_entries", "_into", "_out", "_sorted", "nodes", "restricted")
+    __slots__ = ("_by_label", "_entries", "_into", "_out", "_sorted", "nodes", "restricted", "said")
 
     def __init__(self) -> None:
         self._entries: dict[str, NodeEntry] = {}
         self.nodes: Mapping[str, NodeEntry] = self._entries
         # The principals who may see a node or an edge, for those that not everyone may see.
         self.restricted: dict[str | EdgeId, frozenset[str]] = {}
+        # What such a row says to whom, unless all its passages say the same; see `Restrictions`.
+        self.said: Restrictions = {}
         self._out: dict[str, list[Edge]] = {}
         self._into: dict[str, list[Edge]] = {}
         # Sorted edges of a node, by direction; computed on first read.
@@ -77,27 +78,41 @@ class Adjacency:
         self._replace(dict.fromkeys(gone))
         for id_ in gone:
             self.restricted.pop(id_, None)
+            self.said.pop(id_, None)
 
     def restrict(self, changes: Restrictions, *, is_written: bool) -> None:
         """Set who may see rows; before these are written, only those who may before and after."""
-        for id_, after in changes.items():
-            before = self.restricted.get(id_)
-            if not is_written and before is not None:
-                after = before if after is None else before & after  # noqa: PLW2901
-            if after is None:
-                self.restricted.pop(id_, None)
-            else:
-                self.restricted[id_] = after
+        for id_, said in changes.items():
+            after = None if frozenset() in said else frozenset[str]().union(*said)
+            before, said_before = self.restricted.get(id_), self.said.get(id_)
+            if not is_written:
+                if before is not None:
+                    after = before if after is None else before & after
+                if (
+                    said_before is not None
+                ):  # the row itself says something else until it is written
+                    said = {  # noqa: PLW2901
+                        names: said_before.get(names, UNSAID) if new is None else new
+                        for names, new in said.items()
+                    }
+            _set(self.restricted, id_, after)
+            _set(self.said, id_, said if any(new is not None for new in said.values()) else None)
+
+    def shown(self, node: GraphNode) -> GraphNode:
+        """Return a node with what its passages say that this view sees."""
+        return node
 
     def visible_to(self, principals: Iterable[str]) -> "Adjacency":
-        """Return the rows that name none or one of the principals."""
-        return VisibleAdjacency(self, frozenset(principals)) if self.restricted else self
+        """Return the rows that name none or one of the principals, with what these see of them."""
+        is_whole = not self.restricted and not self.said
+        return self if is_whole else VisibleAdjacency(self, frozenset(principals))
 
     def drop_nodes(self, ids: Iterable[str]) -> None:
         """Remove nodes; the caller has removed their edges."""
         for id_ in ids:
             self._entries.pop(id_, None)
             self.restricted.pop(id_, None)
+            self.said.pop(id_, None)
         self._by_label = None
 
     def neighbours(self, frontier: Iterable[str], hop: Hop) -> dict[str, list[Edge]]:
@@ -130,6 +145,14 @@ class Adjacency:
         """Return every edge."""
         for edges in list(self._out.values()):
             yield from edges
+
+    def edges(self, ids: Iterable[EdgeId]) -> dict[EdgeId, Edge]:
+        """Return the edges with these identities."""
+        wanted = set(ids)
+        own = {source for source, _, _ in wanted}
+        return {
+            edge.id: edge for id_ in own for edge in self._out.get(id_, ()) if edge.id in wanted
+        }
 
     def key_of(self, edge: Edge) -> tuple[int, str, int]:
         """Return the keys of both ends of an edge, with its type between them."""
@@ -166,7 +189,7 @@ class Adjacency:
 
 
 class _VisibleNodes(Mapping[str, NodeEntry]):
-    """The visible nodes of an adjacency."""
+    """The visible nodes of an adjacency, each as its visible passages describe it."""
 
     def __init__(self, whole: Adjacency, principals: frozenset[str]) -> None:
         self._whole, self._principals = whole, principals
@@ -176,10 +199,26 @@ class _VisibleNodes(Mapping[str, NodeEntry]):
         allowed = self._whole.restricted.get(id_)
         return allowed is None or not allowed.isdisjoint(self._principals)
 
+    def said(self, id_: str | EdgeId) -> Said:
+        """Return what the visible passages of a row say; None for the row itself."""
+        contents = self._whole.said.get(id_)
+        if contents is None:
+            return None
+        visible = [
+            said
+            for names, said in contents.items()
+            if not names or not names.isdisjoint(self._principals)
+        ]
+        return None if None in visible else max(filter(None, visible), default=UNSAID)
+
     def __getitem__(self, id_: str) -> NodeEntry:
         if not self.sees(id_):
             raise KeyError(id_)
-        return self._whole.nodes[id_]
+        entry, said = self._whole.nodes[id_], self.said(id_)
+        if said is None:
+            return entry
+        node = GraphNode(id_).saying(said)
+        return NodeEntry(entry.key, node.label, node.names)
 
     def __iter__(self) -> Iterator[str]:
         return filter(self.sees, list(self._whole.nodes))
@@ -202,15 +241,32 @@ class VisibleAdjacency(Adjacency):
         """Return the visible edges that a hop follows, by node; others have no entry."""
         seen = [id_ for id_ in frontier if id_ in self.nodes]
         found = self._whole.neighbours(seen, replace(hop, fan_out=None))
-        return {id_: [*filter(self._sees, own)][: hop.fan_out] for id_, own in found.items()}
+        if not self._whole.said:
+            return {id_: [*filter(self._sees, own)][: hop.fan_out] for id_, own in found.items()}
+        return {id_: hop.first(id_, self._visible_edges(own)) for id_, own in found.items()}
 
     def ids(self, label: str | None) -> Iterable[str]:
         """Return the ids of the visible nodes, or of those with a label."""
-        return [id_ for id_ in self._whole.ids(label) if id_ in self.nodes]
+        visible = [id_ for id_ in self._whole.ids(label) if id_ in self.nodes]
+        if label is None or not self._whole.said:
+            return visible
+        other = [id_ for id_ in self._whole.said if isinstance(id_, str) and id_ in self.nodes]
+        return [id_ for id_ in {*visible, *other} if self.nodes[id_].label == label]
 
     def outgoing(self) -> Iterable[Edge]:
         """Return every visible edge."""
-        return filter(self._sees, self._whole.outgoing())
+        return self._visible_edges(self._whole.outgoing())
+
+    def shown(self, node: GraphNode) -> GraphNode:
+        """Return a node with what its passages say that this view sees."""
+        said = self._visible.said(node.id)
+        return node if said is None else node.saying(said)
+
+    def _visible_edges(self, edges: Iterable[Edge]) -> Iterator[Edge]:
+        """Yield the visible edges with what their visible passages say."""
+        for edge in filter(self._sees, edges):
+            said = self._visible.said(edge.id)
+            yield edge if said is None else edge.saying(said)
 
     def _sees(self, edge: Edge) -> bool:
         sees = self._visible.sees
@@ -306,99 +362,9 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-class WriteBatch:
-    """Rows of one write transaction, with their keys on disk.
-
-    Attributes:
-        partitions: Keys of the new partitions.
-        nodes: Key and node by id, by partition.
-        edges: Keys of both ends and the edge by identity, by partition.
-        node_sources: Source, its principals and node key.
-        edge_sources: Source, its principals, key of the start, type and key of the end of an edge.
-        next_key: The first free key of a node, after this batch.
-    """
-
-    def __init__(
-        self,
-        views: Mapping[Partition, Adjacency],
-        partition_keys: Mapping[Partition, int],
-        next_key: int,
-    ) -> None:
-        self._views, self._partition_keys = views, partition_keys
-        self.next_key = next_key
-        self.partitions: dict[Partition, int] = {}
-        self.nodes: dict[Partition, dict[str, tuple[int, GraphNode]]] = defaultdict(dict)
-        self.edges: dict[Partition, dict[EdgeId, tuple[int, int, Edge]]] = defaultdict(dict)
-        self._named: set[tuple[str, int]] = set()
-        self.node_sources: list[tuple[str, tuple[str, ...], int]] = []
-        self.edge_sources: list[tuple[str, tuple[str, ...], int, str, int]] = []
-
-    def add_node(self, node: GraphNode, source: str | None) -> int:
-        """Add a node, or replace the one with the same id, and return its key."""
-        partition, allowed = node.partition, allowed_of(node.properties)
-        key = self._key(partition, node.id)
-        if key is None:
-            key, self.next_key = self.next_key, self.next_key + 1
-        if allowed and not node.is_passage:
-            node = replace(node, properties=without_allowed(node.properties))
-        self.nodes[partition][node.id] = (key, node)
-        self.node_sources.append((source or _NO_SOURCE, allowed, key))
-        self._named.add((source or _NO_SOURCE, key))
-        if partition not in self._partition_keys and partition not in self.partitions:
-            self.partitions[partition] = len(self._partition_keys) + len(self.partitions) + 1
-        return key
-
-    def add_edge(self, edge: Edge, source: str | None) -> None:
-        """Add an edge, and an entity for each missing end."""
-        properties = edge.properties
-        partition, allowed = Partition.of(properties), allowed_of(properties)
-        ends = edge.source, edge.target
-        first, second = (self._end(partition, id_, source, allowed) for id_ in ends)
-        if allowed:
-            edge = Edge.of(*edge.id, without_allowed(properties))
-        self.edges[partition][edge.id] = (first, second, edge)
-        self.edge_sources.append((source or _NO_SOURCE, allowed, first, edge.type, second))
-
-    def node_rows(self) -> Iterator[tuple[int, int, GraphNode]]:
-        """Yield the key of each node, the key of its partition, and the node."""
-        keys = {**self._partition_keys, **self.partitions}
-        for partition, own in self.nodes.items():
-            for key, node in own.values():
-                yield key, keys[partition], node
-
-    def restrictions(
-        self, rows: GraphRows, nodes: Sequence[int], edges: Sequence[int]
-    ) -> dict[int, Restrictions]:
-        """Return who may see the written rows, and these others, by the key of their partition."""
-        supports = (*self.node_sources, *self.edge_sources)
-        if not any(each[1] for each in supports) and not self._is_restricted:
-            return {}
-        ends = (each[2:] for each in self.edge_sources)
-        own = [each[2] for each in self.node_sources]
-        return rows.restrictions({*own, *nodes}, {*rows.edge_keys(ends), *edges})
-
-    @property
-    def _is_restricted(self) -> bool:
-        return any(view.restricted for view in self._views.values())
-
-    def _end(
-        self, partition: Partition, id_: str, source: str | None, allowed: tuple[str, ...]
-    ) -> int:
-        key = self._key(partition, id_)
-        if key is None:
-            names = {TENANT_KEY: partition.tenant_id, KB_KEY: partition.kb_id}
-            properties: dict[str, object] = {k: v for k, v in names.items() if v is not None}
-            if allowed:
-                properties[ALLOWED_KEY] = allowed
-            return self.add_node(GraphNode(id_, properties=properties), source)
-        # The source of an edge supports its ends, unless it names them as nodes.
-        if source and (source, key) not in self._named:
-            self.node_sources.append((source, allowed, key))
-        return key
-
-    def _key(self, partition: Partition, id_: str) -> int | None:
-        if id_ in self.nodes[partition]:
-            return self.nodes[partition][id_][0]
-        view = self._views.get(partition)
-        entry = None if view is None else view.nodes.get(id_)
-        return None if entry is None else entry.key
+def _set(values: dict[str | EdgeId, T], id_: str | EdgeId, value: T | None) -> None:
+    """Set the value of a row; None removes it."""
+    if value is None:
+        values.pop(id_, None)
+    else:
+        values[id_] = value

@@ -19,7 +19,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import callers
 from llama_retrieval_ext.graph.adjacency import Adjacency
-from llama_retrieval_ext.graph.cypher import scope_parameters, sees_edge, sees_node
+from llama_retrieval_ext.graph.cypher import has_principals, scope_parameters, sees_edge, sees_node
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop
 from llama_retrieval_ext.query import Scope
 
@@ -120,7 +120,10 @@ class WritableGraph(GraphBackend):
 
     @abstractmethod
     def plan_said_by(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
-        """Return the rows that each document supports, in every partition, with embeddings."""
+        """Return the rows that each document wrote, in every partition, with embeddings.
+
+        Each is as the document wrote it. Nodes that it only names as ends of edges are left out.
+        """
 
     @abstractmethod
     def plan_delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
@@ -203,6 +206,8 @@ class GraphSummary:
 
 def summary(graph: GraphBackend, *, scope: Scope | None) -> Plan[GraphSummary]:
     """Count the labels and relations of a graph; raise if it can be neither read nor traversed."""
+    if isinstance(graph, CypherGraph) and has_principals(scope):
+        return _by_contents((yield graph.plan_contents(scope=scope)))
     if isinstance(graph, CypherGraph):
         return (yield from _by_cypher(graph, scope))
     if isinstance(graph, AdjacencyGraph):
@@ -224,6 +229,14 @@ def _by_traversal(graph: AdjacencyGraph, scope: Scope | None) -> GraphSummary:
             if ends[0] is not None and ends[1] is not None:
                 relations[(ends[0].label, edge.type, ends[1].label)] += 1
     return _ordered(labels, relations)
+
+
+def _by_contents(contents: Contents) -> GraphSummary:
+    labels = {node.id: node.label for node in contents.nodes}
+    ends = [
+        (labels.get(edge.source), edge.type, labels.get(edge.target)) for edge in contents.edges
+    ]
+    return _ordered(Counter(labels.values()), Counter((a, t, b) for a, t, b in ends if a and b))
 
 
 def _by_cypher(graph: CypherGraph, scope: Scope | None) -> Plan[GraphSummary]:

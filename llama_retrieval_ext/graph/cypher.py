@@ -9,13 +9,14 @@ from typing import Any, Final, TypeAlias
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.elements import (
     CHUNK_LABEL,
-    SUPPORT_SEPARATOR,
     Contents,
     Edge,
     GraphNode,
     Hop,
     Partition,
+    parsed_support,
     support_of,
+    to_json,
     weight_of,
 )
 from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY, Scope, without_allowed
@@ -100,20 +101,57 @@ def source_in(support: str) -> str:
     return f"split({support}, {_MARK})[0]"
 
 
+def has_content(support: str) -> str:
+    """Return the condition that a support has what its source wrote, see `support_of`."""
+    return f"{support} CONTAINS {_MARK} + {_MARK}"
+
+
 def united(variable: str) -> str:
     """Return the clause that derives who may see a row from its supports."""
     name = variable
+    names = f"split(s, {_MARK} + {_MARK})[0]"
     return (
-        f"SET {name}.`{ALLOWED_KEY}` = CASE WHEN any(s IN {name}._sources WHERE NOT s CONTAINS "
-        f"{_MARK}) THEN null ELSE COLLECT {{ UNWIND {name}._sources AS s "
-        f"UNWIND split(s, {_MARK})[1..] AS p RETURN DISTINCT p }} END"
+        f"SET {name}.`{ALLOWED_KEY}` = CASE WHEN any(s IN {name}._sources WHERE NOT {names} "
+        f"CONTAINS {_MARK}) THEN null ELSE COLLECT {{ UNWIND {name}._sources AS s "
+        f"UNWIND split({names}, {_MARK})[1..] AS p RETURN DISTINCT p }} END"
     )
+
+
+def has_principals(scope: Scope | None) -> bool:
+    """Return whether what a row says depends on its passages that the scope sees."""
+    return scope is not None and scope.principals is not None
+
+
+def shown(scope: Scope | None, *, embedding: bool = True) -> str:
+    """Return the projection of a row to the properties that `node_of` and `edge_of` read."""
+    sources = "" if has_principals(scope) else ", _sources: null"
+    return f"{{.*{sources}{'' if embedding else ', embedding: null'}}}"
+
+
+def _said_to(scope: Scope | None, stored: Mapping[str, Any], own: str) -> str | None:
+    """Return what the visible passages of a row say; None if that is the row itself.
+
+    Args:
+        scope: The rows that are visible.
+        stored: Properties of the row; without sources, another program has written it.
+        own: What the row itself says.
+    """
+    supports = stored.get("_sources")
+    if scope is None or scope.principals is None or not supports:
+        return None
+    names = set(scope.principals)
+    found = map(parsed_support, supports)
+    visible = {said for _, allowed, said in found if not allowed or names.intersection(allowed)}
+    says = [json.loads(said) for said in visible if said]
+    # A passage says what its node has: None.
+    return None if None in says or json.loads(own) in says else max(visible, default="")
 
 
 Rows: TypeAlias = list[dict[str, Any]]  # Any: what Cypher returns
 
 _SYSTEM_LABELS: Final = ("__Node__", "__Entity__")
 _CHUNK: Final = "Chunk"
+_PASSAGE: Final = "null"  # what a passage says of its own node: what is stored
 _OWN: Final = ("id", "name", "text", "embedding", "_id", "_key", "_sources", "_json")
 
 
@@ -149,7 +187,8 @@ def _node_row(node: GraphNode, source: str) -> dict[str, Any]:
     kind = _CHUNK if node.is_passage else "__Entity__"
     labels = [kind] if node.is_passage and node.label == CHUNK_LABEL else [kind, node.label]
     properties = {**_native(without_allowed(node.properties)), **own}
-    row = _row(node.partition, node.id, properties, support_of(source, node.properties))
+    said = _PASSAGE if node.is_passage else _said(node)
+    row = _row(node.partition, node.id, properties, support_of(source, node.properties, said))
     return {**row, "labels": labels}
 
 
@@ -159,6 +198,7 @@ def _edge_row(edge: Edge, source: str) -> dict[str, Any]:
     partition = Partition.of(properties)
     scope = {"tenant_id": partition.tenant_id, "kb_id": partition.kb_id}
     named = {key: value for key, value in scope.items() if value}
+    kept = without_allowed(properties)
     support = support_of(source, properties)
     ends = [
         _row(partition, id_, {"name": id_, **named}, support) for id_ in (edge.source, edge.target)
@@ -168,9 +208,14 @@ def _edge_row(edge: Edge, source: str) -> dict[str, Any]:
         "source": ends[0]["key"],
         "type": edge.type,
         "target": ends[1]["key"],
-        "properties": _native(without_allowed(properties)),
-        "sources": [support],
+        "properties": _native(kept),
+        "sources": [support_of(source, properties, to_json(kept))],
     }
+
+
+def _said(node: GraphNode) -> str:
+    properties = without_allowed(node.properties)
+    return replace(node, properties=properties, embedding=None).said
 
 
 def _row(
@@ -233,16 +278,17 @@ def contents_by_source(rows: Rows, sources: Sequence[str]) -> dict[str, Contents
     found = {source: Contents([], []) for source in sources}
     for row in rows:
         for support in row["said"]:
-            source, *allowed = support.split(SUPPORT_SEPARATOR)
+            source, allowed, said = parsed_support(support)
             shown = {ALLOWED_KEY: allowed} if allowed else {}
-            if row["node"] is not None:
+            if row["edge"] is not None:
+                source_id, type_, target, _ = row["edge"]
+                edge = Edge.of(source_id, type_, target, json.loads(said) | shown)
+                found[source].edges.append(edge)
+            elif said:  # otherwise it only names the node as the end of an edge
                 node = node_of(row["node"])
+                node = node if said in (_PASSAGE, _said(node)) else node.saying(said)
                 properties = without_allowed(node.properties) | shown
                 found[source].nodes.append(replace(node, properties=properties))
-            else:
-                edge = edge_of(row["edge"])
-                properties = without_allowed(edge.properties) | shown
-                found[source].edges.append(Edge.of(*edge.id, properties))
     return found
 
 
@@ -270,8 +316,8 @@ def _properties(stored: Mapping[str, Any], own: Sequence[str]) -> dict[str, Any]
     return properties
 
 
-def node_of(row: Mapping[str, Any]) -> GraphNode:
-    """Return the node of a row with labels and properties."""
+def node_of(row: Mapping[str, Any], scope: Scope | None = None) -> GraphNode:
+    """Return the node of a row with labels and properties, as the scope sees it."""
     stored = row["properties"]
     id_ = stored.get("_id") or stored["id"]
     labels = sorted(set(row["labels"]).difference(_SYSTEM_LABELS))
@@ -281,53 +327,58 @@ def node_of(row: Mapping[str, Any]) -> GraphNode:
     else:
         named = [label for label in labels if label != _CHUNK]
         label, name, text = (named or [CHUNK_LABEL])[0], id_, stored.get("text") or ""
-    return GraphNode(id_, label, name, properties, text, stored.get("embedding"))
+    node = GraphNode(id_, label, name, properties, text, stored.get("embedding"))
+    said = None if scope is None else _said_to(scope, stored, _said(node))
+    return node if said is None else node.saying(said)
 
 
-def edge_of(row: Sequence[Any]) -> Edge:
-    """Return the edge of a list of source, type, target and properties."""
+def edge_of(row: Sequence[Any], scope: Scope | None = None) -> Edge:
+    """Return the edge of a list of source, type, target and properties, as the scope sees it."""
     source, type_, target, stored = row
     properties = _properties(stored, ("_sources", "_json"))
     payload = json.dumps(
         properties, ensure_ascii=False, default=str
     )  # LlamaIndex may have stored dates
-    return Edge(source, type_, target, weight_of(properties), payload)
+    edge = Edge(source, type_, target, weight_of(properties), payload)
+    said = None if scope is None else _said_to(scope, stored, to_json(without_allowed(properties)))
+    return edge if said is None else edge.saying(said)
 
 
-def first_by_id(rows: Rows, ids: Sequence[str]) -> dict[str, GraphNode]:
+def first_by_id(rows: Rows, ids: Sequence[str], scope: Scope | None) -> dict[str, GraphNode]:
     """Return nodes by id; the first partition wins."""
     found: dict[str, GraphNode] = {}
-    for node in sorted((node_of(row["node"]) for row in rows), key=lambda n: n.partition.order):
+    for node in sorted(
+        (node_of(row["node"], scope) for row in rows), key=lambda n: n.partition.order
+    ):
         found.setdefault(node.id, node)
     return {id_: found[id_] for id_ in ids if id_ in found}
 
 
-def contents_of(rows: Rows) -> Contents:
+def contents_of(rows: Rows, scope: Scope | None) -> Contents:
     """Return the nodes and edges of rows; each row has a node or an edge."""
-    nodes = [node_of(row["node"]) for row in rows if row["node"] is not None]
+    nodes = [node_of(row["node"], scope) for row in rows if row["node"] is not None]
     first = {n.id: n for n in sorted(nodes, key=lambda n: n.partition.order, reverse=True)}
-    edges = [edge_of(row["edge"]) for row in rows if row["edge"] is not None]
+    edges = [edge_of(row["edge"], scope) for row in rows if row["edge"] is not None]
     return Contents(list(first.values()), edges)
 
 
-def edges_by_id(rows: Rows, ids: Sequence[str], hop: Hop) -> dict[str, list[Edge]]:
+def edges_by_id(
+    rows: Rows, ids: Sequence[str], hop: Hop, scope: Scope | None
+) -> dict[str, list[Edge]]:
     """Return edges by the node they were read at."""
     found: dict[str, list[Edge]] = {}
-    several: set[str] = set()
+    # For principals, the weight of an edge depends on the visible passages.
+    several = {row["id"] for row in rows if has_principals(scope)}
     for row in rows:
         if row["id"] in found:
             several.add(row["id"])
-        found.setdefault(row["id"], []).extend(map(edge_of, row["edges"]))
+        found.setdefault(row["id"], []).extend(edge_of(edge, scope) for edge in row["edges"])
     for id_ in several:  # several partitions have a node with this id
         found[id_] = hop.first(id_, {edge.id: edge for edge in reversed(found[id_])}.values())
     return {id_: found[id_] for id_ in ids if id_ in found}
 
 
-def name_pairs(rows: Rows) -> list[tuple[str, str]]:
+def name_pairs(rows: Rows, scope: Scope | None) -> list[tuple[str, str]]:
     """Return names and aliases with their ids, sorted."""
-    pairs = set()
-    for row in rows:
-        properties = {"aliases": row["aliases"]} if row["aliases"] else {}
-        node = GraphNode(row["id"], name=row["name"] or row["id"], properties=properties)
-        pairs |= {(name, node.id) for name in node.names}
-    return sorted(pairs)
+    nodes = [node_of(row["node"], scope) for row in rows]
+    return sorted({(name, node.id) for node in nodes for name in node.names})

@@ -71,15 +71,23 @@ def check_no_principals(scope: Scope | None) -> None:
 SUPPORT_SEPARATOR = "\0"
 
 
-def support_of(source: str, properties: Mapping[str, object]) -> str:
-    """Return the record that a document supports a row: its name, and who may see the row.
+def support_of(source: str, properties: Mapping[str, object], said: str = "") -> str:
+    """Return the record that a document supports a row: name, who may see the row, what it says.
 
     Examples:
-        >>> support_of("leave", {"allowed": ["group:hr"]}).split(SUPPORT_SEPARATOR)
-        ['leave', 'group:hr']
+        >>> support_of("leave", {"allowed": ["group:hr"]}, "{}").split(SUPPORT_SEPARATOR)
+        ['leave', 'group:hr', '', '{}']
 
     """
-    return SUPPORT_SEPARATOR.join([source, *allowed_of(properties)])
+    content = ["", said] if said else []
+    return SUPPORT_SEPARATOR.join([source, *allowed_of(properties), *content])
+
+
+def parsed_support(support: str) -> tuple[str, list[str], str]:
+    """Return the source, the principals and the content in the output of `support_of`."""
+    names, _, said = support.partition(2 * SUPPORT_SEPARATOR)
+    source, *allowed = names.split(SUPPORT_SEPARATOR)
+    return source, allowed, said
 
 
 def allowed_of(properties: Mapping[str, object]) -> tuple[str, ...]:
@@ -131,6 +139,20 @@ class GraphNode:
     def partition(self) -> Partition:
         """Partition of the node."""
         return Partition.of(self.properties)
+
+    @property
+    def said(self) -> str:
+        """The content of the node as JSON: all but its id."""
+        vector = None if self.embedding is None else [float(x) for x in self.embedding]
+        content = [self.label, self.name, dict(self.properties), self.text, vector]
+        return json.dumps(content, ensure_ascii=False)
+
+    def saying(self, said: str) -> "GraphNode":
+        """Return the node with the content that a passage says; bare if it says nothing."""
+        if said:
+            return GraphNode(self.id, *json.loads(said))
+        own = {key: self.properties[key] for key in (TENANT_KEY, KB_KEY) if key in self.properties}
+        return GraphNode(self.id, properties=own)
 
     @classmethod
     def from_llama_index(cls, node: LabelledNode) -> "GraphNode":
@@ -227,6 +249,10 @@ class Edge(NamedTuple):
         """Properties, parsed from the payload."""
         parsed: dict[str, Any] = {} if self.payload == "{}" else json.loads(self.payload)
         return parsed
+
+    def saying(self, payload: str) -> "Edge":
+        """Return the edge with other properties, as JSON."""
+        return Edge.of(*self.id, json.loads(payload or "{}"))
 
     def other(self, node_id: str) -> str:
         """Return the end that is not this node; for a loop the node itself."""

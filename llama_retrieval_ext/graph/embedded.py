@@ -6,12 +6,12 @@ from pathlib import Path
 from threading import RLock
 from typing import Final, TypeAlias
 
-from llama_retrieval_ext.errors import StoreClosedError
+from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.adjacency import (
     Adjacency,
     NodeEntry,
-    WriteBatch,
+    VisibleAdjacency,
     load,
     names_in,
     neighbours_in,
@@ -25,7 +25,8 @@ from llama_retrieval_ext.graph.elements import (
     Partition,
     check_no_principals,
 )
-from llama_retrieval_ext.graph.sqlite_rows import FILE, Doomed, GraphRows, Restrictions, locked
+from llama_retrieval_ext.graph.sqlite_rows import FILE, Doomed, GraphRows, Restrictions
+from llama_retrieval_ext.graph.write_batch import WriteBatch
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.files import DirectoryLock
 from llama_retrieval_ext.urls import local_path
@@ -73,7 +74,7 @@ class EmbeddedGraph(WritableGraph):
         self._next_key = 1
         self.version = 0
         if self.directory != MEMORY:
-            self._guard = locked(Path(directory))
+            self._guard = _locked(Path(directory))
         try:
             self._rows = GraphRows(None if self._guard is None else Path(directory) / FILE)
             self._load(self._rows)
@@ -106,7 +107,7 @@ class EmbeddedGraph(WritableGraph):
 
     def node(self, view: Adjacency, node_id: str) -> GraphNode:
         """Return a node of a view."""
-        return self._fetched({node_id: view.nodes[node_id]})[node_id]
+        return self._nodes([node_id], [view])[node_id]
 
     def plan_nodes(
         self, ids: Sequence[str], *, scope: Scope | None = None
@@ -262,9 +263,8 @@ class EmbeddedGraph(WritableGraph):
                 withdrawn = rows.withdraw(replaced, list(self._partition_keys.values()))
                 for partition, key in batch.partitions.items():
                     rows.add_partition(key, partition)
-                rows.put_nodes(batch.node_rows())
-                rows.put_edges(row for own in batch.edges.values() for row in own.values())
-                rows.support(batch.node_sources, batch.edge_sources)
+                batch.write(rows)
+                batch.restore(rows, *withdrawn)
                 doomed = rows.unsupported(*withdrawn)
                 remove = self._remove(rows, doomed, self._partitions)
                 allowed = batch.restrictions(rows, *withdrawn)
@@ -275,12 +275,17 @@ class EmbeddedGraph(WritableGraph):
             remove()
 
     def _nodes(self, ids: Sequence[str], views: Sequence[Adjacency]) -> dict[str, GraphNode]:
-        entries: dict[str, NodeEntry] = {}
+        homes: dict[str, Adjacency] = {}
         for id_ in ids:
-            entry = next((view.nodes[id_] for view in views if id_ in view.nodes), None)
-            if entry is not None:
-                entries[id_] = entry
-        return self._fetched(entries)
+            view = next((view for view in views if id_ in view.nodes), None)
+            if view is not None:
+                homes[id_] = view
+        entries = {id_: view.nodes[id_] for id_, view in homes.items()}
+        if not any(isinstance(view, VisibleAdjacency) for view in views):
+            return self._fetched(entries)
+        with self._lock:  # a row and what it says to whom change together
+            found = self._fetched(entries)
+            return {id_: homes[id_].shown(node) for id_, node in found.items()}
 
     def _fetched(self, entries: Mapping[str, NodeEntry]) -> dict[str, GraphNode]:
         """Return nodes by id from cache or disk, without those deleted in the meantime."""
@@ -298,16 +303,13 @@ class EmbeddedGraph(WritableGraph):
 
     def _contents(self, views: Sequence[Adjacency]) -> Contents:
         """Return all contents without the cache, which so many nodes would flush."""
-        entries: dict[str, NodeEntry] = {}
+        homes: dict[str, tuple[int, Adjacency]] = {}
         for view in reversed(views):
-            entries.update(view.nodes)
-        keys = [entry.key for entry in entries.values()]
+            homes.update((id_, (entry.key, view)) for id_, entry in view.nodes.items())
         with self._lock:
-            nodes = self._open_rows().nodes(keys, embeddings=False)
-        return Contents(
-            [nodes[key] for key in keys if key in nodes],
-            [edge for view in views for edge in view.outgoing()],
-        )
+            nodes = self._open_rows().nodes([key for key, _ in homes.values()], embeddings=False)
+            shown = [view.shown(nodes[key]) for key, view in homes.values() if key in nodes]
+        return Contents(shown, [edge for view in views for edge in view.outgoing()])
 
     def _apply(self, batch: WriteBatch) -> None:
         """Apply a written batch to memory."""
@@ -331,7 +333,11 @@ class EmbeddedGraph(WritableGraph):
             with rows.transaction():
                 found = doomed(rows, views)
                 apply = self._remove(rows, found, views)
+                batch = WriteBatch(self._partitions, self._partition_keys, self._next_key)
+                batch.restore(rows, *found.withdrawn)
                 allowed = rows.restrictions(*found.withdrawn)
+            self._restrict(allowed, is_written=False)
+            self._apply(batch)
             self._restrict(allowed, is_written=True)
             apply()
 
@@ -360,3 +366,17 @@ class EmbeddedGraph(WritableGraph):
                 view.drop_nodes(gone)
 
         return apply
+
+
+def _locked(directory: Path) -> DirectoryLock:
+    """Create the directory of a graph if missing, lock it, and return the lock."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return DirectoryLock(directory)
+    except StoreUnavailableError as error:
+        raise StoreUnavailableError(
+            f"the graph {directory} is open already, here or in another process; close it "
+            "there, pass on the graph that is open, or use neo4j://, which several can share"
+        ) from error
+    except OSError as error:
+        raise StoreUnavailableError(f"{directory} cannot be a graph's folder: {error}") from error

@@ -24,12 +24,15 @@ from llama_retrieval_ext.graph.cypher import (
     contents_of,
     edges_by_id,
     first_by_id,
+    has_content,
+    has_principals,
     name_pairs,
     nodes_by_id,
     own_id,
     scope_parameters,
     sees_edge,
     sees_node,
+    shown,
     source_in,
     united,
 )
@@ -45,8 +48,9 @@ from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress, Neo4jConnec
 from llama_retrieval_ext.query import Scope
 
 _BATCH: Final = 2_000
-_NODE: Final = "{labels: labels(n), properties: properties(n)}"
-_EDGE: Final = f"[{own_id('startNode(r)')}, type(r), {own_id('endNode(r)')}, properties(r)]"
+_EVERYTHING: Final = "{.*}"
+_NODE: Final = "{{labels: labels(n), properties: n {0}}}"
+_EDGE: Final = f"[{own_id('startNode(r)')}, type(r), {own_id('endNode(r)')}, r {{0}}]"
 _WEIGHT: Final = (
     "CASE WHEN (r.weight IS :: INTEGER NOT NULL OR r.weight IS :: FLOAT NOT NULL) AND r.weight > 0 "
     "THEN toFloat(r.weight) ELSE 1.0 END"
@@ -116,17 +120,20 @@ class Neo4jGraph(WritableGraph):
     ) -> Call[dict[str, GraphNode]]:
         """Return the visible nodes with these ids, by id."""
         statement = (
-            f"{nodes_by_id('n', '$ids')} WHERE {sees_node('n', scope)} RETURN {_NODE} AS node"
+            f"{nodes_by_id('n', '$ids')} WHERE {sees_node('n', scope)} "
+            f"RETURN {_NODE.format(shown(scope))} AS node"
         )
         unique = list(dict.fromkeys(ids))
         rows = self.plan_read(statement, {"ids": unique, **scope_parameters(scope)})
-        return rows.then(lambda found: first_by_id(found, unique))
+        return rows.then(lambda found: first_by_id(found, unique, scope))
 
     def plan_neighbours(
         self, frontier: Sequence[str], hop: Hop = ANY_HOP, *, scope: Scope | None = None
     ) -> Call[dict[str, list[Edge]]]:
         """Return the visible edges of each node of a frontier, capped and ordered."""
-        limit = "" if hop.fan_out is None else " LIMIT $fan_out"
+        # For principals, the weight of an edge depends on the visible passages.
+        is_cut = hop.fan_out is not None and not has_principals(scope)
+        limit = " LIMIT $fan_out" if is_cut else ""
         types = "" if hop.types is None else " AND type(r) IN $types"
         statement = (
             f"{nodes_by_id('n', '$frontier')} "
@@ -134,7 +141,7 @@ class Neo4jGraph(WritableGraph):
             f"RETURN id, COLLECT {{ MATCH {_ARROWS[hop.direction]} "
             f"WHERE {sees_edge('r', scope)} AND {sees_node('other', scope)}{types} "
             # A loop matches once in each direction.
-            f"WITH DISTINCT r, other, n RETURN {_EDGE} AS edge "
+            f"WITH DISTINCT r, other, n RETURN {_EDGE.format(shown(scope))} AS edge "
             f"ORDER BY {_WEIGHT} DESC, {own_id('other')}, type(r), startNode(r) <> n{limit} }} "
             "AS edges"
         )
@@ -146,28 +153,32 @@ class Neo4jGraph(WritableGraph):
             **scope_parameters(scope),
         }
         return self.plan_read(statement, parameters).then(
-            lambda rows: edges_by_id(rows, unique, hop)
+            lambda rows: edges_by_id(rows, unique, hop, scope)
         )
 
     def plan_contents(self, *, scope: Scope | None = None) -> Call[Contents]:
         """Return every visible node, without embeddings, and every visible edge."""
+        node = _NODE.format(shown(scope, embedding=False))
         statement = (
             f"CALL {{ MATCH (n:__Node__) WHERE n.id IS NOT NULL AND {sees_node('n', scope)} "
-            "RETURN {labels: labels(n), properties: n {.*, embedding: null}} AS node, null AS edge "
+            f"RETURN {node} AS node, null AS edge "
             "UNION ALL MATCH (n:__Node__)-[r]->(other:__Node__) WHERE n.id IS NOT NULL AND "
             f"other.id IS NOT NULL AND {sees_node('n', scope)} AND {sees_edge('r', scope)} AND "
-            f"{sees_node('other', scope)} RETURN null AS node, {_EDGE} AS edge }} "
+            f"{sees_node('other', scope)} "
+            f"RETURN null AS node, {_EDGE.format(shown(scope))} AS edge }} "
             "RETURN node, edge"
         )
-        return self.plan_read(statement, scope_parameters(scope)).then(contents_of)
+        rows = self.plan_read(statement, scope_parameters(scope))
+        return rows.then(lambda found: contents_of(found, scope))
 
     def plan_names(self, *, scope: Scope | None = None) -> Call[list[tuple[str, str]]]:
         """Return name and id of every visible entity, one pair per name or alias, sorted."""
         statement = (
             f"MATCH (n:__Entity__) WHERE n.id IS NOT NULL AND {sees_node('n', scope)} "
-            f"RETURN {own_id('n')} AS id, n.name AS name, n.aliases AS aliases"
+            f"RETURN {_NODE.format(shown(scope, embedding=False))} AS node"
         )
-        return self.plan_read(statement, scope_parameters(scope)).then(name_pairs)
+        rows = self.plan_read(statement, scope_parameters(scope))
+        return rows.then(lambda found: name_pairs(found, scope))
 
     def plan_upsert(
         self, nodes: Sequence[GraphNode], edges: Sequence[Edge] = (), *, source: str | None = None
@@ -185,10 +196,10 @@ class Neo4jGraph(WritableGraph):
         """Return the rows that each document supports, in every partition, with embeddings."""
         statement = (
             f"CALL () {{ MATCH (n:__Node__) WHERE any(s IN n._sources WHERE {_SOURCE} IN $sources) "
-            f"RETURN n._sources AS said, {_NODE} AS node, null AS edge "
+            f"RETURN n._sources AS said, {_NODE.format(_EVERYTHING)} AS node, null AS edge "
             "UNION ALL MATCH (:__Node__)-[r]->(:__Node__) "
             f"WHERE any(s IN r._sources WHERE {_SOURCE} IN $sources) "
-            f"RETURN r._sources AS said, null AS node, {_EDGE} AS edge }} "
+            f"RETURN r._sources AS said, null AS node, {_EDGE.format(_EVERYTHING)} AS edge }} "
             f"RETURN [s IN said WHERE {_SOURCE} IN $sources] AS said, node, edge"
         )
         rows = self.plan_read(statement, {"sources": list(sources)})
@@ -280,7 +291,10 @@ _MERGE_ENDS: Final = (
     "ON CREATE SET n:__Entity__:entity, n += row.properties "
     # An edge without a document does not support its ends.
     "WITH n, row, coalesce(n._sources, []) AS old WITH n, old, "
-    f"[s IN row.sources WHERE {_SOURCE} <> '' OR size(old) = 0] AS own {_supported('n', 'own')}"
+    f"[s IN row.sources WHERE ({_SOURCE} <> '' OR size(old) = 0) "
+    # What a document wrote of the node in an earlier batch stays.
+    f"AND none(o IN old WHERE {source_in('o')} = {_SOURCE} AND {has_content('o')})] AS own "
+    f"{_supported('n', 'own')}"
 )
 _MERGE_EDGES: Final = (
     "UNWIND $rows AS row "

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -12,13 +12,17 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError, StoreUnavailableError
+from llama_retrieval_ext.graph import sqlite_statements as sql
 from llama_retrieval_ext.graph.elements import Contents, Edge, EdgeId, GraphNode, Partition, to_json
 from llama_retrieval_ext.query import ALLOWED_KEY
-from llama_retrieval_ext.stores.embedded.files import DirectoryLock, copy_database
+from llama_retrieval_ext.stores.embedded.files import copy_database
 
-# The principals who may see rows, by node id or edge; None for everyone.
-Restrictions: TypeAlias = dict[str | EdgeId, frozenset[str] | None]
-_NOBODY: Final[frozenset[str]] = frozenset()
+# What a row says to those who see one of its passages: None for the row itself, otherwise a content
+# as JSON, see `GraphNode.said`; `UNSAID` if these passages only name it as the end of an edge.
+Said: TypeAlias = str | None
+UNSAID: Final = ""
+# The principals of the supports of rows, empty for everyone, with what the row says to them.
+Restrictions: TypeAlias = dict[str | EdgeId, dict[frozenset[str], Said]]
 
 FILE: Final = "graph.sqlite3"
 FORMAT: Final = 1
@@ -36,12 +40,14 @@ CREATE TABLE edges (
     weight REAL NOT NULL, properties TEXT NOT NULL, UNIQUE (source, type, target)
 );
 CREATE TABLE node_sources (
-    source TEXT NOT NULL, node INTEGER NOT NULL, allowed TEXT NOT NULL, PRIMARY KEY (source, node)
+    source TEXT NOT NULL, node INTEGER NOT NULL, allowed TEXT NOT NULL, said TEXT,
+    PRIMARY KEY (source, node)
 ) WITHOUT ROWID;
 CREATE INDEX node_sources_by_node ON node_sources (node, allowed);
 CREATE INDEX node_sources_of_some ON node_sources (node) WHERE allowed <> '[]';
 CREATE TABLE edge_sources (
-    source TEXT NOT NULL, edge INTEGER NOT NULL, allowed TEXT NOT NULL, PRIMARY KEY (source, edge)
+    source TEXT NOT NULL, edge INTEGER NOT NULL, allowed TEXT NOT NULL, said TEXT,
+    PRIMARY KEY (source, edge)
 ) WITHOUT ROWID;
 CREATE INDEX edge_sources_by_edge ON edge_sources (edge, allowed);
 CREATE INDEX edge_sources_of_some ON edge_sources (edge) WHERE allowed <> '[]';
@@ -149,36 +155,79 @@ class GraphRows:
 
     def support(
         self,
-        nodes: Iterable[tuple[str, Sequence[str], int]],
-        edges: Iterable[tuple[str, Sequence[str], int, str, int]],
+        nodes: Iterable[tuple[str, Sequence[str], Said, int]],
+        edges: Iterable[tuple[str, Sequence[str], Said, int, str, int]],
     ) -> None:
         """Record sources of nodes (by key) and of edges (by the keys of their ends and type).
 
-        With each source, the principals who may see what it supports; empty for everyone.
+        With each source, the principals who may see what it supports, empty for everyone, and what
+        it says.
         """
         self._db.executemany(
-            "INSERT INTO node_sources (source, allowed, node) VALUES (?, ?, ?) "
-            "ON CONFLICT DO UPDATE SET allowed = excluded.allowed",
-            ((source, json.dumps(allowed), key) for source, allowed, key in nodes),
+            "INSERT INTO node_sources (source, allowed, said, node) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT DO UPDATE SET allowed = excluded.allowed, "
+            "said = CASE excluded.said WHEN '' THEN said ELSE excluded.said END",
+            ((source, json.dumps(allowed), *row) for source, allowed, *row in nodes),
         )
         self._db.executemany(
-            "INSERT INTO edge_sources (source, allowed, edge) SELECT ?, ?, key FROM edges "
+            "INSERT INTO edge_sources (source, allowed, said, edge) SELECT ?, ?, ?, key FROM edges "
             "WHERE source = ? AND type = ? AND target = ? "
-            "ON CONFLICT DO UPDATE SET allowed = excluded.allowed",
-            ((source, json.dumps(allowed), *ends) for source, allowed, *ends in edges),
+            "ON CONFLICT DO UPDATE SET allowed = excluded.allowed, said = excluded.said",
+            ((source, json.dumps(allowed), *row) for source, allowed, *row in edges),
+        )
+
+    def keep_said(
+        self, nodes: Mapping[int, GraphNode], edges: Iterable[tuple[tuple[int, str, int], Edge]]
+    ) -> None:
+        """Record what sources say before nodes get this content, and edges lose theirs."""
+        before = self.nodes(list(nodes))
+        self._db.executemany(
+            "UPDATE node_sources SET said = ? WHERE node = ? AND said IS NULL",
+            ((node.said, key) for key, node in before.items() if node != nodes[key]),
+        )
+        self._db.executemany(
+            "UPDATE edge_sources SET said = ? WHERE said IS NULL AND edge = "
+            "(SELECT key FROM edges WHERE source = ? AND type = ? AND target = ?)",
+            ((edge.payload, *ends) for ends, edge in edges),
+        )
+
+    def outdated(
+        self, nodes: Sequence[int], edges: Sequence[int]
+    ) -> tuple[dict[int, GraphNode], dict[tuple[int, str, int], Edge]]:
+        """Return what a source says of each of these rows if no source says what is stored.
+
+        The caller writes it; nodes by key, and edges by the keys of their ends and type.
+        """
+        said = dict(self._read(sql.UNSAID.format("node"), (json.dumps(nodes),)))
+        before = self.nodes(list(said))
+        changed = {key: node.saying(said[key]) for key, node in before.items()}
+        links = self._read(sql.UNSAID_EDGES, (json.dumps(edges),)).fetchall()
+        for table, rows in (("node", said.items()), ("edge", [row[:2] for row in links])):
+            self._db.executemany(
+                f"UPDATE {table}_sources SET said = NULL "  # noqa: S608
+                f"WHERE {table} = ? AND said = ? AND said <> ''",
+                rows,
+            )
+        return (
+            {key: node for key, node in changed.items() if node != before[key]},
+            {
+                (s, type_, t): Edge.of(a, type_, b, json.loads(payload))
+                for _, payload, s, type_, t, a, b in links
+            },
         )
 
     def restrictions(self, nodes: Iterable[int], edges: Iterable[int]) -> dict[int, Restrictions]:
         """Return who may see the nodes and edges with these keys, by the key of their partition."""
         return _united(
-            self._read(_NODE_SUPPORT + _GIVEN, (json.dumps(list(nodes)),)),
-            self._read(_EDGE_SUPPORT + _GIVEN, (json.dumps(list(edges)),)),
+            self._read(sql.support("node", sql.GIVEN), (json.dumps(list(nodes)),)),
+            self._read(sql.support("edge", sql.GIVEN), (json.dumps(list(edges)),)),
         )
 
     def all_restrictions(self) -> dict[int, Restrictions]:
         """Return who may see each row with a support that is not for everyone."""
-        nodes, edges = _NODE_SUPPORT + _RESTRICTED_NODES, _EDGE_SUPPORT + _RESTRICTED_EDGES
-        return _united(self._read(nodes), self._read(edges))
+        return _united(
+            *(self._read(sql.support(kind, sql.RESTRICTED)) for kind in ("node", "edge"))
+        )
 
     def withdraw(
         self, sources: Sequence[str], partitions: Sequence[int]
@@ -192,7 +241,7 @@ class GraphRows:
                 for key, partition in self._read(statement, (source,))
                 if partition in visible
             ]
-            for statement in (_NODES_OF, _EDGES_OF)
+            for statement in (sql.NODES_OF, sql.EDGES_OF)
         )
         self._db.executemany("DELETE FROM node_sources WHERE source = ? AND node = ?", nodes)
         self._db.executemany("DELETE FROM edge_sources WHERE source = ? AND edge = ?", edges)
@@ -201,11 +250,11 @@ class GraphRows:
     def unsupported(self, nodes: Sequence[int], edges: Sequence[int]) -> Doomed:
         """Return those of the rows with these keys that have no support."""
         return Doomed(
-            {key for (key,) in self._read(_UNSUPPORTED_NODES, (json.dumps(nodes),))},
+            {key for (key,) in self._read(sql.UNSUPPORTED_NODES, (json.dumps(nodes),))},
             {
                 key: (source, type_, target)
                 for key, source, type_, target in self._read(
-                    _UNSUPPORTED_EDGES, (json.dumps(edges),)
+                    sql.UNSUPPORTED_EDGES, (json.dumps(edges),)
                 )
             },
             (nodes, edges),
@@ -215,8 +264,8 @@ class GraphRows:
         """Return the rows that each source supports, with embeddings."""
         return {
             source: Contents(
-                [_said_node(*node) for node in self._read(_SAID_NODES, (source,))],
-                [_said_edge(*edge) for edge in self._read(_SAID_EDGES, (source,))],
+                [_said_node(*node) for node in self._read(sql.SAID_NODES, (source,))],
+                [_said_edge(*edge) for edge in self._read(sql.SAID_EDGES, (source,))],
             )
             for source in sources
         }
@@ -302,82 +351,25 @@ class GraphRows:
             raise StoreFormatError(f"the graph {self._path} is damaged: {error}") from error
 
 
-# A source is a parameter of its own: SQLite cuts strings in JSON at a NUL character.
-_NODES_OF: Final = (
-    "SELECT node, partition FROM node_sources JOIN nodes ON nodes.key = node WHERE source = ?"
-)
-_EDGES_OF: Final = (
-    "SELECT edge, partition FROM edge_sources JOIN edges ON edges.key = edge "
-    "JOIN nodes ON nodes.key = edges.source WHERE edge_sources.source = ?"
-)
-_UNSUPPORTED_NODES: Final = (
-    "SELECT key FROM nodes WHERE key IN (SELECT value FROM json_each(?)) "
-    "AND NOT EXISTS (SELECT 1 FROM node_sources WHERE node = key)"
-)
-_UNSUPPORTED_EDGES: Final = (
-    "SELECT key, source, type, target FROM edges WHERE key IN (SELECT value FROM json_each(?)) "
-    "AND NOT EXISTS (SELECT 1 FROM edge_sources WHERE edge = key)"
-)
-_SAID_NODES: Final = (
-    "SELECT allowed, id, label, name, properties, text, embedding FROM node_sources "
-    "JOIN nodes ON nodes.key = node WHERE source = ? ORDER BY key"
-)
-_SAID_EDGES: Final = (
-    "SELECT allowed, a.id, type, b.id, weight, edges.properties FROM edge_sources "
-    "JOIN edges ON edges.key = edge JOIN nodes a ON a.key = edges.source "
-    "JOIN nodes b ON b.key = edges.target "
-    "WHERE edge_sources.source = ? ORDER BY edges.key"
-)
-
-
-_NODE_SUPPORT: Final = (
-    "SELECT DISTINCT partition, id, allowed FROM node_sources JOIN nodes ON nodes.key = node "
-    "WHERE node IN "
-)
-_EDGE_SUPPORT: Final = (
-    "SELECT DISTINCT a.partition, a.id, type, b.id, allowed FROM edge_sources "
-    "JOIN edges ON edges.key = edge JOIN nodes a ON a.key = edges.source "
-    "JOIN nodes b ON b.key = edges.target WHERE edge IN "
-)
-_RESTRICTED_NODES: Final = "(SELECT node FROM node_sources WHERE allowed <> '[]')"
-_RESTRICTED_EDGES: Final = "(SELECT edge FROM edge_sources WHERE allowed <> '[]')"
-_GIVEN: Final = "(SELECT value FROM json_each(?))"
-
-
 def _united(nodes: sqlite3.Cursor, edges: sqlite3.Cursor) -> dict[int, Restrictions]:
-    """Return the principals of all supports of each row; None if one is for everyone."""
+    """Return what rows say to whom, by the key of their partition."""
     found: dict[int, Restrictions] = {}
-    rows = chain(nodes, ((key, tuple(ends), allowed) for key, *ends, allowed in edges))
-    for key, id_, allowed in rows:
-        own = found.setdefault(key, {})
-        names, before = frozenset(json.loads(allowed)), own.get(id_, _NOBODY)
-        own[id_] = before | names if before is not None and names else None
+    rows = chain(nodes, ((key, (a, type_, b), *own) for key, a, type_, b, *own in edges))
+    for key, id_, allowed, said, _ in rows:
+        found.setdefault(key, {}).setdefault(id_, {})[frozenset(json.loads(allowed))] = said
     return found
 
 
-def _said_node(allowed: str, *node: Any) -> GraphNode:  # noqa: ANN401 - columns of SQLite
+def _said_node(allowed: str, said: Said, *node: Any) -> GraphNode:  # noqa: ANN401 - columns of SQLite
     made = _node(*node)
+    made = made if said is None else made.saying(said)
     names = json.loads(allowed)
     return replace(made, properties={**made.properties, ALLOWED_KEY: names}) if names else made
 
 
-def _said_edge(allowed: str, *edge: Any) -> Edge:  # noqa: ANN401 - columns of SQLite
-    made, names = Edge(*edge), json.loads(allowed)
-    return Edge.of(*made.id, {**made.properties, ALLOWED_KEY: names}) if names else made
-
-
-def locked(directory: Path) -> DirectoryLock:
-    """Create the directory of a graph if missing, lock it, and return the lock."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        return DirectoryLock(directory)
-    except StoreUnavailableError as error:
-        raise StoreUnavailableError(
-            f"the graph {directory} is open already, here or in another process; close it "
-            "there, pass on the graph that is open, or use neo4j://, which several can share"
-        ) from error
-    except OSError as error:
-        raise StoreUnavailableError(f"{directory} cannot be a graph's folder: {error}") from error
+def _said_edge(allowed: str, source: str, type_: str, target: str, payload: str) -> Edge:
+    names = {ALLOWED_KEY: listed} if (listed := json.loads(allowed)) else {}
+    return Edge.of(source, type_, target, {**json.loads(payload), **names})
 
 
 def _packed(embedding: Sequence[float] | None) -> bytes | None:

@@ -8,6 +8,7 @@ crash the same call goes on.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -66,9 +67,12 @@ class Sync:
         names = "" if allowed is None or callable(allowed) else sorted(allowed)
         self._fingerprint = f"{cut} {source.settings} {names}"
         self._parts.writer.settle()
-        self._known = {each.key: each for each in self._parts.ledger.synced(self._owner)}
+        with ThreadPoolExecutor(1) as pool:  # a server answers both at the same time
+            synced = pool.submit(self._parts.ledger.synced, self._owner)
+            entries = self._parts.ledger.visible(scope)
+        self._known = {each.key: each for each in synced.result()}
         self._stored: dict[SourceKey, list[Entry]] = {}
-        for entry in self._parts.ledger.visible(scope):
+        for entry in entries:
             key = SourceKey(entry.key.tenant, entry.key.kb, entry.source)
             self._stored.setdefault(key, []).append(entry)
         self._done: dict[str, list[str]] = {"added": [], "changed": [], "unchanged": []}

@@ -9,7 +9,7 @@ from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import Direction, GraphNode, Hop
-from llama_retrieval_ext.graph.rules.matching import find_matches
+from llama_retrieval_ext.graph.rules.matching import find_matches, plan_matchable
 from llama_retrieval_ext.graph.rules.rule import Pattern, Where
 from llama_retrieval_ext.query import Scope
 
@@ -36,7 +36,8 @@ def processes_of_type(
     if not ids:
         where = Where("process", TYPES_KEY, FilterOperator.CONTAINS, name)
         pattern = Pattern("process", where=(where,))
-        request = find_matches(graph, pattern, seeds=None, context={}, scope=scope)
+        matchable = yield from plan_matchable(graph, scope)
+        request = find_matches(matchable, pattern, seeds=None, context={}, scope=scope)
         ids = {match.ids[0] or "" for match in (yield from call(request))}
     return sorted(ids)
 

@@ -1,4 +1,4 @@
-"""Routes for documents: add, list, get, delete."""
+"""Routes for documents: add, list, get, share, delete."""
 
 from dataclasses import asdict
 from typing import Annotated, Final
@@ -10,7 +10,7 @@ from llama_retrieval_ext.knowledge_base.ledger.ledger import StoredDocument
 from llama_retrieval_ext.query import without_allowed
 from llama_retrieval_ext.results import passage_to_dict
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of
-from llama_retrieval_ext.serve.requests import AddRequest
+from llama_retrieval_ext.serve.requests import AddRequest, ShareRequest
 from llama_retrieval_ext.serve.service import (
     Context,
     QueryScope,
@@ -109,7 +109,21 @@ def document_router(service: Service) -> APIRouter:
             raise _not_found()
         return as_json({"deleted": deleted})
 
+    _add_share(router, service)
     return router
+
+
+def _add_share(router: APIRouter, service: Service) -> None:
+    @router.patch("/{document_id:path}", responses={200: json_example({"shared": 1})})
+    async def share(document_id: str, body: ShareRequest, context: Context) -> Response:
+        """Change who may see a document, or all documents of a source."""
+        scope = body_scope(context, body.scope)
+        shared = await service.write(
+            context, lambda: service.kb.share(document_id, allowed=body.allowed, scope=scope)
+        )
+        if not shared:
+            raise _not_found()
+        return as_json({"shared": shared})
 
 
 def _listed(document: StoredDocument) -> dict[str, object]:

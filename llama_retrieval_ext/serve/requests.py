@@ -191,6 +191,15 @@ class SentDocument(Sent):
         return metadata
 
 
+class ShareRequest(Sent):
+    """Who may see a document."""
+
+    allowed: list[str] | None = Field(description="Users and groups; null for everyone.")
+    scope: RequestedScope | None = None
+
+    model_config = _example(allowed=["group:hr"])
+
+
 class AddRequest(Sent):
     """Documents to add."""
 

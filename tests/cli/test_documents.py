@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from llama_retrieval_ext import KnowledgeBase, Scope
 from tests.cli.conftest import Run, best
 from tests.knowledge_base.readers.sample_files import write_pdf
 
@@ -182,3 +183,29 @@ def test_remove_on_a_terminal_can_be_declined(
     assert "with all its documents?" in prompted.stdout + prompted.stderr
     assert prompted.returncode == (1 if is_there else 0)
     assert (run("search", "leave", "--kb", url).returncode == 0) is is_there
+
+
+def test_documents_are_added_for_some_and_shared_with_others(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "board.txt").write_text("The board meets on Monday.")
+    url = f"embedded:{tmp_path / 'kb'}"
+    assert run("ingest", folder, "--kb", url, "--allowed", "group:board").returncode == 0
+    refused = run("share", folder, "--kb", url)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "--everyone" in refused.stderr
+    names = ("--allowed", "group:hr", "--allowed", "user:ann")
+    assert "1 document" in run("share", folder, "--kb", url, *names).stdout
+    assert seen(url) == ["", "group:hr", "user:ann"]
+    assert run("sync", folder, "--kb", url, "--allowed", "group:it").returncode == 0
+    assert seen(url) == ["", "group:it"]
+    assert run("share", folder, "--kb", url, "--everyone").returncode == 0
+    assert seen(url) == ["", "group:board", "group:hr", "group:it", "user:ann", "user:eve"]
+
+
+def seen(url: str) -> list[str]:
+    """Return the principals who see the document, and "" for a scope without any."""
+    names = ["group:board", "group:hr", "group:it", "user:ann", "user:eve"]
+    with KnowledgeBase.open(url, embed_model="local") as kb:
+        scopes = {"": None, **{name: Scope(principals=[name]) for name in names}}
+        return [name for name, scope in scopes.items() if kb.documents(scope=scope)]

@@ -3,11 +3,12 @@
 import asyncio
 import random
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 
 from llama_retrieval_ext import KGRetriever, KnowledgeRetriever, Scope, TextToCypher, open_graph
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.graph.backend import WritableGraph, summary
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
@@ -44,6 +45,21 @@ def graph(neo4j_url: str) -> Iterator[WritableGraph]:
             graph.upsert(nodes, [Edge.of(*edge, own) for edge in edges])
         yield graph
         graph.clear(scope=None)
+
+
+class AnsweringGraph(EmbeddedGraph):
+    """A graph that would answer Cypher, and fails when it is asked."""
+
+    plan_read = plan_explain = Mock(side_effect=AssertionError("the graph was asked"))
+
+
+def test_a_scope_with_principals_is_refused_before_the_llm_is_asked() -> None:
+    llm = ScriptedLLM([])
+    with AnsweringGraph(":memory:") as graph:
+        for principals in ([], ["group:hr"]):
+            with pytest.raises(UnsupportedModeError, match="with principals use the rules"):
+                TextToCypher(graph, llm).answer("Which?", scope=Scope(principals=principals))
+    assert llm.prompts == []
 
 
 slow = pytest.mark.slow

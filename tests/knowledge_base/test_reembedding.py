@@ -1,12 +1,14 @@
 """Knowledge bases that move to another embedding model, without their documents."""
 
+import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from llama_index.core.schema import BaseNode, Document, TextNode
+from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
 from llama_retrieval_ext.errors import (
@@ -98,6 +100,54 @@ def test_an_interrupted_copy_embeds_only_what_is_missing(
     assert report.copied + report.unchanged == 351
     assert len(new.calls) <= n_nodes + 110  # one batch twice
     assert len(new.calls) - n_before < n_nodes - 150
+
+
+# Killed while the texts of a batch are embedded, and between the nodes of a batch and the ledger.
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from tests.knowledge_base.conftest import PickyEmbedding
+
+places = {"embed": (PickyEmbedding, "_embed"), "store": (EmbeddedVectorStore, "add")}
+kind, method = places[sys.argv[2]]
+original, left = getattr(kind, method), [int(sys.argv[3])]
+
+def killing(*args, **kwargs):
+    result = original(*args, **kwargs)
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return result
+
+setattr(kind, method, killing)
+model = PickyEmbedding(dim=16)
+copy_knowledge_base(*sys.argv[4:], embed_model=model, compare=False, show_progress=False)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+@pytest.mark.parametrize(("where", "at"), [("embed", 180), ("store", 2)])
+def test_a_copy_whose_process_was_killed_goes_on(
+    urls: list[str], new: PickyEmbedding, where: str, at: int
+) -> None:
+    fill(urls[0], OLD, documents(350))
+    root = str(Path(__file__).parents[2])
+    given = [sys.executable, "-c", KILLED, root, where, str(at), *urls]
+    killed = subprocess.run(given, capture_output=True, text=True, timeout=100, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    report = copy_knowledge_base(*urls, embed_model=new, compare=False, show_progress=False)
+    assert (report.copied + report.unchanged, report.failures) == (351, {})
+    assert report.unchanged > 0
+    made = vectors(urls[1])
+    assert len(new.calls) <= len(made) - 90  # a batch that was stored is not embedded again
+    with EmbeddedVectorStore(urls[0].partition(":")[2]) as store:
+        texts = {node.node_id: node.get_content(MetadataMode.EMBED) for node in store.get_nodes()}
+    assert made.keys() == texts.keys()
+    for id_, text in texts.items():
+        assert made[id_] == pytest.approx(new.get_text_embedding(text))
 
 
 @pytest.mark.slow

@@ -1,14 +1,17 @@
 """Who sees which document, and changes of that without embedding."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from llama_index.core.schema import Document, TextNode
+from llama_index.core.graph_stores.types import KG_NODES_KEY, EntityNode
+from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode, TransformComponent
 
 from llama_retrieval_ext.errors import ConfigurationError, IngestionError, ScopeRequiredError
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
@@ -222,3 +225,46 @@ def test_a_share_that_fails_half_way_is_finished_or_undone(
                 kb.share("leave", allowed=["group:it"])
         kb.add([Document(id_="other", text="leave")])  # settles what is unfinished
         assert "leave" in seen(kb, HR) ^ seen(kb, IT)
+
+
+class Described(TransformComponent):
+    """An extractor that describes one entity by the words of each passage."""
+
+    def __call__(self, nodes: Sequence[BaseNode], **_: object) -> Sequence[BaseNode]:
+        for node in nodes:
+            words = node.get_content(MetadataMode.NONE)
+            crane = EntityNode(name="crane", label=f"label {words}", properties={"words": words})
+            node.metadata[KG_NODES_KEY] = [crane]
+        return nodes
+
+
+def test_extracted_values_are_seen_by_those_who_see_their_passage_also_after_shares() -> None:
+    links = PassageLinks(phrases=False)
+    with (
+        EmbeddedGraph(":memory:") as graph,
+        KnowledgeBase.open(
+            "embedded::memory:",
+            embed_model=FakeEmbedding(dim=16),
+            graph=graph,
+            links=links,
+            kg_extractors=[Described()],
+        ) as kb,
+    ):
+
+        def words(scope: Scope | None) -> set[str]:
+            """Return the words of the shown crane, after a check that no others are anywhere."""
+            nodes, edges = graph.contents(scope=scope)
+            (crane,) = (node for node in nodes if node.id == "crane")
+            shown = str((crane, graph.names(scope=scope), edges))
+            return {word for word in ("open", "secret") if f"{word} leave" in shown}
+
+        kb.add([Document(id_="a", text="open leave")], show_progress=False)
+        kb.add([Document(id_="b", text="secret leave")], allowed=["group:hr"], show_progress=False)
+        assert [words(scope) for scope in (None, HR, NOBODY)] == [{"secret"}, {"secret"}, {"open"}]
+        kb.share("a", allowed=["group:it"])
+        kb.share("a", allowed=None)
+        assert [words(scope) for scope in (HR, NOBODY)] == [{"open"}, {"open"}]
+        kb.share("b", allowed=["group:hr", "user:ann"])
+        assert [words(scope) for scope in (HR, NOBODY)] == [{"secret"}, {"open"}]
+        kb.delete("b")
+        assert [words(scope) for scope in (None, HR)] == [{"open"}, {"open"}]

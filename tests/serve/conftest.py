@@ -105,6 +105,7 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None]] = [
     ("POST", "/v1/documents", {"documents": [{"id": "new", "text": "New."}]}),
     ("GET", "/v1/documents", None),
     ("GET", "/v1/documents/hr/leave", None),
+    ("PATCH", "/v1/documents/hr/leave", {"allowed": None}),
     ("DELETE", "/v1/documents/hr/leave", None),
     ("GET", "/v1/fields", None),
 ]

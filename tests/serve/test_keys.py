@@ -39,7 +39,7 @@ def test_a_key_that_may_only_read_writes_nothing(connect: Connect, kb: Knowledge
     client = connect("reader")
     for method, path, body in ROUTES:
         status = client.request(method, path, json=body).status_code
-        writes = method == "DELETE" or (method, path) == ("POST", "/v1/documents")
+        writes = method in {"PATCH", "DELETE"} or (method, path) == ("POST", "/v1/documents")
         assert status == (403 if writes else 200), (method, path)
     assert len(kb.documents(scope=Scope("acme"))) == 2
 
@@ -159,6 +159,18 @@ def test_a_key_that_names_the_principals_of_its_users_sees_nothing_more_without(
     assert added.json()["added"] == 1
     assert found(staff, "root", {"principals": ["group:it"]}) == 2
     assert found(staff, "acme") == 2
+
+
+def test_a_key_that_may_write_shares_the_documents_that_it_sees(staff: Any) -> None:
+    path, root = "/v1/documents/new", bearer("root")
+    body = {"documents": [{"id": "new", "text": "leave", "allowed": ["group:it"]}]}
+    assert staff.post("/v1/documents", json=body, headers=root).json()["added"] == 1
+    assert staff.patch(path, json={"allowed": None}, headers=root).status_code == 404
+    named = {"allowed": ["user:eve"], "scope": {"principals": ["group:it"]}}
+    assert staff.patch(path, json=named, headers=root).json() == {"shared": 1}
+    assert staff.patch(path, json=named, headers=root).status_code == 404
+    assert staff.patch(path, json={}, headers=root).status_code == 422
+    assert found(staff, "root", {"principals": ["user:eve"]}) == 2
 
 
 @pytest.mark.parametrize("right", ["write", "names_principals"])

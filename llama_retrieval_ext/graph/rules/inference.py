@@ -8,7 +8,12 @@ from llama_retrieval_ext.execution.plan import Plan, Task, Together
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import Edge, GraphNode, Partition
 from llama_retrieval_ext.graph.rules.chaining import RuleSet, Variant
-from llama_retrieval_ext.graph.rules.matching import Match, find_matches, stored_properties
+from llama_retrieval_ext.graph.rules.matching import (
+    Match,
+    find_matches,
+    plan_matchable,
+    stored_properties,
+)
 from llama_retrieval_ext.graph.rules.rule import Rule
 from llama_retrieval_ext.query import Scope
 
@@ -102,6 +107,7 @@ def infer(
     Raises:
         RuleError: A rule has too many matches.
     """
+    graph = yield from plan_matchable(graph, scope)
     ways = rules.variants
     tasks = [
         Task(

@@ -8,12 +8,13 @@ from typing import Any, Final, TypeAlias
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import ConfigurationError, RuleError
-from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filters import Compare, matches, refuse_dates
 from llama_retrieval_ext.graph.adjacency import Adjacency
 from llama_retrieval_ext.graph.backend import AdjacencyGraph, CypherGraph, GraphBackend, immediate
 from llama_retrieval_ext.graph.cypher import (
     edge_of,
+    has_principals,
     nodes_by_id,
     own_id,
     quoted,
@@ -21,9 +22,18 @@ from llama_retrieval_ext.graph.cypher import (
     sees_edge,
     sees_node,
 )
-from llama_retrieval_ext.graph.elements import Direction, Edge, EdgeId, GraphNode, Hop
+from llama_retrieval_ext.graph.elements import (
+    Contents,
+    Direction,
+    Edge,
+    EdgeId,
+    GraphNode,
+    Hop,
+    Partition,
+)
+from llama_retrieval_ext.graph.embedded import MEMORY, EmbeddedGraph
 from llama_retrieval_ext.graph.rules.rule import Pattern, Step
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Scope
 
 MAX_MATCHES: Final = 10_000
 # Maximum number of edges that one traversal visits.
@@ -82,6 +92,29 @@ def find_matches(
     raise ConfigurationError(
         f"{graph!r} can match no rules: it has neither read() for Cypher nor views()"
     )
+
+
+def plan_matchable(graph: GraphBackend, scope: Scope | None) -> Plan[GraphBackend]:
+    """Return the graph to match in a scope; for principals, Neo4j's visible rows in memory.
+
+    There, conditions in Cypher would test what hidden passages say.
+    """
+    if not (has_principals(scope) and isinstance(graph, CypherGraph)):
+        return graph
+    contents: Contents = yield graph.plan_contents(scope=scope)
+    homes = {node.id: node.partition for node in contents.nodes}
+    copy = EmbeddedGraph(MEMORY)
+    copy.upsert(contents.nodes, [_at_home(edge, homes) for edge in contents.edges])
+    return copy
+
+
+def _at_home(edge: Edge, homes: Mapping[str, Partition]) -> Edge:
+    """Return an edge in the partition of its source: LlamaIndex's store writes some without."""
+    own = homes.get(edge.source, Partition())
+    if Partition.of(edge.properties) != Partition():
+        return edge
+    named = {TENANT_KEY: own.tenant_id, KB_KEY: own.kb_id}
+    return Edge.of(*edge.id, {**edge.properties, **{k: v for k, v in named.items() if v}})
 
 
 def _from_rows(rows: list[dict[str, Any]]) -> list[Match]:

@@ -21,7 +21,7 @@ from ray.exceptions import (
 
 from llama_retrieval_ext.errors import ConfigurationError, IngestionError, describe
 from llama_retrieval_ext.knowledge_base.changes import Addition
-from llama_retrieval_ext.knowledge_base.documents import SourceDocument
+from llama_retrieval_ext.knowledge_base.documents import Allowed, SourceDocument
 from llama_retrieval_ext.knowledge_base.groups import Group
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
@@ -67,8 +67,9 @@ class Cluster:
     def of_files(self, batches: Iterable[Sequence[Path]]) -> Iterator[Work]:
         """Return the work on files, which tasks read."""
         read: Any = ray.remote(num_returns=2)(_read)
+        given = self._addition
         begun = self._ahead(
-            (files, *read.remote(self._preparation, self._addition.scope, files))
+            (files, *read.remote(self._preparation, given.scope, given.allowed, files))
             for files in batches
         )
         return self._ahead(self._looked_up(*each) for each in begun)
@@ -163,7 +164,7 @@ def _fetched(reference: Any) -> Preparation:  # noqa: ANN401 - a reference
 
 
 def _read(
-    preparation: Sequence[Any], scope: Mapping[str, str], files: Sequence[Path]
+    preparation: Sequence[Any], scope: Mapping[str, str], allowed: Allowed, files: Sequence[Path]
 ) -> tuple[list[SourceDocument], tuple[list[SourceDocument], IngestionReport]]:
     """Return the documents, their keys and digests for the driver, and the failures."""
     reading = Reading()
@@ -173,7 +174,7 @@ def _read(
         failures[ref] = _portable(error)
 
     groups = ([document] for document in read_files(files, reading))
-    found = _fetched(*preparation).identified(groups, scope, failed)
+    found = _fetched(*preparation).identified(groups, scope, failed, allowed)
     marks = [SourceDocument(each.key, (), each.digest, each.allowed) for each in found]
     failures.update(_left_out(reading).failures)
     return found, (marks, IngestionReport(failures=failures))

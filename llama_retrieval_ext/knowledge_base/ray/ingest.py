@@ -10,7 +10,7 @@ from llama_index.core.schema import BaseNode, Document
 
 from llama_retrieval_ext.checks import check_count, checked_call
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
-from llama_retrieval_ext.knowledge_base.documents import batched
+from llama_retrieval_ext.knowledge_base.documents import Allowed, batched
 from llama_retrieval_ext.knowledge_base.groups import group_batches, grouped, progress
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.readers.files import Reading, find_files
@@ -35,6 +35,7 @@ def ingest_with_ray(  # noqa: PLR0913 - what is added, to what, and how, in one 
     *,
     embed_model: str | BaseEmbedding | None = None,
     scope: Scope | None = None,
+    allowed: Allowed = None,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     n_writers: int = 1,
@@ -59,6 +60,8 @@ def ingest_with_ray(  # noqa: PLR0913 - what is added, to what, and how, in one 
         url: As for ``KnowledgeBase.open``, which creates it if there is none.
         embed_model: As for ``KnowledgeBase.open``. Each worker process gets a copy.
         scope: The tenant or knowledge base, or both, that the documents belong to.
+        allowed: Who may see the documents, as for ``KnowledgeBase.add``; a function of a document
+            runs on the workers if these read the files.
         include: Patterns of files to read, as for `read_documents`.
         exclude: Patterns of files to skip.
         n_writers: Number of processes that write, at least 1. With 1, this process writes. More
@@ -99,7 +102,7 @@ def ingest_with_ray(  # noqa: PLR0913 - what is added, to what, and how, in one 
         )
     settings = {"embed_model": embed_model, **options}
     with KnowledgeBase.open(url, **settings) as kb:
-        addition = kb._changes.addition(scope)  # noqa: SLF001 - a function of the same package
+        addition = kb._changes.addition(scope, allowed)  # noqa: SLF001 - a function of the same package
         cluster = _cluster_type()(addition, task_options or {})
         selection = {"include": include, "exclude": exclude, "leave_out": location.path}
         items, work = _source(documents, cluster, selection)

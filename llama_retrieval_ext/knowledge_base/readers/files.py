@@ -185,8 +185,11 @@ class _Selection:
             return False
         return not any(fnmatch(entry.name, each) for each in self.exclude)
 
-    def takes(self, file: Path) -> bool:
-        """Return whether to read a file; its path is relative to the folder."""
+    def takes(self, path: Path, folder: Path) -> bool:
+        """Return whether to read a file; patterns match its path in the folder."""
+        if not (self.include or self.exclude):
+            return True
+        file = path.relative_to(folder)
         if self.include and not _matches(file, self.include):
             return False
         return not _matches(file, self.exclude)
@@ -255,7 +258,7 @@ def _found(
     if selection.leave_out is not None and folder.is_relative_to(selection.leave_out):
         return
     for file, is_linked in _walk(folder, {pattern}, selection, reading):
-        if not selection.takes(file.relative_to(folder)):
+        if not selection.takes(file, folder):
             continue
         if selection.follow_symlinks or not is_linked or file.resolve().is_relative_to(folder):
             yield file

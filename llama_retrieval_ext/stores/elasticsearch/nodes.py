@@ -112,13 +112,15 @@ class ElasticsearchNodes(Nodes[Json | None]):
         request = json_request("POST", name, "_search", params=SEARCH_PARAMS, body=body)
         return (yield from read(request, _total))
 
-    def hits(self, matching: Json | None, fields: Sequence[str]) -> Requests[list[Json]]:
-        """Return every document that matches, with these fields."""
+    def hits(
+        self, matching: Json | None, fields: Sequence[str], *, size: int = PAGE
+    ) -> Requests[list[Json]]:
+        """Return every document that matches, with these fields; of this size is each page."""
         found: list[Json] = []
         while True:
-            page = yield from self._page(matching, found[-1:], fields)
+            page = yield from self._page(matching, found[-1:], fields, size)
             found += page
-            if len(page) < PAGE:
+            if len(page) < size:
                 return found
 
     def write(
@@ -136,7 +138,7 @@ class ElasticsearchNodes(Nodes[Json | None]):
         return items
 
     def _page(
-        self, matching: Json | None, last: Sequence[Json], fields: Sequence[str]
+        self, matching: Json | None, last: Sequence[Json], fields: Sequence[str], size: int = PAGE
     ) -> Requests[list[Json]]:
         """Return the matching documents after the last one, in the order of node ids.
 
@@ -144,7 +146,7 @@ class ElasticsearchNodes(Nodes[Json | None]):
         """
         body: Json = {
             "query": {"bool": {"filter": [matching or EVERYTHING]}},
-            "size": PAGE,
+            "size": size,
             "sort": [{ID: "asc"}],
             "_source": list(fields),
             "track_total_hits": False,

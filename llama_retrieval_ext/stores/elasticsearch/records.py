@@ -24,7 +24,7 @@ from llama_retrieval_ext.stores.elasticsearch.nodes import (
     ElasticsearchNodes,
     stored_document,
 )
-from llama_retrieval_ext.stores.elasticsearch.schema import ID, NODE, Index
+from llama_retrieval_ext.stores.elasticsearch.schema import NODE, Index
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import Record, in_parts, node_of, record_of
@@ -32,6 +32,7 @@ from llama_retrieval_ext.stores.engine.records import Record, in_parts, node_of,
 T = TypeVar("T")
 
 _DIMENSION: Final = 2
+_PAGE: Final = 4_000  # most have less than 1 KB
 _BATCH: Final = 200  # at most about 6 MB
 _ABSENT: Final = "index_not_found_exception"
 
@@ -55,7 +56,7 @@ class ElasticsearchRecords:
     def find(self, filters: MetadataFilters | None = None) -> list[Record]:
         """Return the records whose fields satisfy filters; all for None."""
         query = compile_target(Target(filters=filters))
-        hits = self._run(self._refreshed(self._nodes.hits(query, [NODE, ID])))
+        hits = self._run(self._refreshed(self._nodes.hits(query, [NODE], size=_PAGE)))
         return list(map(_record, hits))
 
     def count(self, filters: MetadataFilters) -> int:

@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import ClassVar, Final, TypeAlias, TypeVar
 
 from qdrant_edge import (
+    AcornSearchParams,
     EdgeShard,
     Expression,
     Filter,
@@ -54,6 +55,8 @@ NativeFusionQuery: TypeAlias = Fusion | Formula
 _ID: Final = attrgetter("id")
 _SMALL_LIMIT: Final = 1_000
 _EF: Final = 128
+# Otherwise the nodes that a user sees are islands: 9,200 of 30,000 were found with a recall of .89.
+_THROUGH_HIDDEN: Final = AcornSearchParams(enable=True, max_selectivity=1.0)
 # Factor of candidates selected by integers and rescored with the stored floats.
 _OVERSAMPLING: Final = 3.0
 
@@ -75,7 +78,8 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
 
     def vector_search(self, query: VectorQuery, request: EngineRequest[Filter]) -> PointSearch:
         """Return the search for the nearest points."""
-        config, exact = self._directory.config, query.search.exact
+        config, search = self._directory.config, query.search
+        has_principals = search.scope is not None and search.scope.principals is not None
         vector = query_vector(
             query.embedding,
             dimension=config.dimension or len(query.embedding),
@@ -87,7 +91,9 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
             top_k=request.top_k,
             score=SCORES[config.distance],
             filter=request.filter,
-            params=vector_params(config, request.top_k, exact=exact),
+            params=vector_params(
+                config, request.top_k, exact=search.exact, among_few=has_principals
+            ),
         )
 
     def keyword_search(
@@ -190,13 +196,20 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
         return self.if_exists(steps, empty=[])
 
 
-def vector_params(config: EmbeddedConfig, top_k: int, *, exact: bool) -> SearchParams:
-    """Return the params of a vector search; without an index it is always exact."""
+def vector_params(
+    config: EmbeddedConfig, top_k: int, *, exact: bool, among_few: bool = False
+) -> SearchParams:
+    """Return the params of a vector search; without an index it is always exact.
+
+    ``among_few`` is for a filter that no links of the index follow, as one by principals.
+    """
     if exact:
         return SearchParams(exact=True)
     rescored = QuantizationSearchParams(rescore=True, oversampling=_OVERSAMPLING)
     return SearchParams(
-        hnsw_ef=max(_EF, 2 * top_k), quantization=rescored if config.vectors == "int8" else None
+        hnsw_ef=max(_EF, 2 * top_k),
+        quantization=rescored if config.vectors == "int8" else None,
+        acorn=_THROUGH_HIDDEN if among_few else None,
     )
 
 

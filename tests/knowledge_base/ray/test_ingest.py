@@ -66,6 +66,22 @@ def test_files_are_stored_as_add_stores_them_and_again_they_are_unchanged(
     assert (again.added, again.updated, again.unchanged) == (0, 1, len(expected) - 1)
 
 
+@EMBEDDED
+def test_documents_name_who_may_see_them(
+    ingest: Ingest, folder: Path, open_kb: Any, obstructed: ObstructedEmbedding
+) -> None:
+    assert ingest(folder / "3.md", allowed=["group:hr"]).added == 1
+    documents = [Document(id_=name, text="leave") for name in ("hr", "open")]
+    ingest(documents, allowed=lambda each: ["group:hr"] if each.node_id == "hr" else None)
+    with open_kb(embed_model=obstructed) as kb:
+        counts = [kb.count(scope=Scope(principals=own)) for own in ([], ["group:hr"])]
+    assert counts == [1, 3]
+    named = ingest(folder / "3.md", allowed=lambda _: ["group:it"])  # on a worker
+    assert (named.added, named.updated, named.unchanged) == (0, 1, 0)
+    with open_kb(embed_model=obstructed) as kb:
+        assert kb.count(scope=Scope(principals=["group:it"])) == 2
+
+
 DRIVER = """
 import sys
 import ray

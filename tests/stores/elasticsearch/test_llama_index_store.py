@@ -14,7 +14,9 @@ from llama_index.vector_stores.elasticsearch import base
 
 from llama_retrieval_ext.filters import Compare, matches
 from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stores.elasticsearch import llama_index_store
 from llama_retrieval_ext.stores.elasticsearch import store as own_store
 from llama_retrieval_ext.stores.elasticsearch.llama_index_store import (
@@ -101,6 +103,42 @@ def test_filters_distinguish_values_that_the_index_does_not(elasticsearch_url: s
                 found = backend.dense([1.0, 0.0], Search(20, condition)).function()
                 expected = {n.node_id for n in nodes if matches(condition, n.metadata)}
                 assert {each.node_id for each in found} == expected, condition
+    with Elasticsearch(elasticsearch_url) as client:
+        client.indices.delete(index=backend.store.index_name)
+
+
+def test_a_scope_sees_what_names_nobody_or_one_of_its_principals(elasticsearch_url: str) -> None:
+    lists = {
+        "open": None,
+        "none": [],
+        "hr": ["group:hr"],
+        "it": ["group:it", "a\\'b"],
+        "no": "group:hr",
+    }
+    model = FakeEmbedding(dim=16)
+    nodes = [
+        TextNode(
+            id_=name,
+            text=f"leave {name}",
+            metadata={"tenant_id": "acme", **({} if names is None else {"allowed": names})},
+            embedding=model.get_text_embedding(f"leave {name}"),
+        )
+        for name, names in lists.items()
+    ]
+    backend = index_of_llama_index(elasticsearch_url, nodes)
+    retrievers = [
+        VectorRetriever(backend, embed_model=model, top_k=10),
+        KeywordRetriever(backend, top_k=10),
+        HybridRetriever(backend, embed_model=model, top_k=10),
+    ]
+    for principals, expected in (
+        ([], {"open", "none"}),
+        (["group:hr"], {"open", "none", "hr"}),
+        (["a\\'b", *map(str, range(199))], {"open", "none", "it"}),
+    ):
+        for retriever in retrievers:
+            found = retriever.retrieve(Query("leave", scope=Scope("acme", principals=principals)))
+            assert {hit.node_id for hit in found} == expected, (retriever, principals)
     with Elasticsearch(elasticsearch_url) as client:
         client.indices.delete(index=backend.store.index_name)
 
