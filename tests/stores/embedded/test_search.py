@@ -2,19 +2,16 @@
 # ruff: noqa: RUF001 - Chinese text has Chinese punctuation
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.execution.drivers import DaemonPool
+from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.store_retriever import (
-    KeywordRetriever,
-    StoreRetriever,
-    VectorRetriever,
-)
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.embedded.search import EmbeddedSearch
 from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
@@ -211,7 +208,9 @@ def test_hybrid_hits_among_equal_scores_do_not_depend_on_how_many_tied_before(
 
 @pytest.mark.parametrize("kind", [VectorRetriever, KeywordRetriever, HybridRetriever])
 async def test_an_async_search_starts_no_thread_as_the_engine_holds_the_gil(
-    kind: type[StoreRetriever], store: EmbeddedVectorStore, monkeypatch: pytest.MonkeyPatch
+    kind: Callable[[EmbeddedVectorStore], Retriever],
+    store: EmbeddedVectorStore,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store.add(nodes(TEXTS))
     query = Query("annual leave", embedding=[1.0, 0.0])
