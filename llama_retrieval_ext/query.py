@@ -28,6 +28,10 @@ KB_KEY = "kb_id"
 ALLOWED_KEY = "allowed"
 # Stored with each node; they say whose it is, and are no part of its text.
 SCOPE_KEYS = (TENANT_KEY, KB_KEY, ALLOWED_KEY)
+# What stores of this package filter passages by, beside their metadata: the id of their document,
+# and their position in its text.
+DOCUMENT_FIELD = "_document"
+START_FIELD = "_start"
 # LlamaIndex's readers store the source file of a document under this key.
 SOURCE_KEY = "file_path"
 

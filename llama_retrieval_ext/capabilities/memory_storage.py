@@ -26,8 +26,6 @@ from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.conversations import (
     CONTEXT_KEY,
     DATE_KEY,
-    SESSION_KEY,
-    SPEAKER_KEY,
     WINDOW,
     context_of,
     date_words,
@@ -49,20 +47,17 @@ from llama_retrieval_ext.retrievers.store_retriever import (
     VectorRetriever,
     checked_hits,
 )
+from llama_retrieval_ext.stages.expand import SESSION_KEY, SPEAKER_KEY, TIME_KEY, TURN_KEY
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.open import source_of
 
 TYPE_KEY: Final = "memory_type"
-# Microseconds since 1970, UTC: a whole number below 2**53, which every engine compares exactly.
-TIME_KEY: Final = "memory_time"
 IMPORTANCE_KEY: Final = "memory_importance"
 MERGED_KEY: Final = "memory_merged"
 MEMORY_KEYS: Final = (TYPE_KEY, TIME_KEY, IMPORTANCE_KEY, MERGED_KEY)
 # Metadata of the messages of a chat, beside those of `ConversationParser`.
 ROLE_KEY: Final = "role"
-# Number of a message in its session, for messages of the same time.
-TURN_KEY: Final = "memory_turn"
 _HOUR: Final = timedelta(hours=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)

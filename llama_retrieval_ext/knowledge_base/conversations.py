@@ -6,19 +6,18 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from llama_index.core.base.llms.types import ChatMessage
-from llama_index.core.node_parser import NodeParser
 from llama_index.core.node_parser.node_utils import build_nodes_from_splits
 from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 from pydantic import Field, TypeAdapter, ValidationError
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.knowledge_base.passages import PositionedParser
+from llama_retrieval_ext.stages.expand import SESSION_KEY, SPEAKER_KEY, speaker_of
 
 # LlamaIndex's message, or a row: the speaker, the text and perhaps the time.
 Message: TypeAlias = ChatMessage | Sequence[object]
 
 # Metadata of a message.
-SESSION_KEY: Final = "session_id"
-SPEAKER_KEY: Final = "speaker"
 SAID_KEY: Final = "time"
 DATE_KEY: Final = "date"
 CONTEXT_KEY: Final = "context"
@@ -66,11 +65,12 @@ def searched_with_context(node: TextNode) -> TextNode:
     return node.model_copy(update=update)
 
 
-class ConversationParser(NodeParser):
+class ConversationParser(PositionedParser):
     """LlamaIndex node parser: one node for each message, searched with the messages before it.
 
     A message means little alone ("Yes, last May!"). The text of a node is the message; its metadata
     have ``session_id``, ``speaker``, ``time``, ``date`` and ``context``, the messages before it.
+    Its position is that in the conversation as lines ``speaker: message``, which `Expand` shows.
     Speaker, date and context are embedded and searched by keyword with the text, so that a question
     that names a person or a month prefers their messages. Empty messages are left out.
 
@@ -139,7 +139,8 @@ class ConversationParser(NodeParser):
         rows = [row for row in _rows_of(conversation) if row[1].strip()]
         texts = [text for _, text, _ in rows]
         nodes = build_nodes_from_splits(texts, conversation, id_func=self.id_func)
-        for at, (node, (speaker, _, time)) in enumerate(zip(nodes, rows, strict=True)):
+        start = 0
+        for at, (node, (speaker, text, time)) in enumerate(zip(nodes, rows, strict=True)):
             context = context_of(texts[max(0, at - self.window) : at])
             own = {
                 SPEAKER_KEY: speaker,
@@ -149,6 +150,9 @@ class ConversationParser(NodeParser):
             }
             own = {key: value for key, value in own.items() if value}
             node.metadata = {**conversation.metadata, **own}
+            node.start_char_idx = start + len(speaker_of(node))
+            node.end_char_idx = node.start_char_idx + len(text)
+            start = node.end_char_idx + len("\n")
         return [searched_with_context(node) for node in nodes]
 
 

@@ -14,11 +14,10 @@ from pydantic import Field, PrivateAttr
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.long_texts import Watch, for_long_texts
 from llama_retrieval_ext.knowledge_base.readers.outline import Block, Heading, Outline, outline_of
+from llama_retrieval_ext.stages.expand import PATH_KEY, TABLE_KEY
 
-# Metadata of a passage: searches count them, and they are not part of its text.
+# Metadata of a passage, beside those of `Expand`: searches count them, they are not in its text.
 TITLE_KEY: Final = "title"
-PATH_KEY: Final = "heading_path"
-TABLE_KEY: Final = "table"
 
 _BETWEEN: Final = " > "
 _LONGEST_TITLE: Final = 200
@@ -51,7 +50,22 @@ class Piece(NamedTuple):
     tokens: int
 
 
-class PassageParser(NodeParser):
+class PositionedParser(NodeParser):
+    """Base of node parsers that set the positions of their nodes."""
+
+    def _postprocess_parsed_nodes(
+        self, nodes: list[BaseNode], parent_doc_map: dict[str, Document]
+    ) -> list[BaseNode]:
+        # LlamaIndex searches for a passage's text, which may occur several times.
+        texts = [node for node in nodes if isinstance(node, TextNode)]
+        positions = [(node.start_char_idx, node.end_char_idx) for node in texts]
+        nodes = super()._postprocess_parsed_nodes(nodes, parent_doc_map)
+        for node, (start, end) in zip(texts, positions, strict=True):
+            node.start_char_idx, node.end_char_idx = start, end
+        return nodes
+
+
+class PassageParser(PositionedParser):
     """Cuts documents along their outline, and long sections as LlamaIndex's `SentenceSplitter`.
 
     The metadata of a passage have ``title``, ``heading_path`` and, if it begins inside a table,
@@ -90,17 +104,6 @@ class PassageParser(NodeParser):
         nodes = build_nodes_from_splits(texts, document, id_func=self.id_func)
         for node, (start, end, metadata) in zip(nodes, passages, strict=True):
             node.start_char_idx, node.end_char_idx, node.metadata = start, end, metadata
-        return nodes
-
-    def _postprocess_parsed_nodes(
-        self, nodes: list[BaseNode], parent_doc_map: dict[str, Document]
-    ) -> list[BaseNode]:
-        # LlamaIndex searches for a passage's text, which may occur several times.
-        texts = [node for node in nodes if isinstance(node, TextNode)]
-        positions = [(node.start_char_idx, node.end_char_idx) for node in texts]
-        nodes = super()._postprocess_parsed_nodes(nodes, parent_doc_map)
-        for node, (start, end) in zip(texts, positions, strict=True):
-            node.start_char_idx, node.end_char_idx = start, end
         return nodes
 
     def _passages(self, document: BaseNode, text: str) -> list[Passage]:
