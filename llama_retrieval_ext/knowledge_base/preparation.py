@@ -49,6 +49,8 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
 )
 from llama_retrieval_ext.knowledge_base.long_texts import Watch, for_long_texts
 from llama_retrieval_ext.knowledge_base.passages import PassageParser
+from llama_retrieval_ext.knowledge_base.readers.code import is_code, is_installed
+from llama_retrieval_ext.knowledge_base.readers.outline import suffix_of
 
 T = TypeVar("T")
 
@@ -89,7 +91,14 @@ class Splitter:
         """Classes and settings of the transformations, as far as exposed."""
         return fingerprint_of(self._transformations)
 
-    @cached_property
+    @property
+    def cuts_code(self) -> bool:
+        """Whether code is cut along classes and functions."""
+        return is_installed() and any(
+            isinstance(each, PassageParser) for each in self._transformations
+        )
+
+    @property
     def description(self) -> str:
         """Transformations with their sizes, for people."""
         return ", ".join(map(_described, self._transformations))
@@ -153,7 +162,10 @@ def _restored(kind: type[TransformComponent], state: dict[Any, Any]) -> Transfor
 def _described(transformation: TransformComponent) -> str:
     sizes = {name: getattr(transformation, name, None) for name in ("chunk_size", "chunk_overlap")}
     shown = ", ".join(f"{name}={size}" for name, size in sizes.items() if size is not None)
-    return f"{type(transformation).__name__}({shown})"
+    code = ""
+    if isinstance(transformation, PassageParser):
+        code = ", code by classes and functions" if is_installed() else ", code as text"
+    return f"{type(transformation).__name__}({shown}){code}"
 
 
 def _by_document(
@@ -301,9 +313,11 @@ class Preparation:
                 failed(name_of(group[0]), error)
         return found
 
-    def fingerprint(self, *, is_whole: bool) -> str:
+    def fingerprint(self, *, is_whole: bool, has_code: bool = False) -> str:
         """Return the settings on which the nodes of a document depend, or of given nodes."""
         cut = self.splitter.fingerprint if is_whole else ""
+        if is_whole and has_code and self.splitter.cuts_code:
+            cut += " code"
         return cut if self.extraction is None else cut + self.extraction.fingerprint
 
     def _documents_in(
@@ -314,7 +328,9 @@ class Preparation:
             members.setdefault(key_of_node(node, scope), []).append(node)
         for key, own in members.items():
             check_ids(key, own)
-        fingerprint = self.fingerprint(is_whole=isinstance(group[0], Document))
+        fingerprint = self.fingerprint(
+            is_whole=isinstance(group[0], Document), has_code=is_code(suffix_of(group[0]))
+        )
         found: list[SourceDocument] = []
         for key, own in members.items():
             bare = tuple(with_allowed(node, ()) for node in own)  # splitters count its length
