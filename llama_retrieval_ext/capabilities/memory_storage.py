@@ -28,7 +28,6 @@ from llama_retrieval_ext.knowledge_base.conversations import (
     DATE_KEY,
     WINDOW,
     context_of,
-    date_words,
     searched_with_context,
 )
 from llama_retrieval_ext.query import (
@@ -51,6 +50,7 @@ from llama_retrieval_ext.stages.expand import SESSION_KEY, SPEAKER_KEY, TIME_KEY
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.open import source_of
+from llama_retrieval_ext.text.dates import words_of
 
 TYPE_KEY: Final = "memory_type"
 IMPORTANCE_KEY: Final = "memory_importance"
@@ -346,7 +346,7 @@ class MemoryStorage:
             if len(known) < WINDOW:
                 known = yield from self._messages(message, start, message.timestamp)
         turn = 1 + max((each.metadata.get(TURN_KEY, 0) for each in known), default=0)
-        own = {DATE_KEY: date_words(message.timestamp), **message.metadata, TURN_KEY: turn}
+        own = {DATE_KEY: words_of(message.timestamp), **message.metadata, TURN_KEY: turn}
         return replace(message, metadata=own).after(known)
 
     def forget(self, memories: Sequence[Memory]) -> Plan[None]:

@@ -13,6 +13,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.passages import PositionedParser
 from llama_retrieval_ext.stages.expand import SESSION_KEY, SPEAKER_KEY, speaker_of
+from llama_retrieval_ext.text.dates import words_of
 
 # LlamaIndex's message, or a row: the speaker, the text and perhaps the time.
 Message: TypeAlias = ChatMessage | Sequence[object]
@@ -26,10 +27,6 @@ CONTEXT_KEY: Final = "context"
 _SEARCHED: Final = (SPEAKER_KEY, DATE_KEY, CONTEXT_KEY)
 # Messages before a message that are searched with it. Measured: see tests/benchmarks/README.md.
 WINDOW: Final = 2
-MONTHS: Final = (
-    *("January", "February", "March", "April", "May", "June", "July", "August"),
-    *("September", "October", "November", "December"),
-)
 # Characters of an earlier message that count: its end, next to which the answer stands.
 _LONGEST: Final = 1_000
 _ROWS: Final = TypeAdapter(list[tuple[str, str, str]])
@@ -38,18 +35,6 @@ _ROWS: Final = TypeAdapter(list[tuple[str, str, str]])
 def context_of(texts: Iterable[str]) -> str:
     """Return the messages before a message as the context that is searched with it."""
     return "\n".join(" ".join(text.split())[-_LONGEST:] for text in texts)
-
-
-def date_words(moment: datetime) -> str:
-    """Return a date as questions name it, in English and Chinese.
-
-    Examples:
-        >>> date_words(datetime(2023, 5, 8))
-        '8 May 2023, 2023年5月8日'
-
-    """
-    day, month, year = moment.day, moment.month, moment.year
-    return f"{day} {MONTHS[month - 1]} {year}, {year}年{month}月{day}日"
 
 
 def searched_with_context(node: TextNode) -> TextNode:
@@ -178,7 +163,7 @@ def _row(message: Message) -> tuple[str, str, str]:
 def _date_of(time: str) -> str:
     """Return the date of a time in words; a text that is no ISO 8601 stays."""
     try:
-        return date_words(datetime.fromisoformat(time))
+        return words_of(datetime.fromisoformat(time))
     except ValueError:
         return time
 
