@@ -16,9 +16,10 @@ from llama_retrieval_ext.knowledge_base.long_texts import Watch, for_long_texts
 from llama_retrieval_ext.knowledge_base.readers.outline import Block, Heading, Outline, outline_of
 from llama_retrieval_ext.stages.expand import PATH_KEY, TABLE_KEY
 
-# Characters below which a section is joined with the next, of texts and of source code.
+# Characters below which a section is joined with the next, of texts and of source code. Measured:
+# see tests/benchmarks/README.md.
 _LEAST: Final = 400
-_LEAST_CODE: Final = 200
+_LEAST_CODE: Final = 800
 # Metadata of a passage, beside those of `Expand`: searches count them, they are not in its text.
 TITLE_KEY: Final = "title"
 

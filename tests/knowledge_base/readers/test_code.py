@@ -13,7 +13,7 @@ from llama_retrieval_ext.knowledge_base.readers.code import definitions
 
 pytest.importorskip("tree_sitter_language_pack", reason="the extra code is not installed")
 
-BODY = "".join(f"    total = total + rate({number});\n" for number in range(12))
+BODY = "".join(f"    total = total + rate({number});\n" for number in range(30))
 JAVA = f"""package shop;
 
 /** An order. */
