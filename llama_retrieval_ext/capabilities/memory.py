@@ -31,6 +31,7 @@ from llama_retrieval_ext.capabilities.memory_storage import (
     Memory,
     MemoryConditions,
     MemoryStorage,
+    dated,
     memory_filters,
     memory_of,
     microseconds,
@@ -44,11 +45,10 @@ from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.conversations import SAID_KEY
-from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k, reworded
+from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
 from llama_retrieval_ext.results import score_of
 from llama_retrieval_ext.stages.expand import SESSION_KEY, SPEAKER_KEY
 from llama_retrieval_ext.stores.engine.backend import Backend
-from llama_retrieval_ext.text.dates import dates_in
 
 # Share of its similarity to the query that a memory of strength 0 loses.
 _FADING: Final = 0.3
@@ -177,7 +177,7 @@ class MemoryManager:
             ConfigurationError: ``top_k`` is below 1.
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        bound = self._dated(Query.of(query)).but(
+        bound = dated(Query.of(query), self._now()).but(
             filters=memory_filters(memory_type, filters=filters),
             scope=self._within(scope),
             top_k=_CANDIDATES_PER_MEMORY * check_top_k(top_k),
@@ -319,13 +319,6 @@ class MemoryManager:
             name=name,
             priority=priority,
         )
-
-    def _dated(self, query: Query) -> Query:
-        """Return the query with its relative dates as messages name theirs, to prefer these."""
-        dates = dates_in(query.query_str, self._now().astimezone(UTC).date())
-        if not dates or query.embedding is not None:
-            return query
-        return reworded(query, " ".join([query.query_str, *dates]))
 
     def _faded(self, memory: Memory) -> Memory:
         score = memory.score or 0.0

@@ -38,6 +38,7 @@ from llama_retrieval_ext.query import (
     Query,
     Scope,
     check_principals,
+    reworded,
 )
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
@@ -50,7 +51,7 @@ from llama_retrieval_ext.stages.expand import SESSION_KEY, SPEAKER_KEY, TIME_KEY
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.open import source_of
-from llama_retrieval_ext.text.dates import words_of
+from llama_retrieval_ext.text.dates import dates_in, words_of
 
 TYPE_KEY: Final = "memory_type"
 IMPORTANCE_KEY: Final = "memory_importance"
@@ -254,6 +255,14 @@ def _equal(key: str, value: Any) -> MetadataFilter | MetadataFilters:  # noqa: A
         return equal
     typed = MetadataFilter(key=TYPE_KEY, value=value)
     return MetadataFilters(filters=[typed, equal], condition=FilterCondition.OR)
+
+
+def dated(query: Query, now: datetime) -> Query:
+    """Return a query with its relative dates as messages name theirs, to prefer these."""
+    dates = dates_in(query.query_str, now.astimezone(UTC).date())
+    if not dates or query.embedding is not None:
+        return query
+    return reworded(query, " ".join([query.query_str, *dates]))
 
 
 def text_of(message: ChatMessage) -> str:

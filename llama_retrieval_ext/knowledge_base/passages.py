@@ -8,11 +8,12 @@ from typing import Final, NamedTuple
 
 from llama_index.core.node_parser import NodeParser, SentenceSplitter
 from llama_index.core.node_parser.node_utils import build_nodes_from_splits
-from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
+from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode, TransformComponent
 from pydantic import Field, PrivateAttr
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.long_texts import Watch, for_long_texts
+from llama_retrieval_ext.knowledge_base.readers.code import is_installed
 from llama_retrieval_ext.knowledge_base.readers.outline import Block, Heading, Outline, outline_of
 from llama_retrieval_ext.stages.expand import PATH_KEY, TABLE_KEY
 
@@ -176,6 +177,16 @@ class PassageParser(PositionedParser):
 
     def _tokens(self, text: str) -> int:
         return self._splitter._token_size(text)  # noqa: SLF001 - it has no public name
+
+
+def described(transformation: TransformComponent) -> str:
+    """Return a transformation with its sizes, and how a `PassageParser` cuts code."""
+    sizes = {name: getattr(transformation, name, None) for name in ("chunk_size", "chunk_overlap")}
+    shown = ", ".join(f"{name}={size}" for name, size in sizes.items() if size is not None)
+    code = ""
+    if isinstance(transformation, PassageParser):
+        code = ", code by classes and functions" if is_installed() else ", code as text"
+    return f"{type(transformation).__name__}({shown}){code}"
 
 
 def merged(pieces: Sequence[Piece], room: int, overlap: int) -> Iterator[Sequence[Piece]]:

@@ -48,7 +48,7 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     with_allowed,
 )
 from llama_retrieval_ext.knowledge_base.long_texts import Watch, for_long_texts
-from llama_retrieval_ext.knowledge_base.passages import PassageParser
+from llama_retrieval_ext.knowledge_base.passages import PassageParser, described
 from llama_retrieval_ext.knowledge_base.readers.code import is_code, is_installed
 from llama_retrieval_ext.knowledge_base.readers.outline import suffix_of
 
@@ -101,7 +101,7 @@ class Splitter:
     @property
     def description(self) -> str:
         """Transformations with their sizes, for people."""
-        return ", ".join(map(_described, self._transformations))
+        return ", ".join(map(described, self._transformations))
 
     def nodes_of(
         self, documents: Sequence[SourceDocument], watch: Watch = float
@@ -157,15 +157,6 @@ def _restored(kind: type[TransformComponent], state: dict[Any, Any]) -> Transfor
     transformation = kind.__new__(kind)
     BaseModel.__setstate__(transformation, state)
     return transformation
-
-
-def _described(transformation: TransformComponent) -> str:
-    sizes = {name: getattr(transformation, name, None) for name in ("chunk_size", "chunk_overlap")}
-    shown = ", ".join(f"{name}={size}" for name, size in sizes.items() if size is not None)
-    code = ""
-    if isinstance(transformation, PassageParser):
-        code = ", code by classes and functions" if is_installed() else ", code as text"
-    return f"{type(transformation).__name__}({shown}){code}"
 
 
 def _by_document(
