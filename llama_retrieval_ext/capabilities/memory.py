@@ -163,10 +163,8 @@ class MemoryManager:
     ) -> Plan[list[Memory]]:
         """Return the memories most similar to a query, best first; faded ones rank lower.
 
-        A query with a date, such as "last May", "two weeks ago" or 昨天, prefers those days.
-
         Args:
-            query: Text, ``QueryBundle`` or `Query`.
+            query: Text, ``QueryBundle`` or `Query`; with "last May" or 昨天 it prefers those days.
             top_k: Number of memories, at least 1.
             memory_type: Only of this type; None for any.
             filters: Conditions on metadata, or a mapping of the values that it must have; there

@@ -47,7 +47,7 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     ref_of,
     with_allowed,
 )
-from llama_retrieval_ext.knowledge_base.long_texts import Watch, for_long_texts
+from llama_retrieval_ext.knowledge_base.long_texts import Watch, for_long_texts, split_by
 from llama_retrieval_ext.knowledge_base.passages import PassageParser, described
 from llama_retrieval_ext.knowledge_base.readers.code import is_code, is_installed
 from llama_retrieval_ext.knowledge_base.readers.outline import suffix_of
@@ -136,21 +136,6 @@ class Splitter:
             tuple(named(_embedded_apart(nodes, each.nodes[0]), each.key))
             for each, nodes in zip(documents, owned, strict=True)
         ]
-
-
-def split_by(split: Callable[[], T]) -> T:
-    """Return the result of a function that splits text; retry if NLTK rejects its files.
-
-    NLTK rejects files with several hard links, which uv creates when it installs a package.
-    LlamaIndex's sentence splitter reads such a file at its first use only, and does not need it.
-
-    Args:
-        split: The function.
-    """
-    try:
-        return split()
-    except PermissionError:
-        return split()
 
 
 def _restored(kind: type[TransformComponent], state: dict[Any, Any]) -> TransformComponent:
