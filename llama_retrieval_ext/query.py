@@ -28,8 +28,14 @@ KB_KEY = "kb_id"
 ALLOWED_KEY = "allowed"
 # Stored with each node; they say whose it is, and are no part of its text.
 SCOPE_KEYS = (TENANT_KEY, KB_KEY, ALLOWED_KEY)
+# What stores of this package filter passages by, beside their metadata: the id of their document,
+# and their position in its text.
+DOCUMENT_FIELD = "_document"
+START_FIELD = "_start"
 # LlamaIndex's readers store the source file of a document under this key.
 SOURCE_KEY = "file_path"
+# The page or slide of a document: a number, or a label such as "iv".
+PAGE_KEY = "page"
 
 
 @checked_arguments
@@ -217,6 +223,11 @@ def source_in(metadata: Mapping[str, object]) -> str:
     """Return the source file in the metadata; empty if there is none."""
     source = metadata.get(SOURCE_KEY)
     return source if isinstance(source, str) else ""
+
+
+def page_in(metadata: Mapping[str, object]) -> object:
+    """Return the page in the metadata, which LlamaIndex's readers call ``page_label``, or None."""
+    return metadata.get(PAGE_KEY, metadata.get("page_label"))
 
 
 def _scope_ids(node: BaseNode) -> tuple[str | None, str | None]:

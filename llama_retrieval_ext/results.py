@@ -163,7 +163,7 @@ class Hit(Viewed, NodeWithScore):
             "score": self.score,
             "metadata": without_allowed(node.metadata),
             "kb_id": node.metadata.get(KB_KEY),
-            "document_id": _document_id(node),
+            "document_id": document_id(node),
             "source": self.source,
         }
         if self.start is not None:
@@ -249,13 +249,13 @@ def passage_to_dict(node: BaseNode) -> dict[str, object]:
     """Return a stored passage as JSON, under the names of `Hit.to_dict`."""
     return {
         "node_id": node.node_id,
-        "document_id": _document_id(node),
+        "document_id": document_id(node),
         "text": node.get_content(),
         "metadata": without_allowed(node.metadata),
     }
 
 
-def _document_id(node: BaseNode) -> str | None:
+def document_id(node: BaseNode) -> str | None:
     """Return the id of a node's document; a document that was not split is its own."""
     return node.node_id if isinstance(node, Document) else node.ref_doc_id
 

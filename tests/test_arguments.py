@@ -115,6 +115,7 @@ SAMPLES: tuple[Callable[[], object], ...] = (
     lambda: ext.BestPart(0.3),
     MinMaxScores,
     lambda: ext.Dedupe("nearly", at_least=0.8),
+    lambda: ext.Expand(300),
     lambda: Collapse(2, by="file"),
     ext.LongContextReorder,
     lambda: ScoreDecay("year", half_life=3, origin=2026),

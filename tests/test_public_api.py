@@ -35,7 +35,7 @@ OPTIONAL = {
     *("elasticsearch", "milvus_lite", "pymilvus", "qdrant_client"),
     *("ahocorasick_rs", "neo4j", "rapidfuzz"),
     "termcolor",  # of the exporter to OpenTelemetry, whose own packages others load too
-    *("fastapi", "mcp", "uvicorn", "watchfiles"),
+    *("fastapi", "mcp", "uvicorn", "watchfiles", "tree_sitter_language_pack"),
     *("ir_datasets", "ir_measures", "pytrec_eval", "ray"),
     *("hypothesis", "nbclient", "pytest", "ranx", "uvloop"),
 }

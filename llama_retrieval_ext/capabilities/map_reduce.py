@@ -18,7 +18,7 @@ from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.running import Report
-from llama_retrieval_ext.knowledge_base.splitting import split_by
+from llama_retrieval_ext.knowledge_base.long_texts import split_by
 
 M = TypeVar("M", bound=BaseModel)
 # Maximum number of concurrent prompts.

@@ -30,6 +30,7 @@ from llama_retrieval_ext.capabilities.memory_storage import (
     Memory,
     MemoryConditions,
     MemoryStorage,
+    dated,
     memory_filters,
     memory_of,
     microseconds,
@@ -42,9 +43,10 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.knowledge_base.conversations import SAID_KEY, SESSION_KEY, SPEAKER_KEY
+from llama_retrieval_ext.knowledge_base.conversations import SAID_KEY
 from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
 from llama_retrieval_ext.results import score_of
+from llama_retrieval_ext.stages.expand import SESSION_KEY, SPEAKER_KEY
 from llama_retrieval_ext.stores.engine.backend import Backend
 
 # Share of its similarity to the query that a memory of strength 0 loses.
@@ -159,7 +161,7 @@ class MemoryManager:
         """Return the memories most similar to a query, best first; faded ones rank lower.
 
         Args:
-            query: Text, ``QueryBundle`` or `Query`.
+            query: Text, ``QueryBundle`` or `Query`; with "last May" or 昨天 it prefers those days.
             top_k: Number of memories, at least 1.
             memory_type: Only of this type; None for any.
             filters: Conditions on metadata, or a mapping of the values that it must have; there
@@ -170,7 +172,7 @@ class MemoryManager:
             ConfigurationError: ``top_k`` is below 1.
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        bound = Query.of(query).but(
+        bound = dated(Query.of(query), self._now()).but(
             filters=memory_filters(memory_type, filters=filters),
             scope=self._within(scope),
             top_k=_CANDIDATES_PER_MEMORY * check_top_k(top_k),

@@ -26,11 +26,8 @@ from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.conversations import (
     CONTEXT_KEY,
     DATE_KEY,
-    SESSION_KEY,
-    SPEAKER_KEY,
     WINDOW,
     context_of,
-    date_words,
     searched_with_context,
 )
 from llama_retrieval_ext.query import (
@@ -41,6 +38,7 @@ from llama_retrieval_ext.query import (
     Query,
     Scope,
     check_principals,
+    reworded,
 )
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
@@ -49,20 +47,18 @@ from llama_retrieval_ext.retrievers.store_retriever import (
     VectorRetriever,
     checked_hits,
 )
+from llama_retrieval_ext.stages.expand import SESSION_KEY, SPEAKER_KEY, TIME_KEY, TURN_KEY
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.open import source_of
+from llama_retrieval_ext.text.dates import dates_in, words_of
 
 TYPE_KEY: Final = "memory_type"
-# Microseconds since 1970, UTC: a whole number below 2**53, which every engine compares exactly.
-TIME_KEY: Final = "memory_time"
 IMPORTANCE_KEY: Final = "memory_importance"
 MERGED_KEY: Final = "memory_merged"
 MEMORY_KEYS: Final = (TYPE_KEY, TIME_KEY, IMPORTANCE_KEY, MERGED_KEY)
 # Metadata of the messages of a chat, beside those of `ConversationParser`.
 ROLE_KEY: Final = "role"
-# Number of a message in its session, for messages of the same time.
-TURN_KEY: Final = "memory_turn"
 _HOUR: Final = timedelta(hours=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -261,6 +257,14 @@ def _equal(key: str, value: Any) -> MetadataFilter | MetadataFilters:  # noqa: A
     return MetadataFilters(filters=[typed, equal], condition=FilterCondition.OR)
 
 
+def dated(query: Query, now: datetime) -> Query:
+    """Return a query with its relative dates as messages name theirs, to prefer these."""
+    dates = dates_in(query.query_str, now.astimezone(UTC).date())
+    if not dates or query.embedding is not None:
+        return query
+    return reworded(query, " ".join([query.query_str, *dates]))
+
+
 def text_of(message: ChatMessage) -> str:
     """Return the text of a message, which may be empty."""
     return (message.content or "").strip()
@@ -351,7 +355,7 @@ class MemoryStorage:
             if len(known) < WINDOW:
                 known = yield from self._messages(message, start, message.timestamp)
         turn = 1 + max((each.metadata.get(TURN_KEY, 0) for each in known), default=0)
-        own = {DATE_KEY: date_words(message.timestamp), **message.metadata, TURN_KEY: turn}
+        own = {DATE_KEY: words_of(message.timestamp), **message.metadata, TURN_KEY: turn}
         return replace(message, metadata=own).after(known)
 
     def forget(self, memories: Sequence[Memory]) -> Plan[None]:

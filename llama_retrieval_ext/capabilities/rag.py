@@ -35,7 +35,7 @@ from llama_retrieval_ext.execution.running import (
     streamed,
 )
 from llama_retrieval_ext.query import check_top_k
-from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.results import Hit, document_id
 from llama_retrieval_ext.text.near_duplicates import shingles
 from llama_retrieval_ext.text.normalization import dominant_script
 
@@ -68,6 +68,21 @@ class Citation:
     def node_id(self) -> str:
         """Id of the cited node."""
         return self.hit.node_id
+
+    @property
+    def document_id(self) -> str | None:
+        """Id of its document."""
+        return document_id(self.hit.node)
+
+    @property
+    def start(self) -> int | None:
+        """Position of the cited text in its document, if it is known."""
+        return self.hit.start
+
+    @property
+    def end(self) -> int | None:
+        """Position after the cited text in its document, if it is known."""
+        return self.hit.end
 
 
 @checked_call

@@ -251,11 +251,11 @@ def filter_hints(
 
     Examples:
         >>> from llama_retrieval_ext.cli.filter_syntax import parse_filter_options
-        >>> filters = parse_filter_options(["page_label=1", "pagelabel=1"])
-        >>> fields = {"page_label": {"str": 120}}
+        >>> filters = parse_filter_options(["room=1", "rooms=1"])
+        >>> fields = {"room": {"str": 120}}
         >>> print(*filter_hints(filters, fields, n_passages=500), sep="\n")
-        page_label is text in 120 of 120 passages that have it; you wrote a number: page_label="1"
-        none of 500 passages looked at has the key 'pagelabel'; did you mean 'page_label'?
+        room is text in 120 of 120 passages that have it; you wrote a number: room="1"
+        none of 500 passages looked at has the key 'rooms'; did you mean 'room'?
 
     """
     for part in _required(parse_filters(filters)):

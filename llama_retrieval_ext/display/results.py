@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from llama_retrieval_ext.display.html import Markup, bars, chip, highlighted, join, page, tag
-from llama_retrieval_ext.query import without_allowed
+from llama_retrieval_ext.query import page_in, without_allowed
 from llama_retrieval_ext.results import Contribution, Hit, SearchResult
 from llama_retrieval_ext.text.highlighting import excerpt
 from llama_retrieval_ext.trace import Trace
@@ -116,7 +116,7 @@ def document_title(hit: Hit) -> str:
     id_ = hit.node.ref_doc_id or hit.node.node_id
     title = metadata.get("title") if _UUID.fullmatch(id_) else None
     name = str(metadata.get("file_name") or title or id_)
-    page = metadata.get("page_label")
+    page = page_in(metadata)
     return name if page is None else f"{name} p. {page}"
 
 

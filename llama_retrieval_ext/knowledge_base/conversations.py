@@ -6,19 +6,19 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from llama_index.core.base.llms.types import ChatMessage
-from llama_index.core.node_parser import NodeParser
 from llama_index.core.node_parser.node_utils import build_nodes_from_splits
 from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 from pydantic import Field, TypeAdapter, ValidationError
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.knowledge_base.passages import PositionedParser
+from llama_retrieval_ext.stages.expand import SESSION_KEY, SPEAKER_KEY, speaker_of
+from llama_retrieval_ext.text.dates import words_of
 
 # LlamaIndex's message, or a row: the speaker, the text and perhaps the time.
 Message: TypeAlias = ChatMessage | Sequence[object]
 
 # Metadata of a message.
-SESSION_KEY: Final = "session_id"
-SPEAKER_KEY: Final = "speaker"
 SAID_KEY: Final = "time"
 DATE_KEY: Final = "date"
 CONTEXT_KEY: Final = "context"
@@ -27,10 +27,6 @@ CONTEXT_KEY: Final = "context"
 _SEARCHED: Final = (SPEAKER_KEY, DATE_KEY, CONTEXT_KEY)
 # Messages before a message that are searched with it. Measured: see tests/benchmarks/README.md.
 WINDOW: Final = 2
-MONTHS: Final = (
-    *("January", "February", "March", "April", "May", "June", "July", "August"),
-    *("September", "October", "November", "December"),
-)
 # Characters of an earlier message that count: its end, next to which the answer stands.
 _LONGEST: Final = 1_000
 _ROWS: Final = TypeAdapter(list[tuple[str, str, str]])
@@ -39,18 +35,6 @@ _ROWS: Final = TypeAdapter(list[tuple[str, str, str]])
 def context_of(texts: Iterable[str]) -> str:
     """Return the messages before a message as the context that is searched with it."""
     return "\n".join(" ".join(text.split())[-_LONGEST:] for text in texts)
-
-
-def date_words(moment: datetime) -> str:
-    """Return a date as questions name it, in English and Chinese.
-
-    Examples:
-        >>> date_words(datetime(2023, 5, 8))
-        '8 May 2023, 2023年5月8日'
-
-    """
-    day, month, year = moment.day, moment.month, moment.year
-    return f"{day} {MONTHS[month - 1]} {year}, {year}年{month}月{day}日"
 
 
 def searched_with_context(node: TextNode) -> TextNode:
@@ -66,11 +50,12 @@ def searched_with_context(node: TextNode) -> TextNode:
     return node.model_copy(update=update)
 
 
-class ConversationParser(NodeParser):
+class ConversationParser(PositionedParser):
     """LlamaIndex node parser: one node for each message, searched with the messages before it.
 
     A message means little alone ("Yes, last May!"). The text of a node is the message; its metadata
     have ``session_id``, ``speaker``, ``time``, ``date`` and ``context``, the messages before it.
+    Its position is that in the conversation as lines ``speaker: message``, which `Expand` shows.
     Speaker, date and context are embedded and searched by keyword with the text, so that a question
     that names a person or a month prefers their messages. Empty messages are left out.
 
@@ -139,7 +124,8 @@ class ConversationParser(NodeParser):
         rows = [row for row in _rows_of(conversation) if row[1].strip()]
         texts = [text for _, text, _ in rows]
         nodes = build_nodes_from_splits(texts, conversation, id_func=self.id_func)
-        for at, (node, (speaker, _, time)) in enumerate(zip(nodes, rows, strict=True)):
+        start = 0
+        for at, (node, (speaker, text, time)) in enumerate(zip(nodes, rows, strict=True)):
             context = context_of(texts[max(0, at - self.window) : at])
             own = {
                 SPEAKER_KEY: speaker,
@@ -149,6 +135,9 @@ class ConversationParser(NodeParser):
             }
             own = {key: value for key, value in own.items() if value}
             node.metadata = {**conversation.metadata, **own}
+            node.start_char_idx = start + len(speaker_of(node))
+            node.end_char_idx = node.start_char_idx + len(text)
+            start = node.end_char_idx + len("\n")
         return [searched_with_context(node) for node in nodes]
 
 
@@ -174,7 +163,7 @@ def _row(message: Message) -> tuple[str, str, str]:
 def _date_of(time: str) -> str:
     """Return the date of a time in words; a text that is no ISO 8601 stays."""
     try:
-        return date_words(datetime.fromisoformat(time))
+        return words_of(datetime.fromisoformat(time))
     except ValueError:
         return time
 

@@ -37,6 +37,7 @@ from llama_retrieval_ext.query import (
     KB_KEY,
     SOURCE_KEY,
     TENANT_KEY,
+    page_in,
     principals_of,
     source_in,
 )
@@ -134,8 +135,7 @@ def _allowed_by_node(node: BaseNode, allowed: Allowed) -> tuple[str, ...] | None
 
 
 _UUID4: Final = 4
-# Metadata in which LlamaIndex's readers name the file of a document and the part of it.
-_LABEL: Final = "page_label"
+# Metadata in which LlamaIndex's readers name the file of a document, and its version.
 _FILE_NAME: Final = "file_name"
 _VERSION_KEYS: Final = ("file_size", "last_modified_date")
 
@@ -172,7 +172,7 @@ class ReaderIds:
         if not file or not isinstance(node, Document):
             self._warn(node)
             return node
-        label = node.metadata.get(_LABEL)
+        label = page_in(node.metadata)
         place = [scope.get(key) or node.metadata.get(key) for key in (TENANT_KEY, KB_KEY)]
         group = (repr(place), file, repr(label))
         text = hash(node.text)

@@ -7,12 +7,13 @@ ten megabytes exceeds. Here it gets one block of the text at a time, and finds t
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.node_parser.text import utils
 from llama_index.core.schema import TransformComponent
 
+T = TypeVar("T")
 Split = Callable[[str], list[str]]
 # Gets the number of characters that a step of the work has finished.
 Watch = Callable[[float], object]
@@ -101,3 +102,18 @@ def for_long_texts(transformation: TransformComponent, watch: Watch = float) -> 
 
 def _is_default(function: object) -> bool:
     return getattr(function, "__qualname__", "") == _DEFAULT
+
+
+def split_by(split: Callable[[], T]) -> T:
+    """Return the result of a function that splits text; retry if NLTK rejects its files.
+
+    NLTK rejects files with several hard links, which uv creates when it installs a package.
+    LlamaIndex's sentence splitter reads such a file at its first use only, and does not need it.
+
+    Args:
+        split: The function.
+    """
+    try:
+        return split()
+    except PermissionError:
+        return split()

@@ -27,17 +27,18 @@ from llama_retrieval_ext.knowledge_base.long_texts import (
     sentences_in,
 )
 from llama_retrieval_ext.knowledge_base.readers.outline import Block, Heading, Outline, outline_of
+from llama_retrieval_ext.stages.expand import PATH_KEY, TABLE_KEY
 
-# Metadata of a passage: searches count them, and they are not part of its text.
+# Characters below which a section is joined with the next, of texts and of source code. Measured:
+# see tests/benchmarks/README.md.
+_LEAST: Final = 400
+_LEAST_CODE: Final = 800
+# Metadata of a passage, beside those of `Expand`: searches count them, they are not in its text.
 TITLE_KEY: Final = "title"
-PATH_KEY: Final = "heading_path"
-TABLE_KEY: Final = "table"
 
 _BETWEEN: Final = " > "
 _LONGEST_TITLE: Final = 200
 _LONGEST_PATH: Final = 300
-# Characters below which a section is joined with the next.
-_LEAST: Final = 400
 
 
 class Section(NamedTuple):
@@ -64,7 +65,22 @@ class Piece(NamedTuple):
     tokens: int
 
 
-class PassageParser(NodeParser):
+class PositionedParser(NodeParser):
+    """Base of node parsers that set the positions of their nodes."""
+
+    def _postprocess_parsed_nodes(
+        self, nodes: list[BaseNode], parent_doc_map: dict[str, Document]
+    ) -> list[BaseNode]:
+        # LlamaIndex searches for a passage's text, which may occur several times.
+        texts = [node for node in nodes if isinstance(node, TextNode)]
+        positions = [(node.start_char_idx, node.end_char_idx) for node in texts]
+        nodes = super()._postprocess_parsed_nodes(nodes, parent_doc_map)
+        for node, (start, end) in zip(texts, positions, strict=True):
+            node.start_char_idx, node.end_char_idx = start, end
+        return nodes
+
+
+class PassageParser(PositionedParser):
     """Cuts documents along their outline, and long sections as LlamaIndex's `SentenceSplitter`.
 
     The metadata of a passage have ``title``, ``heading_path`` and, if it begins inside a table,
@@ -135,17 +151,6 @@ class PassageParser(NodeParser):
             node.start_char_idx, node.end_char_idx, node.metadata = start, end, metadata
         return nodes
 
-    def _postprocess_parsed_nodes(
-        self, nodes: list[BaseNode], parent_doc_map: dict[str, Document]
-    ) -> list[BaseNode]:
-        # LlamaIndex searches for a passage's text, which may occur several times.
-        texts = [node for node in nodes if isinstance(node, TextNode)]
-        positions = [(node.start_char_idx, node.end_char_idx) for node in texts]
-        nodes = super()._postprocess_parsed_nodes(nodes, parent_doc_map)
-        for node, (start, end) in zip(texts, positions, strict=True):
-            node.start_char_idx, node.end_char_idx = start, end
-        return nodes
-
     def _passages(self, document: BaseNode, text: str) -> Iterator[Passage]:
         outline = outline_of(document)
         known = document.metadata.get(TITLE_KEY)
@@ -180,6 +185,8 @@ class PassageParser(NodeParser):
         pieces = self._pieces(text, section, inside, room)
         for some in merged(pieces, room, self.chunk_overlap):
             start, end = _stripped(text, some[0].start, some[-1].end)
+            if any(each.start <= start < each.end for each in inside):  # keep the indentation
+                start = max(some[0].start, text.rfind("\n", 0, start) + 1)
             header = next((each.header for each in inside if each.start < start < each.end), "")
             if start < end or not text:
                 yield Passage(start, end, {**metadata, TABLE_KEY: header} if header else metadata)
@@ -263,7 +270,7 @@ def sections_of(text: str, outline: Outline, title: str = "") -> list[Section]:
     for section in _sections(text, outline.headings, title):
         if section.start == section.end and text:
             continue
-        if found and found[-1].end - found[-1].start < _LEAST:
+        if found and _joins(found[-1], section, is_code=outline.is_code):
             found[-1] = _joined(found[-1], section)
         else:
             found.append(section)
@@ -278,8 +285,16 @@ def _sections(text: str, headings: Sequence[Heading], title: str) -> Iterator[Se
         while above and above[-1].level >= heading.level:
             above.pop()
         above.append(heading)
-        path = tuple(each.text for each in above)
-        yield Section(heading.start, end, path[1:] if path[0] == title else path)
+        path = tuple(each.text for each in above if each.text)
+        yield Section(heading.start, end, path[1:] if path[:1] == (title,) else path)
+
+
+def _joins(first: Section, second: Section, *, is_code: bool) -> bool:
+    """Return whether a section is joined with the next, being short; in code of one class."""
+    size = first.end - first.start
+    if not is_code:
+        return size < _LEAST
+    return size < _LEAST_CODE and first.path[:1] in {(), second.path[:1]}
 
 
 def _joined(first: Section, second: Section) -> Section:

@@ -29,6 +29,8 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
 )
 from llama_retrieval_ext.knowledge_base.ledger.spooled import SpooledDocument
 from llama_retrieval_ext.knowledge_base.long_texts import Watch
+from llama_retrieval_ext.knowledge_base.readers.code import is_code
+from llama_retrieval_ext.knowledge_base.readers.outline import suffix_of
 from llama_retrieval_ext.knowledge_base.splitting import Splitter
 
 # The embeddings of texts, by the text.
@@ -145,9 +147,11 @@ class Preparation:
                 failed(name_of(group[0]), error)
         return found
 
-    def fingerprint(self, *, is_whole: bool) -> str:
+    def fingerprint(self, *, is_whole: bool, has_code: bool = False) -> str:
         """Return the settings on which the nodes of a document depend, or of given nodes."""
         cut = self.splitter.fingerprint if is_whole else ""
+        if is_whole and has_code and self.splitter.cuts_code:
+            cut += " code"
         return cut if self.extraction is None else cut + self.extraction.fingerprint
 
     def _documents_in(
@@ -158,7 +162,9 @@ class Preparation:
             members.setdefault(key_of_node(node, scope), []).append(node)
         for key, own in members.items():
             check_ids(key, own)
-        fingerprint = self.fingerprint(is_whole=isinstance(group[0], Document))
+        fingerprint = self.fingerprint(
+            is_whole=isinstance(group[0], Document), has_code=is_code(suffix_of(group[0]))
+        )
         found: list[SourceDocument] = []
         for key, own in members.items():
             bare = tuple(with_allowed(node, ()) for node in own)  # splitters count its length

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, TypeVar
 from uuid import UUID, uuid5
@@ -30,8 +30,9 @@ from llama_retrieval_ext.knowledge_base.documents import (
     fingerprint_of,
 )
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, ref_of
-from llama_retrieval_ext.knowledge_base.long_texts import Watch, for_long_texts
+from llama_retrieval_ext.knowledge_base.long_texts import Watch, for_long_texts, split_by
 from llama_retrieval_ext.knowledge_base.passages import PassageParser
+from llama_retrieval_ext.knowledge_base.readers.code import is_installed
 
 T = TypeVar("T")
 
@@ -71,7 +72,14 @@ class Splitter:
         """Classes and settings of the transformations, as far as exposed."""
         return fingerprint_of(self._transformations)
 
-    @cached_property
+    @property
+    def cuts_code(self) -> bool:
+        """Whether code is cut along classes and functions."""
+        return is_installed() and any(
+            isinstance(each, PassageParser) for each in self._transformations
+        )
+
+    @property
     def description(self) -> str:
         """Transformations with their sizes, for people."""
         return ", ".join(map(_described, self._transformations))
@@ -134,21 +142,6 @@ def _passage_parser() -> PassageParser:
     return PassageParser(chunk_size=_CHUNK_TOKENS, chunk_overlap=_OVERLAP_TOKENS)
 
 
-def split_by(split: Callable[[], T]) -> T:
-    """Return the result of a function that splits text; retry if NLTK rejects its files.
-
-    NLTK rejects files with several hard links, which uv creates when it installs a package.
-    LlamaIndex's sentence splitter reads such a file at its first use only, and does not need it.
-
-    Args:
-        split: The function.
-    """
-    try:
-        return split()
-    except PermissionError:
-        return split()
-
-
 def _restored(kind: type[TransformComponent], state: dict[Any, Any]) -> TransformComponent:
     transformation = kind.__new__(kind)
     BaseModel.__setstate__(transformation, state)
@@ -156,9 +149,13 @@ def _restored(kind: type[TransformComponent], state: dict[Any, Any]) -> Transfor
 
 
 def _described(transformation: TransformComponent) -> str:
+    """Return a transformation with its sizes, and how a `PassageParser` cuts code."""
     sizes = {name: getattr(transformation, name, None) for name in ("chunk_size", "chunk_overlap")}
     shown = ", ".join(f"{name}={size}" for name, size in sizes.items() if size is not None)
-    return f"{type(transformation).__name__}({shown})"
+    code = ""
+    if isinstance(transformation, PassageParser):
+        code = ", code by classes and functions" if is_installed() else ", code as text"
+    return f"{type(transformation).__name__}({shown}){code}"
 
 
 def _by_document(

@@ -62,7 +62,7 @@ class Sync:
         self._source = source
         self._options = options
         self._owner = json.dumps([source.name, *sorted(addition.scope.items())])
-        cut = self._parts.preparation.fingerprint(is_whole=True)
+        cut = self._parts.preparation.fingerprint(is_whole=True, has_code=True)
         allowed = addition.allowed
         names = "" if allowed is None or callable(allowed) else sorted(allowed)
         self._fingerprint = f"{cut} {source.settings} {names}"

@@ -36,11 +36,10 @@ from llama_retrieval_ext.services import (
     MimicService,
     ReportService,
     SearchService,
-    WeeklyReport,
 )
 from llama_retrieval_ext.services.knowledge import TimelineEvent
 from llama_retrieval_ext.services.related import RelatedEntity
-from llama_retrieval_ext.services.report import WorkLog
+from llama_retrieval_ext.services.report import WeeklyReport, WorkLog
 from llama_retrieval_ext.trace import Degradation
 
 _NO_LLM: Final = "this server has no LLM; start it with --llm-url and --llm-model (in Python llm=)"

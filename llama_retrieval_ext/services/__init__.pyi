@@ -1,6 +1,5 @@
 from llama_retrieval_ext.services.knowledge import KnowledgeService as KnowledgeService
 from llama_retrieval_ext.services.mimic import MimicService as MimicService
 from llama_retrieval_ext.services.report import ReportService as ReportService
-from llama_retrieval_ext.services.report import WeeklyReport as WeeklyReport
 from llama_retrieval_ext.services.search import DocumentResult as DocumentResult
 from llama_retrieval_ext.services.search import SearchService as SearchService

@@ -1,6 +1,7 @@
 from llama_retrieval_ext.formulas.normalisation import Normalisation as Normalisation
 from llama_retrieval_ext.stages.decay import Recency as Recency
 from llama_retrieval_ext.stages.decay import ScoreDecay as ScoreDecay
+from llama_retrieval_ext.stages.expand import Expand as Expand
 from llama_retrieval_ext.stages.fusion import RRF as RRF
 from llama_retrieval_ext.stages.fusion import Max as Max
 from llama_retrieval_ext.stages.fusion import WeightedSum as WeightedSum

@@ -2,12 +2,15 @@
 
 Recall@10 and reciprocal rank of the reply that answers a question, over generated conversations in
 English and Chinese, `LocalEmbedding`: messages alone, with the two before them, and with speaker
-and date as well. Then the time of `MemoryManager.retrieve` over some thousand messages.
+and date as well; then questions with relative dates, as they are and resolved; then the time of
+`MemoryManager.retrieve` over some thousand messages.
 """
 
+import re
 import statistics
 import time
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Final
 
 from llama_index.core.schema import BaseNode, MetadataMode
@@ -18,6 +21,7 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.text.dates import dates_in
 from tests.benchmarks.conversation_set import CHINESE, ENGLISH, Conversations, conversations
 
 # Name of a variant, messages before, and metadata that are not searched.
@@ -28,6 +32,12 @@ VARIANTS: Final = (
     ("and the date", 2, ()),
 )
 _SEEDS: Final = 5
+# The month in a question of the set, and what replaces it, with the days until it is asked.
+_MONTH: Final = r"in \w+ 2023|2023年\d+月"
+_RELATIVE: Final = (
+    {"yesterday": 1, "three days ago": 3, "two weeks ago": 14, "last {said:%B}": 365},
+    {"昨天": 1, "三天前": 3, "两周前": 14, "去年{said.month}月": 365},
+)
 _MESSAGES: Final = 3_000
 
 
@@ -79,6 +89,30 @@ def quality() -> None:
             print(f"{name:16}", *(f"| {each}: {_summary(own)}" for each, own in found.items()))
 
 
+def relative_dates() -> None:
+    """Print the same for dated questions that name the time of the message by a relative date."""
+    for language in (ENGLISH, CHINESE):
+        talks = [conversations(language, seed=seed) for seed in range(_SEEDS)]
+        found: dict[str, list[int | None]] = {}
+        for talk in talks:
+            with EmbeddedVectorStore(":memory:") as store:
+                store.add(nodes_of(talk, 2, ()))
+                retriever = HybridRetriever(store, embed_model=LocalEmbedding())
+                for question in (each for each in talk.questions if each.kind == "date"):
+                    said = talk.sessions[question.session][question.at][2].date()
+                    for words, days in _RELATIVE[language is CHINESE].items():
+                        asked = said + timedelta(days=days)
+                        text = re.sub(_MONTH, words.format(said=said), question.text)
+                        resolved = " ".join([text, *dates_in(text, asked)])
+                        for name, each in (("as it is", text), ("resolved", resolved)):
+                            ids = [hit.node_id for hit in retriever.search(each)]
+                            answer = f"{question.session}-{question.at}"
+                            rank = ids.index(answer) + 1 if answer in ids else None
+                            found.setdefault(f"{words}, {name}", []).append(rank)
+        for name, ranks_ in found.items():
+            print(f"{name:30} {_summary(ranks_)}")
+
+
 def _summary(found: Sequence[int | None]) -> str:
     recall = sum(rank is not None for rank in found) / len(found)
     reciprocal = sum(1 / rank for rank in found if rank) / len(found)
@@ -102,4 +136,5 @@ def speed() -> None:
 
 if __name__ == "__main__":
     quality()
+    relative_dates()
     speed()

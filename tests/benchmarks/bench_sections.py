@@ -1,7 +1,8 @@
 """Passages cut along headings against LlamaIndex's sentence splitter alone, judged by section.
 
 Run ``python -m tests.benchmarks.bench_sections``. Each question of ``sections.tsv`` is answered by
-one section of the Python documentation that ships with Python, or of this package's pages.
+one section of the Python documentation that ships with Python, or of this package's pages. Then the
+share of the answering section in a prompt of some size: hits as they are, and with `Expand`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,11 +19,14 @@ import llama_retrieval_ext
 from llama_retrieval_ext import KnowledgeBase, LocalEmbedding
 from llama_retrieval_ext.knowledge_base.readers.outline import outline_of
 from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.stages import Expand
 
 _QUESTIONS = Path(__file__).with_name("sections.tsv")
 _PACKAGE = Path(llama_retrieval_ext.__file__).parent
 _TOP_K = 10
 _BUDGET = 4000  # characters, as of a short prompt
+_PROMPTS = (2000, 4000, 8000)  # characters
+_EXPANSIONS = (0, 300, 600, 1000, 2000)  # tokens; 0 for none
 Mode = Literal["keyword", "vector", "hybrid"]
 _MODES: tuple[Mode, ...] = ("keyword", "vector", "hybrid")
 _RIVALS: dict[str, list[TransformComponent] | None] = {
@@ -90,6 +94,29 @@ def quality(kb: KnowledgeBase, mode: Mode, questions: Sequence[Judged]) -> Measu
     return Measures(*map(fmean, zip(*rows, strict=True)))
 
 
+def shares(kb: KnowledgeBase, questions: Sequence[Judged], tokens: int) -> list[float]:
+    """Return the share of the answering section in prompts of each size; 0 tokens: no `Expand`."""
+    source = kb.retriever(top_k=2 * _TOP_K)
+    retriever = source >> Expand(tokens) if tokens else source
+    found = [retriever.search(each.question).hits for each in questions]
+    return [
+        fmean(_read(hits, each, size) for hits, each in zip(found, questions, strict=True))
+        for size in _PROMPTS
+    ]
+
+
+def _read(hits: Sequence[Hit], judged: Judged, budget: int) -> float:
+    """Return the share of the section in the first characters; the last hit may be cut."""
+    read = 0
+    for hit in hits:
+        shown = max(0, min(len(hit.text), budget))
+        if hit.node.ref_doc_id == judged.document and shown:
+            start = hit.start or 0
+            read += max(0, min(start + shown, judged.end) - max(start, judged.start))
+        budget -= len(hit.text)
+    return min(1.0, read / (judged.end - judged.start))
+
+
 def _measures(hits: Sequence[Hit], judged: Judged) -> Measures:
     """Measure a ranking; a hit is relevant if half of it, or of the section, is in the other."""
     size = judged.end - judged.start
@@ -125,6 +152,9 @@ def main() -> None:
             print(f"{name}: {nodes} nodes, {process_time() - started:.2f} s to add")
             for mode in _MODES:
                 print(f"  {mode:8}", *(f"{value:.3f}" for value in quality(kb, mode, questions)))
+            for tokens in _EXPANSIONS:
+                found = shares(kb, questions, tokens)
+                print(f"  Expand({tokens})", *(f"{value:.3f}" for value in found))
 
 
 if __name__ == "__main__":

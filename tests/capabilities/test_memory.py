@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from llama_index.core.llms import ChatMessage
@@ -26,6 +26,22 @@ def test_retrieval_is_by_similarity_within_the_scope(forgetful_kb: KnowledgeBase
         "prefers tea with milk"
     ]
     assert manager.retrieve("annual leave", scope=Scope("none")) == []
+
+
+@pytest.mark.parametrize(
+    ("question", "said"), [("yesterday", "3"), ("last April", "1"), ("去年十月", "0"), ("", "")]
+)
+def test_a_question_with_a_relative_date_prefers_its_days(question: str, said: str) -> None:
+    days = [(2025, 10, 4), (2026, 4, 4), (2026, 5, 8), (2026, 5, 11)]
+    with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as kb:
+        asked = datetime(2026, 5, 12, 9, tzinfo=UTC)
+        manager = MemoryManager(kb, clock=lambda: asked)
+        for number, day in enumerate(days):
+            said_at = datetime(*day, tzinfo=UTC)
+            manager.remember("We ran ten miles", session_id=f"{number}", timestamp=said_at)
+        found = manager.retrieve(f"Who ran {question}?", top_k=4)
+    assert len(found) == len(days)
+    assert said in ("", found[0].session_id)
 
 
 def test_times_are_aware_and_ranges_run_forward(forgetful_kb: KnowledgeBase) -> None:

@@ -15,7 +15,7 @@ def full_result() -> SearchResult:
     node = TextNode(
         id_="n1",
         text=f"{MARKUP} annual leave " * 40,
-        metadata={"file_name": "handbook.pdf", "page_label": "3", "lang": "<en>"},
+        metadata={"file_name": "handbook.pdf", "page": 3, "lang": "<en>"},
         relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id="handbook.pdf_part_2")},
     )
     parts = (

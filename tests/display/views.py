@@ -25,8 +25,7 @@ from llama_retrieval_ext.capabilities.analysis import Finding
 from llama_retrieval_ext.evaluation import Experiment, Judgements, Level, compare, tune
 from llama_retrieval_ext.knowledge_base.report import IngestionReport
 from llama_retrieval_ext.results import Hit, ProofEdge, SearchResult
-from llama_retrieval_ext.services import WeeklyReport
-from llama_retrieval_ext.services.report import WorkLog
+from llama_retrieval_ext.services.report import WeeklyReport, WorkLog
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 

@@ -146,10 +146,16 @@ def test_info_says_how_the_last_documents_were_split(open_kb: Open) -> None:
     kb.add([TextNode(id_="n", text="leave")], show_progress=False)
     assert kb.info().splitting == ""
     kb.add([Document(id_="d", text="leave")], show_progress=False)
-    assert kb.info().splitting == "PassageParser(chunk_size=512, chunk_overlap=64)"
+    assert (
+        kb.info().splitting
+        == "PassageParser(chunk_size=512, chunk_overlap=64), code by classes and functions"
+    )
     kb.close()
     small = open_kb(transformations=[SentenceSplitter(chunk_size=128, chunk_overlap=0)])
-    assert small.info().splitting == "PassageParser(chunk_size=512, chunk_overlap=64)"
+    assert (
+        small.info().splitting
+        == "PassageParser(chunk_size=512, chunk_overlap=64), code by classes and functions"
+    )
     assert small.add([Document(id_="d", text="leave")], show_progress=False).updated == 1
     assert small.info().splitting == "SentenceSplitter(chunk_size=128, chunk_overlap=0)"
 

@@ -58,7 +58,7 @@ def test_a_passage_is_the_text_of_its_document_at_its_position(text: str, name: 
     nodes = cut(SMALL, page(text, name))
     assert [text[position(node)] for node in nodes] == [node.text for node in nodes]
     starts = [node.start_char_idx or 0 for node in nodes]
-    assert starts == sorted(set(starts))
+    assert starts == sorted(starts)
     covered = {at for node in nodes for at in range(*position(node).indices(len(text)))}
     assert all(text[at].isspace() for at in range(len(text)) if at not in covered)
 

@@ -12,7 +12,8 @@ import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError, DeadlineExceededError, GenerationError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.services import ReportService, WeeklyReport
+from llama_retrieval_ext.services import ReportService
+from llama_retrieval_ext.services.report import WeeklyReport
 from tests.services.conftest import ACME, BETA, WEEK, factory, prompts_of
 
 

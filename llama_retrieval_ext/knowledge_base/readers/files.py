@@ -20,6 +20,7 @@ from llama_retrieval_ext.knowledge_base.readers.formats import (
     check_unpacked,
     reader_for,
 )
+from llama_retrieval_ext.query import PAGE_KEY, SOURCE_KEY
 from llama_retrieval_ext.urls import expanded_path
 
 _PART: Final = "_part_"
@@ -51,7 +52,7 @@ def read_documents(
     A PDF gives one document per page, PPTX per slide, CSV and XLSX per row; DOCX, HTML and text
     (Markdown, code and any other text in UTF-8, UTF-16 or GB18030) one per file. Ids are made from
     absolute paths. The metadata have ``file_path``, which is the source of all documents of a file,
-    and ``file_name``; pages have ``page_label``. PDF, PPTX, XLSX, DOCX and HTML need the extra
+    and ``file_name``; pages and slides have ``page``. PDF, PPTX, XLSX, DOCX and HTML need the extra
     ``quickstart``.
 
     Args:
@@ -333,7 +334,7 @@ def _read(file: Path, reader: BaseReader) -> list[Document]:
         is_whole = isinstance(reader, TextReader)
         document.id_ = str(file) if is_whole else f"{file}{_PART}{part}"
         # Names and titles help retrieval; folders and page numbers add noise.
-        document.excluded_embed_metadata_keys = ["file_path", "page_label"]
+        document.excluded_embed_metadata_keys = [SOURCE_KEY, PAGE_KEY]
     return documents
 
 

@@ -18,6 +18,7 @@ from llama_index.core.schema import Document
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.readers.outlined import DOCXReader, HTMLReader, PDFReader
+from llama_retrieval_ext.query import PAGE_KEY
 
 _Untyped: TypeAlias = Any  # python-pptx has no types
 
@@ -117,7 +118,7 @@ class PPTXReader(BaseReader):
 
         texts = ["\n".join(_slide_lines(slide)) for slide in Presentation(str(file)).slides]
         return [
-            Document(text=text, metadata={**(extra_info or {}), "page_label": str(number)})
+            Document(text=text, metadata={**(extra_info or {}), PAGE_KEY: number})
             for number, text in enumerate(texts, start=1)
             if text
         ]

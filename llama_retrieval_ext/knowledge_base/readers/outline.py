@@ -1,12 +1,14 @@
-"""The outline of a document: its title, its headings, and its tables and blocks of code."""
+"""The outline of a document: its title, its headings or classes, its tables and blocks of code."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import PurePath
 from typing import Final, NamedTuple, TypeVar
 
 from llama_index.core.schema import BaseNode, Document, MetadataMode
 
+from llama_retrieval_ext.knowledge_base.readers.code import definitions, is_code
 from llama_retrieval_ext.query import source_in
 
 # A line may be of any length; so many characters of one say what it is about.
@@ -14,7 +16,10 @@ _LONGEST: Final = 200
 
 
 class Heading(NamedTuple):
-    """A heading: the position of its line in the text, its level from 1, and its words."""
+    """A heading: the position of its line in the text, its level from 1, and its words.
+
+    Without words it ends what is below the heading before it of its level.
+    """
 
     start: int
     level: int
@@ -35,6 +40,7 @@ class Outline(NamedTuple):
     title: str = ""
     headings: tuple[Heading, ...] = ()
     blocks: tuple[Block, ...] = ()
+    is_code: bool = False
 
 
 class OutlinedDocument(Document):
@@ -78,12 +84,43 @@ def outlined(lines: Iterable[Line]) -> tuple[str, Outline]:
 
 
 def outline_of(document: BaseNode) -> Outline:
-    """Return the outline of a document: its reader's, or that of Markdown or reST."""
+    """Return the outline of a document: its reader's, or that of Markdown, reST or source code."""
     if isinstance(document, OutlinedDocument):
         return document.outline
+    suffix, text = suffix_of(document), document.get_content(MetadataMode.NONE)
+    if is_code(suffix):
+        return code_outline(text, suffix)
+    find = _OUTLINES.get(suffix)
+    return Outline() if find is None else find(text)
+
+
+def suffix_of(document: BaseNode) -> str:
+    """Return the suffix of a document's file in lower case; empty without one."""
     name = document.metadata.get("file_name") or source_in(document.metadata)
-    find = _OUTLINES.get(PurePath(name).suffix.lower()) if isinstance(name, str) else None
-    return Outline() if find is None else find(document.get_content(MetadataMode.NONE))
+    return PurePath(name).suffix.lower() if isinstance(name, str) else ""
+
+
+_CLOSING: Final = re.compile(r"(?:[\s})\];,]|end\b)*")
+
+
+def code_outline(text: str, suffix: str) -> Outline:
+    """Return the classes and functions of a source text as headings; it is cut between lines."""
+    lines = [0, *(found.end() for found in re.finditer("\n", text)), len(text)]
+    headings: list[Heading] = []
+    for each in definitions(text, suffix):
+        # Blank lines and closing brackets belong to what they follow.
+        closing = _CLOSING.match(text, lines[min(each.last, len(lines) - 1)])
+        end = len(text) if closing is None else closing.end()
+        end = text.rfind("\n", 0, end) + 1 if end < len(text) else end
+        headings.append(Heading(lines[each.first], each.level, each.name))
+        headings.append(Heading(end, each.level, ""))
+    if not headings:
+        return Outline()
+    # At one position, what ends comes before what begins.
+    headings.sort(key=lambda each: (each.start, bool(each.text), each.level))
+    starts = sorted({0, *(each.start for each in headings), len(text)})
+    blocks = tuple(Block(*pair) for pair in pairwise(starts))
+    return Outline("", tuple(headings), blocks, is_code=True)
 
 
 _FENCED: Final = re.compile(

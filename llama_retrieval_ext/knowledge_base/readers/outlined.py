@@ -22,6 +22,7 @@ from llama_retrieval_ext.knowledge_base.readers.outline import (
     OutlinedDocument,
     outlined,
 )
+from llama_retrieval_ext.query import PAGE_KEY
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -242,7 +243,9 @@ def _outlined_pages(
             headings.append(each._replace(start=start))
             above = [*(one for one in above if one.level < each.level), each]
         outline = Outline(title, tuple(headings))
-        yield OutlinedDocument(text=page.text, metadata=page.metadata, outline=outline)
+        label = str(page.metadata.pop("page_label", number + 1))
+        metadata = {**page.metadata, PAGE_KEY: int(label) if label.isdecimal() else label}
+        yield OutlinedDocument(text=page.text, metadata=metadata, outline=outline)
 
 
 def _position(words: str, text: str, start: int) -> int:

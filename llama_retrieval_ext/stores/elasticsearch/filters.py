@@ -26,6 +26,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, Scalar
+from llama_retrieval_ext.query import DOCUMENT_FIELD
 from llama_retrieval_ext.stores.elasticsearch.client import Json
 from llama_retrieval_ext.stores.encoding.values import (
     is_comparable,
@@ -195,6 +196,10 @@ def _term(key: str, end: str) -> Json:
     return {"term": {TERMS: prefix(key) + end}}
 
 
+def _equal(key: str, value: Scalar) -> Json:
+    return _of_documents([str(value)]) if key == DOCUMENT_FIELD else _term(key, scalar(value))
+
+
 def _one_of(key: str, values: Sequence[Scalar], mark: str = "") -> Json:
     if not values:
         return NOTHING
@@ -253,7 +258,7 @@ def _size(query: Json) -> tuple[int, int]:
 
 _LANGUAGE: Final = FilterLanguage(
     {
-        FilterOperator.EQ: lambda key, value: _term(key, scalar(value)),
+        FilterOperator.EQ: _equal,
         FilterOperator.IN: _one_of,
         **{each: _ordered(each.name.lower()) for each in ORDER_OPERATORS},
         FilterOperator.ANY: lambda key, values: _one_of(key, values, "i"),

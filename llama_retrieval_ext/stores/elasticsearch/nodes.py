@@ -38,7 +38,7 @@ from llama_retrieval_ext.stores.elasticsearch.schema import (
     compact_vector,
 )
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
-from llama_retrieval_ext.stores.encoding.values import batches, keyword_text, utf8_safe
+from llama_retrieval_ext.stores.encoding.values import batches, filterable, keyword_text, utf8_safe
 from llama_retrieval_ext.stores.engine.collection import Nodes
 from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.engine.query_modes import Target
@@ -226,7 +226,7 @@ def stored_document(node: BaseNode, vector: list[float], config: StoreConfig) ->
         DOC: None if node.ref_doc_id is None else scalar(node.ref_doc_id),
         NODE: utf8_safe(node_to_text(node)),
         TEXT: indexed_text(node, config),
-        TERMS: terms_of(node.metadata),
+        TERMS: terms_of(filterable(node)),
         PIECES: pieces_of(node.metadata),
         VECTOR: compact_vector(vector, config.distance),
     }

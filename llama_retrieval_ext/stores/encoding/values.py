@@ -7,7 +7,7 @@ from typing import Final, TypeGuard, TypeVar
 from llama_index.core.schema import BaseNode, MetadataMode, TextNode
 from pydantic_core import to_jsonable_python
 
-from llama_retrieval_ext.query import SCOPE_KEYS
+from llama_retrieval_ext.query import SCOPE_KEYS, START_FIELD
 
 # Below the smallest exponent of a float, -1074.
 _OFFSET: Final = 2000
@@ -132,6 +132,12 @@ def keyword_text(node: BaseNode) -> str:
     if not metadata:
         return node.text
     return node.text_template.format(content=node.text, metadata_str=metadata).strip()
+
+
+def filterable(node: BaseNode) -> dict[str, object]:
+    """Return the metadata of a node, and its position in its document if that is known."""
+    start = getattr(node, "start_char_idx", None)
+    return node.metadata if start is None else {**node.metadata, START_FIELD: start}
 
 
 T = TypeVar("T")

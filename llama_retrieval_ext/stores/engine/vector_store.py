@@ -37,6 +37,8 @@ class EngineStore(BasePydanticVectorStore):
     stores_text: bool = True
     is_embedding_query: bool = True
     flat_metadata: bool = False
+    # Whether `get_nodes` filters by document and position, for `Expand`.
+    stores_positions: ClassVar[bool] = True
 
     # Engine name for messages about query modes.
     title: ClassVar[str] = "this store"

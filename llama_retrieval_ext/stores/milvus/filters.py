@@ -31,7 +31,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import ORDER_OPERATORS, AllOf, AnyOf, Condition, Not, Scalar
-from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY
+from llama_retrieval_ext.query import ALLOWED_KEY, DOCUMENT_FIELD, KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.values import is_comparable, number_term, plain_value
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage, target_parts
 from llama_retrieval_ext.stores.engine.query_modes import Target
@@ -267,6 +267,8 @@ def _quoted(safe: str) -> str:
 
 def _equals_any(key: str, values: Sequence[Any], *, in_choice: bool) -> Expression:
     texts = [value for value in values if isinstance(value, str)]
+    if key == DOCUMENT_FIELD:
+        return one_of(DOC, [*map(safe_text, texts)])
     numbers = [number_term(value) for value in values if not isinstance(value, str)]
     column = COLUMNS.get(key)
     # A server searches only the partitions that an expression names, and reads

@@ -10,7 +10,7 @@ from pymilvus import MilvusClient
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
-from llama_retrieval_ext.stores.encoding.values import batches, keyword_text, utf8_safe
+from llama_retrieval_ext.stores.encoding.values import batches, filterable, keyword_text, utf8_safe
 from llama_retrieval_ext.stores.engine.collection import CollectionMissingError, Nodes
 from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.engine.steps import Steps
@@ -186,7 +186,7 @@ def _row(node: BaseNode, vector: list[float], config: StoreConfig) -> Row:
     for column, value in strings.items():
         limit_bytes, name = _LIMITS[column]
         _check_size(node, name, len(value.encode()), limit_bytes)
-    fields = fields_of(node.metadata)
+    fields = fields_of(filterable(node))
     size_bytes = len(json.dumps(fields, ensure_ascii=False).encode())
     _check_size(node, "metadata", size_bytes, MAX_FIELDS_BYTES)
     return {**strings, **fields, DENSE: vector}

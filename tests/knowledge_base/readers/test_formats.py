@@ -44,9 +44,9 @@ def test_html_is_read_in_its_encoding_without_scripts(
 def test_pdf_is_a_document_for_each_page(tmp_path: Path) -> None:
     write_pdf(tmp_path / "law.pdf", "Exits must be marked.", "Drills are held twice a year.")
     reading = read([tmp_path / "law.pdf"])
-    assert [(each.text, each.metadata["page_label"]) for each in reading.documents] == [
-        ("Exits must be marked.", "1"),
-        ("Drills are held twice a year.", "2"),
+    assert [(each.text, each.metadata["page"]) for each in reading.documents] == [
+        ("Exits must be marked.", 1),
+        ("Drills are held twice a year.", 2),
     ]
     assert len({document.doc_id for document in reading.documents}) == 2
 
@@ -120,9 +120,9 @@ def test_slides_are_documents_with_their_tables_and_notes(tmp_path: Path) -> Non
     table.cell(0, 0).text, table.cell(0, 1).text = "floor", "2"
     slides.save(str(tmp_path / "talk.pptx"))
     documents = read_documents([tmp_path / "talk.pptx"])
-    assert [(each.text, each.metadata["page_label"]) for each in documents] == [
-        ("Fire drill\nTwice a year\nask the wardens", "1"),
-        ("floor | 2", "2"),
+    assert [(each.text, each.metadata["page"]) for each in documents] == [
+        ("Fire drill\nTwice a year\nask the wardens", 1),
+        ("floor | 2", 2),
     ]
 
 

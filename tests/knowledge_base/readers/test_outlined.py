@@ -108,12 +108,12 @@ def test_pages_of_a_pdf_have_the_bookmarks_above_them(tmp_path: Path) -> None:
     pages = outlined(tmp_path / "rules.pdf")
     nodes = PassageParser(chunk_size=512, chunk_overlap=0)(pages)
     assert [
-        (node.metadata["page_label"], node.metadata["title"], node.metadata["heading_path"])
+        (node.metadata["page"], node.metadata["title"], node.metadata["heading_path"])
         for node in nodes
     ] == [
-        ("1", "Staff rules", "Rules > Annual leave"),
-        ("2", "Staff rules", "Rules > Annual leave"),
-        ("3", "Staff rules", "Rules > Sick leave"),
+        (1, "Staff rules", "Rules > Annual leave"),
+        (2, "Staff rules", "Rules > Annual leave"),
+        (3, "Staff rules", "Rules > Sick leave"),
     ]
 
 

@@ -1,0 +1,106 @@
+"""The classes and functions of source code; they need the extra ``code``."""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+# Suffixes by the names of tree-sitter's languages.
+_SUFFIXES: Final[Mapping[str, str]] = {
+    "python": "py pyi",
+    "javascript": "js jsx mjs cjs",
+    "typescript": "ts",
+    "tsx": "tsx",
+    "java": "java",
+    "kotlin": "kt",
+    "scala": "scala",
+    "go": "go",
+    "rust": "rs",
+    "c": "c",
+    "cpp": "h cc cpp cxx hpp",
+    "csharp": "cs",
+    "ruby": "rb",
+    "php": "php",
+    "swift": "swift",
+    "lua": "lua",
+}
+_LANGUAGES: Final = {f".{end}": name for name, ends in _SUFFIXES.items() for end in ends.split()}
+_DEFINITION: Final = re.compile(
+    r"(?:\w+_)?(?:class|interface|enum|record|struct|trait|impl|mod|module|namespace|object"
+    r"|function|method|constructor|type)_(?:definition|declaration|item|specifier|spec)"
+    r"|class|module|method|singleton_method"
+)
+# A definition may stand in one of these, with its decorators or its `export`.
+_AROUND: Final = {"decorated_definition", "export_statement", "template_declaration"}
+_BEFORE: Final = re.compile(r"\w*comment|attribute_item")
+
+
+class Definition(NamedTuple):
+    """A class or function: its first line, the line after it, its depth from 1, and its name."""
+
+    first: int
+    last: int
+    level: int
+    name: str
+
+
+def is_code(suffix: str) -> bool:
+    """Return whether the language of a suffix is known."""
+    return suffix in _LANGUAGES
+
+
+@cache
+def is_installed() -> bool:
+    """Return whether the extra ``code`` is installed."""
+    return find_spec("tree_sitter_language_pack") is not None
+
+
+def definitions(text: str, suffix: str) -> list[Definition]:
+    """Return the classes and functions of a source text, in its order; none without the extra."""
+    if not is_installed():
+        return []
+    from tree_sitter_language_pack import get_parser  # noqa: PLC0415 - an extra
+
+    language: Any = _LANGUAGES[suffix]  # a literal type of some hundred names
+    root = get_parser(language).parse(text.encode(errors="replace")).root_node
+    return sorted(_definitions(root), key=lambda each: (each.first, each.level))
+
+
+def _definitions(root: "Node") -> Iterator[Definition]:
+    """Yield definitions; iterative, because generated code may nest thousands of levels."""
+    open_nodes = [(root, 1)]
+    while open_nodes:
+        node, level = open_nodes.pop()
+        name = _name(node) if node.is_named and _DEFINITION.fullmatch(node.type) else ""
+        if name:
+            parent = node.parent
+            around = parent if parent is not None and parent.type in _AROUND else node
+            yield Definition(_first_line(around), around.end_point.row + 1, level, name)
+        open_nodes += [(child, level + bool(name)) for child in node.children]
+
+
+def _first_line(node: "Node") -> int:
+    """Return the line where the comments and attributes directly above a definition begin."""
+    first, before = node.start_point.row, node.prev_sibling
+    while before is not None and _BEFORE.fullmatch(before.type):
+        above = before.prev_sibling
+        shares = above is not None and above.end_point.row == before.start_point.row
+        if shares or before.end_point.row + 1 < first:
+            break
+        first, before = before.start_point.row, above
+    return first
+
+
+def _name(node: "Node") -> str:
+    named: Node | None = node
+    while named is not None and named.type.endswith(("declarator", "definition")):
+        named = named.child_by_field_name("declarator") or named.child_by_field_name("name")
+    if named is node:
+        fields = (node.child_by_field_name(field) for field in ("name", "type"))
+        words = (each for each in node.named_children if each.type.endswith("identifier"))
+        named = next((each for each in (*fields, *words) if each is not None), None)
+    return "" if named is None or named.text is None else " ".join(named.text.decode().split())

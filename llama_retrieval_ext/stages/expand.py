@@ -1,0 +1,304 @@
+"""`Expand`: hits with the text around them, from their section or conversation."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from llama_index.core.schema import BaseNode, TextNode
+from llama_index.core.utils import get_tokenizer
+from llama_index.core.vector_stores.types import BasePydanticVectorStore, FilterOperator
+
+from llama_retrieval_ext.checks import check_count, of_type
+from llama_retrieval_ext.execution.context import note_degraded, note_merged
+from llama_retrieval_ext.execution.legs import or_degraded
+from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
+from llama_retrieval_ext.filters import (
+    AllOf,
+    AnyOf,
+    Compare,
+    Condition,
+    as_metadata_filters,
+    both,
+    matches,
+)
+from llama_retrieval_ext.pipeline.stages import Refine
+from llama_retrieval_ext.query import (
+    DOCUMENT_FIELD,
+    KB_KEY,
+    START_FIELD,
+    TENANT_KEY,
+    Query,
+    allowed_in,
+    document_of,
+)
+from llama_retrieval_ext.results import Hit, origin_of
+
+# Metadata of passages: the headings above them, the header of the table that they begin in.
+PATH_KEY: Final = "heading_path"
+TABLE_KEY: Final = "table"
+# Metadata of messages: their session and speaker, and of memories their number in it and their time
+# in microseconds since 1970: a whole number below 2**53, which every engine compares exactly.
+SESSION_KEY: Final = "session_id"
+SPEAKER_KEY: Final = "speaker"
+TIME_KEY: Final = "memory_time"
+TURN_KEY: Final = "memory_turn"
+# Bounds of what is read for a hit, and of the white space between two passages, in characters.
+_PER_TOKEN: Final = 6
+_WIDEST: Final = 200
+# Hits whose neighbours are read by one filter, which engines limit.
+_AT_ONCE: Final = 50
+# What the passages of one section, or the messages of one session, have in common.
+Place: TypeAlias = tuple[object, ...]
+
+
+class Run(NamedTuple):
+    """Passages that follow each other, by their first and last position in their section."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Expand(Refine):
+    """Refinement that shows each hit with the passages around it in its section.
+
+    A passage of a knowledge base is joined with those before and after it under the same headings,
+    a message with those of its session, as long as they fit into ``tokens`` as a whole. If hits
+    overlap then, the best one has the joint text, with its own score and explanation. Order and
+    scores are unchanged; ``start`` and ``end`` are those of the joint text. White space between
+    two passages, which is not stored, becomes as many line breaks.
+
+    Neighbours are of the same document in the same scope, for the same principals, and satisfy the
+    filters of the query. They are read by one request; if that fails or is late, the hits stay as
+    they are, and the answer is marked degraded. So does a hit whose position is unknown.
+
+    Args:
+        tokens: Maximum number of tokens of an expanded hit, by LlamaIndex's tokenizer. Joint hits
+            may have it for each of them, and a longer hit stays as it is.
+        store: The store of hits that do not come from a retriever over a store.
+
+    Raises:
+        ConfigurationError: ``tokens`` is below 1, or ``store`` is no vector store.
+
+    Examples:
+        >>> Expand(tokens=600)
+        Expand(tokens=600)
+
+    """
+
+    tokens: int = 1000
+    _: KW_ONLY
+    store: BasePydanticVectorStore | None = None
+
+    def __post_init__(self) -> None:
+        check_count(self.tokens, "tokens")
+        if self.store is not None:
+            of_type(self.store, BasePydanticVectorStore, "store")
+
+    def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
+        """Return the plan for the expanded hits."""
+        nodes = yield from or_degraded("Expand", self._neighbours(query, hits), [])
+        return (yield Call(lambda: self._expanded(hits, nodes))) if nodes else list(hits)
+
+    def _neighbours(self, query: Query, hits: Sequence[Hit]) -> Plan[list[TextNode]]:
+        """Return the plan for the passages around the hits, under the condition of the query."""
+        stores: dict[int, tuple[BasePydanticVectorStore, list[Hit]]] = {}
+        for hit in hits:
+            origin = origin_of(hit)
+            store = self.store if origin is None else origin.store
+            knows = getattr(store, "stores_positions", False) and _place(hit.node) is not None
+            if store is not None and knows:
+                stores.setdefault(id(store), (store, []))[1].append(hit)
+        unknown = len(hits) - sum(len(own) for _, own in stores.values())
+        if unknown:
+            note_degraded("Expand", f"{unknown} of {len(hits)} hits have no known position")
+        # Tasks end before the query, which leaves time to return the hits without them.
+        tasks = [
+            Task("neighbours", _read(store, windows, query.condition))
+            for store, own in stores.values()
+            for windows in self._windows(own)
+        ]
+        outcomes: list[Outcome[list[TextNode]]] = yield Together(tasks)
+        return [node for outcome in outcomes for node in outcome.result()]
+
+    def _windows(self, hits: Sequence[Hit]) -> Iterator[list[Condition]]:
+        """Yield conditions that the passages around each hit satisfy, as many as one filter has."""
+        found: dict[Condition, None] = {}
+        for hit in hits:
+            room = self.tokens - _count(hit.node.get_content())
+            found[_window(hit.node, max(0, room) * _PER_TOKEN)] = None
+        windows = list(found)
+        for start in range(0, len(windows), _AT_ONCE):
+            yield windows[start : start + _AT_ONCE]
+
+    def _expanded(self, hits: Sequence[Hit], nodes: Sequence[TextNode]) -> list[Hit]:
+        sections: dict[Place, dict[str, TextNode]] = {}
+        hits_by_place: dict[Place, list[Hit]] = {}
+        for node in nodes:
+            sections.setdefault(_place(node) or (), {})[node.node_id] = node
+        for hit in hits:
+            place = _place(hit.node)
+            if place in sections and isinstance(hit.node, TextNode):
+                sections[place][hit.node_id] = hit.node
+                hits_by_place.setdefault(place, []).append(hit)
+        shown: dict[str, Hit] = {}
+        merged: dict[str, str] = {}
+        for place, own in hits_by_place.items():
+            section = sorted(sections[place].values(), key=_order)
+            for (best, *others), run in self._runs(section, own):
+                shown[best.node_id] = _shown(best, section[run.first : run.last + 1])
+                merged |= {other.node_id: best.node_id for other in others}
+        note_merged(merged)
+        return [shown.get(hit.node_id, hit) for hit in hits if hit.node_id not in merged]
+
+    def _runs(
+        self, section: Sequence[TextNode], hits: Sequence[Hit]
+    ) -> list[tuple[list[Hit], Run]]:
+        """Return the runs to show, with the hits in each, best first."""
+        places = {node.node_id: number for number, node in enumerate(section)}
+        ranks = {hit.node_id: rank for rank, hit in enumerate(hits)}
+        found: list[tuple[list[Hit], Run]] = []
+        for hit in hits:
+            own = self._grown(section, places[hit.node_id])
+            touching = [each for each in found if _overlap(section, own, each[1])]
+            members = [hit, *(member for some, _ in touching for member in some)]
+            runs = [own, *(run for _, run in touching)]
+            joint = Run(min(run.first for run in runs), max(run.last for run in runs))
+            best_first = sorted(members, key=lambda each: ranks[each.node_id])
+            found = [*(each for each in found if each not in touching), (best_first, joint)]
+        return found
+
+    def _grown(self, section: Sequence[TextNode], number: int) -> Run:
+        """Return the run around a passage: the next one, the previous one, and so on in turn."""
+        run, size, steps = Run(number, number), _size(section[number]), [1, -1]
+        while steps:
+            step = steps.pop(0)
+            wider = Run(run.first, run.last + 1) if step > 0 else Run(run.first - 1, run.last)
+            if wider.first < 0 or wider.last == len(section):
+                continue
+            pair = section[wider.last - 1 : wider.last + 1] if step > 0 else section[wider.first :]
+            if not _follows(pair[0], pair[1]):
+                continue
+            size += _size(pair[step > 0])
+            if size <= self.tokens:
+                run = wider
+                steps.append(step)
+            else:
+                break
+        return run
+
+
+def _count(text: str) -> int:
+    return len(get_tokenizer()(text))
+
+
+def _size(node: TextNode) -> int:
+    return _count(f"\n{speaker_of(node)}{node.text}")
+
+
+def _place(node: BaseNode) -> Place | None:
+    """Return the section of a passage or the session of a message; None if it is unknown."""
+    metadata, document = node.metadata, document_of(node)
+    if not isinstance(node, TextNode):
+        return None
+    if TURN_KEY in metadata:
+        scope = (metadata.get(key) for key in (TENANT_KEY, KB_KEY, SESSION_KEY))
+        return (*scope, allowed_in(metadata))
+    if document is None or node.start_char_idx is None or node.end_char_idx is None:
+        return None
+    return (*document, allowed_in(metadata), metadata.get(PATH_KEY))
+
+
+def _order(node: TextNode) -> tuple[float, ...]:
+    return (node.start_char_idx or 0, *(node.metadata.get(key, 0) for key in (TIME_KEY, TURN_KEY)))
+
+
+def _window(node: BaseNode, reach: int) -> Condition:
+    """Return the condition of the passages at most so many characters away, or of a session."""
+    metadata = node.metadata
+    equal = {key: metadata.get(key) for key in (TENANT_KEY, KB_KEY)}
+    if TURN_KEY in metadata:
+        equal[SESSION_KEY] = metadata.get(SESSION_KEY)
+    else:
+        equal[DOCUMENT_FIELD] = node.ref_doc_id
+    parts = [Compare(key, FilterOperator.EQ, value) for key, value in equal.items() if value]
+    if TURN_KEY not in metadata and isinstance(node, TextNode):
+        first, last = (node.start_char_idx or 0) - reach, (node.end_char_idx or 0) + reach
+        parts += [
+            Compare(START_FIELD, FilterOperator.GTE, first),
+            Compare(START_FIELD, FilterOperator.LTE, last),
+        ]
+    return AllOf(tuple(parts))
+
+
+def _read(
+    store: BasePydanticVectorStore, windows: Sequence[Condition], condition: Condition | None
+) -> Plan[list[TextNode]]:
+    """Return the plan for the passages in some windows that satisfy a condition."""
+    where = both(condition, AnyOf(tuple(windows)))
+    filters = None if where is None else as_metadata_filters(where)
+    nodes: list[BaseNode] = yield Call(
+        lambda: store.get_nodes(None, filters), lambda: store.aget_nodes(None, filters)
+    )
+    # Checked again in plain Python, because engines have bugs.
+    return [
+        node for node in nodes if isinstance(node, TextNode) and matches(condition, node.metadata)
+    ]
+
+
+def _follows(first: TextNode, second: TextNode) -> bool:
+    """Return whether a passage follows another without a gap, or repeats the end of it."""
+    if first.start_char_idx is None or second.start_char_idx is None:
+        return True
+    gap = second.start_char_idx - (first.end_char_idx or 0)
+    if gap < 0:
+        repeated = min(-gap, len(second.text))
+        at = second.start_char_idx - first.start_char_idx
+        return first.text[at : at + repeated] == second.text[:repeated]
+    is_next = first.next_node is not None and first.next_node.node_id == second.node_id
+    return is_next and gap <= _WIDEST
+
+
+def speaker_of(node: TextNode) -> str:
+    """Return the beginning of a message's line; empty for other passages."""
+    speaker = node.metadata.get(SPEAKER_KEY)
+    return f"{speaker}: " if speaker and SESSION_KEY in node.metadata else ""
+
+
+def _overlap(section: Sequence[TextNode], one: Run, other: Run) -> bool:
+    """Return whether two runs have a passage, or characters, in common."""
+    one, other = sorted((one, other))
+    if other.first <= one.last:
+        return True
+    last, first = section[one.last], section[other.first]
+    repeats = (first.start_char_idx or 0) < (last.end_char_idx or 0)
+    return other.first == one.last + 1 and repeats and _follows(last, first)
+
+
+def _shown(hit: Hit, passages: Sequence[TextNode]) -> Hit:
+    """Return the hit with the text of passages that follow each other."""
+    if len(passages) == 1:
+        return hit
+    first, *others = passages
+    text, end = speaker_of(first) + first.text, first.end_char_idx
+    for node in others:
+        line = f"\n{speaker_of(node)}"
+        gap = len(line) if end is None else (node.start_char_idx or 0) - end
+        between = line if gap == len(line) else "\n" * gap
+        text += between + node.text[max(0, -gap) :]
+        end = None if end is None else max(end, node.end_char_idx or 0)
+    start = first.start_char_idx
+    update = {
+        "text": text,
+        "start_char_idx": None if start is None else start - len(speaker_of(first)),
+        "end_char_idx": end,
+        "metadata": _metadata(hit.node.metadata, first.metadata),
+        "embedding": None,
+    }
+    return hit.model_copy(update={"node": hit.node.model_copy(update=update)})
+
+
+def _metadata(own: Mapping[str, object], first: Mapping[str, object]) -> dict[str, object]:
+    """Return the metadata of a hit, with the table that its first passage begins in."""
+    others = {key: value for key, value in own.items() if key != TABLE_KEY}
+    return {**others, TABLE_KEY: first[TABLE_KEY]} if TABLE_KEY in first else others

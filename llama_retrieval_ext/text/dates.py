@@ -1,0 +1,136 @@
+"""Relative dates in questions, such as "last May" or 昨天, by rules for English and Chinese."""
+
+import re
+from collections.abc import Callable, Iterable
+from datetime import date, timedelta
+from typing import Final
+
+_MONTHS: Final = (
+    *("January", "February", "March", "April", "May", "June", "July", "August"),
+    *("September", "October", "November", "December"),
+)
+_DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_CHINESE: Final = ("一", "二", "三", "四", "五", "六", "七", "八", "九", "十", "十一", "十二")
+_SMALL: Final = (("a", "an", "one"), ("a couple of", "two", "两"), ("three",), ("four",), ("five",))
+_LARGE: Final = ("six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_COUNTS: Final = {
+    **{word: n for n, words in enumerate(_SMALL, start=1) for word in words},
+    **{word: n for n, word in enumerate(_LARGE, start=6)},
+    **{word: n for n, word in enumerate(_CHINESE, start=1)},
+    **{month.lower(): n for n, month in enumerate(_MONTHS, start=1)},
+}
+_YESTERDAYS: Final = (
+    *(("today", "今天"), ("yesterday", "last night", "昨天", "昨晚")),
+    *(("the day before yesterday", "前天"), ("大前天",)),
+)
+_DAYS_AGO: Final = {word: n for n, words in enumerate(_YESTERDAYS) for word in words}
+_AGO: Final = {"this": 0, "last": 1, "这": 0, "本": 0, "上": 1, "今年": 0, "去年": 1, "前年": 2}
+
+
+def date_words(year: int, month: int = 0, day: int = 0) -> str:
+    """Return a day, a month or a year as questions name it, in English and Chinese.
+
+    Examples:
+        >>> date_words(2023, 5, 8), date_words(2023, 5)
+        ('8 May 2023, 2023年5月8日', 'May 2023, 2023年5月')
+
+    """
+    if not month:
+        return f"{year}, {year}年"
+    english, chinese = f"{_MONTHS[month - 1]} {year}", f"{year}年{month}月"
+    return f"{day} {english}, {chinese}{day}日" if day else f"{english}, {chinese}"
+
+
+def dates_in(text: str, today: date) -> list[str]:
+    """Return the relative dates of a question as `date_words`, for a week its months.
+
+    Args:
+        text: The question.
+        today: The day on which it is asked.
+
+    Examples:
+        >>> dates_in("What did Ann say last May, and the day before yesterday?", date(2024, 3, 1))
+        ['May 2023, 2023年5月', '28 February 2024, 2024年2月28日']
+
+    """
+    found: dict[int, str] = {}
+    for rule, resolve in _RULES:
+        pattern = re.compile(rf"(?<![a-z]){rule}(?![a-z])", re.IGNORECASE)
+        for match in pattern.finditer(text):
+            found[match.start()] = resolve(today, *map(str.lower, match.groups()))
+        text = pattern.sub(lambda match: " " * len(match[0]), text)
+    return [found[start] for start in sorted(found)]
+
+
+def _count(word: str) -> int:
+    return int(word) if word.isdecimal() else _COUNTS[word]
+
+
+def _back(today: date, count: int, unit: str) -> str:
+    """Return the day, month or year so long ago, or the months of a week.
+
+    The seven days of a week would outweigh the rest of a question.
+    """
+    if unit in {"year", "年"}:
+        return date_words(today.year - count)
+    if unit in {"month", "月"}:
+        year, month = divmod(12 * today.year + today.month - 1 - count, 12)
+        return date_words(year, month + 1)
+    if unit in {"day", "天"}:
+        return words_of(today - timedelta(days=count))
+    monday = today - timedelta(days=today.weekday() + 7 * count)
+    months = dict.fromkeys((day.year, day.month) for day in (monday, monday + timedelta(days=6)))
+    return ", ".join(date_words(*each) for each in months)
+
+
+def words_of(day: date) -> str:
+    """Return a day as `date_words`."""
+    return date_words(day.year, day.month, day.day)
+
+
+def _last_month(today: date, name: str) -> str:
+    """Return the last month of a name that is over."""
+    return date_words(today.year - (_COUNTS[name] >= today.month), _COUNTS[name])
+
+
+def _last_weekday(today: date, name: str) -> str:
+    return words_of(today - timedelta(days=(today.weekday() - _DAYS.index(name) - 1) % 7 + 1))
+
+
+def _weekday_zh(today: date, week: str, day: str) -> str:
+    """Return a day of this week or the last; weeks begin on Monday."""
+    number = 7 if day in "日天" else _COUNTS[day]
+    return words_of(today - timedelta(days=today.weekday() + 7 * _AGO[week] + 1 - number))
+
+
+def _any(words: Iterable[str]) -> str:
+    return "|".join(sorted(words, key=len, reverse=True))  # the longest is tried first
+
+
+_MONTH: Final = _any(_MONTHS)
+_COUNT: Final = rf"\d{{1,3}}|{_any(set(_COUNTS) - {month.lower() for month in _MONTHS})}"
+_UNIT: Final = "day|week|month|year|天|周|星期|礼拜|月|年"
+# In their order; no rule reads what an earlier one has matched.
+_RULES: Final[tuple[tuple[str, Callable[..., str]], ...]] = (
+    (f"({_any(_DAYS_AGO)})", lambda today, word: _back(today, _DAYS_AGO[word], "day")),
+    (
+        f"({_COUNT})[ 个]?({_UNIT})(?:s? ago|以?前)",
+        lambda today, count, unit: _back(today, _count(count), unit),
+    ),
+    (
+        f"({_MONTH})(?: of)? (last|this) year",
+        lambda today, name, year: date_words(today.year - _AGO[year], _COUNTS[name]),
+    ),
+    (
+        f"(去年|前年|今年)({_COUNT})月",
+        lambda today, year, month: date_words(today.year - _AGO[year], _count(month)),
+    ),
+    (f"last ({_MONTH})", _last_month),
+    (f"last ({_any(_DAYS)})", _last_weekday),
+    ("(上|这|本)个?(?:周|星期|礼拜)([一二三四五六日天])", _weekday_zh),
+    (
+        "(last |this |上|这|本)个?(week|month|year|周|星期|礼拜|月)",
+        lambda today, ago, unit: _back(today, _AGO[ago.strip()], unit),
+    ),
+    ("(去年|前年|今年)", lambda today, ago: _back(today, _AGO[ago], "year")),
+)
