@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_retrieval_ext.testing.instrumentation import recorded
 from pydantic import ValidationError
 
 from llama_retrieval_ext.embeddings.local import LocalEmbedding, QuietEmbedding
 from llama_retrieval_ext.embeddings.recorded import RecordedEmbedding
 from llama_retrieval_ext.errors import MissingDependencyError
+from tests.instrumentation import recorded
 from tests.quick import examples
 
 ALONE = """

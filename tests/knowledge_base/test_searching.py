@@ -46,8 +46,10 @@ async def test_search_and_asearch_give_the_hits_of_the_retriever(
 
 @pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
 def test_retrievers_with_the_same_arguments_share_no_state_that_can_change(
-    filled: KnowledgeBase, mode: Any
+    filled: KnowledgeBase, mode: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # LlamaIndex would give both the handlers of its settings.
+    monkeypatch.setattr("llama_index.core.Settings._callback_manager", None)
     first = filled.retriever(mode, top_k=3, name="mine", scope=Scope("acme"))
     first.callback_manager.add_handler(LlamaDebugHandler())
     first.object_map["x"] = first

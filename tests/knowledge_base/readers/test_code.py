@@ -142,7 +142,7 @@ def test_without_the_extra_code_is_cut_as_text(
     document = Document(id_="order", text=JAVA, metadata={"file_name": "Order.java"})
     page = Document(id_="page", text="# Leave", metadata={"file_name": "page.md"})
     with monkeypatch.context() as patched:
-        for module in ("readers.code", "preparation", "passages"):
+        for module in ("readers.code", "splitting"):
             patched.setattr(f"llama_retrieval_ext.knowledge_base.{module}.is_installed", bool)
         kb.add([document, page], show_progress=False)
         assert not any("heading_path" in node.metadata for node in kb.get("order"))
