@@ -64,7 +64,7 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     with options.open() as opened:
         judged = _judgements(questions, opened)
         _warn_of_unknown(judged, opened, options.scope)
-        kinds: dict[SearchKind, None] = dict.fromkeys(chosen or _modes(opened))
+        kinds: list[SearchKind] = chosen or _modes(opened)
         retrievers: dict[str, ext.Retriever] = {
             kind: opened.retriever(kind, top_k=top_k, scope=options.scope) for kind in kinds
         }
