@@ -59,12 +59,12 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
 ) -> None:
     """Measure searches of a knowledge base on judged questions."""
     parse_measures(measures or MEASURES)  # before slow work
-    chosen = [_kind(mode) for mode in modes or ()]
+    chosen: list[SearchKind] = [_kind(mode) for mode in modes or ()]
     show_progress = not as_json and console(stderr=True).is_terminal
     with options.open() as opened:
         judged = _judgements(questions, opened)
         _warn_of_unknown(judged, opened, options.scope)
-        kinds: list[SearchKind] = chosen or _modes(opened)
+        kinds = chosen or _modes(opened)
         retrievers: dict[str, ext.Retriever] = {
             kind: opened.retriever(kind, top_k=top_k, scope=options.scope) for kind in kinds
         }

@@ -69,7 +69,7 @@ def _cell(column: "Mapping[str, ext.Hit]", name: str) -> str:
 
 
 QUESTIONS = (
-    "How do I catch an exception and handle it?",
+    "Which exceptions does an except clause handle?",
     "How are default parameter values evaluated?",
     "How do I split a string at a separator?",
     "安全生产许可证的有效期是多久？",  # noqa: RUF001 - Chinese punctuation
