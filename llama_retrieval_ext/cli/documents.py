@@ -100,7 +100,7 @@ def delete(
 def share(
     sources: Annotated[
         list[str],
-        typer.Argument(metavar="ID...", help="As for delete; see list.", show_default=False),
+        typer.Argument(metavar="ID", help="As for delete; see list.", show_default=False),
     ],
     *,
     allowed: Allowed = None,
@@ -109,7 +109,10 @@ def share(
     ] = False,
     options: KbOptions,
 ) -> None:
-    """Change who may see files or documents; nothing is embedded again."""
+    """Change who may see files or documents.
+
+    Nothing is embedded again.
+    """
     if everyone == bool(allowed):
         raise ConfigurationError("name who may see them with --allowed NAME, or pass --everyone")
     with options.open() as opened:

@@ -83,8 +83,9 @@ def test_unknown_document_is_an_error_that_names_the_likely_one(
 def test_info_lists_the_facts_of_a_knowledge_base(run: Run, library: str) -> None:
     finished = run("info", "--kb", library)
     assert finished.returncode == 0
-    facts = dict(line.split("  ", 1) for line in finished.stdout.splitlines())
-    assert {name: value.strip() for name, value in facts.items() if name != "size"} == {
+    lines = [line.split("  ", 1) for line in finished.stdout.splitlines()]
+    facts = {name: value.strip() for name, value in lines}
+    assert {name: value for name, value in facts.items() if name != "size"} == {
         "URL": library,
         "engine": "embedded",
         "embedding model": "LocalEmbedding:wordllama-l2-supercat-256, 256 dimensions",
