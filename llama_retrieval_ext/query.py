@@ -36,6 +36,15 @@ START_FIELD = "_start"
 SOURCE_KEY = "file_path"
 # The page or slide of a document: a number, or a label such as "iv".
 PAGE_KEY = "page"
+# Metadata of passages: the headings above them, the header of the table that they begin in.
+PATH_KEY = "heading_path"
+TABLE_KEY = "table"
+# Metadata of messages: their session and speaker, and of memories their number in it and their time
+# in microseconds since 1970: a whole number below 2**53, which every engine compares exactly.
+SESSION_KEY = "session_id"
+SPEAKER_KEY = "speaker"
+TIME_KEY = "memory_time"
+TURN_KEY = "memory_turn"
 
 
 @checked_arguments

@@ -14,7 +14,7 @@ from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
 from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
 from llama_retrieval_ext.formulas.decay import exponential_decay
 from llama_retrieval_ext.llm.client import filled
-from llama_retrieval_ext.stages.expand import SESSION_KEY, SPEAKER_KEY
+from llama_retrieval_ext.query import SESSION_KEY, SPEAKER_KEY
 from llama_retrieval_ext.text.near_duplicates import shingles
 
 DAY_S: Final = 86_400.0

@@ -44,9 +44,15 @@ from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.conversations import SAID_KEY
-from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
+from llama_retrieval_ext.query import (
+    SESSION_KEY,
+    SPEAKER_KEY,
+    Query,
+    Scope,
+    check_scope,
+    check_top_k,
+)
 from llama_retrieval_ext.results import score_of
-from llama_retrieval_ext.stages.expand import SESSION_KEY, SPEAKER_KEY
 from llama_retrieval_ext.stores.engine.backend import Backend
 
 # Share of its similarity to the query that a memory of strength 0 loses.

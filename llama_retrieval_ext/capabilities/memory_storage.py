@@ -34,7 +34,11 @@ from llama_retrieval_ext.query import (
     ALLOWED_KEY,
     KB_KEY,
     SCOPE_KEYS,
+    SESSION_KEY,
+    SPEAKER_KEY,
     TENANT_KEY,
+    TIME_KEY,
+    TURN_KEY,
     Query,
     Scope,
     check_principals,
@@ -47,11 +51,10 @@ from llama_retrieval_ext.retrievers.store_retriever import (
     VectorRetriever,
     checked_hits,
 )
-from llama_retrieval_ext.stages.expand import SESSION_KEY, SPEAKER_KEY, TIME_KEY, TURN_KEY
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.open import source_of
-from llama_retrieval_ext.text.dates import dates_in, words_of
+from llama_retrieval_ext.text.relative_dates import dates_in, words_of
 
 TYPE_KEY: Final = "memory_type"
 IMPORTANCE_KEY: Final = "memory_importance"

@@ -99,8 +99,7 @@ def delete(
 
 def share(
     sources: Annotated[
-        list[str],
-        typer.Argument(metavar="ID", help="As for delete; see list.", show_default=False),
+        list[str], typer.Argument(metavar="ID", help="As for delete; see list.", show_default=False)
     ],
     *,
     allowed: Allowed = None,

@@ -12,8 +12,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.passages import PositionedParser
-from llama_retrieval_ext.stages.expand import SESSION_KEY, SPEAKER_KEY, speaker_of
-from llama_retrieval_ext.text.dates import words_of
+from llama_retrieval_ext.query import SESSION_KEY, SPEAKER_KEY
+from llama_retrieval_ext.stages.expand import speaker_of
+from llama_retrieval_ext.text.relative_dates import words_of
 
 # LlamaIndex's message, or a row: the speaker, the text and perhaps the time.
 Message: TypeAlias = ChatMessage | Sequence[object]

@@ -27,13 +27,13 @@ from llama_retrieval_ext.knowledge_base.long_texts import (
     sentences_in,
 )
 from llama_retrieval_ext.knowledge_base.readers.outline import Block, Heading, Outline, outline_of
-from llama_retrieval_ext.stages.expand import PATH_KEY, TABLE_KEY
+from llama_retrieval_ext.query import PATH_KEY, TABLE_KEY
 
 # Characters below which a section is joined with the next, of texts and of source code. Measured:
 # see tests/benchmarks/README.md.
 _LEAST: Final = 400
 _LEAST_CODE: Final = 800
-# Metadata of a passage, beside those of `Expand`: searches count them, they are not in its text.
+# Metadata of a passage, with PATH_KEY and TABLE_KEY: searches count them, they are not in its text.
 TITLE_KEY: Final = "title"
 
 _BETWEEN: Final = " > "

@@ -25,23 +25,20 @@ from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import (
     DOCUMENT_FIELD,
     KB_KEY,
+    PATH_KEY,
+    SESSION_KEY,
+    SPEAKER_KEY,
     START_FIELD,
+    TABLE_KEY,
     TENANT_KEY,
+    TIME_KEY,
+    TURN_KEY,
     Query,
     allowed_in,
     document_of,
 )
 from llama_retrieval_ext.results import Hit, origin_of
 
-# Metadata of passages: the headings above them, the header of the table that they begin in.
-PATH_KEY: Final = "heading_path"
-TABLE_KEY: Final = "table"
-# Metadata of messages: their session and speaker, and of memories their number in it and their time
-# in microseconds since 1970: a whole number below 2**53, which every engine compares exactly.
-SESSION_KEY: Final = "session_id"
-SPEAKER_KEY: Final = "speaker"
-TIME_KEY: Final = "memory_time"
-TURN_KEY: Final = "memory_turn"
 # Bounds of what is read for a hit, and of the white space between two passages, in characters.
 _PER_TOKEN: Final = 6
 _WIDEST: Final = 200

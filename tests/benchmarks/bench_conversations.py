@@ -21,7 +21,7 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.text.dates import dates_in
+from llama_retrieval_ext.text.relative_dates import dates_in
 from tests.benchmarks.conversation_set import CHINESE, ENGLISH, Conversations, conversations
 
 # Name of a variant, messages before, and metadata that are not searched.

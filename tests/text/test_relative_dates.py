@@ -5,7 +5,7 @@ from datetime import date
 
 import pytest
 
-from llama_retrieval_ext.text.dates import dates_in
+from llama_retrieval_ext.text.relative_dates import dates_in
 
 LEAP = date(2024, 3, 1)  # a Friday
 JANUARY = date(2024, 1, 2)  # a Tuesday
