@@ -100,7 +100,7 @@ class WritableGraph(GraphBackend):
         If an end of an edge does not exist, an entity with the id as its name is created.
 
         Args:
-            nodes: Nodes; the properties of each name its partition.
+            nodes: Nodes; the properties of each name its partition. One that is None is left out.
             edges: Edges, likewise.
             source: The document that the rows come from. A row stays until every source of it is
                 deleted.

@@ -181,6 +181,7 @@ def key_of(partition: Partition, id_: str) -> str:
 
 
 def _node_row(node: GraphNode, source: str) -> dict[str, Any]:
+    node = node.stored()
     own: dict[str, object] = {"text": node.text} if node.is_passage else {"name": node.name}
     if node.embedding is not None:
         own["embedding"] = [float(x) for x in node.embedding]
@@ -194,6 +195,7 @@ def _node_row(node: GraphNode, source: str) -> dict[str, Any]:
 
 def _edge_row(edge: Edge, source: str) -> dict[str, Any]:
     """Return an edge as a row to write, with rows to create missing ends."""
+    edge = edge.stored()
     properties = edge.properties
     partition = Partition.of(properties)
     scope = {"tenant_id": partition.tenant_id, "kb_id": partition.kb_id}

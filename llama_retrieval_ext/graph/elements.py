@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
@@ -140,6 +140,10 @@ class GraphNode:
         """Partition of the node."""
         return Partition.of(self.properties)
 
+    def stored(self) -> "GraphNode":
+        """Return the node as engines store it: a property that is None is left out."""
+        return replace(self, properties=_given(self.properties))
+
     @property
     def said(self) -> str:
         """The content of the node as JSON: all but its id."""
@@ -250,6 +254,20 @@ class Edge(NamedTuple):
         parsed: dict[str, Any] = {} if self.payload == "{}" else json.loads(self.payload)
         return parsed
 
+    def stored(self) -> "Edge":
+        """Return the edge as engines store it: a property that is None is left out.
+
+        Raises:
+            ConfigurationError: The weight is not that of the properties.
+        """
+        properties = self.properties
+        if self.weight != weight_of(properties):
+            raise ConfigurationError(
+                f"{self!r} has the weight {self.weight} and the properties {properties}; write "
+                f"Edge.of(..., {{'weight': {self.weight}}}), with a weight above 0"
+            )
+        return Edge.of(*self.id, _given(properties)) if None in properties.values() else self
+
     def saying(self, payload: str) -> "Edge":
         """Return the edge with other properties, as JSON."""
         return Edge.of(*self.id, json.loads(payload or "{}"))
@@ -260,6 +278,10 @@ class Edge(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.source} -{self.type}-> {self.target}"
+
+
+def _given(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in properties.items() if value is not None}
 
 
 def weight_of(properties: Mapping[str, object]) -> float:

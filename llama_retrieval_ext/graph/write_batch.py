@@ -43,6 +43,7 @@ class WriteBatch:
 
     def add_node(self, node: GraphNode, source: str | None, *, is_end: bool = False) -> int:
         """Add a node, or replace the one with the same id, and return its key."""
+        node = node.stored()
         partition, allowed = node.partition, allowed_of(node.properties)
         key = self._key(partition, node.id)
         if key is None:
@@ -58,6 +59,7 @@ class WriteBatch:
 
     def add_edge(self, edge: Edge, source: str | None) -> None:
         """Add an edge, and an entity for each missing end."""
+        edge = edge.stored()
         properties = edge.properties
         partition, allowed = Partition.of(properties), allowed_of(properties)
         ends = edge.source, edge.target

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from llama_retrieval_ext.errors import StoreClosedError
+from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.backend import GraphBackend, WritableGraph
@@ -188,6 +188,25 @@ class WritableGraphContract(GraphContract):
         hop = Hop(types=frozenset({"USES"}))
         (edge,) = answer(graph.plan_neighbours(["pit"], hop, scope=SCOPE))["pit"]
         assert edge.properties == {**ACME, "since": 2020}
+
+    @pytest.mark.parametrize(
+        "value", [[1, "a", True], [1, None], [], {"a": [1, {"b": None}]}, [["a"]], 1.5], ids=repr
+    )
+    def test_values_of_properties_come_back_as_they_were_written(
+        self, graph: WritableGraph, value: object
+    ) -> None:
+        properties = {**ACME, "value": value}
+        written = {**properties, "none": None}
+        graph.upsert([GraphNode("new", "Site", "New", written)], [])
+        graph.upsert([], [Edge.of("new", "USES", "crane", written)])
+        assert answer(graph.plan_nodes(["new"], scope=SCOPE))["new"].properties == properties
+        (edge,) = answer(graph.plan_neighbours(["new"], Hop(), scope=SCOPE))["new"]
+        assert edge.properties == properties
+
+    def test_an_edge_whose_weight_is_no_property_is_refused(self, graph: WritableGraph) -> None:
+        with pytest.raises(ConfigurationError, match=r"Edge.of\(..., {'weight': 2.5}\)"):
+            graph.upsert([], [Edge("left", "NEAR", "right", 2.5)])
+        assert answer(graph.plan_nodes(["left"], scope=None)) == {}
 
     def test_an_end_that_is_no_node_becomes_an_entity_in_the_edge_s_tenant(
         self, graph: WritableGraph

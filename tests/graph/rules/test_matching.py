@@ -165,7 +165,9 @@ def random_graph(rng: random.Random) -> tuple[list[GraphNode], list[Edge]]:
         for id_ in ids:
             properties: dict[str, object] = {"tenant_id": tenant}
             if rng.random() < 0.8:
-                properties["k"] = rng.choice([1, 2, 2.0, "2", True, ["p", "q"], [], "pq"])
+                plain = [1, 2, 2.0, "2", True, None, ["p", "q"], [], "pq"]
+                mixed = [["p", 2, True], [2, None], [["p"]], {"p": 2}, [{"p": 2}]]
+                properties["k"] = rng.choice([*plain, *plain, *plain, *mixed])
             nodes.append(GraphNode(id_, rng.choice(LABELS), f"name {id_}", properties))
         for _ in range(14):
             ends = rng.choice(ids), rng.choice(ids)
