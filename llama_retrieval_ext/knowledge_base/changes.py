@@ -116,7 +116,7 @@ class Addition:
         new = [each for each in documents if self.tally.is_new(each)]
         versions = self.parts.ledger.digests(each.key for each in new)
         changed: list[SourceDocument] = []
-        shared: dict[DocumentKey, Sequence[str]] = {}
+        shared: list[SourceDocument] = []
         for document, version in zip(new, versions, strict=True):
             if version is None or content_of(version) != document.digest:
                 changed.append(document)
@@ -125,10 +125,18 @@ class Addition:
             elif document.allowed is None or version == document.version:
                 self.tally.unchanged()
             else:
-                shared[document.key] = document.allowed
-        for key, outcome in (self.parts.sharing.share_keys(shared) if shared else {}).items():
+                shared.append(document)
+        return changed + self._share(shared)
+
+    def _share(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
+        """Make stored documents visible to those whom they name; return those to be written."""
+        if not documents:
+            return []
+        names = {each.key: each.allowed or () for each in documents}
+        outcomes = self.parts.sharing.share_keys(names)
+        for key, outcome in outcomes.items():
             self.tally.stored(key, outcome, 0)
-        return changed
+        return [each for each in documents if each.key not in outcomes]
 
     def write(
         self,

@@ -49,14 +49,17 @@ class Sharing:
     def share_keys(
         self, allowed: Mapping[DocumentKey, Sequence[str]]
     ) -> dict[DocumentKey, WriteOutcome | Exception]:
-        """Make the documents with these keys visible to these principals."""
+        """Make the documents with these keys visible to these principals.
+
+        Those that were deleted meanwhile, or that another process is writing, are left out.
+        """
         with self._writer.lock:
             ids = self._ledger.node_ids(allowed)
             digests = self._ledger.digests(allowed)
             entries = [
                 Entry(key, digest, "", max(1, len(ids.get(key, ()))))
                 for key, digest in zip(allowed, digests, strict=True)
-                if digest is not None  # it was deleted meanwhile, or another process writes it
+                if digest is not None
             ]
             return self.share(entries, allowed)
 

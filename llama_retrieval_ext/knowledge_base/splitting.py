@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from uuid import UUID, uuid5
 
 from llama_index.core.ingestion import run_transformations
@@ -33,8 +33,6 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, ref_
 from llama_retrieval_ext.knowledge_base.long_texts import Watch, for_long_texts, split_by
 from llama_retrieval_ext.knowledge_base.passages import PassageParser
 from llama_retrieval_ext.knowledge_base.readers.code import is_installed
-
-T = TypeVar("T")
 
 # Current encoders truncate at 512 tokens; LlamaIndex's 1,024 would lose half a chunk.
 # An overlap of an eighth keeps sentences at chunk borders findable.

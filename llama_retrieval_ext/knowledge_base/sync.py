@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
@@ -205,13 +206,16 @@ class Sync:
     def _origins(self, read: _Read, before: SourceKey) -> dict[DocumentKey, DocumentKey]:
         """Return the stored documents of a source that has moved, by those that it has now.
 
-        Ids contain the path of a file; other ids may change, and then the order decides.
+        Ids contain the path of a file; other ids may change, and then the order decides. Documents
+        without a stored one count as the last of these: they must not become visible to all.
         """
         keys = [each.key for each in read.documents]
-        stored = [each.key for each in self._stored[before]]
-        origins = {key: _before(key, read.found.key, before) for key in keys}
-        known = set(origins.values()) <= set(stored)
-        return origins if known else dict(zip(keys, stored, strict=False))
+        stored = {each.key: each.key for each in self._stored[before]}
+        last = next(reversed(stored))
+        by_path = [stored.get(_before(key, read.found.key, before)) for key in keys]
+        if not any(by_path):
+            return dict(zip(keys, chain(stored, repeat(last)), strict=False))
+        return {key: each or last for key, each in zip(keys, by_path, strict=True)}
 
     def _finish(
         self, read: _Read, origin: SyncedSource | None, report: IngestionReport

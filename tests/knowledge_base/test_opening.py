@@ -175,6 +175,16 @@ def test_an_update_refused_for_lack_of_room_leaves_nothing_unfinished(
 
 
 @EMBEDDED
+def test_a_deletion_refused_for_lack_of_room_leaves_nothing_unfinished(
+    full: KnowledgeBase, disk: dict[str, int]
+) -> None:
+    disk["free"] = 2**20
+    with pytest.raises(StoreUnavailableError, match="1 MB are free"):
+        full.delete("e")
+    assert full._ledger.n_nodes_at_rest() == 2
+
+
+@EMBEDDED
 def test_an_update_for_which_room_ran_out_blocks_neither_deleting_nor_opening(
     full: KnowledgeBase, open_kb: Open, disk: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,8 @@ from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
+from llama_retrieval_ext.knowledge_base.sharing import Sharing
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -81,6 +83,20 @@ def test_sharing_embeds_nothing_and_counts_from_the_next_query_on(kb: KnowledgeB
     assert kb.share("leave", allowed=None) == 1
     assert seen(kb, NOBODY) == seen(kb, None) == {"leave", "lunch"}
     assert kb.embed_model.texts == before
+
+
+def test_a_document_that_is_deleted_while_it_is_shared_is_stored_again(
+    kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share_keys = Sharing.share_keys
+
+    def late(sharing: Sharing, allowed: dict[DocumentKey, Sequence[str]]) -> object:
+        kb.delete("leave")
+        return share_keys(sharing, allowed)
+
+    monkeypatch.setattr(Sharing, "share_keys", late)
+    assert kb.add([leave()], allowed=["group:it"]).added == 1
+    assert (seen(kb, HR), seen(kb, IT)) == ({"lunch"}, {"leave", "lunch"})
 
 
 def test_adding_again_keeps_those_who_may_see_a_document_until_others_are_named(

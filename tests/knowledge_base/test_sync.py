@@ -78,6 +78,24 @@ def test_a_document_of_a_list_that_moves_and_changes_its_id_keeps_its_principals
     assert allowed == {"new 0": ("user:0",), "new 1": ("user:1",), "new 2": ()}
 
 
+@pytest.mark.parametrize("id_", ["{} {}", "/{}/x {}"], ids=["by order", "by path"])
+def test_moved_documents_without_a_predecessor_are_visible_to_whom_others_are(
+    kb: KnowledgeBase, id_: str
+) -> None:
+    def pages(folder: str) -> list[Document]:
+        metadata = {"file_path": f"/{folder}/x"}
+        return [
+            Document(id_=id_.format(folder, n), text=f"leave {n}", metadata=metadata)
+            for n in range(3)
+        ]
+
+    kb.sync(pages("old"), name="wiki")
+    kb.share("/old/x", allowed=["group:hr"])
+    kb.delete(id_.format("old", 0))
+    assert kb.sync(pages("new"), name="wiki", max_deletions=1).moved == {"/old/x": "/new/x"}
+    assert {each.allowed for each in kb.documents()} == {("group:hr",)}
+
+
 def test_whom_documents_name_follows_the_argument_without_embedding(
     kb: KnowledgeBase, folder: Path, model: PickyEmbedding
 ) -> None:

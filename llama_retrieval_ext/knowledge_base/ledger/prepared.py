@@ -57,8 +57,11 @@ class Prepared:
 
     @property
     def dimensions(self) -> dict[int, str]:
-        """The dimensions of its embeddings, each with the first node that has it."""
-        return {len(node.get_embedding()): node.node_id for node in reversed(self.nodes)}
+        """The dimensions of its embeddings in their order, each with the first node that has it."""
+        found: dict[int, str] = {}
+        for node in self.nodes:
+            found.setdefault(len(node.get_embedding()), node.node_id)
+        return found
 
     @property
     def size_bytes(self) -> int:

@@ -174,13 +174,13 @@ class RemoteJournal(Journal):
     def _keep(self, document: Writable) -> None:
         """Write the new version of a long document, part by part, while the claim is held."""
         for part in document.parts():
-            if document.key not in self._claimed:
+            record = self._claimed.get(document.key)
+            if record is None:
                 return
-            record = self._claimed[document.key]
             value = self._redo(part)
             change = replace(record.change, redo=(*record.change.redo, value))
-            self._claim([replace(record, change=change)])
-            self._values.write([value])
+            claimed = self._claim([replace(record, change=change)])
+            self._values.write([value] if claimed else [])
 
     def _changing(
         self, stored: DocumentRecord | None, document: Writable, number: int

@@ -39,7 +39,8 @@ class SpooledDocument:
             return
         self.source = self.source or part.source
         self.node_ids += part.node_ids
-        self.dimensions = {**part.dimensions, **self.dimensions}
+        for dimension, node_id in part.dimensions.items():
+            self.dimensions.setdefault(dimension, node_id)
         self.size_bytes += part.size_bytes
         self._starts.append(self._file.tell())
         pickle.dump(part, self._file)

@@ -65,8 +65,6 @@ class StoreDirectory:
         is_closing: Whether the last one is closing it.
     """
 
-    _has_reserve = False  # or has looked whether there is room for one
-
     def __init__(self, path: Path, request: ConfigRequest, *, temporary: bool = False) -> None:
         prepare(path)
         self.path = path
@@ -106,10 +104,9 @@ class StoreDirectory:
     def establish(self, *, dimension: int, average_length: float) -> None:
         """Create the shard if missing; record the average length of the first nodes."""
         with self.lock:
-            if not (self._has_reserve or self._temporary):
-                keep_reserve(self.path)
-                self._has_reserve = True
             shard = self._usable()
+            if not self._temporary:
+                keep_reserve(self.path)
             is_empty = shard is None or not shard.info().points_count
             if not is_empty and self.config.dimension == dimension:
                 return

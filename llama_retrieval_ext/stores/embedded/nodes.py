@@ -66,9 +66,16 @@ def add_nodes(directory: StoreDirectory, nodes: Sequence[BaseNode], *, min_free:
 
 
 def check_room_for(directory: StoreDirectory, sizes: Iterable[int], *, min_free: int) -> None:
-    """Raise `StoreUnavailableError` if nodes of these sizes in bytes do not fit."""
+    """Raise `StoreUnavailableError` if nodes of these sizes in bytes do not fit.
+
+    Without any, as before a deletion, a full disk gets the reserve back: a journal in the same
+    place is written before the store.
+    """
     size = _COPIES * sum(sizes)
-    check_room(directory.path, size=size, min_free=min_free if size else 0)
+    if size:
+        check_room(directory.path, size=size, min_free=min_free)
+    else:
+        check_room(directory.path)
 
 
 def delete_matching(directory: StoreDirectory, clause: Clause) -> None:

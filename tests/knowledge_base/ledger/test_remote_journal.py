@@ -1,11 +1,16 @@
 """The journal on a server: what several writers see of each other."""
 
+from collections.abc import Iterator
+from io import BytesIO
+
 import pytest
+from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.knowledge_base.ledger.journal import Claim, WriteOutcome
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
 from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
+from llama_retrieval_ext.knowledge_base.ledger.spooled import SpooledDocument
 from tests.knowledge_base.ledger.memory_server import PATIENCE_S, Server, prepared
 
 
@@ -69,6 +74,28 @@ def test_a_slow_writer_that_lost_its_claim_writes_its_document_again(server: Ser
     assert slow.write([prepared("a", "of the slow one", n_nodes=2)]) == [WriteOutcome.UPDATED]
     assert server.texts() == {f"a-{n}": "of the slow one" for n in range(2)}
     assert [each.n_nodes for each in server.ledger().documents(None)] == [2]
+
+
+def test_a_writer_that_is_overtaken_while_it_keeps_a_long_document_leaves_no_parts(
+    server: Server,
+) -> None:
+    server.writer().write([prepared("a", "old")])
+
+    class Slow(SpooledDocument):
+        def parts(self) -> Iterator[Prepared]:
+            for number, part in enumerate(super().parts()):
+                if number == 1:
+                    server.now_s += PATIENCE_S + 1
+                    server.writer().write([prepared("a", "of another")])
+                yield part
+
+    long = Slow(prepared("a").key, "digest", None, BytesIO())
+    for n in range(3):
+        node = TextNode(id_=f"a-{n}", text="long " * 10_000, embedding=[1.0])
+        long.append(Prepared(long.key, "digest", (node,)))
+    assert server.journal().begin([long]) == [None]
+    assert server.texts() == {"a-0": "of another"}
+    assert not [id_ for id_ in server.beside.nodes if id_.startswith("part:")]
 
 
 def test_a_failed_write_leaves_no_document(server: Server) -> None:

@@ -47,7 +47,9 @@ def test_a_shared_spooled_document_is_the_shared_document(spooled: SpooledDocume
 
 def test_the_first_node_of_another_dimension_is_named() -> None:
     document = SpooledDocument(KEY, "digest", None, BytesIO())
-    for id_, length in (("a", 2), ("b", 3), ("c", 3), ("d", 2)):
-        node = TextNode(id_=id_, text="x", embedding=[0.0] * length)
+    lengths = {"a": 2, "b": 3, "c": 2, "d": 3}
+    nodes = [TextNode(id_=id_, text="x", embedding=[0.0] * n) for id_, n in lengths.items()]
+    for node in nodes:
         document.append(Prepared(KEY, "digest", (node,)))
-    assert document.dimensions == {2: "a", 3: "b"}
+    for each in (document, Prepared(KEY, "digest", tuple(nodes))):
+        assert list(each.dimensions.items()) == [(2, "a"), (3, "b")]

@@ -150,8 +150,9 @@ def test_opening_searching_and_deleting_need_no_room_on_a_full_disk(ext4: Path) 
     with EmbeddedVectorStore(ext4 / "s") as store:
         assert store.count() == 10
         filler.unlink()
-        store.add([node(0)])
-        assert (ext4 / "s" / "reserve").exists()  # for the next time
+        for number in range(2):
+            store.add([node(number)])
+            (ext4 / "s" / "reserve").unlink()  # it is there again, for the next time
 
 
 def test_without_a_reserve_opening_and_deleting_on_a_full_disk_are_refused(

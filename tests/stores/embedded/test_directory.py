@@ -6,6 +6,7 @@ import os
 import subprocess
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from llama_index.core.schema import TextNode
@@ -76,6 +77,20 @@ def test_leftovers_of_a_crash_are_removed_when_the_store_is_opened(
         store.add(NODES)
         assert store.count() == 2
     assert {*names(path)} - {"reserve"} == {"freeze", "lock", "shard", "store.json"}
+
+
+def test_before_a_deletion_a_full_disk_gets_the_reserve_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        store.add(NODES)
+        reserve = tmp_path / "s" / "reserve"
+        reserve.touch()  # there is none in memory
+        monkeypatch.setattr(
+            "shutil.disk_usage", lambda _: SimpleNamespace(free=0 if reserve.exists() else 2**23)
+        )
+        store.check_room([])  # as before a knowledge base writes its journal
+        assert not reserve.exists()
 
 
 def test_a_crash_before_the_first_manifest_leaves_an_empty_store(tmp_path: Path) -> None:
