@@ -75,12 +75,26 @@ def _definitions(root: "Node") -> Iterator[Definition]:
     open_nodes = [(root, 1)]
     while open_nodes:
         node, level = open_nodes.pop()
-        name = _name(node) if node.is_named and _DEFINITION.fullmatch(node.type) else ""
+        name = _name(node) if _is_definition(node) else ""
         if name:
             parent = node.parent
-            around = parent if parent is not None and parent.type in _AROUND else node
+            around = parent if parent is not None and _is_around(parent, node) else node
             yield Definition(_first_line(around), around.end_point.row + 1, level, name)
         open_nodes += [(child, level + bool(name)) for child in node.children]
+
+
+def _is_definition(node: "Node") -> bool:
+    if not (node.is_named and _DEFINITION.fullmatch(node.type)):
+        return False
+    # In C, `struct order` without a body names a type.
+    return not node.type.endswith("specifier") or node.child_by_field_name("body") is not None
+
+
+def _is_around(parent: "Node", node: "Node") -> bool:
+    """Return whether a definition begins with its parent; in Go, several types may have one."""
+    if parent.type == "type_declaration":
+        return parent.start_point.row == node.start_point.row
+    return parent.type in _AROUND
 
 
 def _first_line(node: "Node") -> int:

@@ -66,7 +66,7 @@ OTHERS = {
     ".swift": ("class S { func f() -> Int { return 1 } }", "S f"),
     ".scala": ("object O { def f(x: Int) = x }", "O f"),
     ".lua": ("local function f(x)\n  return x\nend", "f"),
-    ".c": ("static int *f(int x) { return 0; }", "f"),
+    ".c": ("struct o { int id; };\nstruct o *f(struct o *x) { struct o y; }", "o f"),
 }
 OWN = sorted(Path(llama_retrieval_ext.__file__).parent.glob("knowledge_base/*.py"))
 
@@ -98,6 +98,13 @@ def test_a_passage_names_its_class_and_its_method(name: str, text: str, paths: l
     method = next(node.text for node in nodes if node.metadata.get("heading_path") == paths[1])
     assert method.lstrip().startswith(("public int weight", "weight()", "// Total"))
     assert not any(node.text.strip() == "}" for node in nodes)
+
+
+def test_comments_are_with_the_type_of_go_that_follows_them() -> None:
+    text = "package shop\n\n// Order is one.\ntype Order struct {\n\tid int\n}\n"
+    text += "\ntype (\n\t// Line is one.\n\tLine int\n\tOther int\n)\n"
+    lines = [(each.name, each.first, each.last) for each in definitions(text, ".go")]
+    assert lines == [("Order", 2, 6), ("Line", 8, 10), ("Other", 10, 11)]
 
 
 @pytest.mark.parametrize("size", [100, 512])
