@@ -88,9 +88,7 @@ class Adjacency:
             if not is_written:
                 if before is not None:
                     after = before if after is None else before & after
-                if (
-                    said_before is not None
-                ):  # the row itself says something else until it is written
+                if said_before is not None:  # the row is still what it was
                     said = {  # noqa: PLW2901
                         names: said_before.get(names, UNSAID) if new is None else new
                         for names, new in said.items()
