@@ -116,12 +116,12 @@ _UNIT: Final = "day|week|month|year|天|周|星期|礼拜|个月|年"
 _WHOLE: Final = r"(?<![\d零一二三四五六七八九十百千万])(?<!\d[.,])(?<![a-z]-)"
 # In their order; no rule reads what an earlier one has matched.
 _RULES: Final[tuple[tuple[str, Callable[..., str]], ...]] = (
-    (f"({_any(_DAYS_AGO)})", lambda today, word: _back(today, _DAYS_AGO[word], "day")),
     (
         # 两个月前 is two months ago, 2月前 before February.
         f"{_WHOLE}({_COUNT})(?: |个(?!月))?({_UNIT})(?:s? ago|以?前)",
         lambda today, count, unit: _back(today, _count(count), unit),
     ),
+    (f"({_any(_DAYS_AGO)})", lambda today, word: _back(today, _DAYS_AGO[word], "day")),
     (
         f"({_MONTH})(?: of)? (last|this) year",
         lambda today, name, year: date_words(today.year - _AGO[year], _COUNTS[name]),

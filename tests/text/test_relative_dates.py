@@ -60,6 +60,7 @@ JANUARY = date(2024, 1, 2)  # a Tuesday
         ("两个星期前和3个礼拜前", LEAP, "February 2024, February 2024"),
         ("去年13月，去年0月", LEAP, "2023, 2023"),
         ("这周天气怎么样", LEAP, "February 2024"),
+        ("三天前天气怎么样", LEAP, "27 February 2024"),
         ("laſt week, sıx days ago", LEAP, ""),
     ],
 )
