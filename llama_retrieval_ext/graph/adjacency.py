@@ -2,7 +2,7 @@
 
 import gc
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
@@ -88,9 +88,7 @@ class Adjacency:
             if not is_written:
                 if before is not None:
                     after = before if after is None else before & after
-                if (
-                    said_before is not None
-                ):  # the row itself says something else until it is written
+                if said_before is not None:  # the row is still what it was
                     said = {  # noqa: PLW2901
                         names: said_before.get(names, UNSAID) if new is None else new
                         for names, new in said.items()
@@ -104,8 +102,7 @@ class Adjacency:
 
     def visible_to(self, principals: Iterable[str]) -> "Adjacency":
         """Return the rows that name none or one of the principals, with what these see of them."""
-        is_whole = not self.restricted and not self.said
-        return self if is_whole else VisibleAdjacency(self, frozenset(principals))
+        return VisibleAdjacency(self, frozenset(principals))
 
     def drop_nodes(self, ids: Iterable[str]) -> None:
         """Remove nodes; the caller has removed their edges."""
@@ -115,7 +112,7 @@ class Adjacency:
             self.said.pop(id_, None)
         self._by_label = None
 
-    def neighbours(self, frontier: Iterable[str], hop: Hop) -> dict[str, list[Edge]]:
+    def neighbours(self, frontier: Collection[str], hop: Hop) -> dict[str, list[Edge]]:
         """Return the edges that a hop follows, by node; unknown nodes have no entry."""
         ordered, known = self._sorted[hop.direction], self.nodes
         found: dict[str, list[Edge]] = {}
@@ -158,7 +155,7 @@ class Adjacency:
         """Return the keys of both ends of an edge, with its type between them."""
         return self.nodes[edge.source].key, edge.type, self.nodes[edge.target].key
 
-    def incident(self, ids: Iterable[str]) -> set[Edge]:
+    def incident(self, ids: Collection[str]) -> set[Edge]:
         """Return the edges with at least one end among the ids."""
         return {edge for own in self.neighbours(ids, Hop()).values() for edge in own}
 
@@ -237,8 +234,12 @@ class VisibleAdjacency(Adjacency):
         self._whole = whole
         self.nodes = self._visible = _VisibleNodes(whole, principals)
 
-    def neighbours(self, frontier: Iterable[str], hop: Hop) -> dict[str, list[Edge]]:
+    def neighbours(self, frontier: Collection[str], hop: Hop) -> dict[str, list[Edge]]:
         """Return the visible edges that a hop follows, by node; others have no entry."""
+        found = self._whole.neighbours(frontier, hop)
+        # Tested after reading, because rows are restricted before they are written.
+        if not self._whole.restricted and not self._whole.said:
+            return found
         seen = [id_ for id_ in frontier if id_ in self.nodes]
         found = self._whole.neighbours(seen, replace(hop, fan_out=None))
         if not self._whole.said:

@@ -128,13 +128,13 @@ def shown(scope: Scope | None, *, embedding: bool = True) -> str:
     return f"{{.*{sources}{'' if embedding else ', embedding: null'}}}"
 
 
-def _said_to(scope: Scope | None, stored: Mapping[str, Any], own: str) -> str | None:
+def _said_to(scope: Scope | None, stored: Mapping[str, Any], own: object) -> str | None:
     """Return what the visible passages of a row say; None if that is the row itself.
 
     Args:
         scope: The rows that are visible.
         stored: Properties of the row; without sources, another program has written it.
-        own: What the row itself says.
+        own: What the row itself says, as a JSON value.
     """
     supports = stored.get("_sources")
     if scope is None or scope.principals is None or not supports:
@@ -144,7 +144,7 @@ def _said_to(scope: Scope | None, stored: Mapping[str, Any], own: str) -> str | 
     visible = {said for _, allowed, said in found if not allowed or names.intersection(allowed)}
     says = [json.loads(said) for said in visible if said]
     # A passage says what its node has: None.
-    return None if None in says or json.loads(own) in says else max(visible, default="")
+    return None if None in says or own in says else max(visible, default="")
 
 
 Rows: TypeAlias = list[dict[str, Any]]  # Any: what Cypher returns
@@ -188,7 +188,7 @@ def _node_row(node: GraphNode, source: str) -> dict[str, Any]:
     kind = _CHUNK if node.is_passage else "__Entity__"
     labels = [kind] if node.is_passage and node.label == CHUNK_LABEL else [kind, node.label]
     properties = {**_native(without_allowed(node.properties)), **own}
-    said = _PASSAGE if node.is_passage else _said(node)
+    said = _PASSAGE if node.is_passage else json.dumps(_content(node), ensure_ascii=False)
     row = _row(node.partition, node.id, properties, support_of(source, node.properties, said))
     return {**row, "labels": labels}
 
@@ -215,9 +215,9 @@ def _edge_row(edge: Edge, source: str) -> dict[str, Any]:
     }
 
 
-def _said(node: GraphNode) -> str:
-    properties = without_allowed(node.properties)
-    return replace(node, properties=properties, embedding=None).said
+def _content(node: GraphNode) -> list[object]:
+    """Return what a passage says of a node, as a JSON value; see `GraphNode.said`."""
+    return [node.label, node.name, without_allowed(node.properties), node.text, None]
 
 
 def _row(
@@ -288,7 +288,8 @@ def contents_by_source(rows: Rows, sources: Sequence[str]) -> dict[str, Contents
                 found[source].edges.append(edge)
             elif said:  # otherwise it only names the node as the end of an edge
                 node = node_of(row["node"])
-                node = node if said in (_PASSAGE, _said(node)) else node.saying(said)
+                is_stored = json.loads(said) in (None, _content(node))
+                node = node if is_stored else node.saying(said)
                 properties = without_allowed(node.properties) | shown
                 found[source].nodes.append(replace(node, properties=properties))
     return found
@@ -330,7 +331,7 @@ def node_of(row: Mapping[str, Any], scope: Scope | None = None) -> GraphNode:
         named = [label for label in labels if label != _CHUNK]
         label, name, text = (named or [CHUNK_LABEL])[0], id_, stored.get("text") or ""
     node = GraphNode(id_, label, name, properties, text, stored.get("embedding"))
-    said = None if scope is None else _said_to(scope, stored, _said(node))
+    said = _said_to(scope, stored, _content(node))
     return node if said is None else node.saying(said)
 
 
@@ -342,7 +343,7 @@ def edge_of(row: Sequence[Any], scope: Scope | None = None) -> Edge:
         properties, ensure_ascii=False, default=str
     )  # LlamaIndex may have stored dates
     edge = Edge(source, type_, target, weight_of(properties), payload)
-    said = None if scope is None else _said_to(scope, stored, to_json(without_allowed(properties)))
+    said = _said_to(scope, stored, without_allowed(properties))
     return edge if said is None else edge.saying(said)
 
 

@@ -275,17 +275,19 @@ class EmbeddedGraph(WritableGraph):
             remove()
 
     def _nodes(self, ids: Sequence[str], views: Sequence[Adjacency]) -> dict[str, GraphNode]:
+        if not any(isinstance(view, VisibleAdjacency) for view in views):
+            return self._shown(ids, views)
+        with self._lock:  # a row, who may see it, and what it says to whom change together
+            return self._shown(ids, views)
+
+    def _shown(self, ids: Sequence[str], views: Sequence[Adjacency]) -> dict[str, GraphNode]:
         homes: dict[str, Adjacency] = {}
         for id_ in ids:
             view = next((view for view in views if id_ in view.nodes), None)
             if view is not None:
                 homes[id_] = view
-        entries = {id_: view.nodes[id_] for id_, view in homes.items()}
-        if not any(isinstance(view, VisibleAdjacency) for view in views):
-            return self._fetched(entries)
-        with self._lock:  # a row and what it says to whom change together
-            found = self._fetched(entries)
-            return {id_: homes[id_].shown(node) for id_, node in found.items()}
+        found = self._fetched({id_: view.nodes[id_] for id_, view in homes.items()})
+        return {id_: homes[id_].shown(node) for id_, node in found.items()}
 
     def _fetched(self, entries: Mapping[str, NodeEntry]) -> dict[str, GraphNode]:
         """Return nodes by id from cache or disk, without those deleted in the meantime."""
@@ -304,9 +306,9 @@ class EmbeddedGraph(WritableGraph):
     def _contents(self, views: Sequence[Adjacency]) -> Contents:
         """Return all contents without the cache, which so many nodes would flush."""
         homes: dict[str, tuple[int, Adjacency]] = {}
-        for view in reversed(views):
-            homes.update((id_, (entry.key, view)) for id_, entry in view.nodes.items())
-        with self._lock:
+        with self._lock:  # as in `_nodes`
+            for view in reversed(views):
+                homes.update((id_, (entry.key, view)) for id_, entry in view.nodes.items())
             nodes = self._open_rows().nodes([key for key, _ in homes.values()], embeddings=False)
             shown = [view.shown(nodes[key]) for key, view in homes.values() if key in nodes]
         return Contents(shown, [edge for view in views for edge in view.outgoing()])

@@ -165,8 +165,9 @@ class GraphRows:
         """
         self._db.executemany(
             "INSERT INTO node_sources (source, allowed, said, node) VALUES (?, ?, ?, ?) "
-            "ON CONFLICT DO UPDATE SET allowed = excluded.allowed, "
-            "said = CASE excluded.said WHEN '' THEN said ELSE excluded.said END",
+            # What a source wrote of a node stays, with its principals, if it names it as an end.
+            "ON CONFLICT DO UPDATE SET allowed = excluded.allowed, said = excluded.said "
+            "WHERE excluded.said IS NOT '' OR said IS ''",
             ((source, json.dumps(allowed), *row) for source, allowed, *row in nodes),
         )
         self._db.executemany(

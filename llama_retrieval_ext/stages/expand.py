@@ -198,12 +198,16 @@ def _place(node: BaseNode) -> Place | None:
     metadata, document = node.metadata, document_of(node)
     if not isinstance(node, TextNode):
         return None
-    if TURN_KEY in metadata:
+    if _is_message(metadata):
         scope = (metadata.get(key) for key in (TENANT_KEY, KB_KEY, SESSION_KEY))
         return (*scope, allowed_in(metadata))
     if document is None or node.start_char_idx is None or node.end_char_idx is None:
         return None
-    return (*document, allowed_in(metadata), metadata.get(PATH_KEY))
+    return (*document, allowed_in(metadata), str(metadata.get(PATH_KEY)))
+
+
+def _is_message(metadata: Mapping[str, object]) -> bool:
+    return TURN_KEY in metadata and isinstance(metadata.get(SESSION_KEY), str)
 
 
 def _order(node: TextNode) -> tuple[float, ...]:
@@ -214,12 +218,13 @@ def _window(node: BaseNode, reach: int) -> Condition:
     """Return the condition of the passages at most so many characters away, or of a session."""
     metadata = node.metadata
     equal = {key: metadata.get(key) for key in (TENANT_KEY, KB_KEY)}
-    if TURN_KEY in metadata:
+    is_message = _is_message(metadata)
+    if is_message:
         equal[SESSION_KEY] = metadata.get(SESSION_KEY)
     else:
         equal[DOCUMENT_FIELD] = node.ref_doc_id
     parts = [Compare(key, FilterOperator.EQ, value) for key, value in equal.items() if value]
-    if TURN_KEY not in metadata and isinstance(node, TextNode):
+    if not is_message and isinstance(node, TextNode):
         first, last = (node.start_char_idx or 0) - reach, (node.end_char_idx or 0) + reach
         parts += [
             Compare(START_FIELD, FilterOperator.GTE, first),

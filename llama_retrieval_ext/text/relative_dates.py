@@ -9,6 +9,7 @@ _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June", "July", "August"),
     *("September", "October", "November", "December"),
 )
+_LOWER: Final = tuple(map(str.lower, _MONTHS))
 _DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _CHINESE: Final = ("一", "二", "三", "四", "五", "六", "七", "八", "九", "十", "十一", "十二")
 _SMALL: Final = (("a", "an", "one"), ("a couple of", "two", "两"), ("three",), ("four",), ("five",))
@@ -17,7 +18,7 @@ _COUNTS: Final = {
     **{word: n for n, words in enumerate(_SMALL, start=1) for word in words},
     **{word: n for n, word in enumerate(_LARGE, start=6)},
     **{word: n for n, word in enumerate(_CHINESE, start=1)},
-    **{month.lower(): n for n, month in enumerate(_MONTHS, start=1)},
+    **{month: n for n, month in enumerate(_LOWER, start=1)},
 }
 _YESTERDAYS: Final = (
     *(("today", "今天"), ("yesterday", "last night", "昨天", "昨晚")),
@@ -54,10 +55,11 @@ def dates_in(text: str, today: date) -> list[str]:
 
     """
     found: dict[int, str] = {}
+    text = text.lower()
     for rule, resolve in _RULES:
-        pattern = re.compile(rf"(?<![a-z]){rule}(?![a-z])", re.IGNORECASE)
+        pattern = re.compile(rf"(?<![a-z]){rule}(?![a-z])")
         for match in pattern.finditer(text):
-            found[match.start()] = resolve(today, *map(str.lower, match.groups()))
+            found[match.start()] = resolve(today, *match.groups())
         text = pattern.sub(lambda match: " " * len(match[0]), text)
     return [found[start] for start in sorted(found)]
 
@@ -73,7 +75,7 @@ def _back(today: date, count: int, unit: str) -> str:
     """
     if unit in {"year", "年"}:
         return date_words(today.year - count)
-    if unit in {"month", "月"}:
+    if unit in {"month", "月", "个月"}:
         year, month = divmod(12 * today.year + today.month - 1 - count, 12)
         return date_words(year, month + 1)
     if unit in {"day", "天"}:
@@ -107,27 +109,30 @@ def _any(words: Iterable[str]) -> str:
     return "|".join(sorted(words, key=len, reverse=True))  # the longest is tried first
 
 
-_MONTH: Final = _any(_MONTHS)
-_COUNT: Final = rf"\d{{1,3}}|{_any(set(_COUNTS) - {month.lower() for month in _MONTHS})}"
-_UNIT: Final = "day|week|month|year|天|周|星期|礼拜|月|年"
+_MONTH: Final = _any(_LOWER)
+_COUNT: Final = rf"\d{{1,3}}|{_any(set(_COUNTS).difference(_LOWER))}"
+_UNIT: Final = "day|week|month|year|天|周|星期|礼拜|个月|年"
+# Not the end of a longer number, such as 1500, 1.5, twenty-one or 二十一.
+_WHOLE: Final = r"(?<![\d零一二三四五六七八九十百千万])(?<!\d[.,])(?<![a-z]-)"
 # In their order; no rule reads what an earlier one has matched.
 _RULES: Final[tuple[tuple[str, Callable[..., str]], ...]] = (
-    (f"({_any(_DAYS_AGO)})", lambda today, word: _back(today, _DAYS_AGO[word], "day")),
     (
-        f"({_COUNT})[ 个]?({_UNIT})(?:s? ago|以?前)",
+        # 两个月前 is two months ago, 2月前 before February.
+        f"{_WHOLE}({_COUNT})(?: |个(?!月))?({_UNIT})(?:s? ago|以?前)",
         lambda today, count, unit: _back(today, _count(count), unit),
     ),
+    (f"({_any(_DAYS_AGO)})", lambda today, word: _back(today, _DAYS_AGO[word], "day")),
     (
         f"({_MONTH})(?: of)? (last|this) year",
         lambda today, name, year: date_words(today.year - _AGO[year], _COUNTS[name]),
     ),
     (
-        f"(去年|前年|今年)({_COUNT})月",
+        f"(去年|前年|今年)(0?[1-9]|1[0-2]|{_any(_CHINESE)})月",
         lambda today, year, month: date_words(today.year - _AGO[year], _count(month)),
     ),
     (f"last ({_MONTH})", _last_month),
     (f"last ({_any(_DAYS)})", _last_weekday),
-    ("(上|这|本)个?(?:周|星期|礼拜)([一二三四五六日天])", _weekday_zh),
+    ("(上|这|本)个?(?:周|星期|礼拜)([一二三四五六日]|天(?!气))", _weekday_zh),
     (
         "(last |this |上|这|本)个?(week|month|year|周|星期|礼拜|月)",
         lambda today, ago, unit: _back(today, _AGO[ago.strip()], unit),

@@ -3,13 +3,14 @@
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import date
 
 import pytest
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.graph.cypher import Rows
+from llama_retrieval_ext.graph.cypher import Rows, edge_of, node_of
 from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.neo4j import Neo4jGraph
 from llama_retrieval_ext.graph.rules.matching import find_matches
@@ -104,6 +105,16 @@ def test_hostile_text_written_to_neo4j_stays_text(graph: Neo4jGraph) -> None:
         (found,) = graph.neighbours([text], Hop(), scope=SCOPE)[text]
         assert found.type == text
     assert [row for row in content(graph) if row["p"].get("tenant_id") == "globex"] == others
+
+
+@pytest.mark.parametrize("principals", [None, ["group:hr"]])
+def test_dates_that_another_program_wrote_are_read_in_a_scope(principals: list[str] | None) -> None:
+    scope, stored = Scope("acme", principals=principals), {"id": "a", "built": date(2024, 5, 8)}
+    node = node_of({"labels": ["__Entity__"], "properties": stored}, scope)
+    assert node.properties == {"built": date(2024, 5, 8)}
+    supported = {**stored, "_sources": ["d\0\0{}"]}
+    assert edge_of(["a", "IS", "b", stored], scope).properties["built"] == "2024-05-08"
+    assert edge_of(["a", "IS", "b", supported], Scope("acme")).properties["built"] == "2024-05-08"
 
 
 def content(graph: Neo4jGraph) -> Rows:

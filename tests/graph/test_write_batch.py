@@ -40,6 +40,25 @@ def test_what_a_deleted_document_said_of_a_row_is_gone_also_after_reopening(
         assert shown(graph, scope) == {"first"}
 
 
+def test_a_node_that_its_document_names_again_stays_as_hidden_as_it_was(tmp_path: Path) -> None:
+    with EmbeddedGraph(tmp_path) as graph:
+        graph.upsert(*said("secret", "group:hr"), source="d")
+        graph.upsert([], [Edge.of("crane", "NEAR", "road", {"tenant_id": "acme"})], source="d")
+        assert set(graph.nodes(["crane", "road"], scope=EVERYONE)) == {"road"}
+    with EmbeddedGraph(tmp_path) as graph:
+        assert set(graph.nodes(["crane", "road"], scope=EVERYONE)) == {"road"}
+
+
+def test_a_reader_who_began_before_the_first_hidden_row_does_not_see_it() -> None:
+    with EmbeddedGraph(":memory:") as graph:
+        graph.replace_sources({"open": said("first")})
+        (view,) = graph.views(EVERYONE)
+        graph.replace_sources({"secret": said("second", "group:hr")})
+        graph.upsert([GraphNode("safe", properties={"tenant_id": "acme", "allowed": ["group:hr"]})])
+        assert set(view.nodes) == {"crane", "beam"}
+        assert [edge.properties["word"] for edge in view.outgoing()] == ["first"]
+
+
 def test_documents_of_one_write_keep_what_each_says(tmp_path: Path) -> None:
     with EmbeddedGraph(tmp_path) as graph:
         graph.replace_sources({"open": said("first"), "secret": said("second", "group:hr")})

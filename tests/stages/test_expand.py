@@ -281,6 +281,18 @@ def test_hits_without_a_known_position_stay_as_they_are(store: EmbeddedVectorSto
         assert result.degraded[0].reason == "2 of 2 hits have no known position"
 
 
+def test_metadata_of_a_user_with_our_names_do_no_harm(store: EmbeddedVectorStore) -> None:
+    nodes = passages(DIARY, memory_turn=1, heading_path=["Trip", "Return"])
+    for node in nodes:
+        node.metadata["heading_path"] = ["Trip", "Return"]
+    store.add([*nodes, *passages("Another text.", "other", memory_turn=1)])
+    (hit,) = expanded(Expand(200, store=store), hits_of(nodes[2:3]))
+    assert hit.start is not None
+    assert hit.end is not None
+    assert plain(hit.text) == plain(DIARY[hit.start : hit.end])
+    assert len(hit.text) > len(nodes[2].text)
+
+
 def test_a_pipeline_with_it_survives_yaml_and_the_builder(store: EmbeddedVectorStore) -> None:
     store.add(passages(DIARY))
     source = KeywordRetriever(store, top_k=1, name="words")

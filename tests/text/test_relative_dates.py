@@ -55,6 +55,13 @@ JANUARY = date(2024, 1, 2)  # a Tuesday
         ("It may last for an hour, on 8 May 2023", LEAP, ""),
         ("Show the last weekend's yesterdays", LEAP, ""),
         ("十一月的会议", LEAP, ""),
+        ("1500 days ago, 1.5 years ago, 1,500 weeks ago, twenty-one days ago", LEAP, ""),
+        ("2023年以前的事，二十五天前，5月前交", LEAP, ""),
+        ("两个星期前和3个礼拜前", LEAP, "February 2024, February 2024"),
+        ("去年13月，去年0月", LEAP, "2023, 2023"),
+        ("这周天气怎么样", LEAP, "February 2024"),
+        ("三天前天气怎么样", LEAP, "27 February 2024"),
+        ("laſt week, sıx days ago", LEAP, ""),
     ],
 )
 def test_a_relative_date_is_that_of_a_calendar(text: str, asked: date, expected: str) -> None:

@@ -104,7 +104,7 @@ def plan_matchable(graph: GraphBackend, scope: Scope | None) -> Plan[GraphBacken
     contents: Contents = yield graph.plan_contents(scope=scope)
     homes = {node.id: node.partition for node in contents.nodes}
     copy = EmbeddedGraph(MEMORY)
-    copy.upsert(contents.nodes, [_at_home(edge, homes) for edge in contents.edges])
+    yield copy.plan_upsert(contents.nodes, [_at_home(edge, homes) for edge in contents.edges])
     return copy
 
 

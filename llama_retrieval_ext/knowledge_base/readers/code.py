@@ -30,7 +30,7 @@ _SUFFIXES: Final[Mapping[str, str]] = {
 }
 _LANGUAGES: Final = {f".{end}": name for name, ends in _SUFFIXES.items() for end in ends.split()}
 _DEFINITION: Final = re.compile(
-    r"(?:\w+_)?(?:class|interface|enum|record|struct|trait|impl|mod|module|namespace|object"
+    r"(?:\w+_)?(?:class|interface|protocol|enum|record|struct|union|trait|impl|mod|module|namespace|object"
     r"|function|method|constructor|type)_(?:definition|declaration|item|specifier|spec)"
     r"|class|module|method|singleton_method"
 )
@@ -75,12 +75,26 @@ def _definitions(root: "Node") -> Iterator[Definition]:
     open_nodes = [(root, 1)]
     while open_nodes:
         node, level = open_nodes.pop()
-        name = _name(node) if node.is_named and _DEFINITION.fullmatch(node.type) else ""
+        name = _name(node) if _is_definition(node) else ""
         if name:
             parent = node.parent
-            around = parent if parent is not None and parent.type in _AROUND else node
-            yield Definition(_first_line(around), around.end_point.row + 1, level, name)
+            around = parent if parent is not None and _is_around(parent, node) else node
+            yield Definition(_first_line(around), _last_line(around) + 1, level, name)
         open_nodes += [(child, level + bool(name)) for child in node.children]
+
+
+def _is_definition(node: "Node") -> bool:
+    if not (node.is_named and _DEFINITION.fullmatch(node.type)):
+        return False
+    # In C, `struct order` without a body names a type.
+    return not node.type.endswith("specifier") or node.child_by_field_name("body") is not None
+
+
+def _is_around(parent: "Node", node: "Node") -> bool:
+    """Return whether a definition begins with its parent; in Go, several types may have one."""
+    if parent.type == "type_declaration":
+        return parent.start_point.row == node.start_point.row
+    return parent.type in _AROUND
 
 
 def _first_line(node: "Node") -> int:
@@ -88,11 +102,17 @@ def _first_line(node: "Node") -> int:
     first, before = node.start_point.row, node.prev_sibling
     while before is not None and _BEFORE.fullmatch(before.type):
         above = before.prev_sibling
-        shares = above is not None and above.end_point.row == before.start_point.row
-        if shares or before.end_point.row + 1 < first:
+        shares = above is not None and _last_line(above) == before.start_point.row
+        if shares or _last_line(before) + 1 < first:
             break
         first, before = before.start_point.row, above
     return first
+
+
+def _last_line(node: "Node") -> int:
+    """Return the line of the last character; Rust's comments include the end of their line."""
+    end = node.end_point
+    return end.row - (end.column == 0 and end.row > node.start_point.row)
 
 
 def _name(node: "Node") -> str:

@@ -63,10 +63,13 @@ OTHERS = {
     ".rb": ("module M\n  class C\n    def m(x)\n    end\n  end\nend", "M C m"),
     ".php": ("<?php\nclass P { function q() { return 1; } }", "P q"),
     ".kt": ("class K { fun f(): Int { return 1 } }\nfun g() {}", "K f g"),
-    ".swift": ("class S { func f() -> Int { return 1 } }", "S f"),
+    ".swift": ("protocol P { func a() }\nclass S { func f() -> Int { return 1 } }", "P a S f"),
     ".scala": ("object O { def f(x: Int) = x }", "O f"),
     ".lua": ("local function f(x)\n  return x\nend", "f"),
-    ".c": ("static int *f(int x) { return 0; }", "f"),
+    ".c": (
+        "struct o { int id; };\nstruct o *f(struct o *x) { struct o y; }\nunion u { int a; };",
+        "o f u",
+    ),
 }
 OWN = sorted(Path(llama_retrieval_ext.__file__).parent.glob("knowledge_base/*.py"))
 
@@ -98,6 +101,20 @@ def test_a_passage_names_its_class_and_its_method(name: str, text: str, paths: l
     method = next(node.text for node in nodes if node.metadata.get("heading_path") == paths[1])
     assert method.lstrip().startswith(("public int weight", "weight()", "// Total"))
     assert not any(node.text.strip() == "}" for node in nodes)
+
+
+def test_comments_are_with_the_type_of_go_that_follows_them() -> None:
+    text = "package shop\n\n// Order is one.\ntype Order struct {\n\tid int\n}\n"
+    text += "\ntype (\n\t// Line is one.\n\tLine int\n\tOther int\n)\n"
+    lines = [(each.name, each.first, each.last) for each in definitions(text, ".go")]
+    assert lines == [("Order", 2, 6), ("Line", 8, 10), ("Other", 10, 11)]
+
+
+def test_comments_and_attributes_of_rust_are_with_what_follows_them() -> None:
+    text = "use a;\n\n/// One.\n/// Two.\n#[derive(Debug)]\npub struct S { a: u8 }\n"
+    text += "/// F.\nfn f() {}\n"
+    lines = [(each.name, each.first, each.last) for each in definitions(text, ".rs")]
+    assert lines == [("S", 2, 6), ("f", 6, 8)]
 
 
 @pytest.mark.parametrize("size", [100, 512])
