@@ -108,26 +108,31 @@ def _any(words: Iterable[str]) -> str:
 
 
 _MONTH: Final = _any(_MONTHS)
-_COUNT: Final = rf"\d{{1,3}}|{_any(set(_COUNTS) - {month.lower() for month in _MONTHS})}"
+_WORDS: Final = _any(set(_COUNTS) - {month.lower() for month in _MONTHS})
+# Not the end of a longer number: 2023年前, 1,000 days, 二十年, twenty-two years.
+_COUNT: Final = rf"(?<!\d)(?<!\d[.,])(?<![-{''.join(_CHINESE[:10])}百])(\d{{1,3}}|{_WORDS})"
+_MONTH_ZH: Final = rf"1[0-2]|0?[1-9]|{_any(_CHINESE)}"
+# Not the beginning of a word: 上周天气, 本周日程, 上周一直, 上周三次.
+_DAY_ZH: Final = "[一二三四五六日天](?![气程志报直些个次])"
 _UNIT: Final = "day|week|month|year|天|周|星期|礼拜|月|年"
 # In their order; no rule reads what an earlier one has matched.
 _RULES: Final[tuple[tuple[str, Callable[..., str]], ...]] = (
-    (f"({_any(_DAYS_AGO)})", lambda today, word: _back(today, _DAYS_AGO[word], "day")),
     (
-        f"({_COUNT})[ 个]?({_UNIT})(?:s? ago|以?前)",
+        f"{_COUNT}[ 个]?({_UNIT})(?:s? ago|以?前)",
         lambda today, count, unit: _back(today, _count(count), unit),
     ),
+    (f"({_any(_DAYS_AGO)})", lambda today, word: _back(today, _DAYS_AGO[word], "day")),
     (
         f"({_MONTH})(?: of)? (last|this) year",
         lambda today, name, year: date_words(today.year - _AGO[year], _COUNTS[name]),
     ),
     (
-        f"(去年|前年|今年)({_COUNT})月",
+        f"(去年|前年|今年)({_MONTH_ZH})月",
         lambda today, year, month: date_words(today.year - _AGO[year], _count(month)),
     ),
     (f"last ({_MONTH})", _last_month),
     (f"last ({_any(_DAYS)})", _last_weekday),
-    ("(上|这|本)个?(?:周|星期|礼拜)([一二三四五六日天])", _weekday_zh),
+    (f"(上|这|本)个?(?:周|星期|礼拜)({_DAY_ZH})", _weekday_zh),
     (
         "(last |this |上|这|本)个?(week|month|year|周|星期|礼拜|月)",
         lambda today, ago, unit: _back(today, _AGO[ago.strip()], unit),
