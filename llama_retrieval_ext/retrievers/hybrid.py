@@ -176,9 +176,9 @@ class HybridRetriever(StoreRetriever):
         # The engine that takes both searches; None to search by legs.
         self._engine = hybrid_backend(self.backend) if pushdown or in_one else None
 
-    def renewed(self) -> Self:
+    def clone(self) -> Self:
         """Return a copy with its own circuit breakers, without failures."""
-        made = super().renewed()
+        made = super().clone()
         made._breakers = {name: copy(each) for name, each in self._breakers.items()}  # noqa: SLF001 - of this class
         return made
 
