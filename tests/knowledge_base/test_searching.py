@@ -62,6 +62,15 @@ def test_retrievers_with_the_same_arguments_share_no_state_that_can_change(
     assert "mine" not in repr(second)
 
 
+def test_changed_weights_of_a_hybrid_are_its_own(filled: KnowledgeBase) -> None:
+    first, second = filled.retriever("hybrid"), filled.retriever("hybrid")
+    weights, languages = dict(second.weights), dict(second.leg_languages)
+    first.weights["vector"] = 0.0
+    first.leg_languages["vector"] = ("en",)
+    for other in (second, filled.retriever("hybrid")):
+        assert (other.weights, other.leg_languages) == (weights, languages)
+
+
 def test_a_model_that_failed_for_some_searches_is_called_by_the_next(
     filled: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
