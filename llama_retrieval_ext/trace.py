@@ -126,9 +126,10 @@ class Trace(Viewed):
     def walk(self, depth: int = 0, *, folded: bool = False) -> "Iterator[tuple[int, Trace]]":
         """Yield the step and its nested steps with their depths, outer before inner.
 
-        ``folded`` leaves out steps that only contain one of the same name.
+        ``folded`` leaves out steps that only contain one of the same name with the same error.
         """
-        if folded and [child.name for child in self.children] == [self.name]:
+        inner = [(child.name, child.error) for child in self.children]
+        if folded and inner == [(self.name, self.error)]:
             depth -= 1
         else:
             yield depth, self

@@ -126,3 +126,12 @@ def test_a_step_that_only_contains_one_of_its_name_is_shown_once() -> None:
     ]
     trace.begin("fusion")
     assert [depth for depth, _ in trace.walk(folded=True)] == [0, 1, 2, 1]
+
+
+def test_a_step_with_an_error_of_its_own_is_not_folded() -> None:
+    leg = Trace("vector")
+    leg.begin("vector")  # abandoned when the time of the leg was over
+    leg.end(error=TimeoutError("late"))
+    first, second = leg.lines()
+    assert first.endswith("TimeoutError: late")
+    assert second == "  vector: unfinished"

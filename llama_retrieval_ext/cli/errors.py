@@ -1,6 +1,7 @@
 """Errors in the words of the command line: its options instead of Python's arguments."""
 
 import re
+from shlex import quote
 from typing import Final, TypeAlias
 
 import typer
@@ -18,7 +19,9 @@ _COMMANDS: Final = {
 }
 # An option, the one with the opposite effect, and the option with a value to choose.
 _Option: TypeAlias = tuple[str, str, str]
-_CALL: Final = re.compile(rf"({'|'.join(map(re.escape, _COMMANDS))})\((.*?)\)")
+_CALL: Final = re.compile(rf"({'|'.join(map(re.escape, _COMMANDS))})\(((?:'[^']*'|[^')])*)\)")
+_PASSED: Final = re.compile(r"(?:'[^']*'|[^',])+")
+_NAMED: Final = re.compile(r"\w+=")
 _REGISTRY: Final = re.compile(r", or registry\.\w+\(.*?\)")  # of Python alone
 _SCOPE: Final = "scope=Scope(...)"
 _VALUE: Final = r"'[^']*'|\[[^]]*]|\.\.\.|\w+(?:\.\w+)*|"
@@ -62,9 +65,10 @@ def in_options(told: object, ctx: typer.Context) -> str:
 def _command(ctx: typer.Context, call: str, arguments: str) -> str:
     """Return the command that does the same as a call in Python."""
     name, form = _COMMANDS[call]
-    values = [each.strip() for each in arguments.split(",")]
-    places = [each.strip("'") if ":" in each else "URL" for each in values if "=" not in each]
-    options = " ".join(each for each in values if "=" in each)
+    values = [each.strip() for each in _PASSED.findall(arguments) or ["url"]]
+    options = " ".join(each for each in values if _NAMED.match(each))
+    urls = [each for each in values if not _NAMED.match(each)]
+    places = [quote(each.strip("'")) if ":" in each else "URL" for each in urls]
     spoken = _ARGUMENT.sub(lambda found: _spoken(found, _options(ctx, name)), options)
     return form.format(*places, spoken).rstrip()
 

@@ -115,7 +115,9 @@ def auto(parts: RegistryParts, **options: Any) -> RetrievalPipeline:  # noqa: AN
         what = "a graph"
     else:
         options = {name: each for name, each in options.items() if name not in Hops.__annotations__}
-        what = what if _keyword(parts) is None else "keyword search"
+        if _keyword(parts) is not None:
+            by_rrf = options.get("fusion") == "rrf"
+            what = "no graph, which RRF needs" if by_rrf else "keyword search"
     chosen = advanced(parts, **options)
     chosen.description = f"auto chose {chosen.name!r}: there is {what}"
     return chosen

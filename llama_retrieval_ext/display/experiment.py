@@ -1,6 +1,6 @@
 """Tables of experiments, comparisons and tunings: HTML and rich console."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -20,7 +20,7 @@ Cells = Sequence[str]
 _QUESTIONS: Final = 10
 _QUESTION: Final = 150
 _BEST: Final = "*"
-# Characters of an id, which `Comparison.mark` takes.
+# Characters of an id, or more if several begin so: `Comparison.mark` takes them.
 _ID: Final = 8
 _TIMES: Final = ("p50_ms", "p95_ms")
 # Columns that are shown if any value is above 0.
@@ -114,6 +114,7 @@ def _legend(experiment: Experiment) -> str:
 def _side_by_side(comparison: Comparison, question: str) -> tuple[Cells, list[Cells]]:
     answers, marks = comparison.answers[question], comparison.marks.get(question, {})
     ids = {name: {hit.node_id for hit in hits} for name, hits in answers.items()}
+    every = set[str]().union(*ids.values())
     rows: list[Cells] = []
     for rank in range(max(map(len, answers.values()))):
         cells = [str(rank + 1)]
@@ -126,10 +127,17 @@ def _side_by_side(comparison: Comparison, question: str) -> tuple[Cells, list[Ce
             alone = "" if any(hit.node_id in own for own in others) else "+ "
             mark = {None: "", 0: "✗ "}.get(marks.get(hit.node_id), "✓ ")
             title = document_title(hit)
-            node_id = "" if title == hit.node_id else f" [{hit.node_id[:_ID]}]"
+            node_id = "" if title == hit.node_id else f" [{_beginning(hit.node_id, every)}]"
             cells.append(f"{mark}{alone}{title}: {short(hit.text)}{node_id}")
         rows.append(cells)
     return ("", *answers), rows
+
+
+def _beginning(node_id: str, every: Collection[str]) -> str:
+    """Return how an id begins, as far as no other one does."""
+    ends = range(_ID, len(node_id))
+    alone = (n for n in ends if sum(each.startswith(node_id[:n]) for each in every) == 1)
+    return node_id[: next(alone, None)]
 
 
 def _console_table(header: Cells, rows: Sequence[Cells]) -> Table:

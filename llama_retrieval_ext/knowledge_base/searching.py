@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
     from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 
-_COPIED: Final = get_args(StoreKind)
-_MOST_FIRST: Final = 100
+_STORE_KINDS: Final = get_args(StoreKind)
+_MAX_PROTOTYPES: Final = 100
 
 
 class Searchable:
@@ -81,7 +81,7 @@ class Searchable:
         self._languages = languages
         self._graphs = graphs
         self._confidence = confidence
-        self._first: dict[tuple[object, ...], StoreRetriever] = {}  # by kind and arguments
+        self._prototypes: dict[tuple[object, ...], StoreRetriever] = {}  # by kind and arguments
 
     @property
     def parts(self) -> RegistryParts:
@@ -190,18 +190,18 @@ class Searchable:
         return retriever
 
     def _make(self, kind: Kind, given: Mapping[str, object], parts: RegistryParts) -> BaseRetriever:
-        """Return a retriever; one over the store is a copy, as making it takes longer."""
-        if kind not in _COPIED or not {*map(type, given.values())} <= {int, Collapse}:
+        """Return a retriever; one over the store is a clone, as a new one takes longer."""
+        if kind not in _STORE_KINDS or not {*map(type, given.values())} <= {int, Collapse}:
             return parts.make(kind, given, parts)
         key = (kind, *given.items())
-        first = self._first.get(key)
-        if first is None:
+        prototype = self._prototypes.get(key)
+        if prototype is None:
             made = parts.make(kind, given, self.parts)
             if not isinstance(made, StoreRetriever):
                 return parts.bound(made)
-            kept = self._first if len(self._first) < _MOST_FIRST else {}
-            self._first, first = {**kept, key: made}, made
-        return parts.bound(first.renewed())
+            kept = self._prototypes if len(self._prototypes) < _MAX_PROTOTYPES else {}
+            self._prototypes, prototype = {**kept, key: made}, made
+        return parts.bound(prototype.clone())
 
     @blocking
     def search(  # noqa: PLR0913 - what a search takes

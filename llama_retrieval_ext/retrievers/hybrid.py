@@ -176,9 +176,10 @@ class HybridRetriever(StoreRetriever):
         # The engine that takes both searches; None to search by legs.
         self._engine = hybrid_backend(self.backend) if pushdown or in_one else None
 
-    def renewed(self) -> Self:
-        """Return a copy with its own circuit breakers, without failures."""
-        made = super().renewed()
+    def clone(self) -> Self:
+        """Return a copy with its own weights, and circuit breakers without failures."""
+        made = super().clone()
+        made.weights, made.leg_languages = dict(self.weights), dict(self.leg_languages)
         made._breakers = {name: copy(each) for name, each in self._breakers.items()}  # noqa: SLF001 - of this class
         return made
 

@@ -82,7 +82,7 @@ class StoreRetriever(Retriever):
         self.embed_model = self.source.embed_model if embed_model is None else embed_model
         self.object_map = dict(self.source.objects)
 
-    def renewed(self) -> Self:
+    def clone(self) -> Self:
         """Return a copy with state of its own; store, model and arguments are shared."""
         made = copy(self)
         made.callback_manager = CallbackManager()

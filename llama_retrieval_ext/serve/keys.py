@@ -34,7 +34,7 @@ class KeyHolder:
     Attributes:
         name: Name of the key, for logs.
         scope: Scope that it may see; None for everything.
-        may_write: Whether it may add and delete documents.
+        may_write: Whether it may add, share and delete documents.
         names_principals: Whether its requests name the principals of its users. Without them they
             see only what everyone may.
     """
@@ -82,7 +82,7 @@ class ApiKeys:
     as ``key: {env: VARIABLE}``, as ``sha256``, the digest of the secret in hexadecimal, or as the
     ``key`` itself; its scope as ``tenant_id`` and ``kb_ids``, or ``everything: true``; the
     ``principals`` of its one user, or ``names_principals: true`` if its requests name those of its
-    users; and ``write: true`` if it may add and delete documents.
+    users; and ``write: true`` if it may add, share and delete documents.
 
     Args:
         keys: The keys.

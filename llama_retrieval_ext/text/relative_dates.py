@@ -114,6 +114,8 @@ _COUNT: Final = rf"\d{{1,3}}|{_any(set(_COUNTS).difference(_LOWER))}"
 _UNIT: Final = "day|week|month|year|天|周|星期|礼拜|个月|年"
 # Not the end of a longer number, such as 1500, 1.5, twenty-one or 二十一.
 _WHOLE: Final = r"(?<![\d零一二三四五六七八九十百千万])(?<!\d[.,])(?<![a-z]-)"
+# Not the beginning of a word: 上周天气, 本周日程, 上周一直, 上周三次.
+_DAY_ZH: Final = "[一二三四五六日天](?![气程志报直些个次])"
 # In their order; no rule reads what an earlier one has matched.
 _RULES: Final[tuple[tuple[str, Callable[..., str]], ...]] = (
     (
@@ -132,7 +134,7 @@ _RULES: Final[tuple[tuple[str, Callable[..., str]], ...]] = (
     ),
     (f"last ({_MONTH})", _last_month),
     (f"last ({_any(_DAYS)})", _last_weekday),
-    ("(上|这|本)个?(?:周|星期|礼拜)([一二三四五六日]|天(?!气))", _weekday_zh),
+    (f"(上|这|本)个?(?:周|星期|礼拜)({_DAY_ZH})", _weekday_zh),
     (
         "(last |this |上|这|本)个?(week|month|year|周|星期|礼拜|月)",
         lambda today, ago, unit: _back(today, _AGO[ago.strip()], unit),

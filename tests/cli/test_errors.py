@@ -8,7 +8,8 @@ import typer
 
 from llama_retrieval_ext.cli.app import app
 from llama_retrieval_ext.cli.errors import in_options
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
+from llama_retrieval_ext.stores.embedded.files import check_room
 from tests.cli.conftest import Run
 
 
@@ -43,6 +44,11 @@ def _context(command: str) -> typer.Context:
             "create it: llama-retrieval ingest PATH --kb embedded:./kb",
         ),
         (
+            "search",
+            "create it: KnowledgeBase.open('embedded:./my (old) kb, 2')",
+            "create it: llama-retrieval ingest PATH --kb 'embedded:./my (old) kb, 2'",
+        ),
+        (
             "list",
             "copy_knowledge_base('qdrant:./kb', new_url, embed_model=...)",
             "llama-retrieval copy --from qdrant:./kb --to URL --embed-model MODEL",
@@ -56,6 +62,13 @@ def _context(command: str) -> typer.Context:
 )
 def test_arguments_are_written_as_options(command: str, message: str, spoken: str) -> None:
     assert in_options(ConfigurationError(message), _context(command)) == spoken
+
+
+def test_a_full_disk_is_answered_with_the_command_that_still_reads(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailableError) as raised:
+        check_room(tmp_path, size=2**60)
+    spoken = in_options(raised.value, _context("ingest"))
+    assert "opened with search --read-only, it is read from a copy" in spoken
 
 
 @pytest.mark.slow

@@ -145,6 +145,11 @@ def test_auto_is_the_best_of_the_available_parts(presets: Presets, name: str, re
     assert (made.name, made.description) == (name, f"auto chose {name!r}: {reason}")
 
 
+def test_auto_by_rrf_does_not_count_keyword_search_which_it_does_not_use() -> None:
+    made = Presets(keyword=WORDS).preset("auto", fusion="rrf")
+    assert made.description == "auto chose 'basic': there is no graph, which RRF needs"
+
+
 def test_advanced_by_rrf_fuses_vector_and_graph_with_weights_6_and_4() -> None:
     presets = Presets(keyword=WORDS, graph=LINKS)
     legs, fusion, _ = presets.preset("advanced", fusion="rrf").stages

@@ -1,11 +1,13 @@
 """Tables of experiments, comparisons and tunings: HTML and rich console."""
 
 import pytest
+from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext import WeightedSum, branches
-from llama_retrieval_ext.evaluation.comparison import compare
+from llama_retrieval_ext.evaluation.comparison import Comparison, compare
 from llama_retrieval_ext.evaluation.experiment import Experiment
 from llama_retrieval_ext.evaluation.judgements import KNOWN_ITEMS, Judgements, Level
+from llama_retrieval_ext.results import Hit
 from tests.display.conftest import printed
 from tests.evaluation.conftest import QUERIES, QUESTIONS, RELEVANT, Noisy, Shifted, tuned
 
@@ -37,6 +39,17 @@ def test_text_and_html_show_marks_and_nodes_that_one_retriever_alone_found() -> 
         assert "+ n1" in shown
         assert "1 marked" in shown
     assert "<one>" not in html
+
+
+def test_a_shown_id_can_be_marked_also_if_several_begin_alike() -> None:
+    ids = ["leave.md-1", "leave.md-12", "expenses.md-1"]
+    hits = [Hit(node=TextNode(id_=id_, metadata={"file_name": "x"}), score=1.0) for id_ in ids]
+    comparison = Comparison({"q": {"one": hits[:2], "two": hits[2:]}}, top_k=2)
+    text = printed(comparison)
+    for shown, id_ in zip(["leave.md-1", "leave.md-12", "expenses"], ids, strict=True):
+        assert f"[{shown}]" in text
+        comparison.mark("q", shown, grade=1)
+        assert id_ in comparison.marks["q"]
 
 
 def test_a_tuning_shows_its_verdict_and_reasons() -> None:

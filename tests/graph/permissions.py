@@ -80,9 +80,9 @@ class GraphPermissions:
         for document in ("d1", "d2"):
             found = answer(graph.plan_said_by([document]))[document]
             expected = _describing(document, document, "ab", [])
-            assert sorted(each.said for each in found.nodes) == sorted(
-                each.said for each in expected.nodes
-            )
+            assert {each.id: each for each in found.nodes} == {
+                each.id: each for each in expected.nodes
+            }
             assert [each.properties for each in sorted(found.edges)] == [
                 each.properties for each in sorted(expected.edges)
             ]

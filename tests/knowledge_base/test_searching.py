@@ -10,6 +10,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stages.selection import Collapse
 
 YEAR = MetadataFilters.from_dicts([{"key": "year", "value": 2024}])
@@ -60,6 +61,21 @@ def test_retrievers_with_the_same_arguments_share_no_state_that_can_change(
     assert second.object_map == {}
     assert "mine" in repr(first)
     assert "mine" not in repr(second)
+
+
+def test_changed_weights_of_a_hybrid_are_its_own(filled: KnowledgeBase) -> None:
+    first, second = _hybrid(filled), _hybrid(filled)
+    weights, languages = dict(second.weights), dict(second.leg_languages)
+    first.weights["vector"] = 0.0
+    first.leg_languages["vector"] = ("en",)
+    for other in (second, _hybrid(filled)):
+        assert (other.weights, other.leg_languages) == (weights, languages)
+
+
+def _hybrid(kb: KnowledgeBase) -> HybridRetriever:
+    made = kb.retriever("hybrid")
+    assert isinstance(made, HybridRetriever)
+    return made
 
 
 def test_a_model_that_failed_for_some_searches_is_called_by_the_next(

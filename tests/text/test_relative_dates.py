@@ -62,6 +62,17 @@ JANUARY = date(2024, 1, 2)  # a Tuesday
         ("这周天气怎么样", LEAP, "February 2024"),
         ("三天前天气怎么样", LEAP, "27 February 2024"),
         ("laſt week, sıx days ago", LEAP, ""),
+        ("三天前天气怎么样？", JANUARY, "30 December 2023"),
+        ("上周天气怎么样？", LEAP, "February 2024"),
+        ("本周日程", JANUARY, "January 2024"),
+        ("上周日下午", LEAP, "25 February 2024"),
+        ("去年13月", LEAP, "2023"),
+        ("2023年前的法规", LEAP, ""),
+        ("1000 days ago, or 1,000 days ago", LEAP, ""),
+        ("2.5 years ago", LEAP, ""),
+        ("twenty-two years ago", LEAP, ""),
+        ("二十年前, 三十五天前", LEAP, ""),
+        ("十年前", LEAP, "2014"),
     ],
 )
 def test_a_relative_date_is_that_of_a_calendar(text: str, asked: date, expected: str) -> None:

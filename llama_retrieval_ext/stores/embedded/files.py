@@ -56,8 +56,8 @@ def check_room(directory: Path, *, size: int = SOME_BYTES, min_free: int = 0) ->
         raise StoreUnavailableError(
             f"{free / 2**20:.0f} MB are free under {directory}, at least "
             f"{(size + min_free) / 2**20:.0f} MB are needed; make room{advice}. What was stored "
-            "before is safe, and KnowledgeBase.open(..., read_only=True) reads it from a copy in "
-            "the temporary folder"
+            "before is safe; opened with read_only=True, it is read from a copy in the temporary "
+            "folder"
         )
 
 
