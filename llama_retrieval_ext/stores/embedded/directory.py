@@ -35,7 +35,9 @@ from llama_retrieval_ext.stores.embedded.shard import (
     Draft,
     PointId,
     Reweighing,
+    close_shard,
     create_shard,
+    is_borrowed,
     open_shard,
     remove_shard,
     shard_folder,
@@ -121,7 +123,8 @@ class StoreDirectory:
             try:
                 return function(shard)
             except Exception as error:
-                if type(error) is not Exception:  # the engine raises only `Exception`
+                # The engine raises only `Exception` itself.
+                if type(error) is not Exception and not is_borrowed(error):
                     raise
                 if shard is self._shard:
                     raise translate_error(error, self.path) from error
@@ -189,7 +192,7 @@ class StoreDirectory:
             write_config(self.path, after)
             self._switch(after, self._open_shard(after))  # removes the files of other shards
             if old is not None:
-                old.close()
+                close_shard(old)
 
     def start_draft(self, *, min_free: int) -> Draft | None:
         """Return a draft with a copy of the shard's files; None without a shard.
@@ -257,7 +260,7 @@ class StoreDirectory:
         if read_config(self.path) == after:
             dropped, unnamed = old, self.config
             self._switch(after, new)
-        dropped.close()
+        close_shard(dropped)
         remove_shard(self.path, unnamed)
 
     def _switch(self, config: EmbeddedConfig, shard: EdgeShard | None) -> None:
@@ -274,7 +277,7 @@ class StoreDirectory:
                 write_config(self.path, config)
                 self._switch(config, None)
                 if shard is not None:
-                    shard.close()
+                    close_shard(shard)
                     remove_shard(self.path, config)
 
     def remove(self) -> None:
@@ -304,7 +307,7 @@ class StoreDirectory:
             try:
                 if shard is not None:
                     with clear_errors(self.path):
-                        shard.close()  # flushes first
+                        close_shard(shard)  # flushes first
             finally:
                 self._unlock()
                 if self._temporary:

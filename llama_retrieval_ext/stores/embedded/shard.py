@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -45,6 +46,8 @@ DATATYPES: Final = {"float32": "Float32", "float16": "Float16", "int8": "Float16
 # Points that are copied at a time.
 _BATCH: Final = 256
 _PAGE: Final = 1024
+# Longest wait for the calls of other threads when a shard is closed.
+_CLOSING_S: Final = 30
 
 
 def open_shard(directory: Path, config: EmbeddedConfig, *, logged: bool) -> EdgeShard | None:
@@ -216,6 +219,29 @@ def copy_points(records: Sequence[Record], new: EdgeShard, weights: Reweighing) 
     points = [Point(each.id, weights.vectors(each), each.payload) for each in records]
     if points:
         new.update(UpdateOperation.upsert_points(points))
+
+
+def is_borrowed(error: Exception) -> bool:
+    """Return whether a shard could not be closed, or called, because another thread is in a call.
+
+    A call holds the GIL, but Python may collect garbage while it makes the result, and then another
+    thread runs.
+    """
+    return isinstance(error, RuntimeError) and "borrowed" in str(error)
+
+
+def close_shard(shard: EdgeShard) -> None:
+    """Flush and close a shard, after the calls of other threads."""
+    deadline = time.monotonic() + _CLOSING_S
+    while True:
+        try:
+            shard.close()
+        except RuntimeError as error:
+            if not is_borrowed(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.001)
+        else:
+            return
 
 
 def scroll(

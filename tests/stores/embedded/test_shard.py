@@ -8,6 +8,7 @@ from llama_index.core.schema import TextNode
 from qdrant_edge import EdgeShard
 
 from llama_retrieval_ext.stores.embedded.files import write_config
+from llama_retrieval_ext.stores.embedded.shard import close_shard
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from tests.stores.embedded.test_nodes import answers, node, shards, store
 
@@ -69,3 +70,26 @@ def test_a_crash_between_manifest_and_shard_leaves_an_empty_store(tmp_path: Path
         assert (store.count(), store.dimension) == (0, 2)
         store.add([TextNode(id_="a", text="leave", embedding=[1.0, 0.0])])
         assert store.count() == 1
+
+
+class _Borrowed:
+    """A shard that other threads call when it is closed for the first time."""
+
+    def __init__(self, error: Exception) -> None:
+        self.errors, self.is_closed = [error, error], False
+
+    def close(self) -> None:
+        if self.errors:
+            raise self.errors.pop()
+        self.is_closed = True
+
+
+def test_a_shard_is_closed_after_the_calls_of_other_threads() -> None:
+    shard = _Borrowed(RuntimeError("Already borrowed"))
+    close_shard(shard)  # type: ignore[arg-type]
+    assert shard.is_closed
+
+
+def test_another_error_of_closing_a_shard_is_raised() -> None:
+    with pytest.raises(RuntimeError, match="disk"):
+        close_shard(_Borrowed(RuntimeError("disk")))  # type: ignore[arg-type]
