@@ -213,12 +213,12 @@ class StoreDirectory:
             self._draft, self._last_draft = draft, config.generation
             return draft
 
-    def finish_draft(self, draft: Draft, new: EdgeShard) -> bool:
-        """Apply the last changes to the new shard and make it current; False if abandoned."""
+    def finish_draft(self, draft: Draft, new: EdgeShard) -> None:
+        """Apply the last changes to the new shard and make it current, unless it is abandoned."""
         with self.lock:
             old = self._usable()
             if draft.is_abandoned or old is None:
-                return False
+                return
             draft.bring_changes(old, new, self.lock)
             new.flush()
             made, average = draft.config.generation, draft.weights.new
@@ -229,15 +229,18 @@ class StoreDirectory:
             self._draft = None
             self._settle(old, new, after)
             self.inexact = draft.is_changed
-            return True
 
     def discard_draft(self, draft: Draft) -> None:
         """Drop a draft; delete its files unless its shard is current."""
         with self.lock:
             if self._draft is draft:
                 self._draft = None
-            if draft.config.generation != self.config.generation and not self._closed:
+            if not (self.is_made_of(draft) or self._closed):
                 shutil.rmtree(draft.folder, ignore_errors=True)
+
+    def is_made_of(self, draft: Draft) -> bool:
+        """Whether the shard of a draft is the current one, or was when the directory was closed."""
+        return self.config.generation == draft.config.generation
 
     @property
     def is_drafting(self) -> bool:

@@ -178,14 +178,13 @@ def _reweigh(draft: Draft) -> None:
 def _become_current(directory: StoreDirectory, draft: Draft) -> None:
     """Apply later writes to the indexed copy, and make it the current shard."""
     new = EdgeShard.load(str(draft.folder))
-    is_current = False
     try:
         draft.indexed = _indexed(new)
         while len(draft.changes) > _FEW and not draft.is_abandoned:
             directory.read(lambda old: draft.bring_changes(old, new, directory.lock), empty=None)
-        is_current = directory.finish_draft(draft, new)
+        directory.finish_draft(draft, new)
     finally:
-        if not is_current:
+        if not directory.is_made_of(draft):
             new.close()
 
 

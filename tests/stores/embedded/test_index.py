@@ -11,7 +11,7 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import VectorStoreQuery
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
-from llama_retrieval_ext.stores.embedded import index
+from llama_retrieval_ext.stores.embedded import directory, index
 from llama_retrieval_ext.stores.embedded.shard import Draft
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 
@@ -131,6 +131,21 @@ def test_an_index_is_built_without_a_call_when_there_are_many_nodes(
             pass
         store.build_index()
         assert store.index_info().indexed == 300
+
+
+def test_an_error_after_the_new_shard_is_current_leaves_it_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("the old files are busy")
+
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        store.add(nodes(0, 450))
+        with monkeypatch.context() as patched:
+            patched.setattr(directory, "remove_shard", fail)
+            with pytest.raises(Exception, match="the old files are busy"):
+                store.build_index()
+        assert nearest(store, 7)[0] == "n7"
 
 
 def test_the_vector_type_is_fixed_and_the_kind_of_index_may_change(tmp_path: Path) -> None:
