@@ -25,7 +25,7 @@ _LITERALS: Final = (str, bytes, bool, int, float, complex, type(None))
 
 
 class NamedEnum(Enum):
-    """Enumeration whose members print as code: ``Normalisation.RANK``."""
+    """Enumeration whose members print as code: ``Normalisation.Z_SCORE``."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}.{self.name}"

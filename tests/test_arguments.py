@@ -107,7 +107,7 @@ def names() -> dict[str, object]:
 # What is written differently from its defaults, by class; others need no arguments.
 SAMPLES: tuple[Callable[[], object], ...] = (
     lambda: RRF(k=10, weights={"a": 2.0}, min_success=1),
-    lambda: WeightedSum([1, 3], normalise={"a": Normalisation.RANK, "b": Normalisation.COSINE}),
+    lambda: WeightedSum([1, 3], normalise={"a": Normalisation.Z_SCORE, "b": Normalisation.COSINE}),
     lambda: ext.Max(unscored="zero"),
     lambda: ext.WeightedSum(normalise=Normalisation.DISTRIBUTION_BASED, min_success=2),
     lambda: Top(3),

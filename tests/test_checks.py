@@ -64,7 +64,6 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "a word for the unscored of Max": (lambda: ext.Max(unscored=WORD), "'refuse'"),
     "a word for a scale": (lambda: ext.WeightedSum(normalise=WORD), "Normalisation.MIN_MAX"),
     "a word for a leg's scale": (lambda: ext.WeightedSum(normalise={"a": WORD}), "of 'a' must"),
-    "a word for a curve": (lambda: ext.Recency("date", half_life=3, curve=WORD), "'linear'"),
     "weights as a dict": (lambda: ext.RuleRerank({"terms": 2}), "write RuleWeights"),  # type: ignore[arg-type]
     "a boost without a tuple": (lambda: ext.RuleRerank(boosts=ext.Boost("a", "b")), "boosts"),  # type: ignore[arg-type]
     "a word for a weight": (lambda: ext.RuleWeights(terms=WORD), "got 'max'"),

@@ -63,6 +63,9 @@ class Experiment(Viewed):
         folder: Folder of the answers: a killed run continues, and later runs call only new
             retrievers. None saves nothing.
 
+    Attributes:
+        warm_up: Calls of models before the first question, which the results do not include.
+
     Raises:
         ConfigurationError: An argument is invalid, or the folder is of another experiment.
         MissingDependencyError: The extra ``eval`` is not installed.
@@ -103,6 +106,7 @@ class Experiment(Viewed):
         level = {"level of judgements": self.judgements.level.value, "top_k": str(self.top_k)}
         names = {f"retriever {n!r}": describe_retriever(r) for n, r in self.retrievers.items()}
         self._log = AnswerLog(folder, {**level, **names})
+        self.warm_up = Cost()
         self._values: dict[str, dict[str, dict[str, float]]] = {}
 
     def run(self, *, progress: bool = True, warm_up: bool = True) -> "Experiment":
@@ -110,19 +114,16 @@ class Experiment(Viewed):
 
         Args:
             progress: Whether to show a progress bar.
-            warm_up: Whether each retriever first answers a query that does not count, so that no
-                time includes the loading of a model.
+            warm_up: Whether each retriever first answers a query that is not part of the results,
+                so that no time includes the loading of a model. Its calls of models, which may
+                cost money, are in the attribute ``warm_up``.
 
         Returns:
             The experiment itself.
         """
         total = len(self.judgements) * len(self.retrievers)
         if warm_up:
-            loading = SharedRankings()
-            for name in self.retrievers:
-                known = (self._log.get(name, *each) for each in self.judgements.queries.items())
-                if not all(known):
-                    self._answer(name, "", _WARM_UP, loading)
+            self._load_models()
         with (
             counted_calls(),
             tqdm(total=total, desc="Answering", unit="answer", disable=not progress) as bar,
@@ -209,6 +210,16 @@ class Experiment(Viewed):
         if len(answers) < len(logged):
             raise ConfigurationError("the experiment has not run; call run() first")
         return answers
+
+    def _load_models(self) -> None:
+        shared = SharedRankings()
+        for name in self.retrievers:
+            known = (self._log.get(name, *each) for each in self.judgements.queries.items())
+            if not all(known):
+                with counted_calls():
+                    answer = self._answer(name, "", _WARM_UP, shared)
+                self.warm_up.embeddings += answer.embeddings
+                self.warm_up.llm_calls += answer.llm_calls
 
     def _answer(self, name: str, query_id: str, question: str, shared: SharedRankings) -> Answer:
         session, cost, error = Session(shared_rankings=shared), Cost(), None

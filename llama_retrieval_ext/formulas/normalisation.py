@@ -1,13 +1,11 @@
 """Normalisations that bring the scores of one leg to a common scale."""
 
 import math
-from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from functools import partial
 
 from llama_retrieval_ext.arguments import NamedEnum
-from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.formulas.scores import LARGEST, check_scores
+from llama_retrieval_ext.formulas.scores import check_scores
 
 
 def theoretical_min_max(
@@ -20,8 +18,8 @@ def theoretical_min_max(
     Args:
         scores: Raw score of every id, finite; higher is better.
         low: The lowest score that the retriever can give: -1 for cosine, 0 for BM25.
-        high: The highest score that it can give, such as 1 for cosine. None takes the maximum of
-            ``scores``, as in the paper, for retrievers without a known maximum.
+        high: The highest score that it can give, above ``low``, such as 1 for cosine. None takes
+            the maximum of ``scores``, as in the paper, for retrievers without a known maximum.
 
     Returns:
         Normalised score of every id, in ``[0, 1]``, in the same order. Equal scores (also a single
@@ -30,7 +28,6 @@ def theoretical_min_max(
         outside the scale, such as a rounded cosine, is clipped. Empty for no scores.
 
     Raises:
-        ConfigurationError: ``low`` or ``high`` is not finite, or ``high`` is not above ``low``.
         ScoreError: A score is None or not finite.
 
     Source:
@@ -45,25 +42,12 @@ def theoretical_min_max(
         {'a': 0.75, 'b': 0.5}
 
     """
-    _check_scale(low, high)
     check_scores(scores)
     top = max(scores.values(), default=low) if high is None else high
     if top <= low:
         return dict.fromkeys(scores, 0.0)
     span = top - low
     return {node_id: min(max((score - low) / span, 0.0), 1.0) for node_id, score in scores.items()}
-
-
-def _check_scale(low: float, high: float | None) -> None:
-    if not -LARGEST <= low <= LARGEST:
-        raise ConfigurationError(
-            f"low must be a finite number, got {low}; use min_max for scores without a known least"
-        )
-    if high is not None and not low < high <= LARGEST:
-        raise ConfigurationError(
-            f"high must be a finite number above low = {low}, got {high}; leave it out to take the "
-            "highest score at hand"
-        )
 
 
 def min_max(scores: Mapping[str, float]) -> dict[str, float]:
@@ -152,39 +136,6 @@ def distribution_based(
     return {node_id: 0.5 + gap / norm * root / 6.0 for node_id, gap in distance.items()}
 
 
-def rank_normalise(scores: Mapping[str, float]) -> dict[str, float]:
-    r"""Return for each id the share of ids that do not score higher.
-
-    .. math:: s'(d) = \frac{n - r(d) + 1}{n}
-
-    Args:
-        scores: Raw score of every id, in any finite range; higher is better.
-
-    Returns:
-        Normalised score of every id, in ``[1 / n, 1]``, in the same order. Equal scores share the
-        best of their ranks, so that ids do not break ties. A single score gives 1.0, and so do
-        scores that are all equal. Empty for no scores.
-
-    Raises:
-        ScoreError: A score is None or not finite.
-
-    Source:
-        Renda and Straccia, "Web Metasearch: Rank vs. Score Based Rank Aggregation Methods", SAC
-        2003, rank normalisation, https://doi.org/10.1145/952532.952698. Shared ranks are our
-        choice; the paper's rankings have no ties.
-
-    Examples:
-        >>> rank_normalise({"a": 9.0, "b": 8.9, "c": 0.1, "d": 8.9})
-        {'a': 1.0, 'b': 0.75, 'c': 0.25, 'd': 0.75}
-
-    """
-    check_scores(scores)
-    ascending = sorted(scores.values())
-    # n - rank + 1 ids are at or below a score if equal scores share the best rank.
-    n = len(ascending)
-    return {node_id: bisect_right(ascending, score) / n for node_id, score in scores.items()}
-
-
 def z_score(scores: Mapping[str, float]) -> dict[str, float]:
     r"""Return scores as numbers of standard deviations above or below their mean.
 
@@ -259,7 +210,6 @@ class Normalisation(NamedEnum):
     DISTRIBUTION_BASED_LLAMA_INDEX = "distribution_based_llama_index"
     COSINE = "cosine"
     FROM_ZERO = "from_zero"
-    RANK = "rank"
 
     def apply(self, scores: Scores) -> Scores:
         """Return the scores on the new scale; higher is better."""
@@ -274,7 +224,6 @@ _FORMULAS: Mapping[Normalisation, Callable[[Scores], Scores]] = {
     Normalisation.DISTRIBUTION_BASED_LLAMA_INDEX: partial(distribution_based, as_llama_index=True),
     Normalisation.COSINE: partial(theoretical_min_max, low=-1.0, high=1.0),
     Normalisation.FROM_ZERO: partial(theoretical_min_max, low=0.0),
-    Normalisation.RANK: rank_normalise,
 }
 
 

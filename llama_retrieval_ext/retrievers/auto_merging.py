@@ -125,25 +125,11 @@ class AutoMergingRetriever(Retriever):
         return hits[: query.top_k]
 
     def _next_level(self, hits: Sequence[Hit], query: Query, known: Known) -> Plan[list[Hit]]:
-        before, behind = _neighbours(hits)
-        gaps = [id_ for id_ in before if id_ in behind]
+        gaps = _gaps(hits)
         yield from self._fetch([*gaps, *_families(hits)], known)  # in one call
-        filled = yield from self._filled_in(hits, query, known)
-        return (yield from self._merged(filled, query, known))
-
-    def _filled_in(self, hits: Sequence[Hit], query: Query, known: Known) -> Plan[list[Hit]]:
-        before_gap, behind_gap = _neighbours(hits)
-        gaps = [id_ for id_ in before_gap if id_ in behind_gap]
-        nodes = yield from self._nodes(gaps, query, known)
-        between = [
-            Hit(
-                node=node,
-                score=fmean((score_of(before_gap[id_]), score_of(behind_gap[id_]))),
-                source=self.name,
-            )
-            for id_, node in nodes.items()
-        ]
-        return ordered([*hits, *between])
+        nodes = yield from self._nodes([*gaps], query, known)
+        between = [Hit(node=node, score=gaps[id_], source=self.name) for id_, node in nodes.items()]
+        return (yield from self._merged(ordered([*hits, *between]), query, known))
 
     def _merged(self, hits: Sequence[Hit], query: Query, known: Known) -> Plan[list[Hit]]:
         families = _families(hits)
@@ -211,13 +197,13 @@ def _is_in_memory(store: BaseDocumentStore) -> bool:
     return type(store) is SimpleDocumentStore and type(kvstore) is SimpleKVStore
 
 
-def _neighbours(hits: Sequence[Hit]) -> tuple[dict[str, Hit], dict[str, Hit]]:
-    """Return the hits before and after each chunk that was not found, by the id of that chunk."""
+def _gaps(hits: Sequence[Hit]) -> dict[str, float]:
+    """Return the mean score of both neighbours of each missing chunk between two found ones."""
+    before = {hit.node.next_node.node_id: hit for hit in hits if hit.node.next_node}
+    behind = {hit.node.prev_node.node_id: hit for hit in hits if hit.node.prev_node}
     present = set(node_ids(hits))
-    links = [(hit, hit.node.next_node, hit.node.prev_node) for hit in hits]
-    before = {link.node_id: hit for hit, link, _ in links if link and link.node_id not in present}
-    behind = {link.node_id: hit for hit, _, link in links if link and link.node_id not in present}
-    return before, behind
+    missing = [id_ for id_ in before if id_ in behind and id_ not in present]
+    return {id_: fmean((score_of(before[id_]), score_of(behind[id_]))) for id_ in missing}
 
 
 def _families(hits: Sequence[Hit]) -> dict[str, list[Hit]]:

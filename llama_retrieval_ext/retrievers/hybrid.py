@@ -177,9 +177,12 @@ class HybridRetriever(StoreRetriever):
         self._engine = hybrid_backend(self.backend) if pushdown or in_one else None
 
     def clone(self) -> Self:
-        """Return a copy with its own weights, and circuit breakers without failures."""
+        """Return a copy with its own weights, searches and circuit breakers."""
         made = super().clone()
         made.weights, made.leg_languages = dict(self.weights), dict(self.leg_languages)
+        for name in LEGS:
+            if name in vars(self):
+                vars(made)[name] = vars(self)[name].clone()
         made._breakers = {name: copy(each) for name, each in self._breakers.items()}  # noqa: SLF001 - of this class
         return made
 

@@ -4,7 +4,8 @@ import logging
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
-from typing import Final, Self, TypeAlias
+from threading import Lock
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks.base import CallbackManager
@@ -27,14 +28,16 @@ from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, check_top_k, described_binding
 from llama_retrieval_ext.results import Hit, Origin, with_origin
-from llama_retrieval_ext.retrievers.docstore_keywords import DocstoreKeywords
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.encoding.node_json import assembled
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.generic import nodes_by_id
-from llama_retrieval_ext.stores.open import Storage, source_of
+from llama_retrieval_ext.stores.open import Storage, StoredTexts, source_of
 from llama_retrieval_ext.wording import counted
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
 
 # Returns the plan for the hits of a query, with its ``top_k``.
 Answering: TypeAlias = Callable[[Query], Plan[list[Hit]]]
@@ -54,6 +57,8 @@ _logger = logging.getLogger(__name__)
 # Default values of a hit's fields. Hits skip validation, which would double their time.
 _HIT: Final = {name: field.default for name, field in Hit.model_fields.items()}
 _MODELS: Final = "pass a LlamaIndex embedding model, as resolve_embed_model('local') gives one"
+# Seconds for which a query may miss a change of a docstore.
+_CACHE_TTL_S: Final = 60.0
 
 
 class StoreRetriever(Retriever):
@@ -136,7 +141,7 @@ class StoreRetriever(Retriever):
         depth = _within(most, _FIRST * top_k, top_k)
         while True:
             ranking = yield from hits(query.but(top_k=depth))
-            kept = collapse.of(ranking)
+            kept = collapse.refine(query, ranking)
             if len(kept) >= top_k or len(ranking) < depth:
                 return kept[:top_k]
             if most is not None and depth >= most:
@@ -283,12 +288,12 @@ class KeywordRetriever(StoreRetriever):
         hits = one_top_k(top_k, similarity_top_k)
         super().__init__(store, None, top_k=hits, filters=filters, scope=scope, name=name)
         self._collapse_by(collapse)
-        self._in_memory: DocstoreKeywords | None = None
+        self._in_memory: _DocstoreKeywords | None = None
         if self.backend.features.keyword is None:
             texts = self.source.texts
             if texts is None or (self.backend.store.stores_text and texts.is_empty):
                 raise _no_keyword_search(self.backend)
-            self._in_memory = DocstoreKeywords(texts, name=name)
+            self._in_memory = _DocstoreKeywords(texts, name)
 
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Search the store by keywords."""
@@ -299,6 +304,41 @@ class KeywordRetriever(StoreRetriever):
     @property
     def _embeds(self) -> bool:
         return False
+
+
+class _DocstoreKeywords:
+    """BM25 over the texts of a docstore; the first query indexes them, later ones follow changes.
+
+    Nodes that the vector store lacks are left out.
+    """
+
+    def __init__(self, texts: StoredTexts, name: str) -> None:
+        self._texts = texts
+        self._name = name
+        self._bm25: BM25Retriever | None = None
+        self._lock = Lock()
+
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        bm25 = yield Call(self._indexed)
+        top_k = depth = query.top_k or 1
+        while True:
+            hits = bm25.plan(query.but(top_k=depth))
+            found = yield from step("BM25 in memory, over the docstore", hits)
+            kept = [hit for hit in found if self._texts.has(hit.node.node_id)]
+            if len(kept) >= top_k or len(found) < depth:
+                return kept[:top_k]
+            depth *= _GROWTH
+
+    def _indexed(self) -> "BM25Retriever":
+        with self._lock:
+            if self._bm25 is None:
+                # Most stores have keyword search and do not need the module.
+                from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever  # noqa: PLC0415
+
+                self._bm25 = BM25Retriever.from_docstore(
+                    self._texts.docstore, cache_ttl_s=_CACHE_TTL_S, name=self._name
+                )
+            return self._bm25
 
 
 def _no_keyword_search(backend: Backend) -> UnsupportedModeError:

@@ -1,31 +1,25 @@
 """Score decay by the age of a hit."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from datetime import UTC, date, datetime
-from typing import ClassVar, Literal, TypeAlias
+from datetime import UTC, datetime
+from typing import ClassVar, Final
 
 from llama_retrieval_ext.arguments import RecordsArguments
-from llama_retrieval_ext.checks import one_of
+from llama_retrieval_ext.dates import NANOSECONDS, instant
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_degraded
-from llama_retrieval_ext.formulas.decay import exponential_decay, gaussian_decay, linear_decay
+from llama_retrieval_ext.formulas.decay import exponential_decay
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import found_by, with_score
 from llama_retrieval_ext.results import Contribution, Hit, ordered, score_of
 
-_DAY_S = 86_400.0
-
-
-Curve: TypeAlias = Literal["exponential", "gaussian", "linear"]
-
-_CURVES: Mapping[str, Callable[..., float]] = {
-    "exponential": exponential_decay,
-    "gaussian": gaussian_decay,
-    "linear": linear_decay,
-}
+_DAY_NS: Final = 86_400 * NANOSECONDS
+# A day, a month or a year, with or without hyphens; a month and a year count as their first day.
+_DAY: Final = re.compile(r"(\d{4})(?:-?(\d\d))?(?:-?(\d\d))?")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -35,7 +29,6 @@ class Recency(RecordsArguments):
     Args:
         key: The metadata key with the date or number.
         half_life: The age with factor 0.5: in days for dates, in their unit for numbers.
-        curve: The decay curve: ``"exponential"``, ``"gaussian"`` or ``"linear"``.
         origin: The point where age is 0: None for the time of the query, or an ISO date. Values are
             then dates: ISO 8601, also ``2024`` and ``2024-05``, or Python's. With a
             number, values are numbers: ``Recency("year", half_life=3, origin=2026)``. Values after
@@ -55,13 +48,11 @@ class Recency(RecordsArguments):
     key: str
     _: KW_ONLY
     half_life: float
-    curve: Curve = "exponential"
     origin: float | str | None = None
     unknown: float = 1.0
 
     def __post_init__(self) -> None:
-        one_of(self.curve, _CURVES, "curve")
-        _CURVES[self.curve](0.0, half_life=self.half_life)  # checks it
+        exponential_decay(0.0, half_life=self.half_life)  # checks it
         if not 0.0 <= self.unknown <= 1.0:
             raise ConfigurationError(f"unknown must be between 0 and 1, got {self.unknown}")
         if isinstance(self.origin, str) and _days(self.origin) is None:
@@ -84,28 +75,15 @@ class Recency(RecordsArguments):
             now, then = float(self.origin), _number(value)
         if now is None or then is None:
             return None
-        return _CURVES[self.curve](now - then, half_life=self.half_life)
+        return exponential_decay(now - then, half_life=self.half_life)
 
 
 def _days(value: object) -> float | None:
     """Return the days since 1970; None if the value is not a date."""
-    if isinstance(value, str):
-        return _days(_parsed(value.strip()))
-    if isinstance(value, datetime):
-        moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-        return moment.timestamp() / _DAY_S
-    if isinstance(value, date):
-        return _days(datetime(value.year, value.month, value.day, tzinfo=UTC))
-    return None
-
-
-def _parsed(text: str) -> datetime | None:
-    # Python does not parse a year, or a year and a month, as a date.
-    whole = text + {4: "-01-01", 7: "-01"}.get(len(text), "")
-    try:
-        return datetime.fromisoformat(whole)
-    except ValueError:
-        return None
+    text = value.strip() if isinstance(value, str) else value
+    day = _DAY.fullmatch(text) if isinstance(text, str) else None
+    moment = instant(text if day is None else f"{day[1]}-{day[2] or '01'}-{day[3] or '01'}")
+    return None if moment is None else moment / _DAY_NS
 
 
 def _number(value: object) -> float | None:

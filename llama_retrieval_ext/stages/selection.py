@@ -2,9 +2,9 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar, Literal, Protocol, TypeAlias, TypeVar, get_args
+from typing import ClassVar, Literal, TypeAlias, get_args
 
 from llama_index.core.schema import BaseNode, MetadataMode
 
@@ -200,18 +200,6 @@ class Threshold(Refine):
         return [hit for hit in hits if least is None or score_of(hit) >= least]
 
 
-class HasNode(Protocol):
-    """Protocol of search hits with a node."""
-
-    @property
-    def node(self) -> BaseNode:
-        """The node."""
-        ...
-
-
-H = TypeVar("H", bound=HasNode)
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Collapse(Refine):
     """Refinement that keeps the best hits of each source; order and scores are unchanged.
@@ -252,15 +240,11 @@ class Collapse(Refine):
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
         """Return the hits to keep."""
-        return self.of(hits)
-
-    def of(self, ranking: Iterable[H]) -> list[H]:
-        """Return the hits of a ranking to keep."""
         seen: Counter[Hashable] = Counter()
         first: dict[Hashable, str] = {}
-        kept: list[H] = []
+        kept: list[Hit] = []
         merged: dict[str, str] = {}
-        for each in ranking:
+        for each in hits:
             group, node_id = self._group(each.node), each.node.node_id
             seen[group] += 1
             if seen[group] <= self.size:

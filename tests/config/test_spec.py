@@ -62,7 +62,7 @@ stages = st.one_of(
         names,
         st.dictionaries(
             st.sampled_from(["type", "ref", "env", "map", "text", "tuple", "on", "x"]),
-            names | st.sampled_from(["linear", "Normalisation.RANK", "null", "1", "yes"]),
+            names | st.sampled_from(["linear", "Normalisation.Z_SCORE", "null", "1", "yes"]),
             max_size=2,
         ),
     ),

@@ -5,7 +5,11 @@ import pytest
 
 from llama_retrieval_ext import RRF, branches
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.evaluation.answers import Cost
 from llama_retrieval_ext.evaluation.experiment import Experiment
+from llama_retrieval_ext.retrievers.llm_queries import MultiQueryRetriever
+from llama_retrieval_ext.testing.fakes import FakeRetriever
+from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.evaluation.conftest import JUDGED, QUERIES, RELEVANT, Shifted
 
 
@@ -65,6 +69,15 @@ def test_a_query_that_does_not_count_loads_the_models_first() -> None:
     assert found.per_query["question"].tolist() == list(QUERIES.values())
     found.run(progress=False)
     assert len(retriever.calls) == 1 + len(QUERIES)
+
+
+def test_calls_of_models_before_the_first_question_are_counted_apart() -> None:
+    llm = ScriptedLLM(lambda _: "days off")
+    retriever = MultiQueryRetriever(FakeRetriever([("n1", 1.0)]), llm, num_queries=1)
+    experiment = Experiment([retriever], JUDGED, measures=["RR"]).run(progress=False)
+    assert experiment.warm_up == Cost(llm_calls=1)
+    assert experiment.results["llm_calls"].tolist() == [1.0]
+    assert len(llm.prompts) == 1 + len(QUERIES)
 
 
 def test_a_printed_experiment_is_the_table_of_its_results() -> None:

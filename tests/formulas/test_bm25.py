@@ -23,24 +23,6 @@ def test_the_defaults_are_those_of_lucene() -> None:
     assert weight == pytest.approx(2 * (1.2 + 1) / (2 + 1.2 * (1 - 0.75 + 0.75 * 30 / 60)))
 
 
-def test_one_occurrence_in_a_document_of_average_length_weighs_one() -> None:
-    assert bm25_term_weight(1, length=50, average_length=50) == pytest.approx(1.0)
-
-
-def test_an_average_below_one_token_is_an_average() -> None:
-    weight = bm25_term_weight(1, length=1, average_length=0.5)
-    assert weight == pytest.approx(1 * (1.2 + 1) / (1 + 1.2 * (1 - 0.75 + 0.75 * 1 / 0.5)))
-
-
-def test_without_k1_only_presence_counts() -> None:
-    assert bm25_term_weight(9, length=500, average_length=50, k1=0) == 1.0
-
-
-def test_without_b_length_does_not_count() -> None:
-    short, long = (bm25_term_weight(2, length=n, average_length=50, b=0) for n in (1, 5000))
-    assert short == long
-
-
 def test_the_weight_of_an_array_is_that_of_its_numbers() -> None:
     tf, length = np.array([1, 2, 9]), np.array([10, 400, 55])
     expected = [

@@ -9,14 +9,6 @@ def comb_max(
     return best_of_legs(comb_max_shares(scores, weights=weights))
 
 
-def test_the_best_score_of_any_leg_wins() -> None:
-    assert comb_max([{"a": 0.2, "b": 0.7}, {"a": 0.9, "b": 0.1}, {"c": 0.3}]) == {
-        "a": 0.9,
-        "b": 0.7,
-        "c": 0.3,
-    }
-
-
 def test_an_id_missing_from_a_leg_does_not_count_as_zero() -> None:
     assert comb_max([{"a": -0.5}, {"b": 1.0}]) == {"a": -0.5, "b": 1.0}
 
@@ -24,8 +16,3 @@ def test_an_id_missing_from_a_leg_does_not_count_as_zero() -> None:
 def test_the_best_weighted_score_wins() -> None:
     fused = comb_max([{"a": 0.5, "b": 0.5}, {"a": 0.25}, {"c": 1.0}], weights=[1, 4, 0])
     assert fused == {"a": 4 * 0.25, "b": 1 * 0.5}
-
-
-def test_the_maximum_over_no_legs_is_empty() -> None:
-    assert comb_max([]) == {}
-    assert comb_max([{}]) == {}

@@ -20,14 +20,6 @@ def test_lists_tuples_and_arrays_make_the_same_rows() -> None:
     assert rows.dtype == np.float32
 
 
-@pytest.mark.reference
-def test_cosines_agree_with_numpy() -> None:
-    rng = np.random.default_rng(1)
-    vectors, query = rng.normal(size=(50, 16)), rng.normal(size=16)
-    expected = vectors @ query / np.linalg.norm(vectors, axis=1) / np.linalg.norm(query)
-    assert cosines(matrix(vectors.tolist(), dim=16), query) == pytest.approx(expected, abs=1e-6)
-
-
 def test_the_cosine_with_a_zero_vector_is_zero() -> None:
     assert cosines(matrix([[0, 0], [1, 1]], dim=2), [0, 0]).tolist() == [0.0, 0.0]
 

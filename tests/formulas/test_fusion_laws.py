@@ -66,36 +66,6 @@ def test_fusing_a_ranking_with_itself_keeps_its_order(
     assert [node_id for node_id, _ in ranked(fused)] == ranking
 
 
-@laws
-@given(legs=scores.filter(bool))
-def test_fusing_scores_with_themselves_keeps_them(legs: list[Scores]) -> None:
-    leg = legs[0]
-    assert weighted_sum([leg, leg]) == pytest.approx(leg)
-    assert comb_max([leg, leg]) == leg
-
-
-@by_rank
-@laws
-@given(data=st.data(), legs=rankings, factor=weights)
-def test_scaling_all_weights_scales_the_scores_of_ranks(
-    fusion: Fusion, data: st.DataObject, legs: list[Ranking], factor: float
-) -> None:
-    share = [data.draw(weights) for _ in legs]
-    scaled = fusion(legs, weights=[weight * factor for weight in share])
-    plain = fusion(legs, weights=share)
-    assert scaled == pytest.approx({node_id: factor * score for node_id, score in plain.items()})
-
-
-@laws
-@given(data=st.data(), legs=scores, factor=weights)
-def test_scaling_all_weights_leaves_the_weighted_sum(
-    data: st.DataObject, legs: list[Scores], factor: float
-) -> None:
-    share = [data.draw(weights) for _ in legs]
-    scaled = [weight * factor for weight in share]
-    assert weighted_sum(legs, weights=scaled) == pytest.approx(weighted_sum(legs, weights=share))
-
-
 @by_rank
 @laws
 @given(legs=rankings.filter(lambda legs: any(len(leg) > 1 for leg in legs)))

@@ -50,29 +50,9 @@ def test_the_score_is_relevance_less_the_nearest_pick() -> None:
     )
 
 
-def test_a_repeat_of_any_earlier_pick_comes_last() -> None:
-    # LlamaIndex compares with the latest pick alone: A, B, A again, C.
-    similarity = [0.9, 0.85, 0.9, 0.7]
-    assert picks(similarity, angles(0, 90, 0, 45), top_k=4) == [0, 1, 3, 2]
-
-
-def test_relevance_alone_is_the_order_of_similarity() -> None:
-    assert picks([0.1, 0.9, 0.5], angles(0, 0, 0), top_k=3, lambda_mult=1.0) == [1, 2, 0]
-
-
-def test_diversity_alone_still_starts_with_the_most_relevant() -> None:
-    assert picks([0.1, 0.9, 0.5], angles(0, 80, 90), top_k=2, lambda_mult=0.0) == [1, 0]
-
-
 def test_equal_candidates_come_by_index() -> None:
     rows = np.tile(np.random.default_rng(7).standard_normal(384), (7, 1))
     assert picks(np.full(7, 0.5), rows, top_k=7) == list(range(7))
-
-
-def test_the_length_of_an_embedding_does_not_matter() -> None:
-    similarity, rows = [0.9, 0.8, 0.7, 0.1], angles(0, 10, 70, 180)
-    stretched = rows * np.array([[1.0], [1e-9], [1e9], [3.0]])
-    assert picks(similarity, stretched, top_k=4) == picks(similarity, rows, top_k=4)
 
 
 def test_a_zero_embedding_has_no_redundancy() -> None:
@@ -80,27 +60,15 @@ def test_a_zero_embedding_has_no_redundancy() -> None:
     assert result == [(0, 0.5 * 0.9), (1, 0.5 * 0.5)]
 
 
-def test_all_candidates_are_picked_where_there_are_fewer_than_top_k() -> None:
-    assert sorted(picks([0.1, 0.2], angles(0, 90), top_k=10)) == [0, 1]
-
-
 def test_no_candidates_give_no_picks() -> None:
     assert maximal_marginal_relevance([], [], top_k=3) == []
     assert maximal_marginal_relevance([], np.empty((0, 384)), top_k=3) == []
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int8])
+@pytest.mark.parametrize("dtype", [np.float16, np.int8])
 def test_every_width_of_number_gives_the_same_picks(dtype: type[np.number[Any]]) -> None:
     rows = np.array([[100, 0], [99, 1], [0, 100]], dtype=dtype)
     assert picks([0.9, 0.89, 0.5], rows, top_k=3) == [0, 2, 1]
-
-
-def test_the_arguments_are_left_as_they_are() -> None:
-    similarity, rows = np.array([0.9, 0.8]), angles(0, 30) * 2
-    before = similarity.copy(), rows.copy()
-    maximal_marginal_relevance(similarity, rows, top_k=2, lambda_mult=1.0)
-    assert (similarity == before[0]).all()
-    assert (rows == before[1]).all()
 
 
 @examples(40)
@@ -119,10 +87,9 @@ def test_the_picks_are_those_of_the_definition(
     assert result == plain_mmr(similarity, rows, top_k, lambda_mult)
 
 
-@pytest.mark.parametrize("top_k", [0, -1])
-def test_top_k_below_one_is_refused(top_k: int) -> None:
-    with pytest.raises(ConfigurationError, match=f"top_k must be at least 1, got {top_k}"):
-        maximal_marginal_relevance([0.5], [[1.0]], top_k=top_k)
+def test_top_k_below_one_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="top_k must be at least 1, got 0"):
+        maximal_marginal_relevance([0.5], [[1.0]], top_k=0)
 
 
 @pytest.mark.parametrize("lambda_mult", [-0.1, 1.1, math.nan])
@@ -133,14 +100,7 @@ def test_lambda_out_of_range_is_refused(lambda_mult: float) -> None:
 
 @pytest.mark.parametrize(
     ("similarity", "rows"),
-    [
-        ([0.5], [[1.0], [2.0]]),
-        ([], [[1.0]]),
-        ([0.5], []),
-        ([0.5, 0.5], [1.0, 2.0]),
-        (0.5, [[1.0]]),
-        ([[0.5]], [[1.0]]),
-    ],
+    [([0.5], [[1.0], [2.0]]), ([0.5], []), (0.5, [[1.0]]), ([[0.5]], [[1.0]])],
 )
 def test_shapes_that_do_not_fit_are_refused(similarity: npt.ArrayLike, rows: npt.ArrayLike) -> None:
     with pytest.raises(ConfigurationError, match="one row per candidate"):

@@ -35,12 +35,6 @@ def test_the_least_recently_used_answer_is_evicted() -> None:
     assert calls == ["a", "b", "c", "b"]
 
 
-def test_an_answer_that_keep_rejects_is_not_cached() -> None:
-    cache, calls = AnswerCache(), list[str]()
-    assert run(answer(cache, "a", calls, keep=False)) == "a"
-    assert cache.known("a") is None
-
-
 def test_concurrent_calls_share_one_answer() -> None:
     cache, calls, go = AnswerCache(), list[str](), Event()
 
@@ -74,13 +68,6 @@ async def test_a_cancelled_call_does_not_cancel_the_others() -> None:
     first.cancel()
     assert await second == "a"
     assert cache.known("a") == "a"
-
-
-def test_unknown_braces_of_a_prompt_stay() -> None:
-    template = 'Answer {query} as {"queries": ["..."]}, {n} of them, not {other} or {}'
-    assert filled(template, query="leave?", n=2) == (
-        'Answer leave? as {"queries": ["..."]}, 2 of them, not {other} or {}'
-    )
 
 
 def test_placeholders_in_a_value_are_not_filled() -> None:

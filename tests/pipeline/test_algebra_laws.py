@@ -73,7 +73,6 @@ SYMMETRIC: tuple[Fusion, ...] = (
     RRF(),
     RRF(k=1),
     WeightedSum(),
-    WeightedSum(normalise=Normalisation.RANK),
     WeightedSum(normalise=Normalisation.DISTRIBUTION_BASED),
     Max(),
 )

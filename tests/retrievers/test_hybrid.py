@@ -62,19 +62,6 @@ def test_a_fusion_that_defines_only_fuse_gets_the_hits_of_both(backend: FakeBack
     assert len(retriever.retrieve("canteen lunch")) == len(sample_nodes())
 
 
-def test_the_lowest_of_few_keyword_matches_has_a_positive_share() -> None:
-    retriever = HybridRetriever(
-        FakeBackend(sample_nodes(FakeEmbedding())), embed_model=FakeEmbedding(), top_k=100
-    )
-    shares = [
-        part.share
-        for hit in retriever.search("annual leave").hits
-        for part in hit.contributions
-        if part.leg == "keyword"
-    ]
-    assert min(shares) > 0
-
-
 def test_min_success_makes_the_failure_of_a_search_an_error(backend: FakeBackend) -> None:
     model = FakeEmbedding(fail=ConnectionError("no model"))
     assert HybridRetriever(backend, embed_model=model).search("annual leave").degraded

@@ -85,16 +85,6 @@ def test_every_path_searches_chinese_with_a_tenth_for_the_vectors(
     assert [hit.score for hit in default] == pytest.approx([hit.score for hit in same])
 
 
-@pytest.mark.parametrize("features", [ONE_REQUEST, TWO_REQUESTS], ids=["one", "two"])
-def test_english_is_searched_as_by_a_model_of_unknown_languages(features: Any) -> None:
-    backend = FakeBackend(nodes(), features=features)
-    known = HybridRetriever(backend, embed_model=MODEL).search(ENGLISH)
-    unknown = HybridRetriever(backend, embed_model=FakeEmbedding()).search(ENGLISH)
-    assert [(hit.node_id, hit.score) for hit in known] == [
-        (hit.node_id, hit.score) for hit in unknown
-    ]
-
-
 @pytest.mark.parametrize("options", [{"alpha": 0.5}, {"fusion": RRF(weights=[1, 1])}])
 def test_given_weights_hold_in_every_script(options: Any) -> None:
     retriever = hybrid(**options)

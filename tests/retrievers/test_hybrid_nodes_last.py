@@ -8,14 +8,11 @@ from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.errors import ScopeViolationError
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stores.engine.backend import Candidate, HybridRankings, Search
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.testing.isolation_contract import IsolationContract
-from llama_retrieval_ext.testing.retriever_contract import RankingContract
 
 MODEL = FakeEmbedding()
 
@@ -43,12 +40,6 @@ class IdsFirst(FakeBackend):
             )
 
         return both.then(lambda found: replace(found, found={}, read=read))
-
-
-class TestRetriever(RankingContract, IsolationContract):
-    @pytest.fixture
-    def retriever(self) -> Retriever:
-        return HybridRetriever(IdsFirst(sample_nodes(MODEL)), embed_model=MODEL, top_k=5)
 
 
 def test_hits_are_equal_whether_nodes_are_read_with_the_rankings_or_afterwards() -> None:

@@ -1,7 +1,6 @@
 """The kind of a question, and how it changes the retrieval."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import pytest
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
@@ -36,28 +35,19 @@ from tests.searching import Searched
 INTENTS: Mapping[str, Sequence[str]] = {
     "exact": (
         'documents that say "force majeure"',
-        "“不可抗力” 条款",
         "parse_filters",
-        "where is getUserName defined",
         "error E1205",
-        "retry() raises",
         "llama_index.core.schema",
         "GB 50016 防火",
-        "ISO-9001 certificate",
         "第九条",
-        "《劳动法》第四十条",
-        "安全生产法第九十七条之一怎么说",
         "第40条规定了什么",
         "what does Article 5 say",
         "article 5(2) obligations",
-        "Art. 6 GDPR",
         "§ 12",
         "Section 3.2 of the handbook",
-        "Annex IV",
         "Zhang Wei",
         "IBM policy",
         "salary of Ada Lovelace",
-        "offices of Siemens abroad",
         "华为技术有限公司",
         "清华大学 招生",
     ),
@@ -66,40 +56,26 @@ INTENTS: Mapping[str, Sequence[str]] = {
         "difference between annual and sick leave",
         "compare Qdrant and Milvus",
         "年假和病假的区别",
-        "哪个更便宜",
     ),
     "time_bound": (
         "incidents in 2023",
         "latest safety rules",
         "what changed last month",
-        "最新的安全规定",
-        "2021年的事故",
         "A 2023 report on scaffolds",
     ),
-    "how_to": (
-        "how do I apply for leave",
-        "steps to reset the password",
-        "如何申请年假",
-        "脚手架怎么检查",
-        "报销流程",
-    ),
+    "how_to": ("how do I apply for leave", "steps to reset the password", "如何申请年假"),
     "definition": (
         "what is a scaffold",
         "Who was Ada Lovelace?",
         "meaning of indemnity",
         "什么是脚手架",
-        "施工单位是指什么",
     ),
     GENERAL: (
         "annual leave days",
         "canteen opening hours",
         "员工年假",
-        "安全帽",
-        "Is lunch free?",
         "ANNUAL LEAVE DAYS",
         "the first article in the canteen",
-        "第一次请假",
-        "公司年假",
     ),
 }
 
@@ -127,12 +103,6 @@ def test_the_default_rules_recognise_the_intent(intent: str) -> None:
     assert {query: first.name for query, (first, *_) in found.items()} == dict.fromkeys(
         INTENTS[intent], intent
     )
-
-
-def test_an_intent_without_a_profile_is_treated_as_general() -> None:
-    retriever = IntentAdaptiveRetriever(legs())
-    assert intent_of(retriever.search("what is a scaffold")) == GENERAL
-    assert intent_of(retriever.search("error E1205")) == "exact"
 
 
 def test_the_weights_of_the_intent_change_the_ranking(searched: Searched) -> None:
@@ -168,15 +138,6 @@ def test_profiles_set_depth_filters_weights_and_refinements(searched: Searched) 
     assert intent_of(searched(retriever, "how do I apply")) == GENERAL
 
 
-def test_one_default_profile_can_be_replaced(searched: Searched) -> None:
-    profiles = default_intent_profiles()
-    profiles["exact"] = replace(profiles["exact"], weights={"vector": 1.0, "keyword": 0.0})
-    sides = legs()
-    result = searched(IntentAdaptiveRetriever(sides, profiles=profiles), "E1205")
-    assert node_ids(result.hits) == ["v", "k"]
-    assert sides["keyword"].calls == []
-
-
 def test_legs_of_other_names_can_have_the_default_intent_profiles(searched: Searched) -> None:
     sides = {"dense": legs()["vector"], "bm25": legs()["keyword"]}
     profiles = default_intent_profiles(semantic="dense", exact="bm25")
@@ -204,35 +165,6 @@ def test_the_selector_of_intents_can_be_any(searched: Searched) -> None:
     by_llm = LLMSelector(ScriptedLLM(["3"]))
     result = searched(IntentAdaptiveRetriever(legs(), selector=by_llm), "leave")
     assert intent_of(result) == [*default_intent_profiles()][2]
-
-
-def test_a_failing_selector_makes_the_intent_general(searched: Searched) -> None:
-    failing = LLMSelector(ScriptedLLM([ConnectionError("LLM down")]))
-    result = searched(IntentAdaptiveRetriever(legs(), selector=failing), "leave")
-    assert intent_of(result) == GENERAL
-    assert result.degraded
-    assert result.hits
-
-
-def test_a_failing_leg_of_an_intent_is_left_out(searched: Searched) -> None:
-    sides = {**legs(), "vector": FixedRetriever(error=ConnectionError("down"))}
-    result = searched(IntentAdaptiveRetriever(sides), "E1205")
-    assert node_ids(result.hits) == ["k", "v"]
-    assert [part.where for part in result.degraded] == ["exact/vector"]
-
-
-def test_default_intent_rules_and_profiles_are_data() -> None:
-    assert [rule.route for rule in default_intent_rules().rules] == [
-        "exact",
-        "comparison",
-        "time_bound",
-        "how_to",
-        "definition",
-        "exact",  # names, where nothing else is said
-    ]
-    profiles = default_intent_profiles()
-    assert [*profiles] == ["exact", "comparison", "time_bound", GENERAL]
-    assert [name for name, each in profiles.items() if each.weights] == ["exact", "time_bound"]
 
 
 def test_intent_adapts_inside_a_pipeline(searched: Searched) -> None:

@@ -200,16 +200,6 @@ def test_legs_by_name_keep_top_k_and_required(searched: Searched) -> None:
     assert [call.top_k for call in own.calls] == [50]
 
 
-@pytest.mark.parametrize("use_async", [False, True])
-def test_sync_retrieval_calls_the_sync_method_of_children(use_async: bool) -> None:
-    class SyncOnly(FakeRetriever):
-        async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-            raise AssertionError("the store has no async client")
-
-    fusion = QueryFusionRetriever([SyncOnly([("a", 0.9)])], num_queries=1, use_async=use_async)
-    assert node_ids(fusion.retrieve("query")) == ["a"]
-
-
 @pytest.mark.parametrize("mode", FUSION_MODES)
 def test_hits_without_a_score_are_found_with_a_share_of_zero(
     mode: FUSION_MODES, searched: Searched
@@ -262,25 +252,6 @@ def test_a_leg_with_only_an_async_method_works(searched: Searched) -> None:
     assert not result.degraded
 
 
-def test_a_leg_with_only_an_async_method_works_inside_a_running_loop() -> None:
-    fusion = QueryFusionRetriever([AsyncOnly()], num_queries=1)
-
-    async def blocking_call() -> list[NodeWithScore]:
-        return fusion.retrieve("query")
-
-    assert node_ids(asyncio.run(blocking_call())) == ["a"]
-
-
-def test_a_fusion_prompt_may_contain_json(searched: Searched) -> None:
-    llm = ScriptedLLM(['["days off"]'])
-    prompt = 'Answer like {"queries": ["..."]}. {num_queries} for: {query}'
-    fusion = QueryFusionRetriever(
-        [FakeRetriever()], llm=llm, num_queries=2, query_gen_prompt=prompt
-    )
-    searched(fusion, "annual leave")
-    assert llm.prompts == ['Answer like {"queries": ["..."]}. 1 for: annual leave']
-
-
 def test_one_query_needs_no_llm(searched: Searched) -> None:
     fusion = QueryFusionRetriever([FakeRetriever([("a", 0.9)])], num_queries=1)
     assert node_ids(searched(fusion, "query").hits) == ["a"]
@@ -313,12 +284,6 @@ def test_the_mode_can_be_a_fusion_stage(searched: Searched) -> None:
     assert searched(fusion, "query").hits[0].score == pytest.approx(1 / 2 + 1 / 4)
     votes = QueryFusionRetriever(two(), mode=WeightedSum(), num_queries=1)
     assert node_ids(searched(votes, "query").hits) == ["a", "c"]
-
-
-def test_generated_queries_are_details_of_the_result(searched: Searched) -> None:
-    fusion = QueryFusionRetriever(two(), llm=ScriptedLLM(["days off"]), num_queries=2)
-    details = searched(fusion, "annual leave").details
-    assert details == {"generated_queries": ["days off"], "queries_count": 2}
 
 
 def test_a_verbose_fusion_logs_the_number_of_hits(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,15 +16,12 @@ from llama_retrieval_ext.results import SearchResult, node_ids
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stages.rerank.llm import LLMRerank
 from llama_retrieval_ext.stages.rerank.mmr import MMR
 from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
-from llama_retrieval_ext.testing.isolation_contract import IsolationContract
-from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
 
 ROWS = [("a", 0.9, "travel"), ("b", 0.8, "sick leave"), ("c", 0.7, "annual leave")]
 
@@ -47,16 +44,6 @@ class ByLength(BaseNodePostprocessor):
         return sorted(nodes, key=lambda hit: -(hit.score or 0.0))[: self.top_n]
 
 
-class Judge(ScriptedLLM):
-    """Finds the second document of every batch a little better than the first."""
-
-    def __init__(self) -> None:
-        super().__init__([])
-
-    def _next(self, prompt: str) -> tuple[float, str | BaseException]:
-        return 0.0, "Doc: 2, Relevance: 7\nDoc: 1, Relevance: 6"
-
-
 @pytest.fixture
 def dense(store: EmbeddedVectorStore) -> VectorRetriever:
     return VectorRetriever(store, embed_model=FakeEmbedding(), top_k=20)
@@ -66,26 +53,6 @@ class TestContractWithRules(RetrieverContract):
     @pytest.fixture
     def retriever(self, dense: VectorRetriever) -> Retriever:
         return RerankRetriever(dense, RuleRerank())
-
-
-class TestContractWithMMROverStoredEmbeddings(RankingContract, IsolationContract):
-    @pytest.fixture
-    def retriever(self, dense: VectorRetriever, store: EmbeddedVectorStore) -> Retriever:
-        return dense >> MMR(embed_model=FakeEmbedding(), store=store)
-
-    def test_the_representation_names_the_class_and_stays_the_same(
-        self, retriever: Retriever
-    ) -> None:
-        assert repr(retriever).endswith(
-            ">> MMR(embed_model=FakeEmbedding(...), store=EmbeddedVectorStore(...))"
-        )
-
-
-@pytest.mark.slow
-class TestContractWithALanguageModel(RankingContract, IsolationContract):
-    @pytest.fixture
-    def retriever(self, dense: VectorRetriever) -> Retriever:
-        return RerankRetriever(dense, LLMRerank(Judge()))
 
 
 @pytest.mark.slow
@@ -139,14 +106,6 @@ def test_a_late_reranker_costs_its_timeout_and_degrades(*, asynchronous: bool) -
     assert time.monotonic() - started < 5
     assert node_ids(result.hits) == ["a", "b", "c"]
     assert "did not answer within 0.05 s" in result.degraded[0].reason
-
-
-@pytest.mark.slow
-def test_a_late_reranker_degrades_within_the_timeout_of_the_query(*, asynchronous: bool) -> None:
-    retriever = RerankRetriever(FakeRetriever(ROWS), ByLength(delay_s=6.0))
-    result = searched(retriever, Query("q", timeout_s=1.5), asynchronous=asynchronous)
-    assert node_ids(result.hits) == ["a", "b", "c"]
-    assert [part.where for part in result.degraded] == ["ByLength"]
 
 
 class Duck:

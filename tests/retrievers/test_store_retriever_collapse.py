@@ -66,21 +66,6 @@ class TestVectorRetriever(RankingContract, IsolationContract):
         return VectorRetriever(backend, embed_model=MODEL, top_k=5, collapse=Collapse())
 
 
-@pytest.mark.slow
-class TestKeywordRetriever(RankingContract, IsolationContract):
-    @pytest.fixture
-    def retriever(self) -> StoreRetriever:
-        return KeywordRetriever(FakeBackend(sample_nodes(MODEL)), top_k=5, collapse=Collapse(2))
-
-
-@pytest.mark.slow
-class TestHybridRetriever(RankingContract, IsolationContract):
-    @pytest.fixture
-    def retriever(self) -> StoreRetriever:
-        backend = FakeBackend(sample_nodes(MODEL))
-        return HybridRetriever(backend, embed_model=MODEL, top_k=5, collapse=Collapse())
-
-
 @pytest.mark.parametrize("place", range(3), ids=["vector", "keyword", "hybrid"])
 def test_a_document_with_many_good_passages_leaves_room_for_others(place: int) -> None:
     retriever = retrievers(FakeBackend(NODES), top_k=6, collapse=Collapse())[place]

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from llama_index.core import VectorStoreIndex
 from llama_index.core.schema import BaseNode, TextNode
-from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
     MetadataFilters,
@@ -26,7 +25,7 @@ from llama_retrieval_ext import (
     KeywordRetriever,
     VectorRetriever,
 )
-from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
@@ -82,20 +81,6 @@ class NoNodesStore(NodeStore):
         raise NotImplementedError("get_nodes not implemented")
 
 
-class AsyncStore(NodeStore):
-    """A store with a real async method."""
-
-    async def aget_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
-    ) -> list[BaseNode]:
-        return self.get_nodes(node_ids, filters)
-
-
-class AsyncNoNodesStore(NoNodesStore):
-    async def aget_nodes(self, *_: object, **__: object) -> list[BaseNode]:
-        raise NotImplementedError("get_nodes not implemented")
-
-
 def hits(vectors: Mapping[str, Sequence[float] | None] = VECTORS) -> list[Hit]:
     return [
         Hit(
@@ -108,11 +93,8 @@ def hits(vectors: Mapping[str, Sequence[float] | None] = VECTORS) -> list[Hit]:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-@pytest.mark.parametrize("kind", [NodeStore, AsyncStore])
-def test_embeddings_that_nodes_lack_come_from_the_store(
-    kind: type[NodeStore], *, asynchronous: bool
-) -> None:
-    store = kind()
+def test_embeddings_that_nodes_lack_come_from_the_store(*, asynchronous: bool) -> None:
+    store = NodeStore()
     bare = hits(dict.fromkeys(VECTORS))
     source = FakeRetriever([(hit.node_id, hit.score) for hit in bare])
     pipeline = Pipeline(source, refines=[MMR(store=store)])
@@ -131,20 +113,6 @@ def test_only_missing_embeddings_are_requested_from_the_store() -> None:
     assert node_ids(run(MMR(store=store).refine_plan(QUERY, some)))[-1] == "a_dup"
     run(MMR(store=store).refine_plan(QUERY, hits()))
     assert store._requests == [["c"]]
-
-
-def test_embeddings_come_from_llama_indexs_simple_store() -> None:
-    model = FakeEmbedding()
-    nodes = [TextNode(id_=id_, text=text) for id_, _, text in TEXTS]
-    index = VectorStoreIndex(nodes, embed_model=model)
-    store = index.vector_store
-    assert isinstance(store, SimpleVectorStore)
-    model.calls.clear()
-    pipeline = Pipeline(
-        index.as_retriever(similarity_top_k=3), refines=[MMR(embed_model=model, store=store)]
-    )
-    assert node_ids(pipeline.retrieve("annual leave days"))[1] == "sick"
-    assert set(model.calls) == {"annual leave days"}
 
 
 def test_embeddings_come_from_a_function() -> None:
@@ -190,19 +158,10 @@ def test_a_missing_source_of_embeddings_is_an_error_that_names_the_argument(
         run(stage.refine_plan(query, hits(dict.fromkeys(VECTORS))))
 
 
-@pytest.mark.parametrize("kind", [NoNodesStore, AsyncNoNodesStore])
-async def test_a_store_that_cannot_give_nodes_is_an_error(kind: type[NodeStore]) -> None:
-    pipeline = FakeRetriever([("a", 0.9)]) >> MMR(store=kind())
-    with pytest.raises(ConfigurationError, match=f"{kind.__name__} cannot give nodes"):
-        await pipeline.aretrieve(QUERY)
-    with pytest.raises(ConfigurationError, match=f"{kind.__name__} cannot give nodes"):
+def test_a_store_that_cannot_give_nodes_is_an_error() -> None:
+    pipeline = FakeRetriever([("a", 0.9)]) >> MMR(store=NoNodesStore())
+    with pytest.raises(ConfigurationError, match="NoNodesStore cannot give nodes"):
         pipeline.retrieve(QUERY)
-
-
-def test_embeddings_of_different_dimensions_are_refused() -> None:
-    mixed = hits({**VECTORS, "c": [1.0, 0.0]})
-    with pytest.raises(DimensionMismatchError, match="2 dimensions and the query's has 3"):
-        run(MMR().refine_plan(QUERY, mixed))
 
 
 class CountingStore(EmbeddedVectorStore):

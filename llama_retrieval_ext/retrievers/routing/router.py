@@ -73,7 +73,6 @@ class RouterRetriever(Retriever):
         max_routes: Maximum number of picked routes to use; None for all.
         fusion: Fusion of the rankings of several routes. Its ``min_success`` is the number of
             picked routes that must succeed; if fewer do, the others are called too.
-        weigh_by_confidence: Whether to weigh each route by the confidence of the selector.
         top_k: Number of hits if the query sets none; None for all.
         callback_manager: LlamaIndex's, for applications that still use one.
         name: Name in traces.
@@ -95,7 +94,6 @@ class RouterRetriever(Retriever):
         fallback: str | None = None,
         max_routes: int | None = None,
         fusion: Fusion | None = None,
-        weigh_by_confidence: bool = False,
         top_k: int | None = None,
         callback_manager: CallbackManager | None = None,
         name: str = "router",
@@ -110,7 +108,6 @@ class RouterRetriever(Retriever):
         self.fallback = fallback
         self.max_routes = None if max_routes is None else check_count(max_routes, "max_routes")
         self.fusion = RRF() if fusion is None else of_type(fusion, Fusion, "fusion")
-        self.weigh_by_confidence = weigh_by_confidence
         self.min_success = resolved_min_success(None, self.fusion, legs=len(self.legs))
         weights = [leg.weight for leg in self.legs.values()]
         self.weights = resolved_weights(self.fusion.weights, [*self.legs], weights)
@@ -221,11 +218,7 @@ class RouterRetriever(Retriever):
     def _fused(
         self, selections: Sequence[Selection], rankings: Mapping[str, Sequence[NodeWithScore]]
     ) -> list[Hit]:
-        weights = {
-            each.name: self.weights[each.name]
-            * (each.confidence if self.weigh_by_confidence else 1.0)
-            for each in selections
-        }
+        weights = {each.name: self.weights[each.name] for each in selections}
         return fuse(self.fusion, rankings, weights=weights, source=self.name)
 
     def _get_prompt_modules(self) -> PromptMixinType:

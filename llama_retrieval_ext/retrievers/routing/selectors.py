@@ -57,7 +57,7 @@ class Selection:
 
     Attributes:
         name: Name of the route.
-        confidence: Confidence of the selector, in ``(0, 1]``; can weigh the route in the fusion.
+        confidence: Confidence of the selector, in ``(0, 1]``; see `CascadeSelector`.
         reason: Reason, in words.
     """
 

@@ -94,12 +94,6 @@ def test_only_changed_nodes_are_read_again(docstore: CountingDocstore) -> None:
     assert "a" not in docstore.requests
 
 
-def test_a_change_of_metadata_alone_is_seen(docstore: CountingDocstore) -> None:
-    retriever = BM25Retriever.from_docstore(docstore, cache_ttl_s=0)
-    docstore.add_documents([TextNode(id_="b", text="bread", metadata={"kind": "rye"})])
-    assert node_ids(retriever.retrieve("rye")) == ["b"]
-
-
 @pytest.mark.parametrize("deleted", ["x", "y", "z"])
 def test_the_deletion_of_one_of_several_equal_nodes_is_seen(
     docstore: CountingDocstore, deleted: str
@@ -246,17 +240,6 @@ def test_cache_time_and_max_chunks_out_of_range_are_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match=says):
         BM25Retriever.from_docstore(docstore, cache_ttl_s=cache_ttl_s, max_chunks=max_chunks)
-
-
-def test_a_persisted_retriever_over_a_docstore_loads_with_its_nodes(
-    docstore: CountingDocstore, tmp_path: Any
-) -> None:
-    BM25Retriever.from_docstore(docstore).persist(tmp_path)
-    loaded = BM25Retriever.from_persist_dir(tmp_path)
-    docstore.delete_document("a")
-    assert node_ids(loaded.retrieve("apple")) == ["a"]
-    loaded.add(_nodes(e="apple"))
-    assert node_ids(loaded.retrieve("apple")) == ["a", "e"]
 
 
 def test_a_loaded_retriever_follows_the_docstore_with_its_stored_limits(

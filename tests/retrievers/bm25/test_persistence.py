@@ -98,12 +98,6 @@ def test_a_loaded_retriever_can_be_changed_and_persisted_again(tmp_path: Path) -
         assert third.retrieve(query) == fresh.retrieve(query)
 
 
-def test_an_empty_retriever_comes_back_empty(tmp_path: Path) -> None:
-    BM25Retriever().persist(tmp_path / "new" / "directory")
-    loaded = BM25Retriever.from_persist_dir(tmp_path / "new" / "directory")
-    assert loaded.retrieve("words") == []
-
-
 def test_a_retriever_bound_to_a_scope_is_not_loaded_without_a_scope(tmp_path: Path) -> None:
     BM25Retriever(sample_nodes()).for_scope(ACME).persist(tmp_path)
     with pytest.raises(ScopeRequiredError, match="pass scope="):
@@ -207,12 +201,6 @@ def test_a_path_that_cannot_be_written_is_reported_and_stays(tmp_path: Path) -> 
     with pytest.raises(StoreUnavailableError, match="as it was"):
         BM25Retriever(sample_nodes()).persist(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "words"
-
-
-def test_a_file_that_may_not_be_read_is_reported(tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).mkdir()
-    with pytest.raises(StoreUnavailableError, match="cannot read"):
-        BM25Retriever.from_persist_dir(tmp_path)
 
 
 def test_a_write_that_fails_in_the_middle_keeps_the_stored_retriever(

@@ -26,8 +26,6 @@ THOUGHT = "<think>The user asks about leave.\n1. Or lunch?\nDoc: 2, Relevance: 1
 QUERY = "How many days of leave?"
 BAD: list[tuple[Reply, str]] = [
     (Failure(500), "InternalServerError"),
-    (Failure(429), "RateLimitError"),
-    ("", "nothing usable"),
     ("<think>and then the window was full", "nothing usable"),
     (Never(), "DeadlineExceededError"),
 ]

@@ -135,11 +135,10 @@ class Wavers(Retriever):
 
 
 @pytest.mark.slow
-@both_ways
-def test_a_route_that_timed_out_streams_no_further_partial_answers(stream: Streamed) -> None:
+def test_a_route_that_timed_out_streams_no_further_partial_answers() -> None:
     others = branches(late("c", 0.0), late("d", 0.6)) >> RRF()
     retriever = routed(["x"], x=Leg("x", Wavers(top_k=None), timeout_s=0.3), y=others)
-    assert stream(retriever, "q") == [["a"], ["c"], ["c", "d"], ["c", "d"]]
+    assert streamed(retriever, "q") == [["a"], ["c"], ["c", "d"], ["c", "d"]]
 
 
 @both_ways
@@ -209,12 +208,3 @@ class Expands(Refine):
 def test_partial_answers_of_retrievers_inside_stages_are_not_streamed(stream: Streamed) -> None:
     assert stream(LooksUp() >> two_legs() >> Expands(), "q") == STEPS
     assert stream(RerankRetriever(LooksUp() >> two_legs(), Expands()), "q") == STEPS
-
-
-@pytest.mark.slow
-@both_ways
-def test_nothing_is_streamed_after_the_answer(stream: Streamed) -> None:
-    slow = Leg("slow", late("b", 0.3), timeout_s=0.03)
-    retriever = routed(["x"], x=branches(late("a", 0.0), slow) >> RRF())
-    assert stream(retriever, "q") == [["a"], ["a"]]
-    time.sleep(0.35)  # the leg that was late ends now; nobody listens, and nothing breaks

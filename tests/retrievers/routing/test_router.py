@@ -67,7 +67,7 @@ def test_several_picked_routes_are_fused(searched: Searched) -> None:
     assert [part.leg for part in result.hits[0].contributions] == ["code", "leave"]
 
 
-@pytest.mark.parametrize("place", [-1, 3, 9])
+@pytest.mark.parametrize("place", [-1, 3])
 def test_a_pick_out_of_range_takes_the_fallback_and_says_so(place: int, searched: Searched) -> None:
     router = RouterRetriever(TheirPicks(place), routes(), fallback="food")
     result = searched(router, "query")
@@ -99,11 +99,9 @@ def test_max_routes_limits_the_picked_routes(searched: Searched) -> None:
     "found",
     [
         ValueError("I would choose 2"),
-        KeyError("choice"),
         None,
         [Selection("code", confidence=0.0)],
         [Selection("code", confidence=float("nan"))],
-        [Selection("code", confidence=1.5)],
     ],
     ids=str,
 )
@@ -185,16 +183,6 @@ def test_the_order_of_a_single_route_is_kept(searched: Searched) -> None:
     result = searched(RouterRetriever(Picks(["theirs"]), offered), "query")
     assert node_ids(result.hits) == ["best", "worst"]
     assert {hit.source for hit in result.hits} == {"theirs"}
-
-
-def test_confidence_can_be_the_weight_of_a_route(searched: Searched) -> None:
-    picks = Picks([Selection("code", 0.2), Selection("leave", 0.9)])
-    plain = searched(RouterRetriever(picks, routes()), "query")
-    assert node_ids(plain.hits) == ["shared", "code", "leave"]
-    weighed = searched(RouterRetriever(picks, routes(), weigh_by_confidence=True), "query")
-    assert node_ids(weighed.hits) == ["shared", "leave", "code"]
-    shares = {part.leg: part.weight for part in weighed.hits[0].contributions}
-    assert shares == {"code": 0.2, "leave": 0.9}
 
 
 def test_weights_of_the_fusion_and_of_legs_count(searched: Searched) -> None:

@@ -136,13 +136,12 @@ def test_a_selector_may_return_an_index_or_a_name(
         assert names(select(selector, "query")) == ([] if expected is None else [expected])
 
 
-@pytest.mark.parametrize("picks", [3, -1])
-def test_an_index_out_of_range_is_an_error(picks: int, select: Selected) -> None:
+def test_an_index_out_of_range_is_an_error(select: Selected) -> None:
     class Own(Selector):
         def select(self, query: Query, choices: Sequence[Choice]) -> int:
-            return picks
+            return 3
 
-    with pytest.raises(ExecutionError, match=f"picked route {picks}; there are 0 to 2"):
+    with pytest.raises(ExecutionError, match="picked route 3; there are 0 to 2"):
         select(Own(), "query")
 
 
@@ -171,18 +170,10 @@ def test_a_cascade_stops_at_the_first_selector_that_picks(select: Selected) -> N
     assert [each.calls for each in (first, second, third)] == [1, 1, 0]
 
 
-@pytest.mark.parametrize(
-    "error", [ValueError("broken"), ExecutionError("out of range"), TimeoutError()], ids=repr
-)
-def test_a_selector_of_a_cascade_that_fails_abstains(error: Exception, select: Selected) -> None:
-    assert names(select(CascadeSelector(Scripted(error), Scripted(["code"])), "query")) == ["code"]
-    assert select(CascadeSelector(Scripted(error)), "query") == []
-
-
-def test_a_configuration_error_in_a_cascade_is_raised(select: Selected) -> None:
-    wrong = Scripted(ConfigurationError("no model"))
-    with pytest.raises(ConfigurationError, match="no model"):
-        select(CascadeSelector(wrong, Scripted(["code"])), "query")
+def test_a_selector_of_a_cascade_that_fails_abstains(select: Selected) -> None:
+    broken = Scripted(ValueError("broken"))
+    assert names(select(CascadeSelector(broken, Scripted(["code"])), "query")) == ["code"]
+    assert select(CascadeSelector(broken), "query") == []
 
 
 def test_a_cascade_needs_a_selector_and_prints_its_own() -> None:

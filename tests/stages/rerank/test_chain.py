@@ -82,16 +82,6 @@ def test_an_llm_without_a_usable_answer_is_replaced_by_the_next_reranker() -> No
 
 
 @pytest.mark.slow
-def test_a_late_reranker_of_a_chain_costs_its_timeout() -> None:
-    chain = RerankChain(Reversing(delay_s=6.0), RuleRerank(), timeout_s=0.5)
-    started = time.monotonic()
-    result = searched(chain)
-    assert time.monotonic() - started < 5
-    assert node_ids(result.hits)[0] == "b"
-    assert "did not answer within 0.5 s" in result.degraded[0].reason
-
-
-@pytest.mark.slow
 def test_each_reranker_of_a_chain_gets_a_part_of_the_time_of_the_query() -> None:
     chain = RerankChain(Reversing(delay_s=6.0), RuleRerank())
     result = searched(chain, Query("annual leave", timeout_s=0.8))
@@ -121,8 +111,6 @@ def test_a_chain_calls_no_reranker_for_an_empty_ranking() -> None:
 def test_a_chain_refuses_missing_or_wrong_rerankers() -> None:
     with pytest.raises(ConfigurationError, match="at least one"):
         RerankChain()
-    with pytest.raises(ConfigurationError, match="a reranker is"):
-        RerankChain("cohere")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="timeout_s"):
         RerankChain(RuleRerank(), timeout_s=0)
 

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from llama_index.core.llms import CompletionResponse
-from pydantic import PrivateAttr
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Query
@@ -94,11 +92,6 @@ def test_only_documents_in_the_prompt_are_judged(answer: str, documents: int) ->
     assert all(0.0 <= relevance <= 1.0 for relevance in judged.values())
 
 
-def test_judgements_of_unknown_documents_are_ignored() -> None:
-    answer = "Doc: 1, Relevance: 5\nDoc: 4, Relevance: 9\nDoc: 0, Relevance: 9"
-    assert relevances_in(answer, documents=3) == {0: 0.5}
-
-
 @given(st.permutations(range(8)), st.lists(st.integers(0, 10), min_size=8, max_size=8))
 def test_an_answer_in_the_requested_layout_is_read_exactly(
     order: list[int], scores: list[int]
@@ -116,39 +109,6 @@ def test_a_very_long_answer_is_read(part: str) -> None:
 
 
 ROWS = [("a", 0.9, "travel"), ("b", 0.8, "annual {leave}"), ("c", 0.7, "sick leave")]
-
-
-class Judge(ScriptedLLM):
-    """Answers a batch with sick leave in it with `sick`, each other batch with `other`."""
-
-    _answers_by_batch: tuple[str, str] = PrivateAttr()
-
-    def __init__(self, *, sick: str, other: str) -> None:
-        super().__init__([])
-        self._answers_by_batch = (sick, other)
-
-    def _next(self, prompt: str) -> tuple[float, str | BaseException]:
-        return 0.0, self._answers_by_batch["sick" not in prompt]
-
-
-class MeetingLLM(ScriptedLLM):
-    """Answers when every call of the meeting has begun."""
-
-    _meeting: Meeting = PrivateAttr()
-
-    def __init__(self, answers: list[ScriptedAnswer], meeting: Meeting) -> None:
-        super().__init__(answers)
-        self._meeting = meeting
-
-    def complete(self, prompt: str, formatted: bool = False, **_: object) -> CompletionResponse:
-        self._meeting.join()
-        return super().complete(prompt, formatted=formatted)  # type: ignore[no-any-return]
-
-    async def acomplete(
-        self, prompt: str, formatted: bool = False, **_: object
-    ) -> CompletionResponse:
-        await self._meeting.ajoin()
-        return await super().acomplete(prompt, formatted=formatted)  # type: ignore[no-any-return]
 
 
 def searched(stage: LLMRerank, query: str = "annual leave", *, asynchronous: bool) -> SearchResult:
@@ -205,22 +165,19 @@ def test_hits_of_equal_relevance_keep_their_order() -> None:
     assert max(scores) <= 1.0
 
 
-def test_batches_are_judged_concurrently(*, asynchronous: bool) -> None:
-    llm = MeetingLLM(["Doc: 1, Relevance: 5"] * 3, Meeting(3))
-    stage = LLMRerank(llm, batch_size=1)
-    result = searched(stage, asynchronous=asynchronous)
+def test_batches_are_judged_concurrently() -> None:
+    def answer(_: str) -> str:
+        meeting.join()
+        return "Doc: 1, Relevance: 5"
+
+    meeting, llm = Meeting(3), ScriptedLLM(answer)
+    result = searched(LLMRerank(llm, batch_size=1), asynchronous=False)
     assert node_ids(result.hits) == ["a", "b", "c"]
     assert len(llm.prompts) == 3
 
 
-def test_documents_are_numbered_from_one_in_every_batch() -> None:
-    llm = Judge(sick="Doc: 1, Relevance: 9", other="Doc: 2, Relevance: 4")
-    found = searched(LLMRerank(llm, batch_size=2), asynchronous=False).hits
-    assert [(hit.node_id, hit.score) for hit in found] == [("c", 0.9), ("b", 0.4), ("a", 0.0)]
-
-
 def test_one_unusable_batch_leaves_the_order_unchanged() -> None:
-    llm = Judge(sick="Doc: 1, Relevance: 9", other="none")
+    llm = ScriptedLLM(lambda prompt: "Doc: 1, Relevance: 9" if "sick" in prompt else "none")
     result = searched(LLMRerank(llm, batch_size=2), asynchronous=False)
     assert node_ids(result.hits) == ["a", "b", "c"]
     assert len(result.degraded) == 1
@@ -233,13 +190,6 @@ def test_a_late_llm_leaves_the_order_unchanged(*, asynchronous: bool) -> None:
     assert time.monotonic() - started < 10
     assert node_ids(result.hits) == ["a", "b", "c"]
     assert "did not answer" in result.degraded[0].reason
-
-
-def test_llm_rerank_leaves_time_of_the_query_for_its_result() -> None:
-    llm = ScriptedLLM([(30.0, "Doc: 3, Relevance: 9")])
-    result = (FakeRetriever(ROWS) >> LLMRerank(llm)).search("q", timeout_s=0.3)
-    assert node_ids(result.hits) == ["a", "b", "c"]
-    assert [part.where for part in result.degraded] == ["LLMRerank"]
 
 
 def test_long_documents_are_cut_in_the_prompt() -> None:

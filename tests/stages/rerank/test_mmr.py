@@ -12,7 +12,6 @@ from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, node_ids, score_of
 from llama_retrieval_ext.stages.rerank.mmr import MMR
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 
 # "a_dup" says nearly what "a" says; "c" is less relevant than either, and new.
 VECTORS = {
@@ -49,15 +48,6 @@ def test_mmr_adds_a_contribution_to_those_of_the_hit() -> None:
     assert (before.leg, before.rank, before.score, before.share) == ("vector", 1, 1.0, 0.0)
     assert (mmr.leg, mmr.rank) == ("MMR", 1)
     assert mmr.share == first.score
-
-
-def test_mmr_leaves_the_order_unchanged_when_its_model_fails() -> None:
-    model = FakeEmbedding(fail=ConnectionError("no model"))
-    result = (FakeRetriever([("a", 0.9), ("b", 0.8)]) >> MMR(embed_model=model)).search("leave")
-    assert node_ids(result.hits) == ["a", "b"]
-    assert [(part.where, part.reason) for part in result.degraded] == [
-        ("MMR", "ConnectionError: no model")
-    ]
 
 
 def test_mmr_of_an_empty_ranking_needs_no_embeddings() -> None:

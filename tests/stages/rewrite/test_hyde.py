@@ -7,7 +7,7 @@ from llama_index.core.schema import TextNode
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import node_ids
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.hyde import HyDE, HyDEFanOut, passage_in
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
@@ -50,21 +50,6 @@ def test_hyde_searches_with_the_mean_embedding(
     mean = [(a + b) / 2 for a, b in zip(first, second, strict=True)]
     expected = vector.retrieve(Query(query, embedding=mean))
     assert hits[0].score == pytest.approx(expected[0].score)
-
-
-def test_hyde_leaves_the_words_of_a_keyword_search(
-    corpus: list[TextNode], embed_model: FakeEmbedding
-) -> None:
-    vector = VectorRetriever(FakeBackend(corpus), embed_model=embed_model)
-    keyword = KeywordRetriever(FakeBackend(corpus))
-    hybrid = HyDE(ScriptedLLM([PASSAGE])) >> (vector | keyword) >> RRF()
-    by_keyword = {
-        hit.node_id
-        for hit in hybrid.search("canteen").hits
-        for part in hit.contributions
-        if part.leg == "keyword"
-    }
-    assert by_keyword == set(node_ids(keyword.retrieve("canteen")))
 
 
 @pytest.mark.parametrize(
@@ -118,12 +103,9 @@ def test_the_prompt_of_hyde_holds_the_query_and_the_language() -> None:
     [
         PASSAGE,
         f"Passage: {PASSAGE}",
-        f"**Passage:** {PASSAGE}",
         f"文档：{PASSAGE}",
         f"```\n{PASSAGE}\n```",
-        f"```markdown\n{PASSAGE}",
         f"Here is a passage that answers the question:\n\n{PASSAGE}",
-        f"Sure! Here is one:\n```\n{PASSAGE}\n```",
         f"<think>Trains? Planes?</think>\n{PASSAGE}",
         f"<passage>{PASSAGE}</passage>",
     ],
@@ -156,18 +138,16 @@ def test_hyde_refuses_impossible_arguments() -> None:
 FAN_OUT = ["Staff have 25 days.", "Leave is 20 days."]
 
 
-def test_hyde_fan_out_searches_the_query_and_each_passage(source: FakeRetriever) -> None:
-    result = (HyDEFanOut(ScriptedLLM(FAN_OUT), n=2) >> source >> RRF()).search("annual leave")
-    assert {call.query_str for call in source.calls} == {"annual leave", *FAN_OUT}
-    assert len(result.hits[0].contributions) == 3
+@pytest.mark.parametrize("original", [["annual leave"], []], ids=["with", "without"])
+def test_hyde_fan_out_searches_the_query_and_each_passage(
+    original: list[str], source: FakeRetriever
+) -> None:
+    stage = HyDEFanOut(ScriptedLLM(FAN_OUT), n=2, include_original=bool(original))
+    result = (stage >> source >> RRF()).search("annual leave")
+    assert {call.query_str for call in source.calls} == {*original, *FAN_OUT}
+    assert len(result.hits[0].contributions) == 2 + len(original)
     assert result.details["hyde_queries_count"] == 2
     assert result.degraded == ()
-
-
-def test_hyde_fan_out_can_leave_the_original_query_out(source: FakeRetriever) -> None:
-    stage = HyDEFanOut(ScriptedLLM(FAN_OUT), n=2, include_original=False)
-    (stage >> source >> RRF()).retrieve("annual leave")
-    assert {call.query_str for call in source.calls} == set(FAN_OUT)
 
 
 def test_hyde_fan_out_uses_the_embedding_of_the_query_for_the_query_alone(

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.stages.rewrite.multi_query import distinct, keeps_language, queries_in
-from tests.quick import examples
 
 TWO = ["annual leave days", "how many days off"]
 LAYOUTS = {
@@ -136,13 +135,6 @@ def test_any_text_is_read_without_an_error(answer: str) -> None:
     assert all(query and query == query.strip() for query in queries_in(answer))
 
 
-@examples(30)
-@given(st.lists(st.from_regex(r"[a-z]{3,9}( [a-z]{3,9}){1,4}", fullmatch=True), min_size=1))
-def test_a_numbered_list_gives_its_items(queries: list[str]) -> None:
-    listed = "\n".join(f"{number}. {query}" for number, query in enumerate(queries[:99], start=1))
-    assert queries_in(listed) == queries[:99]
-
-
 def test_distinct_ignores_case_spaces_width_and_final_punctuation() -> None:
     texts = [
         "Annual leave?",
@@ -155,16 +147,8 @@ def test_distinct_ignores_case_spaces_width_and_final_punctuation() -> None:
     assert distinct(["年假 天数？", "年假天数"]) == ["年假 天数？"]
 
 
-def test_distinct_drops_texts_equal_to_the_original() -> None:
-    assert distinct(["ANNUAL LEAVE?", "days off"], of="annual leave") == ["days off"]
-
-
 def test_distinct_keeps_texts_that_differ_in_signs() -> None:
     assert distinct(["C++", "C#", "C"]) == ["C++", "C#", "C"]
-
-
-def test_distinct_drops_blank_texts() -> None:
-    assert distinct(["", " ", "?"]) == []
 
 
 @pytest.mark.parametrize(

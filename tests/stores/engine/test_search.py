@@ -200,10 +200,10 @@ def test_collapsed_hits_are_those_of_the_whole_ranking(
             whole = kind(backend, top_k=N_NODES)
             for seed, collapse in enumerate(COLLAPSES):
                 query = query_of(seed)
-                ranking = whole.retrieve(query)
+                ranking = whole.search(query).hits
                 for top_k in (1, 7, 40):
                     found = kind(backend, top_k=top_k, collapse=collapse).search(query)
-                    expected = collapse.of(ranking)[:top_k]
+                    expected = collapse.refine(query, ranking)[:top_k]
                     assert node_ids(found.hits) == node_ids(expected), (kind, collapse, top_k)
                     assert not found.degraded
 
@@ -220,7 +220,8 @@ def test_collapsed_hybrid_search_takes_as_many_candidates_as_it_needs(
             backend, top_k=40, candidates=N_NODES, collapse=Collapse(), scope=Scope("a")
         )
         query = query_of(1)
-        expected = Collapse().of(whole.for_scope(Scope("a")).retrieve(query))[:40]
+        ranking = whole.for_scope(Scope("a")).search(query).hits
+        expected = Collapse().refine(query, ranking)[:40]
         assert node_ids(retriever.retrieve(query)) == node_ids(expected)
 
 

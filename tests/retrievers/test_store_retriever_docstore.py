@@ -12,7 +12,7 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import node_ids
-from llama_retrieval_ext.retrievers import docstore_keywords
+from llama_retrieval_ext.retrievers import store_retriever
 from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
@@ -115,19 +115,13 @@ def test_the_trace_says_that_keywords_are_searched_in_memory(index: VectorStoreI
         assert "BM25 in memory, over the docstore" in str(retriever.explain(QUERY).trace)
 
 
-def test_a_storage_context_finds_what_its_index_finds(index: VectorStoreIndex) -> None:
-    context = index.storage_context
-    expected = node_ids(HybridRetriever(index).retrieve(QUERY))
-    assert node_ids(HybridRetriever(context, embed_model=MODEL).retrieve(QUERY)) == expected
-
-
 def test_an_index_can_be_the_store_for_keywords_of_another_store(index: VectorStoreIndex) -> None:
     retriever = HybridRetriever(simple_index(), keyword_store=index, embed_model=MODEL)
     assert node_ids(retriever.retrieve(QUERY)) == node_ids(HybridRetriever(index).retrieve(QUERY))
 
 
 def test_changes_of_the_docstore_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(docstore_keywords, "_CACHE_TTL_S", 0.0)
+    monkeypatch.setattr(store_retriever, "_CACHE_TTL_S", 0.0)
     index = simple_index()
     retriever = KeywordRetriever(index)
     assert retriever.retrieve("zeppelin") == []
@@ -171,7 +165,17 @@ def test_hits_of_bm25_in_memory_are_collapsed() -> None:
     assert sorted(hit.node.metadata["tenant_id"] for hit in hits) == ["acme", "globex"]
 
 
-def test_many_queries_index_the_docstore_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("leg", ["vector", "keyword"])
+def test_a_setting_of_a_search_of_a_clone_does_not_change_the_original(leg: str) -> None:
+    original = HybridRetriever(simple_index())
+    before = node_ids(getattr(original, leg).retrieve("leave"))
+    clone = original.clone()
+    getattr(clone, leg).filters = MetadataFilters(filters=[MetadataFilter(key="number", value=1)])
+    assert node_ids(getattr(clone, leg).retrieve("leave")) == [nodes()[1].node_id]
+    assert node_ids(getattr(original, leg).retrieve("leave")) == before
+
+
+def test_many_queries_and_clones_index_the_docstore_once(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[object] = []
     from_docstore = BM25Retriever.from_docstore
 
@@ -180,5 +184,7 @@ def test_many_queries_index_the_docstore_once(monkeypatch: pytest.MonkeyPatch) -
         return from_docstore(docstore, **options)
 
     monkeypatch.setattr(BM25Retriever, "from_docstore", counted)
-    HybridRetriever(simple_index()).retrieve_many(SAMPLE_QUERIES)
+    retriever = HybridRetriever(simple_index())
+    retriever.retrieve_many(SAMPLE_QUERIES)
+    retriever.clone().retrieve_many(SAMPLE_QUERIES)
     assert len(opened) == 1
