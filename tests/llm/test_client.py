@@ -1,10 +1,12 @@
-"""Calls of a language model: its failures, timeouts and unusable answers."""
+"""Calls of a language model: failures, timeouts, unusable answers, the cache, and prompts."""
 
 import asyncio
 import copy
 import pickle
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
 from llama_index.core.base.llms.types import CompletionResponse, CompletionResponseGen, LLMMetadata
@@ -14,8 +16,8 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import Context, Session, entered
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.legs import CircuitBreaker
-from llama_retrieval_ext.execution.plan import Plan, Task, Together
-from llama_retrieval_ext.llm.client import AnswerCache, LLMWriter
+from llama_retrieval_ext.execution.plan import Call, Plan, Task, Together
+from llama_retrieval_ext.llm.client import AnswerCache, LLMWriter, check_prompt, filled
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.testing.scripted_llm import ScriptedAnswer, ScriptedLLM
 from tests.meeting import Meeting
@@ -107,28 +109,6 @@ def test_a_late_answer_is_cached_for_the_next_call() -> None:
     assert len(llm.prompts) == 1
 
 
-@pytest.mark.slow
-def test_the_model_gets_half_of_the_time_that_is_left(written: Run) -> None:
-    writer = LLMWriter(ScriptedLLM([(5.0, "late")]))
-    ended: list[float] = []
-
-    def within_a_limit() -> Plan[list[str]]:
-        result = yield from writer.written("X", "?", str.upper)
-        ended.append(time.perf_counter())
-        return result
-
-    def limited() -> Plan[list[str]]:
-        (outcome,) = yield Together([Task("all", within_a_limit(), 1.2)])
-        result: list[str] = outcome.result()
-        return result
-
-    started = time.perf_counter()
-    result, missing = written(limited())
-    assert result == []
-    assert len(missing) == 1
-    assert 0.5 < ended[0] - started < 1.1
-
-
 def test_failures_and_unusable_answers_are_not_cached(written: Run) -> None:
     llm = ScriptedLLM([ValueError("no"), "", "a"])
     writer = LLMWriter(llm)
@@ -218,13 +198,9 @@ def test_max_tokens_reach_the_model_only_when_they_are_set() -> None:
     assert llm.seen == [{"max_tokens": 50}, {}]
 
 
-@pytest.mark.parametrize("timeout_s", [0, -1.0, float("inf"), float("nan")])
-def test_a_timeout_below_zero_or_infinite_is_refused(timeout_s: float) -> None:
+def test_a_missing_model_and_impossible_limits_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="timeout_s"):
-        LLMWriter(ScriptedLLM([]), timeout_s=timeout_s)
-
-
-def test_a_missing_model_and_an_impossible_length_are_refused() -> None:
+        LLMWriter(ScriptedLLM([]), timeout_s=0)
     with pytest.raises(ConfigurationError, match="pass a LlamaIndex LLM, got None"):
         LLMWriter(None)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="max_tokens"):
@@ -236,3 +212,70 @@ def test_a_copy_of_a_writer_has_its_own_cache(again: Callable[[LLMWriter], LLMWr
     writer = LLMWriter(BlockingLLM())
     assert run(writer.written("X", "?", str)) == ["?"]
     assert run(again(writer).written("X", "?", str)) == ["?"]
+
+
+def saying(text: str, calls: list[str]) -> Call[CompletionResponse]:
+    def complete() -> CompletionResponse:
+        calls.append(text)
+        return CompletionResponse(text=text)
+
+    return Call(complete)
+
+
+def answer(cache: AnswerCache, text: str, calls: list[str], *, keep: bool = True) -> Plan[str]:
+    known = cache.known(text)
+    if known is not None:
+        return known
+    return (yield from cache.get(text, lambda: saying(text, calls), keep=lambda _: keep))
+
+
+def test_the_least_recently_used_answer_is_evicted() -> None:
+    cache, calls = AnswerCache(size=2), list[str]()
+    for text in "abacab":
+        assert run(answer(cache, text, calls)) == text
+    assert calls == ["a", "b", "c", "b"]
+
+
+def test_concurrent_calls_share_one_answer() -> None:
+    cache, calls, go = AnswerCache(), list[str](), Event()
+
+    def complete() -> CompletionResponse:
+        calls.append("a")
+        go.wait(5)
+        return CompletionResponse(text="a")
+
+    with ThreadPoolExecutor(4) as threads:
+        plans = [cache.get("a", lambda: Call(complete), keep=bool) for _ in range(4)]
+        answers = [threads.submit(run, plan) for plan in plans]
+        go.set()
+        assert [answer.result(5) for answer in answers] == ["a"] * 4
+    assert cache.known("a") == "a"
+    assert len(calls) < 4
+
+
+async def test_a_cancelled_call_does_not_cancel_the_others() -> None:
+    cache, calls = AnswerCache(), list[str]()
+
+    async def slow() -> CompletionResponse:
+        calls.append("a")
+        await asyncio.sleep(0.05)
+        return CompletionResponse(text="a")
+
+    def plan() -> Plan[str]:
+        return cache.get("a", lambda: Call(lambda: CompletionResponse(text=""), slow), keep=bool)
+
+    first, second = asyncio.create_task(arun(plan())), asyncio.create_task(arun(plan()))
+    await asyncio.sleep(0.01)
+    first.cancel()
+    assert await second == "a"
+    assert cache.known("a") == "a"
+
+
+def test_placeholders_in_a_value_are_not_filled() -> None:
+    assert filled("{query} {n}", query="{n}", n=3) == "{n} 3"
+    assert filled("{n} {query}", query=r"\1 {query}", n=3) == r"3 \1 {query}"
+
+
+def test_a_prompt_without_the_query_placeholder_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"\{query\}"):
+        check_prompt("Write three queries.")

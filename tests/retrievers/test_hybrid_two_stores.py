@@ -96,6 +96,7 @@ def test_stages_find_embeddings_of_keyword_hits_in_the_store_for_vectors(
     assert model.calls == []
 
 
+@pytest.mark.slow
 class TestTwoStores(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self) -> HybridRetriever:

@@ -47,17 +47,11 @@ def hybrid() -> HybridRetriever:
     return HybridRetriever(FakeBackend(sample_nodes(model)), embed_model=model, top_k=20)
 
 
+@pytest.mark.slow
 class TestMultiQuery(RetrieverContract):
     @pytest.fixture
     def retriever(self, hybrid: HybridRetriever) -> Retriever:
         return MultiQueryRetriever(hybrid, echoing(), num_queries=2)
-
-
-@pytest.mark.slow
-class TestHyDEWhereRankingsAreFused(RetrieverContract):
-    @pytest.fixture
-    def retriever(self, hybrid: HybridRetriever) -> Retriever:
-        return HyDERetriever(hybrid, echoing())
 
 
 def test_a_multi_query_result_has_the_wordings_and_what_each_found(searched: Searched) -> None:

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-import bm25s
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,7 +16,6 @@ from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.retrievers.bm25.index import best
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
-from llama_retrieval_ext.samples.python_topics import python_topics
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.encoding.values import keyword_text
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
@@ -61,23 +59,6 @@ def test_scores_are_those_of_the_formula(
     retriever = BM25Retriever(nodes, top_k=len(nodes), k1=k1, b=b)
     found = {hit.node_id: hit.score for hit in retriever.retrieve(" ".join(query))}
     assert found == pytest.approx(_brute_force(documents, query, k1=k1, b=b), rel=1e-5)
-
-
-@pytest.mark.reference
-def test_real_text_is_ranked_as_by_bm25s() -> None:
-    nodes = python_topics()
-    tokenizer = Tokenizer()
-    reference = bm25s.BM25(k1=1.2, b=0.75, method="atire", idf_method="lucene")
-    reference.index([tokenizer.tokens(node.get_content()) for node in nodes], show_progress=False)
-    plain = [
-        TextNode(id_=f"{number:04}", text=node.get_content()) for number, node in enumerate(nodes)
-    ]
-    retriever = BM25Retriever(plain, top_k=len(plain), tokenizer=tokenizer)
-    for query in ("context manager with statement", "operator precedence", "yield in a generator"):
-        expected = reference.get_scores(tokenizer.query_tokens(query))
-        found = {int(hit.node_id): hit.score for hit in retriever.retrieve(query)}
-        assert sorted(found) == np.flatnonzero(expected).tolist()
-        assert found == pytest.approx({n: float(expected[n]) for n in found}, rel=1e-5)
 
 
 @given(

@@ -290,10 +290,8 @@ def test_routes_and_arguments_that_cannot_work_are_refused_at_construction() -> 
             lambda: RouterRetriever(Picks([]), [FixedRetriever(name="a")]),  # type: ignore[list-item]
             "must be .* RetrieverTool, got a; or give a mapping of names to Routes",
         ),
-        (lambda: RouterRetriever(Picks([]), []), "at least one route"),
         (lambda: RouterRetriever(Picks([]), routes(), fallback="x"), "'x' is no route"),
         (lambda: RouterRetriever(Picks([]), routes(), max_routes=0), "max_routes"),
-        (lambda: RouterRetriever(rules, routes()), r"\['travel'\]"),
         (lambda: RouterRetriever(CascadeSelector(rules), routes()), r"\['travel'\]"),
         (
             lambda: RouterRetriever(Picks([]), routes(), fusion=RRF(weights={"x": 1})),

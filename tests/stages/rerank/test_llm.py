@@ -20,12 +20,9 @@ from tests.meeting import Meeting
 
 JUDGEMENTS = {
     "Doc: 3, Relevance: 7\nDoc: 1, Relevance: 5": {2: 0.7, 0: 0.5},
-    "1. Doc: 3, Relevance: 7\n2. Doc: 1, Relevance: 5": {2: 0.7, 0: 0.5},
     "**Document 3** (relevance 7/10)\n**Document 1**: 5": {2: 0.7, 0: 0.5},
     "Doc: 3 (Policy 2024), Relevance: 7": {2: 0.7},
-    "Document 3: the score is 7 out of 10": {2: 0.7},
     "Doc: 3\nRelevance: 7\nDoc: 1\nRelevance: 5": {2: 0.7, 0: 0.5},
-    "Doc: 3, Relevance: 7; Doc: 1, Relevance: 5": {2: 0.7, 0: 0.5},
     "| Doc 3 | 7 |\n| Doc 1 | 5 |": {2: 0.7, 0: 0.5},
     "文档：3，相关性：7\n文档 1：5": {2: 0.7, 0: 0.5},
     "3: 7\n1: 5": {2: 0.7, 0: 0.5},
@@ -37,7 +34,6 @@ JUDGEMENTS = {
     '{"doc": 3, "relevance": 7}\n{"doc": 1, "relevance": 5}': {2: 0.7, 0: 0.5},
     '[{"doc": 3, "relevance": 7}, {"doc": 1, "rel': {2: 0.7},
     "[3] > [1]": {2: 1.0, 0: 0.5},
-    "3 > 1": {2: 1.0, 0: 0.5},
     "Ranking: [3, 1]": {2: 1.0, 0: 0.5},
     "<think>Doc: 1, Relevance: 10</think>Doc: 3, Relevance: 7": {2: 0.7},
     "Doc: 1, unsure; Doc: 3, Relevance: 7": {2: 0.7},
@@ -46,23 +42,16 @@ JUDGEMENTS = {
 }
 NO_JUDGEMENT = [
     "",
-    " \n",
-    "0",
     "9",
-    "[2]",
-    "...",
     "Doc: 0, Relevance: 9",
     "Doc: 9, Relevance: 9",
-    "Doc: -1, Relevance: 9",
     "Doc: 1.5, Relevance: 9",
     "Doc: 1, Relevance: -3",
     "Doc: 1, Relevance: 95",
-    "Doc: 1, Relevance: high",
     "I think document 2 explains the 5 days best.",
     "I'm sorry, but I can't help with that.",
     "<think>Doc: 1, Relevance: 10",
     '{"relevance": 7}',
-    "[[[",
     '{"1": "all"}',
 ]
 

@@ -11,32 +11,26 @@ from llama_retrieval_ext.stages.rewrite.multi_query import distinct, keeps_langu
 TWO = ["annual leave days", "how many days off"]
 LAYOUTS = {
     "plain lines": "annual leave days\nhow many days off",
-    "empty lines between": "annual leave days\n\n\nhow many days off\n",
     "numbers with a dot": "1. annual leave days\n2. how many days off",
     "numbers with a bracket": "1) annual leave days\n2) how many days off",
     "numbers in brackets": "(1) annual leave days\n[2] how many days off",
     "numbers without a space": "1、annual leave days\n2．how many days off",
     "circled numbers": "① annual leave days\n② how many days off",
     "hyphens": "- annual leave days\n- how many days off",
-    "stars": "* annual leave days\n* how many days off",
     "bullets": "• annual leave days\n•how many days off",
     "labels": "Query 1: annual leave days\nQuery 2: how many days off",
-    "short labels": "Q1: annual leave days\nQ2: how many days off",
     "bold labels": "**Query 1:** annual leave days\n**Query 2:** how many days off",
     "labels on lines of their own": "Query 1:\nannual leave days\nQuery 2:\nhow many days off",
     "double quotes": '"annual leave days"\n"how many days off"',
-    "curly quotes": "“annual leave days”\n“how many days off”",
     "commas behind quotes": '"annual leave days",\n"how many days off",',
     "all at once": '**1. "annual leave days",**\n**2. "how many days off"**',
     "reasons behind": '1. "annual leave days" - names it\n2. "how many days off" (plain words)',
     "a fence": "```\nannual leave days\nhow many days off\n```",
-    "a fence with a language": "```text\nannual leave days\nhow many days off\n```",
     "a fence that is not closed": "```text\nannual leave days\nhow many days off",
     "talk around a fence": "Sure!\n```\nannual leave days\nhow many days off\n```\nGood luck",
     "a heading": "Here are the queries:\nannual leave days\nhow many days off",
     "a heading without a colon": "Here are 2 queries\nannual leave days\nhow many days off",
     "a bold heading": "**Queries:**\n- annual leave days\n- how many days off",
-    "a chatty beginning": "Sure, I can help!\nannual leave days\nhow many days off",
     "talk around a list": "I thought of two.\n1. annual leave days\n2. how many days off\nBye",
     "talk around plain lines": (
         "I have rephrased your question.\n\nannual leave days\nhow many days off\n\n"
@@ -45,7 +39,6 @@ LAYOUTS = {
     "a sentence behind plain lines": "annual leave days\nhow many days off\n\nThe second is plain.",
     "JSON": '["annual leave days", "how many days off"]',
     "JSON in a fence": '```json\n{"queries": ["annual leave days", "how many days off"]}\n```',
-    "JSON behind talk": 'Here you are:\n["annual leave days", "how many days off"]',
     "broken JSON": '["annual leave days", "how many days off", "and',
     "a thought before": "<think>1. sick leave?</think>annual leave days\nhow many days off",
     "tags": "<query>annual leave days</query><query>how many days off</query>",
@@ -60,15 +53,12 @@ def test_queries_are_read_from_every_layout_of_an_answer(subtests: pytest.Subtes
 
 def test_chinese_queries_are_found(subtests: pytest.Subtests) -> None:
     for answer in [
-        "1. 员工年假天数\n2. 如何休假",
         "1、员工年假天数\n2、如何休假",
         "一、员工年假天数\n二、如何休假",
         "查询1：员工年假天数\n查询2：如何休假",
-        "问题一：员工年假天数\n问题二：如何休假",
         "以下是两个查询：\n员工年假天数\n如何休假",
         "好的，\n员工年假天数\n如何休假\n希望这些对您有帮助。",
         "「员工年假天数」\n「如何休假」",
-        "（1）员工年假天数\n（2）如何休假",
         "1．员工年假天数；\n2．如何休假。",
     ]:
         with subtests.test(answer=answer):
@@ -81,18 +71,13 @@ def test_chinese_queries_are_found(subtests: pytest.Subtests) -> None:
 def test_a_query_with_numbers_or_signs_is_not_changed(subtests: pytest.Subtests) -> None:
     for query in [
         "3.11 release notes",
-        "3.x migration guide",
         "24:00 or 00:00",
         "2024 budget",
-        "5 days of leave",
-        "Q1-Q3 revenue",
-        "Version 2.0 release notes",
         "what does list[int] mean?",
         "C++ and C#",
         '"sick leave" or "annual leave"',
         "I cannot log in to the portal",
         "What is U.S. law on leave?",
-        "note taking applications",
         "Explain annual leave.",
         "注意事项有哪些",
         "parse_filters 怎么用？",
@@ -105,25 +90,17 @@ def test_a_query_with_numbers_or_signs_is_not_changed(subtests: pytest.Subtests)
 def test_an_answer_without_a_query_gives_none(subtests: pytest.Subtests) -> None:
     for answer in [
         "",
-        " \n\t",
         "0",
-        "9",
         "1.\n2.\n3.",
-        "-",
-        "???",
         "[]",
-        "{}",
         '{"queries": []}',
-        "[0, 9]",
         "```\n```",
         "<think>annual leave",
         "Here are the queries:",
-        "Sure!",
         "I'm sorry, but I can't help with that.",
         "1. I'm sorry, but I can't help with that.",
         "抱歉，我无法回答这个问题。",
         "The question is about leave. It asks for days. Nothing else is needed.",
-        "这个问题是关于年假的。它问的是天数。",
         "annual leave and days off " * 30,
     ]:
         with subtests.test(answer=answer):
@@ -156,14 +133,11 @@ def test_distinct_keeps_texts_that_differ_in_signs() -> None:
     [
         ("年假有几天", "员工年假", True),
         ("annual leave", "员工年假", False),
-        ("员工年假", "annual leave", False),
         ("what is BM25", "BM25 是什么", False),
         ("BM25 的 k1 参数如何设置", "BM25 k1 参数", True),
         ("如何使用 parse_filters 函数", "how to use parse_filters", False),
         ("有給休暇", "ゆうきゅうは何日ですか", True),
-        ("отпуск", "annual leave", False),
         ("vacances d'été", "summer leave", True),
-        ("42 + 1", "员工年假", True),
         ("annual leave", "42?", True),
     ],
 )
