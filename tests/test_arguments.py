@@ -151,7 +151,7 @@ SAMPLES: tuple[Callable[[], object], ...] = (
     lambda: ext.RouterRetriever(
         CascadeSelector(
             RuleSelector([RouteRule("a", any_of=["x"], pattern=r"\w")]),
-            EmbeddingSelector(MODEL, margin=0.1),
+            EmbeddingSelector(MODEL, min_similarity=0.1),
             LLMSelector(LLM, max_routes=2),
         ),
         {"a": Route(a, "letters"), "b": Route(b, "more")},

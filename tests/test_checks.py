@@ -109,7 +109,6 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "a number to copy": (lambda: ext.copy_knowledge_base(NUMBER, "embedded:./kb"), "URL"),
     "a word for a rule": (lambda: ext.RuleSelector([WORD]), "RouteRule"),
     "a rule for no script": (lambda: ext.RouteRule("a", script="chinese"), "'han'"),
-    "a rule for no length": (lambda: ext.RouteRule("a", min_length=5, max_length=2), "max_length"),
     "a path for a URL": (
         lambda: ext.KnowledgeBase.open(Path("kb"), embed_model=FakeEmbedding()),  # type: ignore[arg-type]
         "named by a URL",

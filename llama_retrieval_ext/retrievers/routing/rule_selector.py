@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from llama_retrieval_ext.arguments import RecordsArguments
-from llama_retrieval_ext.checks import check_count, checked_arguments, is_number, of_type
+from llama_retrieval_ext.checks import checked_arguments, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.routing.selectors import Choice, Selection, Selector
@@ -25,8 +25,6 @@ class RouteRule(RecordsArguments):
             Korean, ``latin``, ... Languages with the same script, such as English and German, are
             not distinguished: for these use ``any_of`` or ``pattern`` with words of only one
             language, or set the language in ``context``.
-        min_length: Minimum number of characters.
-        max_length: Maximum number of characters.
         context: Values that the query's ``context`` must have.
         confidence: Confidence of the rule, in ``(0, 1]``.
 
@@ -38,8 +36,6 @@ class RouteRule(RecordsArguments):
     any_of: Sequence[str] = ()
     pattern: str | None = None
     script: str | None = None
-    min_length: int = 0
-    max_length: int | None = None
     context: Mapping[str, object] = field(default_factory=dict)
     confidence: float = 1.0
 
@@ -47,8 +43,7 @@ class RouteRule(RecordsArguments):
         if isinstance(self.any_of, str):
             raise ConfigurationError(f"any_of must be a list of words, got {self.any_of!r}")
         object.__setattr__(self, "any_of", tuple(self.any_of))
-        conditions = (self.any_of, self.pattern, self.script, self.min_length, self.context)
-        if not any(conditions) and self.max_length is None:
+        if not any((self.any_of, self.pattern, self.script, self.context)):
             raise ConfigurationError(
                 f"the rule for {self.route!r} names no condition; "
                 "for a route that is always right, make it the router's fallback"
@@ -60,9 +55,6 @@ class RouteRule(RecordsArguments):
                 f"no query is written in the script {self.script!r}; write one of "
                 f"{', '.join(map(repr, RANGES))}"
             )
-        check_count(self.min_length, "min_length", least=0)
-        if self.max_length is not None:
-            check_count(self.max_length, "max_length", least=self.min_length)
         try:
             re.compile(self.pattern or "")
         except re.error as error:
@@ -79,8 +71,6 @@ class RouteRule(RecordsArguments):
             (not self.any_of or any(word.casefold() in folded for word in self.any_of))
             and (self.pattern is None or re.search(self.pattern, text) is not None)
             and (self.script is None or dominant_script(text) == self.script)
-            and self.min_length <= len(text.strip())
-            and (self.max_length is None or len(text.strip()) <= self.max_length)
             and all(query.context.get(key) == value for key, value in self.context.items())
         )
 

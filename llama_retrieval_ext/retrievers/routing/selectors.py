@@ -3,11 +3,10 @@
 from abc import ABC
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from math import isfinite
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
-import numpy as np
 from llama_index.core.base.base_selector import BaseSelector, SelectorResult
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM
@@ -18,7 +17,6 @@ from llama_index.core.selectors import (
     PydanticSingleSelector,
 )
 from llama_index.core.tools import ToolMetadata
-from numpy.typing import NDArray
 
 from llama_retrieval_ext.arguments import RecordsArguments, handle_expression
 from llama_retrieval_ext.checks import CheckedArguments, is_number, of_type
@@ -28,6 +26,7 @@ from llama_retrieval_ext.execution.drivers import blocking_or_awaited, either_wa
 from llama_retrieval_ext.execution.legs import or_degraded
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.retrieval import embed_text
+from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
 from llama_retrieval_ext.llm.client import has_async
 from llama_retrieval_ext.pipeline.stages import items_of, plan_of, undefined
 from llama_retrieval_ext.query import Query
@@ -156,34 +155,27 @@ def _selection(pick: object, choices: Sequence[Choice], function: str) -> Select
 
 
 class EmbeddingSelector(Selector):
-    """Selector of the routes whose descriptions or examples are nearest to the query.
+    """Selector of the route whose description or example is nearest to the query.
 
     These are embedded once, in one batch; the nearest text of a route counts. It abstains if no
     route reaches ``min_similarity``.
 
     Args:
         embed_model: Model for queries and descriptions.
-        margin: Routes whose cosine is at most this far below the best are taken too; 0 takes only
-            the nearest.
         min_similarity: Cosine below which a route is not taken, in ``[-1, 1]``.
 
     Raises:
-        ConfigurationError: ``margin`` is negative, or ``min_similarity`` is outside ``[-1, 1]``.
+        ConfigurationError: ``min_similarity`` is outside ``[-1, 1]``.
     """
 
-    def __init__(
-        self, embed_model: BaseEmbedding, *, margin: float = 0.0, min_similarity: float = 0.0
-    ) -> None:
-        numbers = is_number(margin) and is_number(min_similarity)
-        if not numbers or margin < 0 or not -1 <= min_similarity <= 1:
+    def __init__(self, embed_model: BaseEmbedding, *, min_similarity: float = 0.0) -> None:
+        if not (is_number(min_similarity) and -1 <= min_similarity <= 1):
             raise ConfigurationError(
-                "margin must be 0 or more and min_similarity between -1 and 1, "
-                f"got {margin!r} and {min_similarity!r}"
+                f"min_similarity must be between -1 and 1, got {min_similarity!r}"
             )
         self.embed_model = of_type(embed_model, BaseEmbedding, "embed_model")
-        self.margin = margin
         self.min_similarity = min_similarity
-        self._known: dict[str, NDArray[np.float64]] = {}
+        self._known: dict[str, Vector] = {}
         self._lock = Lock()
 
     def __getstate__(self) -> dict[str, object]:
@@ -193,43 +185,36 @@ class EmbeddingSelector(Selector):
         vars(self).update(state, _lock=Lock())
 
     def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
-        """Return the nearest routes; confidence is the cosine scaled to ``(0, 1]``."""
+        """Return the nearest route; confidence is the cosine scaled to ``(0, 1]``."""
         if not query.query_str.strip():
             return []
-        vectors = yield from self._vectors(choices)
+        texts = [
+            (text, each.name) for each in choices for text in (each.description, *each.examples)
+        ]
+        vectors = yield from self._vectors([text for text, _ in texts])
         # Embed the text: an embedding in the query is from the routes' model.
         embedding = yield from embed_text(query.query_str, self.embed_model)
-        query_vector = _unit(np.asarray(embedding, dtype=np.float64))
-        cosines = [float(np.clip(texts @ query_vector, -1.0, 1.0).max()) for texts in vectors]
-        if not query_vector.any() or not np.isfinite(cosines).all():
+        if not any(embedding) or not all(map(isfinite, embedding)):
             return []  # the model has no vector for any word of the query
-        least = max(self.min_similarity, max(cosines) - self.margin)
-        order = sorted(range(len(choices)), key=lambda i: (-cosines[i], choices[i].name))
-        near = [i for i in order if cosines[i] >= least]
-        return [
-            Selection(choices[i].name, max((1 + cosines[i]) / 2, 1e-9), f"{cosines[i]:.2f}")
-            for i in (near if self.margin > 0 else near[:1])
-        ]
+        similarities = cosines(matrix(vectors, dim=len(embedding)), embedding).tolist()
+        best, (_, name) = min(
+            zip(similarities, texts, strict=True), key=lambda each: (-each[0], each[1][1])
+        )
+        if best < self.min_similarity:
+            return []
+        return [Selection(name, max((1 + best) / 2, 1e-9), f"{best:.2f}")]
 
-    def _vectors(self, choices: Sequence[Choice]) -> Plan[list[NDArray[np.float64]]]:
-        """Return the vectors of the texts of each route."""
+    def _vectors(self, texts: Sequence[str]) -> Plan[list[Vector]]:
         model = self.embed_model
-        texts = [(choice.description, *choice.examples) for choice in choices]
-        new = [text for text in dict.fromkeys(chain(*texts)) if text not in self._known]
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
         if new:
             vectors: list[list[float]] = yield Call(
                 lambda: model.get_text_embedding_batch(new),
                 lambda: model.aget_text_embedding_batch(new),
             )
             with self._lock:
-                for text, vector in zip(new, vectors, strict=True):
-                    self._known[text] = _unit(np.asarray(vector, dtype=np.float64))
-        return [np.stack([self._known[text] for text in each]) for each in texts]
-
-
-def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
-    length = float(np.linalg.norm(vector))
-    return vector / length if length > 0 else vector
+                self._known.update(zip(new, vectors, strict=True))
+        return [self._known[text] for text in texts]
 
 
 class CascadeSelector(Selector):

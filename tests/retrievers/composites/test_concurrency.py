@@ -38,7 +38,7 @@ def nested(legs: Sequence[BaseRetriever]) -> Retriever:
 
 
 def routed(legs: Sequence[BaseRetriever]) -> Retriever:
-    rules = RuleSelector([RouteRule(f"leg {n}", min_length=1) for n in range(len(legs))])
+    rules = RuleSelector([RouteRule(f"leg {n}", pattern=".") for n in range(len(legs))])
     return RouterRetriever(rules, {f"leg {n}": Route(leg, "") for n, leg in enumerate(legs)})
 
 

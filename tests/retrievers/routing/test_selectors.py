@@ -53,16 +53,6 @@ def test_descriptions_of_routes_are_embedded_once(select: Selected) -> None:
     ]
 
 
-def test_routes_nearly_as_near_are_taken_within_the_margin(select: Selected) -> None:
-    query = "annual leave lunch"
-    assert len(select(EmbeddingSelector(FakeEmbedding()), query)) == 1
-    assert names(select(EmbeddingSelector(FakeEmbedding(), margin=0.5), query))[:2] == [
-        "leave",
-        "food",
-    ]
-    assert len(select(EmbeddingSelector(FakeEmbedding(), margin=2.0), query)) == 3
-
-
 def test_one_route_is_picked_even_if_several_are_equally_near(select: Selected) -> None:
     found = select(EmbeddingSelector(FakeEmbedding()), "and")  # each description has it once
     assert len(found) == 1
@@ -84,7 +74,7 @@ def test_an_embedding_selector_abstains_for_a_zero_or_nan_embedding(
         async def _aget_query_embedding(self, query: str) -> list[float]:
             return [value] * self.dim
 
-    assert select(EmbeddingSelector(Clueless(), margin=2.0), "word") == []
+    assert select(EmbeddingSelector(Clueless(), min_similarity=-1.0), "word") == []
 
 
 def test_the_embedding_of_the_query_is_not_compared_with_those_of_another_model(
@@ -94,10 +84,9 @@ def test_the_embedding_of_the_query_is_not_compared_with_those_of_another_model(
     assert names(select(EmbeddingSelector(FakeEmbedding()), query)) == ["leave"]
 
 
-def test_a_margin_and_a_similarity_that_cannot_be_are_refused() -> None:
-    for given in ({"margin": -0.1}, {"min_similarity": 1.1}, {"min_similarity": -1.1}):
-        with pytest.raises(ConfigurationError, match="margin must be 0 or more"):
-            EmbeddingSelector(FakeEmbedding(), **given)
+def test_a_min_similarity_that_is_no_cosine_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="min_similarity must be between -1 and 1"):
+        EmbeddingSelector(FakeEmbedding(), min_similarity=1.1)
 
 
 @dataclass
@@ -180,9 +169,9 @@ def test_a_cascade_needs_a_selector_and_prints_its_own() -> None:
     with pytest.raises(ConfigurationError, match="at least one selector"):
         CascadeSelector()
     model = FakeEmbedding()
-    cascade = CascadeSelector(RuleSelector([]), EmbeddingSelector(model, margin=0.1))
+    cascade = CascadeSelector(RuleSelector([]), EmbeddingSelector(model))
     assert repr(cascade) == (
-        "CascadeSelector(RuleSelector([]), EmbeddingSelector(FakeEmbedding(...), margin=0.1))"
+        "CascadeSelector(RuleSelector([]), EmbeddingSelector(FakeEmbedding(...)))"
     )
 
 
