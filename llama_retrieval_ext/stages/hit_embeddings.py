@@ -82,16 +82,21 @@ def origin_model(hits: Sequence[Hit]) -> BaseEmbedding | None:
 def text_embeddings(hits: Sequence[Hit], model: BaseEmbedding) -> Plan[dict[str, Vector]]:
     """Return the plan for embeddings of the texts of hits by node id, in one batch."""
     texts = [hit.node.get_content(metadata_mode=MetadataMode.EMBED) for hit in hits]
+    vectors: list[list[float]] = yield embed_texts(texts, model)
+    return {hit.node.node_id: vector for hit, vector in zip(hits, vectors, strict=True)}
+
+
+def embed_texts(texts: list[str], model: BaseEmbedding) -> Call[list[list[float]]]:
+    """Return the call that embeds texts in one batch; async if that does not block the loop."""
     # BaseEmbedding's default async methods block the event loop.
     is_async = (
         type(model)._aget_text_embedding is not BaseEmbedding._aget_text_embedding  # noqa: SLF001
         or type(model)._aget_text_embeddings is not BaseEmbedding._aget_text_embeddings  # noqa: SLF001
     )
-    vectors: list[list[float]] = yield Call(
+    return Call(
         lambda: model.get_text_embedding_batch(texts),
         (lambda: model.aget_text_embedding_batch(texts)) if is_async else None,
     )
-    return {hit.node.node_id: vector for hit, vector in zip(hits, vectors, strict=True)}
 
 
 def _stored(store: BasePydanticVectorStore, ids: list[str]) -> Plan[dict[str, Vector] | None]:

@@ -30,6 +30,7 @@ from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
 from llama_retrieval_ext.llm.client import has_async
 from llama_retrieval_ext.pipeline.stages import items_of, plan_of, undefined
 from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.stages.hit_embeddings import embed_texts
 
 # Share of the query's time; the rest is for the routes.
 _SHARE = 0.5
@@ -205,13 +206,9 @@ class EmbeddingSelector(Selector):
         return [Selection(name, max((1 + best) / 2, 1e-9), f"{best:.2f}")]
 
     def _vectors(self, texts: Sequence[str]) -> Plan[list[Vector]]:
-        model = self.embed_model
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
         if new:
-            vectors: list[list[float]] = yield Call(
-                lambda: model.get_text_embedding_batch(new),
-                lambda: model.aget_text_embedding_batch(new),
-            )
+            vectors: list[list[float]] = yield embed_texts(new, self.embed_model)
             with self._lock:
                 self._known.update(zip(new, vectors, strict=True))
         return [self._known[text] for text in texts]
