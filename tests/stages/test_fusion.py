@@ -118,6 +118,10 @@ def test_weights_count_by_name_and_by_position(make: Callable[..., Fusion]) -> N
     assert by_name == make(None).fuse(legs, weights={"two": 0.99, "one": 0.01})
 
 
+def test_weights_of_legs_that_did_not_answer_are_ignored() -> None:
+    assert WeightedSum({"x": 1, "y": 2}).fuse({"x": X}) == WeightedSum().fuse({"x": X})
+
+
 @pytest.mark.parametrize("make", WEIGHTED, ids=NAMES)
 def test_a_leg_of_weight_zero_is_left_out(make: Callable[..., Fusion]) -> None:
     assert make((1, 0)).fuse(LEGS) == make((1,)).fuse({"x": X})

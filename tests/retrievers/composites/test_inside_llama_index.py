@@ -132,15 +132,6 @@ def test_a_composite_works_inside_composites_of_llama_index(
     assert node_ids(asyncio.run(theirs.aretrieve(QUERY))) == expected
 
 
-def test_composites_of_llama_index_work_inside_a_pipeline(
-    composite: Retriever, expected: list[str]
-) -> None:
-    for around in (in_fusion, in_router, in_recursion, in_auto_merging, in_transform):
-        ours = around(composite) >> Top(2)
-        assert node_ids(ours.retrieve(QUERY)) == expected[:2]
-        assert node_ids(asyncio.run(ours.aretrieve(QUERY))) == expected[:2]
-
-
 def test_a_bound_scope_holds_around_composites_of_llama_index(composite: Retriever) -> None:
     bound = (in_fusion(composite) >> Top(9)).for_scope(Scope("acme"))
     result = bound.search(QUERY)

@@ -165,6 +165,12 @@ def test_batches_are_judged_concurrently() -> None:
     assert len(llm.prompts) == 3
 
 
+def test_documents_are_numbered_from_one_in_every_batch() -> None:
+    llm = ScriptedLLM(lambda prompt: f"Doc: {'1' if 'sick' in prompt else '2'}, Relevance: 9")
+    found = searched(LLMRerank(llm, batch_size=2), asynchronous=False).hits
+    assert [(hit.node_id, hit.score) for hit in found] == [("b", 0.9), ("c", 0.9), ("a", 0.0)]
+
+
 def test_one_unusable_batch_leaves_the_order_unchanged() -> None:
     llm = ScriptedLLM(lambda prompt: "Doc: 1, Relevance: 9" if "sick" in prompt else "none")
     result = searched(LLMRerank(llm, batch_size=2), asynchronous=False)
