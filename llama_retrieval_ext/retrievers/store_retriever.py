@@ -298,8 +298,12 @@ class KeywordRetriever(StoreRetriever):
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Search the store by keywords."""
         if self._in_memory is not None:
-            return self._collapsed(self._in_memory.plan, query)
+            return self._collapsed(partial(self._in_docstore, self._in_memory), query)
         return self._hits(query, partial(self.backend.keyword, query.query_str))
+
+    def _in_docstore(self, docstore: "_DocstoreKeywords", query: Query) -> Plan[list[Hit]]:
+        hits = yield from docstore.plan(query)
+        return [with_origin(hit, self._origin) for hit in hits]
 
     @property
     def _embeds(self) -> bool:

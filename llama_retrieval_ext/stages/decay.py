@@ -30,9 +30,10 @@ class Recency(RecordsArguments):
         key: The metadata key with the date or number.
         half_life: The age with factor 0.5: in days for dates, in their unit for numbers.
         origin: The point where age is 0: None for the time of the query, or an ISO date. Values are
-            then dates: ISO 8601, also ``2024`` and ``2024-05``, or Python's. With a
-            number, values are numbers: ``Recency("year", half_life=3, origin=2026)``. Values after
-            the origin have age 0. Times without a zone are UTC.
+            then dates, Python's or ISO 8601's: ``2024-05-31T09:30:00+01:00``, also ``2024``,
+            ``2024-05`` and ``20240531``. With a number, values are numbers: ``Recency("year",
+            half_life=3, origin=2026)``. Values after the origin have age 0. Times without a zone
+            are UTC.
         unknown: The factor of hits without an age, in ``[0, 1]``.
 
     Raises:

@@ -16,6 +16,7 @@ from llama_retrieval_ext.retrievers import store_retriever
 from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
+from llama_retrieval_ext.stages.rerank.mmr import MMR
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -157,6 +158,12 @@ def test_a_store_without_keyword_search_and_without_texts_is_refused(
     for storage in (store, VectorStoreIndex.from_vector_store(store, embed_model=MODEL)):
         with pytest.raises(UnsupportedModeError, match="no docstore with its texts"):
             kind(storage)
+
+
+def test_stages_find_the_embeddings_of_hits_of_bm25_in_memory(searched: Searched) -> None:
+    result = searched(KeywordRetriever(simple_index()) >> MMR(0.5), "leave")
+    assert {part.leg for hit in result for part in hit.contributions} == {"keyword", "MMR"}
+    assert result.degraded == ()
 
 
 def test_hits_of_bm25_in_memory_are_collapsed() -> None:
