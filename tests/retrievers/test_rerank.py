@@ -12,7 +12,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import SearchResult, node_ids
+from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
@@ -22,6 +22,7 @@ from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from tests.searching import Searched
 
 ROWS = [("a", 0.9, "travel"), ("b", 0.8, "sick leave"), ("c", 0.7, "annual leave")]
 
@@ -64,29 +65,16 @@ class TestContractThreeDeepWithAForeignReranker(RetrieverContract):
         return RerankRetriever((inner | keyword) >> RRF(), ByLength(), fetch_k=20)
 
 
-def searched(
-    retriever: Retriever, query: str | Query = "annual leave", *, asynchronous: bool
-) -> SearchResult:
-    return asyncio.run(retriever.asearch(query)) if asynchronous else retriever.search(query)
-
-
-@pytest.fixture(params=[False, True], ids=["sync", "async"])
-def asynchronous(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
-def test_any_postprocessor_reranks_without_changing_the_retrievers_hits(
-    *, asynchronous: bool
-) -> None:
+def test_any_postprocessor_reranks_without_changing_the_retrievers_hits(searched: Searched) -> None:
     source = FakeRetriever(ROWS)
-    result = searched(RerankRetriever(source, ByLength(), top_k=2), asynchronous=asynchronous)
+    result = searched(RerankRetriever(source, ByLength(), top_k=2), "annual leave")
     assert [(hit.node_id, hit.score) for hit in result.hits] == [("c", 12.0), ("b", 10.0)]
     assert [(hit.node_id, hit.score) for hit in source.hits] == [(id_, s) for id_, s, _ in ROWS]
 
 
-def test_a_failing_reranker_keeps_the_retrievers_order_and_degrades(*, asynchronous: bool) -> None:
+def test_a_failing_reranker_keeps_the_retrievers_order_and_degrades(searched: Searched) -> None:
     retriever = RerankRetriever(FakeRetriever(ROWS), ByLength(fail=ConnectionError("no service")))
-    result = searched(retriever, asynchronous=asynchronous)
+    result = searched(retriever, "annual leave")
     assert [(hit.node_id, hit.score) for hit in result.hits] == [(id_, s) for id_, s, _ in ROWS]
     assert [(part.where, part.reason) for part in result.degraded] == [
         ("ByLength", "ConnectionError: no service")
@@ -99,10 +87,10 @@ def test_a_scope_error_of_a_reranker_is_raised() -> None:
         retriever.retrieve("q")
 
 
-def test_a_late_reranker_costs_its_timeout_and_degrades(*, asynchronous: bool) -> None:
+def test_a_late_reranker_costs_its_timeout_and_degrades(searched: Searched) -> None:
     retriever = RerankRetriever(FakeRetriever(ROWS), ByLength(delay_s=6.0), timeout_s=0.05)
     started = time.monotonic()
-    result = searched(retriever, asynchronous=asynchronous)
+    result = searched(retriever, "annual leave")
     assert time.monotonic() - started < 5
     assert node_ids(result.hits) == ["a", "b", "c"]
     assert "did not answer within 0.05 s" in result.degraded[0].reason
@@ -126,13 +114,13 @@ class AsyncDuck:
 
 
 @pytest.mark.parametrize("reranker", [Duck(), AsyncDuck()])
-def test_an_object_with_rerank_is_a_reranker(reranker: Any, *, asynchronous: bool) -> None:
+def test_an_object_with_rerank_is_a_reranker(reranker: Any, searched: Searched) -> None:
     source = FakeRetriever(ROWS)
     retriever = RerankRetriever(source, reranker)
-    result = searched(retriever, "query", asynchronous=asynchronous)
+    result = searched(retriever, "query")
     assert [(hit.node_id, hit.score) for hit in result] == [("c", 12.0), ("b", 10.0)]
     assert [hit.score for hit in source.hits] == [0.9, 0.8, 0.7]
-    failed = searched(retriever, "fail", asynchronous=asynchronous)
+    failed = searched(retriever, "fail")
     assert node_ids(failed.hits) == ["a", "b", "c"]
     assert "the service is gone" in failed.degraded[0].reason
 

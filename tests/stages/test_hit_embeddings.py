@@ -1,6 +1,5 @@
 """Where stages find the embeddings of hits: on the nodes, in stores, from a model."""
 
-import asyncio
 import copy
 import pickle
 from collections.abc import Mapping, Sequence
@@ -30,9 +29,10 @@ from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, SearchResult, node_ids, origin_of
+from llama_retrieval_ext.results import Hit, node_ids, origin_of
 from llama_retrieval_ext.stages.rerank.mmr import MMR
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from tests.searching import Searched
 
 # "a_dup" says nearly what "a" says; "c" is less relevant than either, and new.
 VECTORS = {
@@ -92,19 +92,14 @@ def hits(vectors: Mapping[str, Sequence[float] | None] = VECTORS) -> list[Hit]:
     ]
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_embeddings_that_nodes_lack_come_from_the_store(*, asynchronous: bool) -> None:
+def test_embeddings_that_nodes_lack_come_from_the_store(searched: Searched) -> None:
     store = NodeStore()
     bare = hits(dict.fromkeys(VECTORS))
     source = FakeRetriever([(hit.node_id, hit.score) for hit in bare])
     pipeline = Pipeline(source, refines=[MMR(store=store)])
-    found = searched(pipeline, asynchronous=asynchronous)
+    found = searched(pipeline, QUERY)
     assert node_ids(found.hits) == node_ids(run(MMR().refine_plan(QUERY, hits())))
     assert store._requests == [list(VECTORS)]
-
-
-def searched(pipeline: Pipeline, *, asynchronous: bool) -> SearchResult:
-    return asyncio.run(pipeline.asearch(QUERY)) if asynchronous else pipeline.search(QUERY)
 
 
 def test_only_missing_embeddings_are_requested_from_the_store() -> None:
@@ -127,12 +122,11 @@ def test_embeddings_come_from_a_function() -> None:
     assert requests == [list(VECTORS)]
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_texts_are_embedded_in_one_batch_where_nothing_is_stored(*, asynchronous: bool) -> None:
+def test_texts_are_embedded_in_one_batch_where_nothing_is_stored(searched: Searched) -> None:
     model = FakeEmbedding()
     pipeline = FakeRetriever(TEXTS) >> MMR(embed_model=model)
     query = "annual leave days"
-    found = asyncio.run(pipeline.aretrieve(query)) if asynchronous else pipeline.retrieve(query)
+    found = searched(pipeline, query).hits
     assert node_ids(found) == ["leave", "sick", "leave again"]
     assert sorted(model.calls) == sorted([text for _, _, text in TEXTS] + [query])
 
@@ -198,15 +192,14 @@ def filled(model: FakeEmbedding, *, prefix: str = "") -> CountingStore:
     return store
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_embeddings_come_in_one_request_from_the_store_of_the_hits(*, asynchronous: bool) -> None:
+def test_embeddings_come_in_one_request_from_the_store_of_the_hits(searched: Searched) -> None:
     model = FakeEmbedding()
     store = filled(model)
     legs = VectorRetriever(store, embed_model=model) | KeywordRetriever(store)
     for retriever in (legs >> RRF(), HybridRetriever(store, embed_model=model)):
         pipeline = retriever >> MMR(0.5)
         query = "annual leave days"
-        found = asyncio.run(pipeline.asearch(query)) if asynchronous else pipeline.search(query)
+        found = searched(pipeline, query)
         assert node_ids(found.hits) == ["leave", "sick", "leave again"]
         assert found.degraded == ()
         assert [sorted(ids) for ids in store._requests] == [["leave", "leave again", "sick"]]

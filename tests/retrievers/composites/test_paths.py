@@ -1,8 +1,5 @@
 """Details and missing parts of a result are named with the legs on the way to them."""
 
-import asyncio
-from collections.abc import Callable
-
 import pytest
 from llama_index.core.schema import IndexNode, QueryBundle
 
@@ -92,18 +89,8 @@ def test_paths_lead_through_all_legs_on_the_way(searched: Searched) -> None:
     assert [name for name in details if name.endswith("/routes")] == ["outer/router/routes"]
 
 
-Places = Callable[[Retriever, Query | str], list[str]]
-
-
 def named(result: SearchResult) -> list[str]:
     return [part.where for part in result.degraded]
-
-
-@pytest.fixture(params=["sync", "async"])
-def places(request: pytest.FixtureRequest) -> Places:
-    if request.param == "sync":
-        return lambda retriever, query: named(retriever.search(query))
-    return lambda retriever, query: named(asyncio.run(retriever.asearch(query)))
 
 
 def half_down() -> Retriever:
@@ -113,31 +100,31 @@ def half_down() -> Retriever:
 
 @pytest.mark.parametrize("timeout_s", [None, 30.0])
 def test_a_failed_leg_of_the_outermost_composite_is_named_without_a_path(
-    places: Places, timeout_s: float | None
+    searched: Searched, timeout_s: float | None
 ) -> None:
     query = Query("q", timeout_s=timeout_s)
-    assert places(half_down() >> Top(3), query) == ["down"]
-    assert places(RerankRetriever(half_down(), RuleRerank()), query) == ["down"]
+    assert named(searched(half_down() >> Top(3), query)) == ["down"]
+    assert named(searched(RerankRetriever(half_down(), RuleRerank()), query)) == ["down"]
 
 
-def test_legs_inside_legs_are_named_from_the_outside_in(places: Places) -> None:
+def test_legs_inside_legs_are_named_from_the_outside_in(searched: Searched) -> None:
     middle = branches(inner=half_down() >> Top(3), other=FixedRetriever([("b", 0.9)])) >> RRF()
     outer = branches(outer=middle, down=half_down()) >> RRF()
-    assert sorted(places(outer, "q")) == ["down/down", "outer/inner/down"]
+    assert sorted(named(searched(outer, "q"))) == ["down/down", "outer/inner/down"]
 
 
-def test_a_stage_inside_a_leg_is_named_with_the_leg(places: Places) -> None:
+def test_a_stage_inside_a_leg_is_named_with_the_leg(searched: Searched) -> None:
     silent = MultiQueryRetriever(FixedRetriever([("a", 0.9)]), ScriptedLLM([""]))
     retriever = FallbackRetriever(silent, half_down(), enough=2)
-    assert places(retriever, "q") == ["multi_query/MultiQuery", "fusion/down"]
+    assert named(searched(retriever, "q")) == ["multi_query/MultiQuery", "fusion/down"]
 
 
 def test_a_failure_behind_an_index_node_is_named_with_the_id_of_the_reference(
-    places: Places,
+    searched: Searched,
 ) -> None:
     link = finding(IndexNode(text="more", index_id="more"))
     retriever = RecursiveRetriever("root", {"root": link, "more": half_down()})
-    assert places(retriever, "q") == ["more/down"]
+    assert named(searched(retriever, "q")) == ["more/down"]
 
 
 def test_the_event_of_a_degraded_leg_names_the_path_to_it() -> None:

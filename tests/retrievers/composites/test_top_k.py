@@ -1,6 +1,5 @@
 """How many hits composites ask their children for, and how many they return."""
 
-import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -25,19 +24,7 @@ from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.fakes import FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
-
-Counted = Callable[[Retriever, Query], int]
-
-
-def counted(retriever: Retriever, query: Query) -> int:
-    return len(retriever.retrieve(query))
-
-
-def acounted(retriever: Retriever, query: Query) -> int:
-    return len(asyncio.run(retriever.aretrieve(query)))
-
-
-both_ways = pytest.mark.parametrize("count", [counted, acounted])
+from tests.searching import Searched
 
 
 def deep(top_k: int = 10) -> FixedRetriever:
@@ -71,41 +58,46 @@ COMPOSITES: dict[str, Callable[[FixedRetriever], Retriever]] = {
 every_composite = pytest.mark.parametrize("make", COMPOSITES.values(), ids=COMPOSITES.keys())
 
 
-@both_ways
 @every_composite
 def test_a_larger_top_k_of_the_query_reaches_the_legs_and_a_smaller_one_does_not(
-    count: Counted, make: Callable[[FixedRetriever], Retriever]
+    searched: Searched, make: Callable[[FixedRetriever], Retriever]
 ) -> None:
     for top_k, of_legs in ((50, 50), (3, 10)):
         leg = deep()
-        assert count(make(leg), Query("leave", top_k=top_k)) == top_k
+        assert len(searched(make(leg), Query("leave", top_k=top_k)).hits) == top_k
         assert {call.top_k for call in leg.calls} == {of_legs}
 
 
-@both_ways
-def test_the_top_k_of_a_composite_does_not_change_that_of_its_legs(count: Counted) -> None:
+def test_the_top_k_of_a_composite_does_not_change_that_of_its_legs(searched: Searched) -> None:
     leg = deep()
-    assert count(QueryFusionRetriever([leg], num_queries=1, similarity_top_k=50), Query("q")) == 10
-    assert count(RerankRetriever(leg, RuleRerank(), top_k=50), Query("q")) == 10
+    assert (
+        len(
+            searched(
+                QueryFusionRetriever([leg], num_queries=1, similarity_top_k=50), Query("q")
+            ).hits
+        )
+        == 10
+    )
+    assert len(searched(RerankRetriever(leg, RuleRerank(), top_k=50), Query("q")).hits) == 10
 
 
-@both_ways
-def test_the_top_k_of_a_composite_leg_reaches_the_legs_inside(count: Counted) -> None:
+def test_the_top_k_of_a_composite_leg_reaches_the_legs_inside(searched: Searched) -> None:
     inner = deep()
     fused = QueryFusionRetriever([inner], num_queries=1)
-    assert count(branches(Leg("many", fused, top_k=30)) >> RRF(), Query("q", top_k=20)) == 20
+    assert (
+        len(searched(branches(Leg("many", fused, top_k=30)) >> RRF(), Query("q", top_k=20)).hits)
+        == 20
+    )
     assert {call.top_k for call in inner.calls} == {30}
 
 
-@both_ways
-def test_a_cut_inside_a_leg_holds_whatever_the_query_requests(count: Counted) -> None:
-    assert count(branches(deep() >> Top(5)) >> RRF(), Query("q", top_k=50)) == 5
+def test_a_cut_inside_a_leg_holds_whatever_the_query_requests(searched: Searched) -> None:
+    assert len(searched(branches(deep() >> Top(5)) >> RRF(), Query("q", top_k=50)).hits) == 5
 
 
-@both_ways
-def test_fetch_k_grows_with_the_top_k_of_the_query(count: Counted) -> None:
+def test_fetch_k_grows_with_the_top_k_of_the_query(searched: Searched) -> None:
     leg = deep()
     retriever = RerankRetriever(leg, RuleRerank(), top_k=5, fetch_k=20)
-    assert count(retriever, Query("q")) == 5
-    assert count(retriever, Query("q", top_k=50)) == 50
+    assert len(searched(retriever, Query("q")).hits) == 5
+    assert len(searched(retriever, Query("q", top_k=50)).hits) == 50
     assert [call.top_k for call in leg.calls] == [20, 50]

@@ -1,6 +1,5 @@
 """`RerankChain`: rerankers that stand in for each other."""
 
-import asyncio
 import time
 
 import pytest
@@ -11,7 +10,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import SearchResult, node_ids, score_of
+from llama_retrieval_ext.results import node_ids, score_of
 from llama_retrieval_ext.stages.rerank.chain import RerankChain, as_reranker
 from llama_retrieval_ext.stages.rerank.llm import LLMRerank
 from llama_retrieval_ext.stages.rerank.mmr import MMR
@@ -19,6 +18,7 @@ from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank, ModelReran
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.searching import Searched
 
 SOURCE = FakeRetriever([("a", 0.9, "travel"), ("b", 0.8, "annual leave"), ("c", 0.7, "sick leave")])
 BROKEN = EmbeddingRerank(FakeEmbedding(fail=ConnectionError("no model")))
@@ -39,27 +39,20 @@ class Reversing(BaseNodePostprocessor):
         return nodes[::-1]
 
 
-def searched(chain: RerankChain, query: str | Query = "annual leave") -> SearchResult:
-    pipeline = SOURCE >> chain
-    result = pipeline.search(query)
-    asynchronous = asyncio.run(pipeline.asearch(query))
-    assert node_ids(asynchronous.hits) == node_ids(result.hits)
-    assert [part.where for part in asynchronous.degraded] == [
-        part.where for part in result.degraded
-    ]
-    return result
-
-
-def test_only_the_first_reranker_that_works_is_used() -> None:
+def test_only_the_first_reranker_that_works_is_used(searched: Searched) -> None:
     second = FakeEmbedding()
-    result = searched(RerankChain(Reversing(), EmbeddingRerank(second)))
+    result = searched(SOURCE >> RerankChain(Reversing(), EmbeddingRerank(second)), "annual leave")
     assert node_ids(result.hits) == ["c", "b", "a"]
     assert result.degraded == ()
     assert second.calls == []
 
 
-def test_the_next_reranker_is_used_when_one_fails_and_the_answer_is_degraded() -> None:
-    result = searched(RerankChain(BROKEN, Reversing(fail=True), RuleRerank()))
+def test_the_next_reranker_is_used_when_one_fails_and_the_answer_is_degraded(
+    searched: Searched,
+) -> None:
+    result = searched(
+        SOURCE >> RerankChain(BROKEN, Reversing(fail=True), RuleRerank()), "annual leave"
+    )
     assert node_ids(result.hits)[0] == "b"
     assert [(part.where, part.reason) for part in result.degraded] == [
         ("EmbeddingRerank", "ConnectionError: no model"),
@@ -67,8 +60,8 @@ def test_the_next_reranker_is_used_when_one_fails_and_the_answer_is_degraded() -
     ]
 
 
-def test_the_ranking_is_unchanged_when_every_reranker_fails() -> None:
-    result = searched(RerankChain(BROKEN, Reversing(fail=True)))
+def test_the_ranking_is_unchanged_when_every_reranker_fails(searched: Searched) -> None:
+    result = searched(SOURCE >> RerankChain(BROKEN, Reversing(fail=True)), "annual leave")
     assert [(hit.node_id, hit.score) for hit in result.hits] == [("a", 0.9), ("b", 0.8), ("c", 0.7)]
     assert len(result.degraded) == 2
 
@@ -82,9 +75,9 @@ def test_an_llm_without_a_usable_answer_is_replaced_by_the_next_reranker() -> No
 
 
 @pytest.mark.slow
-def test_each_reranker_of_a_chain_gets_a_part_of_the_time_of_the_query() -> None:
+def test_each_reranker_of_a_chain_gets_a_part_of_the_time_of_the_query(searched: Searched) -> None:
     chain = RerankChain(Reversing(delay_s=6.0), RuleRerank())
-    result = searched(chain, Query("annual leave", timeout_s=0.8))
+    result = searched(SOURCE >> chain, Query("annual leave", timeout_s=0.8))
     assert node_ids(result.hits)[0] == "b"
     assert [part.where for part in result.degraded] == ["Reversing"]
 
@@ -94,8 +87,8 @@ def test_a_chain_raises_configuration_errors() -> None:
         (SOURCE >> RerankChain(MMR(), RuleRerank())).retrieve("annual leave")
 
 
-def test_the_order_of_a_reranker_that_only_reorders_is_kept() -> None:
-    found = searched(RerankChain(Reversing())).hits
+def test_the_order_of_a_reranker_that_only_reorders_is_kept(searched: Searched) -> None:
+    found = searched(SOURCE >> RerankChain(Reversing()), "annual leave").hits
     assert node_ids(found) == ["c", "b", "a"]
     scores = [score_of(hit) for hit in found]
     assert scores == sorted(scores, reverse=True)

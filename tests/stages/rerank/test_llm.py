@@ -1,7 +1,6 @@
 """LLMRerank, and the judgements that it reads from answers of language models."""
 
 # ruff: noqa: RUF001 - full-width punctuation on purpose
-import asyncio
 import time
 from typing import Any
 
@@ -11,12 +10,13 @@ from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import SearchResult, node_ids, score_of
+from llama_retrieval_ext.results import node_ids, score_of
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.stages.rerank.llm import LLMRerank, relevances_in
 from llama_retrieval_ext.testing.fakes import FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedAnswer, ScriptedLLM
 from tests.meeting import Meeting
+from tests.searching import Searched
 
 JUDGEMENTS = {
     "Doc: 3, Relevance: 7\nDoc: 1, Relevance: 5": {2: 0.7, 0: 0.5},
@@ -100,19 +100,12 @@ def test_a_very_long_answer_is_read(part: str) -> None:
 ROWS = [("a", 0.9, "travel"), ("b", 0.8, "annual {leave}"), ("c", 0.7, "sick leave")]
 
 
-def searched(stage: LLMRerank, query: str = "annual leave", *, asynchronous: bool) -> SearchResult:
-    pipeline = FakeRetriever(ROWS) >> stage
-    return asyncio.run(pipeline.asearch(query)) if asynchronous else pipeline.search(query)
+SOURCE = FakeRetriever(ROWS)
 
 
-@pytest.fixture(params=[False, True], ids=["sync", "async"])
-def asynchronous(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
-def test_llm_rerank_orders_by_relevance(*, asynchronous: bool) -> None:
+def test_llm_rerank_orders_by_relevance(searched: Searched) -> None:
     llm = ScriptedLLM(["Doc: 2, Relevance: 9\nDoc: 1, Relevance: 2\nDoc: 3, Relevance: 5"])
-    result = searched(LLMRerank(llm), asynchronous=asynchronous)
+    result = searched(SOURCE >> LLMRerank(llm), "annual leave")
     assert [(hit.node_id, hit.score) for hit in result.hits] == [("b", 0.9), ("c", 0.5), ("a", 0.2)]
     assert result.degraded == ()
     assert LLMRerank(llm).score_kind == "probability"
@@ -120,7 +113,7 @@ def test_llm_rerank_orders_by_relevance(*, asynchronous: bool) -> None:
 
 def test_the_prompt_holds_the_numbered_documents_and_the_query_verbatim() -> None:
     llm = ScriptedLLM(["Doc: 1, Relevance: 1"])
-    (FakeRetriever(ROWS) >> LLMRerank(llm)).retrieve("what is {query}?")
+    (SOURCE >> LLMRerank(llm)).retrieve("what is {query}?")
     (prompt,) = llm.prompts
     assert "Document 2:\nannual {leave}\n\nDocument 3:\nsick leave" in prompt
     assert "Query: what is {query}?" in prompt
@@ -128,9 +121,9 @@ def test_the_prompt_holds_the_numbered_documents_and_the_query_verbatim() -> Non
 
 @pytest.mark.parametrize("answer", ["The second is best.", "```\n```", ConnectionError("no route")])
 def test_an_unusable_answer_of_the_llm_leaves_the_order_unchanged(
-    answer: ScriptedAnswer, *, asynchronous: bool
+    answer: ScriptedAnswer, searched: Searched
 ) -> None:
-    result = searched(LLMRerank(ScriptedLLM([answer])), asynchronous=asynchronous)
+    result = searched(SOURCE >> LLMRerank(ScriptedLLM([answer])), "annual leave")
     assert [(hit.node_id, hit.score) for hit in result.hits] == [("a", 0.9), ("b", 0.8), ("c", 0.7)]
     (degraded,) = result.degraded
     assert degraded.where == "LLMRerank"
@@ -138,7 +131,7 @@ def test_an_unusable_answer_of_the_llm_leaves_the_order_unchanged(
 
 def test_a_repeated_judgement_counts_once_and_no_hit_is_lost() -> None:
     llm = ScriptedLLM(["Doc: 3, Relevance: 8\nDoc: 3, Relevance: 1"])
-    found = searched(LLMRerank(llm), asynchronous=False).hits
+    found = (SOURCE >> LLMRerank(llm)).search("annual leave").hits
     assert node_ids(found) == ["c", "a", "b"]
     assert [score_of(hit) for hit in found] == [0.8, 0.0, 0.0]
 
@@ -160,28 +153,28 @@ def test_batches_are_judged_concurrently() -> None:
         return "Doc: 1, Relevance: 5"
 
     meeting, llm = Meeting(3), ScriptedLLM(answer)
-    result = searched(LLMRerank(llm, batch_size=1), asynchronous=False)
+    result = (SOURCE >> LLMRerank(llm, batch_size=1)).search("annual leave")
     assert node_ids(result.hits) == ["a", "b", "c"]
     assert len(llm.prompts) == 3
 
 
 def test_documents_are_numbered_from_one_in_every_batch() -> None:
     llm = ScriptedLLM(lambda prompt: f"Doc: {'1' if 'sick' in prompt else '2'}, Relevance: 9")
-    found = searched(LLMRerank(llm, batch_size=2), asynchronous=False).hits
+    found = (SOURCE >> LLMRerank(llm, batch_size=2)).search("annual leave").hits
     assert [(hit.node_id, hit.score) for hit in found] == [("b", 0.9), ("c", 0.9), ("a", 0.0)]
 
 
 def test_one_unusable_batch_leaves_the_order_unchanged() -> None:
     llm = ScriptedLLM(lambda prompt: "Doc: 1, Relevance: 9" if "sick" in prompt else "none")
-    result = searched(LLMRerank(llm, batch_size=2), asynchronous=False)
+    result = (SOURCE >> LLMRerank(llm, batch_size=2)).search("annual leave")
     assert node_ids(result.hits) == ["a", "b", "c"]
     assert len(result.degraded) == 1
 
 
-def test_a_late_llm_leaves_the_order_unchanged(*, asynchronous: bool) -> None:
+def test_a_late_llm_leaves_the_order_unchanged(searched: Searched) -> None:
     llm = ScriptedLLM([(30.0, "Doc: 3, Relevance: 9")])
     started = time.monotonic()
-    result = searched(LLMRerank(llm, timeout_s=0.05), asynchronous=asynchronous)
+    result = searched(SOURCE >> LLMRerank(llm, timeout_s=0.05), "annual leave")
     assert time.monotonic() - started < 10
     assert node_ids(result.hits) == ["a", "b", "c"]
     assert "did not answer" in result.degraded[0].reason
@@ -196,7 +189,7 @@ def test_long_documents_are_cut_in_the_prompt() -> None:
 
 def test_llm_rerank_keeps_top_k_hits() -> None:
     llm = ScriptedLLM(["[3] > [1] > [2]"])
-    found = searched(LLMRerank(llm, top_k=2), asynchronous=False).hits
+    found = (SOURCE >> LLMRerank(llm, top_k=2)).search("annual leave").hits
     assert node_ids(found) == ["c", "a"]
 
 

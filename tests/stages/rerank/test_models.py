@@ -1,6 +1,5 @@
 """ModelRerank, by rerankers of the package ``rerankers`` or of its shape, and EmbeddingRerank."""
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from llama_retrieval_ext.results import node_ids, score_of
 from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank, ModelRerank
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from tests.onnx_models import cross_encoder
+from tests.searching import Searched
 
 SOURCE = FakeRetriever([("a", 0.9, "text of a"), ("b", 0.8, "text of b"), ("c", 0.7, "text of c")])
 
@@ -45,11 +45,10 @@ class FailingRanker(ScriptedRanker):
         raise ConnectionError("the service is down")
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_model_rerank_orders_by_the_scores_of_the_model(*, asynchronous: bool) -> None:
+def test_model_rerank_orders_by_the_scores_of_the_model(searched: Searched) -> None:
     ranker = ScriptedRanker(Judgement(0, -1.0), Judgement(1, 2.0), Judgement(2, 0.0))
     pipeline = SOURCE >> ModelRerank(ranker)
-    found = asyncio.run(pipeline.aretrieve("q")) if asynchronous else pipeline.retrieve("q")
+    found = searched(pipeline, "q").hits
     assert [(hit.node_id, hit.score) for hit in found] == [("b", 2.0), ("c", 0.0), ("a", -1.0)]
     assert ranker.calls == [("q", ["text of a", "text of b", "text of c"])]
 
@@ -135,11 +134,9 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_embedding_rerank_orders_by_cosine(*, asynchronous: bool) -> None:
+def test_embedding_rerank_orders_by_cosine(searched: Searched) -> None:
     pipeline = FakeRetriever(TEXTS) >> EmbeddingRerank(FakeEmbedding())
-    query = "annual leave"
-    found = asyncio.run(pipeline.aretrieve(query)) if asynchronous else pipeline.retrieve(query)
+    found = searched(pipeline, "annual leave").hits
     assert node_ids(found) == ["leave", "sick", "travel"]
     assert [hit.score for hit in found] == pytest.approx([1.0, 0.5, 0.0], abs=1e-6)
     assert score_of(found[0]) <= 1.0
