@@ -73,12 +73,18 @@ def with_docstore(store: Any) -> VectorStoreIndex:
     )
 
 
-@pytest.fixture(params=["simple", "qdrant", pytest.param("milvus", marks=pytest.mark.slow)])
-def index(request: pytest.FixtureRequest, tmp_path: Any) -> VectorStoreIndex:
+ENGINES = ["simple", "qdrant", pytest.param("milvus", marks=pytest.mark.slow)]
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def index(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> VectorStoreIndex:
+    """An index that nobody writes to."""
     made: dict[str, Callable[[], VectorStoreIndex]] = {
         "simple": simple_index,
         "qdrant": qdrant_index,
-        "milvus": lambda: milvus_index(tmp_path),
+        "milvus": lambda: milvus_index(tmp_path_factory.mktemp("milvus")),
     }
     return made[request.param]()
 
