@@ -33,15 +33,8 @@ from llama_retrieval_ext.results import Hit, node_ids, origin_of
 from llama_retrieval_ext.stages.rerank.mmr import MMR
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from tests.searching import Searched
+from tests.stages.embedded_hits import QUERY, VECTORS, hits
 
-# "a_dup" says nearly what "a" says; "c" is less relevant than either, and new.
-VECTORS = {
-    "a": [0.90, 0.43, 0.0],
-    "a_dup": [0.895, 0.44, 0.0],
-    "b": [0.80, -0.60, 0.0],
-    "c": [0.70, 0.0, 0.71],
-}
-QUERY = Query("anything", embedding=[1.0, 0.0, 0.0])
 TEXTS = [
     ("leave", 0.9, "annual leave days"),
     ("leave again", 0.8, "annual leave days"),
@@ -79,17 +72,6 @@ class NodeStore(BasePydanticVectorStore):
 class NoNodesStore(NodeStore):
     def get_nodes(self, *_: object, **__: object) -> list[BaseNode]:
         raise NotImplementedError("get_nodes not implemented")
-
-
-def hits(vectors: Mapping[str, Sequence[float] | None] = VECTORS) -> list[Hit]:
-    return [
-        Hit(
-            node=TextNode(id_=id_, text=id_, embedding=vector and list(vector)),
-            score=1.0 - place / 10,
-            source="vector",
-        )
-        for place, (id_, vector) in enumerate(vectors.items())
-    ]
 
 
 def test_embeddings_that_nodes_lack_come_from_the_store(searched: Searched) -> None:

@@ -1,33 +1,16 @@
 """MMR: relevant hits that do not repeat each other."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 from llama_index.core.indices.query.embedding_utils import get_top_k_mmr_embeddings
-from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, node_ids, score_of
+from llama_retrieval_ext.results import node_ids, score_of
 from llama_retrieval_ext.stages.rerank.mmr import MMR
-
-# "a_dup" says nearly what "a" says; "c" is less relevant than either, and new.
-VECTORS = {
-    "a": [0.90, 0.43, 0.0],
-    "a_dup": [0.895, 0.44, 0.0],
-    "b": [0.80, -0.60, 0.0],
-    "c": [0.70, 0.0, 0.71],
-}
-QUERY = Query("anything", embedding=[1.0, 0.0, 0.0])
-
-
-def hits(vectors: Mapping[str, Sequence[float]] = VECTORS) -> list[Hit]:
-    return [
-        Hit(node=TextNode(id_=id_, embedding=list(vector)), score=1 - place / 10, source="vector")
-        for place, (id_, vector) in enumerate(vectors.items())
-    ]
+from tests.stages.embedded_hits import QUERY, VECTORS, hits
 
 
 def test_mmr_scores_fall_where_the_first_pick_scores_below_the_second() -> None:
