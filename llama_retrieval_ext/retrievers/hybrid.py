@@ -259,11 +259,6 @@ class HybridRetriever(StoreRetriever):
         self, engine: HybridBackend, query: Query, embedding: Sequence[float], weights: LegWeights
     ) -> Plan[list[Hit]]:
         """Return the fused hits of one request, and of one for the nodes if they are slow."""
-        return step("search in one round trip", self._at_once(engine, query, embedding, weights))
-
-    def _at_once(
-        self, engine: HybridBackend, query: Query, embedding: Sequence[float], weights: LegWeights
-    ) -> Plan[list[Hit]]:
         top_k, depth = query.top_k or 1, self._depth(query)
         needs_ids = self.needs_ids or self.fusion.reads_ids or recording() is not None
         both = engine.hybrid(
@@ -274,9 +269,9 @@ class HybridRetriever(StoreRetriever):
             nodes_last=2 * top_k <= depth and not needs_ids,
         )
         plan = self._fused(both, query, depth, weights)
-        if both.coroutine is None:  # one thread makes both requests of an engine that blocks
-            return (yield from call(Call(lambda: run(plan))))
-        return (yield from plan)
+        # One thread makes both requests of an engine that blocks.
+        in_turn = call(Call(lambda: run(plan))) if both.coroutine is None else plan
+        return step("search in one round trip", in_turn)
 
     def _fused(
         self, both: Call[HybridRankings], query: Query, depth: int, weights: LegWeights
