@@ -239,27 +239,16 @@ def _note_routes(taken: Sequence[Selection]) -> None:
 def _routes(routes: Routes) -> tuple[dict[str, Leg], list[Choice]]:
     if not routes:
         raise ConfigurationError("a router needs at least one route")
-    _check_routes(routes)
+    named: list[tuple[str, BaseRetriever | Leg, str]] = []
     if isinstance(routes, Mapping):
-        named = [(name, route.retriever, route.description) for name, route in routes.items()]
-    else:
-        named = [
-            (tool.metadata.get_name(), tool.retriever, tool.metadata.description) for tool in routes
-        ]
-    legs = unique_legs(leg_of(part, name=name) for name, part, _ in named)
-    choices = [
-        Choice(leg.name, description) for leg, (_, _, description) in zip(legs, named, strict=True)
-    ]
-    return {leg.name: leg for leg in legs}, choices
-
-
-def _check_routes(routes: Routes) -> None:
-    """Raise if a route is of another type, such as a retriever."""
-    if isinstance(routes, Mapping):
+        write = "write Route(retriever, description)"
         for name, route in routes.items():
-            of_type(
-                route, Route, f"the route {name!r}", instead="write Route(retriever, description)"
-            )
-        return
-    for tool in routes:
-        of_type(tool, RetrieverTool, "a route", instead="or give a mapping of names to Routes")
+            of_type(route, Route, f"the route {name!r}", instead=write)
+            named.append((name, route.retriever, route.description))
+    else:
+        for tool in routes:
+            of_type(tool, RetrieverTool, "a route", instead="or give a mapping of names to Routes")
+            named.append((tool.metadata.get_name(), tool.retriever, tool.metadata.description))
+    legs = unique_legs(leg_of(part, name=name) for name, part, _ in named)
+    choices = [Choice(leg.name, each[2]) for leg, each in zip(legs, named, strict=True)]
+    return {leg.name: leg for leg in legs}, choices
