@@ -66,9 +66,12 @@ def write(path: Path, header: Header, built: BuiltIndex) -> None:
     folder, previous = path / header.folder, _folder_in(path)
     try:
         built.engine.save(folder, corpus=corpus, show_progress=False)
-        for file in folder.iterdir():
-            _flush(file)
-        _replace(path / FILE_NAME, _HEADER.dump_json(header, indent=2))
+        draft = folder / FILE_NAME
+        draft.write_bytes(_HEADER.dump_json(header, indent=2))
+        for file_path in folder.iterdir():
+            with file_path.open("rb") as file:
+                os.fsync(file.fileno())
+        draft.replace(path / FILE_NAME)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise StoreUnavailableError(
@@ -114,21 +117,6 @@ def _folder_in(path: Path) -> Path | None:
     with suppress(OSError, ValueError):
         return path / _HEADER.validate_json((path / FILE_NAME).read_bytes()).folder
     return None
-
-
-def _replace(file_path: Path, content: bytes) -> None:
-    temporary = file_path.with_name(f".{file_path.name}.{uuid4().hex}")
-    try:
-        temporary.write_bytes(content)
-        _flush(temporary)
-        temporary.replace(file_path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _flush(file_path: Path) -> None:
-    with file_path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def node_to_json(node: BaseNode) -> dict[str, object]:
