@@ -177,7 +177,7 @@ class HybridRetriever(StoreRetriever):
         self._engine = hybrid_backend(self.backend) if pushdown or in_one else None
 
     def clone(self) -> Self:
-        """Return a copy with its own weights, searches and circuit breakers."""
+        """Return a copy with own weights and searches, and circuit breakers without failures."""
         made = super().clone()
         made.weights, made.leg_languages = dict(self.weights), dict(self.leg_languages)
         for name in LEGS:
