@@ -24,6 +24,10 @@ def test_each_leg_counts_with_its_weight() -> None:
     assert fused == {"a": 0.7 / 11, "b": 0.7 / 12 + 0.3 / 11}
 
 
+def test_k_may_be_zero() -> None:
+    assert reciprocal_rank_fusion([["a", "b"]], k=0) == {"a": 1 / 1, "b": 1 / 2}
+
+
 def test_a_repeated_id_counts_once_and_the_rest_moves_up() -> None:
     assert reciprocal_rank_fusion([["a", "a", "b"]]) == {"a": 1 / 61, "b": 1 / 62}
 

@@ -1,6 +1,6 @@
 """Hybrid search whose fusion is the engine's."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -67,6 +67,16 @@ def test_pushdown_finds_the_hits_of_our_own_fusion_without_contributions() -> No
     ]
     assert all(hit.contributions for hit in ours.hits)
     assert not any(hit.contributions for hit in pushed.hits)
+
+
+def test_a_query_and_the_repr_do_not_describe_the_engine() -> None:
+    class Describing(Fusing):
+        def describe(self) -> Mapping[str, object]:
+            raise AssertionError("a request on some engines")
+
+    retriever = hybrid(Describing(sample_nodes(MODEL)), pushdown=True)
+    assert retriever.retrieve(SAMPLE_QUERIES[0])
+    assert repr(retriever).startswith("HybridRetriever(Describing(...), ")
 
 
 def test_pushdown_has_at_least_as_many_candidates_as_hits() -> None:

@@ -49,7 +49,7 @@ def kept(stage: Dedupe, *rows: Row) -> list[str]:
 @pytest.mark.parametrize(
     ("stage", "rows", "expected"),
     [
-        (Dedupe("id"), [("a", 0.9, "same"), ("b", 0.8, "same")], ["a", "b"]),
+        (Dedupe("id"), [("a", 0.9, "same"), ("b", 0.8, "same"), ("a", 0.1)], ["a", "b"]),
         (
             Dedupe(),
             [

@@ -142,6 +142,11 @@ def test_embedding_rerank_orders_by_cosine(searched: Searched) -> None:
     assert score_of(found[0]) <= 1.0
 
 
+def test_embedding_rerank_keeps_top_k_hits() -> None:
+    found = (FakeRetriever(TEXTS) >> EmbeddingRerank(FakeEmbedding(), top_k=1)).retrieve("leave")
+    assert len(found) == 1
+
+
 def test_embedding_rerank_ignores_the_embedding_of_the_query() -> None:
     query = Query("annual leave", embedding=[1.0, 0.0])
     found = (FakeRetriever(TEXTS) >> EmbeddingRerank(FakeEmbedding())).retrieve(query)

@@ -41,8 +41,9 @@ def scores(stage: RuleRerank, query: str, *rows: Row) -> dict[str, float]:
                 ("all", 0.1, "Every employee has annual leaves."),
                 ("one", 0.9, "Leave the room."),
                 ("none", 0.9, "of the"),
+                ("title", 0.9, "25 days", {"title": "Annual leave of employees"}),
             ],
-            {"all": 1.0, "one": 1 / 3, "none": 0.0},
+            {"all": 1.0, "one": 1 / 3, "none": 0.0, "title": 1.0},
         ),
         (
             only(terms=1.0),
@@ -60,6 +61,7 @@ def scores(stage: RuleRerank, query: str, *rows: Row) -> dict[str, float]:
             ],
             {"whole": 1.0, "half": 0.5, "scattered": 0.0},
         ),
+        (only(phrase=1.0), "leave", [("one word", 0.1, "annual leave")], {"one word": 1.0}),
         (
             only(title=1.0),
             "how many days of sick leave",
@@ -73,7 +75,7 @@ def scores(stage: RuleRerank, query: str, *rows: Row) -> dict[str, float]:
         # Without a `Recency` the rule of that name does not count.
         (only(terms=1.0, recency=1.0), "annual leave", [("a", 0.9, "annual leave")], {"a": 1.0}),
     ],
-    ids=["terms", "one character", "phrase", "title", "no recency"],
+    ids=["terms", "one character", "phrase", "one word", "title", "no recency"],
 )
 def test_a_rule_scores_the_share_of_what_matches(
     weights: RuleWeights, query: str, rows: list[Row], expected: dict[str, float]
