@@ -48,6 +48,11 @@ def test_a_missing_embedding_model_is_an_error_that_names_the_retriever(
     assert HybridRetriever(backend, alpha=0.0).retrieve("leave")
 
 
+def test_alpha_beside_a_fusion_with_weights_is_refused(backend: FakeBackend) -> None:
+    with pytest.raises(ConfigurationError, match="give one of them"):
+        HybridRetriever(backend, alpha=0.5, fusion=RRF(weights=[1, 1]))
+
+
 def scored(backend: FakeBackend, query: Query, fusion: Fusion | None = None) -> dict[str, float]:
     retriever = HybridRetriever(
         backend, embed_model=FakeEmbedding(), candidates=query.top_k or 1, fusion=fusion
