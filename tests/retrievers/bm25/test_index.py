@@ -123,6 +123,14 @@ def test_after_any_changes_hits_and_scores_equal_those_of_a_new_index(
     assert _answers(retriever) == _answers(BM25Retriever(_made(held)))
 
 
+def test_empty_changes_do_not_rebuild_the_index() -> None:
+    retriever = BM25Retriever(sample_nodes())
+    before = retriever._index.built()
+    assert retriever.delete(["unknown"]) == 0
+    retriever.add([])
+    assert retriever._index.built() is before
+
+
 def test_adding_an_invalid_item_leaves_the_index_unchanged() -> None:
     retriever = BM25Retriever(sample_nodes())
     with pytest.raises(ConfigurationError):
