@@ -18,7 +18,7 @@ from llama_retrieval_ext.config import (
     pipeline_schema,
     validate_yaml,
 )
-from llama_retrieval_ext.config.classes import class_definitions
+from llama_retrieval_ext.config.spec import class_definitions
 from llama_retrieval_ext.errors import ConfigFileError
 from tests import test_arguments as expressions
 from tests.quick import examples

@@ -32,12 +32,6 @@ def script(code: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
 
 
-def test_the_pool_returns_the_result_or_the_error_of_a_function(pool: DaemonPool) -> None:
-    assert pool.submit(lambda: "value").result(5) == "value"
-    with pytest.raises(ZeroDivisionError):
-        pool.submit(lambda: 1 // 0).result(5)
-
-
 def test_the_pool_reuses_an_idle_thread(pool: DaemonPool) -> None:
     idents = set()
     for _ in range(20):
@@ -50,15 +44,6 @@ def test_the_pool_runs_every_submitted_function_at_once(pool: DaemonPool) -> Non
     together = threading.Barrier(50)
     futures = [pool.submit(partial(together.wait, 5)) for _ in range(50)]
     assert sorted(future.result(5) for future in futures) == list(range(50))
-
-
-def test_many_threads_can_submit_to_the_pool(pool: DaemonPool) -> None:
-    def work() -> int:
-        futures = [pool.submit(partial(abs, place)) for place in range(100)]
-        return sum(future.result(5) for future in futures)
-
-    futures = [pool.submit(work) for _ in range(8)]
-    assert [future.result(10) for future in futures] == [4950] * 8
 
 
 def test_an_idle_thread_of_the_pool_keeps_no_reference(pool: DaemonPool) -> None:

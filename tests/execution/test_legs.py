@@ -29,7 +29,6 @@ from llama_retrieval_ext.testing.fakes import (
     FlakyRetriever,
     HangingRetriever,
 )
-from tests.meeting import Meeting, Meets
 
 Search = Callable[[Retriever, QueryType], SearchResult]
 Composite = Callable[..., Retriever]
@@ -138,13 +137,6 @@ def test_answers_come_in_the_order_of_the_legs() -> None:
     rankings = run(ask({leg.name: Ask(leg, Query("query")) for leg in legs}))
     found = [(name, node_ids(ranking)) for name, ranking in rankings.items()]
     assert found == [("slow", ["a"]), ("fast", ["b"])]
-
-
-def test_a_leg_can_answer_several_queries_concurrently() -> None:
-    retriever = Meets([("a", 0.5)], Meeting(3))
-    asks = {text: Ask(Leg("leg", retriever), Query(text)) for text in ("one", "two", "three")}
-    assert [node_ids(ranking) for ranking in run(ask(asks)).values()] == [["a"]] * 3
-    assert sorted(bundle.query_str for bundle in retriever.calls) == ["one", "three", "two"]
 
 
 def test_ask_without_legs_returns_no_rankings() -> None:

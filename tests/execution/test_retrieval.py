@@ -108,17 +108,6 @@ def test_a_model_that_fails_takes_only_its_legs_down(
     ]
 
 
-def test_a_failed_embedding_is_not_cached(
-    fused: Composite, embedded: Embedded, search: Search
-) -> None:
-    model = FakeEmbedding(fail=ConnectionError("no model"))
-    retriever = fused(embedded(model, name="a"))
-    with pytest.raises(TooFewLegsError):
-        search(retriever, "annual leave")
-    model.fail = None
-    assert node_ids(search(retriever, "annual leave").hits) == ["a"]
-
-
 def test_a_retry_after_a_failure_embeds_again(fused: Composite, embedded: Embedded) -> None:
     model = FakeEmbedding(fail=ConnectionError("no model"))
     leg = Leg("leg", embedded(model), retries=2, backoff_s=0.001)
@@ -136,18 +125,6 @@ def test_a_late_leg_that_embeds_leaves_the_embedding_to_the_others(
     result = search(fused(late, fused(embedded(model, name="a"))), "annual leave")
     assert node_ids(result.hits) == ["a"]
     assert "late" in [part.where for part in result.degraded]
-
-
-@pytest.mark.slow
-def test_a_late_leg_that_waits_leaves_the_embedding_to_the_others(
-    fused: Composite, embedded: Embedded, search: Search
-) -> None:
-    model = FakeEmbedding(delay_s=0.3)
-    late = Leg("late", embedded(model, name="late"), timeout_s=0.03)
-    inner = fused(late, FakeRetriever([("b", 0.5)]))  # ends, and cancels its late leg, first
-    result = search(fused(embedded(model, name="a"), inner), "annual leave")
-    assert node_ids(result.hits) == ["a", "b"]
-    assert model.calls == ["annual leave"]
 
 
 def test_a_leg_that_blocks_the_loop_does_not_deadlock_the_embedding(
