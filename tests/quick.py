@@ -44,7 +44,7 @@ _MEMORY = Path("/dev/shm")
 # How many times as many trials the fuzzers make: for a long run, see tests/benchmarks/README.md.
 MORE_TRIALS = "LLAMA_RETRIEVAL_TRIALS"
 # A shared machine is slow at times; a test that hangs is ended by pytest-timeout.
-settings.register_profile("full", deadline=None)
+settings.register_profile("full", deadline=None, max_examples=50)
 settings.register_profile("quick", deadline=None, max_examples=10)
 
 
@@ -122,8 +122,9 @@ class SlowTests:
             # The Chinese query and the one with a tie: with all four, contracts take 20 % longer.
             corpus.RetrieverFixtures.queries = corpus.SAMPLE_QUERIES[1::2]
         if self._is_worker:
-            from tests.workers import sort_longest_first  # noqa: PLC0415 - has pytest-xdist
+            from tests.workers import BriefReports, sort_longest_first  # noqa: PLC0415 - has xdist
 
+            items[0].config.pluginmanager.register(BriefReports())
             sort_longest_first(items)
 
     def _is_slow_example(self, path: Path) -> bool:

@@ -95,12 +95,13 @@ def test_the_timeout_of_a_query_bounds_a_tree_of_composites(
     assert len(result.degraded) == 3
 
 
+@unless_stalled
 def test_the_timeout_of_a_query_holds_where_every_leg_hangs(
     fused: Composite, search: Search, hanging: Hanging
 ) -> None:
     tree = fused(fused(hanging()), fused(hanging(), hanging()))
     with Clock() as clock, pytest.raises(ExecutionError, match="did not answer within"):
-        search(tree, Query("query", timeout_s=0.3))
+        search(tree, Query("query", timeout_s=0.1))
     assert clock.took < SOON_S
 
 
@@ -151,7 +152,7 @@ def test_no_call_begins_after_the_deadline() -> None:
         ended.set()
 
     with pytest.raises(DeadlineExceededError):
-        Alone(first, called.set).search("query", timeout_s=0.3)
+        Alone(first, called.set).search("query", timeout_s=0.1)
     release.set()
     assert ended.wait(SOON_S)
     assert not called.wait(0.05)
@@ -163,7 +164,7 @@ def test_the_timeout_of_a_query_passes_through_a_composite_of_llama_index(
 ) -> None:
     inner = fused(hanging(), FakeRetriever([("a", 0.5)]))
     with Clock() as clock:
-        result = search(fused(Passes(inner)), Query("query", timeout_s=0.3))
+        result = search(fused(Passes(inner)), Query("query", timeout_s=0.15))
     assert clock.took < SOON_S
     assert node_ids(result.hits) == ["a"]
     assert [part.where for part in result.degraded] == ["leg 0/leg 0"]
