@@ -35,7 +35,7 @@ class BriefReports:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-        """Run a test as pytest does; report its set-up and its end only if they failed or took long."""
+        """Run a test; report its set-up and its end only if they failed or took long."""
         for report in runtestprotocol(item, log=False, nextitem=nextitem):
             if report.when == "call" or not report.passed or report.duration > _LONG_S:
                 item.ihook.pytest_runtest_logreport(report=report)

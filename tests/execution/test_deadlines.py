@@ -144,6 +144,7 @@ def test_the_timeout_of_a_query_bounds_a_retriever_without_legs(search: Search) 
     assert clock.took < SOON_S
 
 
+@unless_stalled  # the first call must begin in time
 def test_no_call_begins_after_the_deadline() -> None:
     release, ended, called = Event(), Event(), Event()
 
@@ -154,7 +155,7 @@ def test_no_call_begins_after_the_deadline() -> None:
     with pytest.raises(DeadlineExceededError):
         Alone(first, called.set).search("query", timeout_s=0.1)
     release.set()
-    assert ended.wait(SOON_S)
+    assert ended.wait(1)
     assert not called.wait(0.05)
 
 

@@ -205,7 +205,7 @@ class Waits(FakeRetriever):
 async def test_a_cancelled_query_cancels_its_async_legs(fused: Composite) -> None:
     legs = [Waits(), Waits()]
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):
+        async with asyncio.timeout(0.2):
             await fused(legs[0], fused(legs[1])).aretrieve("query")
     for leg in legs:
         await asyncio.wait_for(leg.cancelled.wait(), 5)
