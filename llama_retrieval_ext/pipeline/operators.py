@@ -218,6 +218,7 @@ _TWICE: Mapping[tuple[str | None, str | None], str] = {
     ("fan-out", "fan-out"): "fuse between them: {left} >> ({right} >> retriever >> RRF()) >> RRF()",
     ("fusion", "fusion"): "one fusion is enough: {left}",
 }
+_ORDER = "the order is rewrites, a fan-out, retrievers, a fusion, refinements"
 _SIDE_BY_SIDE = "put retrievers side by side, and fuse them: ({left_side} | {right_side}) >> RRF()"
 
 
@@ -236,9 +237,10 @@ def instead(kinds: tuple[str | None, str | None], left: object, right: object) -
     if isinstance(leg, Leg) and parts.keys() & {"rewrite", "refine"}:
         inside = [written(leg.retriever if part is leg else part) for part in parts.values()]
         return f"a stage of a leg stands inside it: Leg({leg.name!r}, {' >> '.join(inside)})"
-    advice = "the order is rewrites, a fan-out, retrievers, a fusion, refinements"
-    if kinds == ("branches", "refine"):
-        advice = "put a Fusion between them"
+    advice = {
+        ("branches", "refine"): "put a Fusion between them",
+        ("retriever", "fusion"): "a fusion needs several rankings",
+    }.get((kinds[0] or "", kinds[1] or ""), _ORDER)
     return f"{advice}: {' >> '.join(_in_order(parts))}"
 
 
