@@ -134,13 +134,6 @@ def test_legs_without_async_never_block_the_event_loop(fused: Composite) -> None
     assert node_ids(result.hits) == ["a", "b", "c"]
 
 
-def test_a_leg_without_async_runs_in_another_thread(fused: Composite) -> None:
-    foreign, native = TellsWhere(), TellsWhereAsync()
-    asyncio.run(fused(foreign, native).aretrieve("query"))
-    assert foreign.threads != [get_ident()]
-    assert native.threads == [get_ident()]
-
-
 def test_context_variables_reach_every_leg(fused: Composite, search_anywhere: Search) -> None:
     legs = [TellsWhere(), TellsWhereAsync(), TellsWhere()]
     token = USER.set("ada")
