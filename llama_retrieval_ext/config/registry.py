@@ -46,19 +46,15 @@ Group = Literal["retriever", "preset"]
 
 ENTRY_POINTS: Final = "llama_retrieval_ext.retrievers"
 PRESETS: Final = ("basic", "advanced", "semantic", "auto")
-# Names by the module that defines them, which is imported when one of them is used.
-_BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
-    "searches": ("vector", "keyword", "dense", "bm25", "hybrid"),
-    "store_retrievers": ("llama_dense", "llama_bm25", "llama_hybrid"),
-    "composite_retrievers": (
-        *("fusion", "hyde", "multi_query", "graph", "kg_rule", "knowledge"),
-        *("router", "recursive", "rerank", "auto_merging", "fallback"),
-    ),
-    "presets": PRESETS,
+# The module of the function of each name, which is imported when it is used.
+_MODULES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("vector", "keyword", "dense", "bm25", "hybrid"), "searches"),
+    **dict.fromkeys(("llama_dense", "llama_bm25", "llama_hybrid"), "store_retrievers"),
+    **dict.fromkeys(("fusion", "hyde", "multi_query", "graph", "kg_rule"), "composite_retrievers"),
+    **dict.fromkeys(("knowledge", "router", "recursive", "rerank"), "composite_retrievers"),
+    **dict.fromkeys(("auto_merging", "fallback"), "composite_retrievers"),
+    **dict.fromkeys(PRESETS, "presets"),
 }
-_MODULES: Final = {name: module for module, names in _BUILT_IN.items() for name in names}
-
-
 # Extra fields of the first record of an answer, with their values if the LLM failed.
 _FIELDS: Final[Mapping[str, Mapping[str, object]]] = {
     "hyde": {"hyde_queries": [], "hyde_queries_count": 0},
