@@ -7,7 +7,7 @@ from collections.abc import Callable
 from threading import Event
 
 import pytest
-from llama_index.core.schema import NodeWithScore, QueryType
+from llama_index.core.schema import NodeWithScore
 
 from llama_retrieval_ext.errors import DeadlineExceededError, TooFewLegsError
 from llama_retrieval_ext.execution.context import (
@@ -27,10 +27,9 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.trace import Trace
+from tests.execution.conftest import Composite, Search
 from tests.instrumentation import Recording, recorded
 
-Search = Callable[[Retriever, QueryType], SearchResult]
-Composite = Callable[..., Retriever]
 Shape = tuple[str, list["Shape"]]
 
 

@@ -5,7 +5,7 @@ from typing import Self
 
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType
+from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_retrieval_ext.errors import DeadlineExceededError, ExecutionError, TooFewLegsError
 from llama_retrieval_ext.execution.drivers import run
@@ -13,12 +13,11 @@ from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Call, Plan, Sleep, Task, Together
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, SearchResult, node_ids
+from llama_retrieval_ext.results import Hit, node_ids
 from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeRetriever, HangingRetriever
+from tests.execution.conftest import Composite, Search
 from tests.patience import unless_stalled
 
-Search = Callable[[Retriever, QueryType], SearchResult]
-Composite = Callable[..., Retriever]
 Hanging = Callable[[], HangingRetriever]
 # Long enough for a busy machine, and far less than a wait without a limit.
 SOON_S = 5

@@ -7,18 +7,15 @@ from typing import Any
 
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType
+from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Call, Effect, Plan, Sleep, Task, Together
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.results import SearchResult, node_ids
+from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeRetriever, HangingRetriever
+from tests.execution.conftest import Composite, Search
 from tests.meeting import Meeting, Meets, MeetsAsync, met_by_the_loop
-
-Search = Callable[[Retriever, QueryType], SearchResult]
-Composite = Callable[..., Retriever]
 
 USER: ContextVar[str] = ContextVar("user", default="nobody")
 

@@ -9,7 +9,6 @@ import textwrap
 import threading
 import time
 import weakref
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -18,8 +17,7 @@ from llama_retrieval_ext.execution.drivers import DaemonPool, LoopThread
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.testing.fakes import FakeRetriever
-
-Composite = Callable[..., Retriever]
+from tests.execution.conftest import Composite
 
 
 @pytest.fixture

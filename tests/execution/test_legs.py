@@ -3,7 +3,6 @@ import time
 from collections.abc import Callable
 
 import pytest
-from llama_index.core.schema import QueryType
 
 from llama_retrieval_ext.errors import (
     CircuitOpenError,
@@ -20,18 +19,15 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.legs import Ask, CircuitBreaker, Leg, ask
-from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import SearchResult, node_ids
+from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.testing.fakes import (
     FakeAsyncRetriever,
     FakeRetriever,
     FlakyRetriever,
     HangingRetriever,
 )
-
-Search = Callable[[Retriever, QueryType], SearchResult]
-Composite = Callable[..., Retriever]
+from tests.execution.conftest import Composite, Search
 
 CALLER_ERRORS = [
     CompositionError("these do not fit"),
