@@ -68,6 +68,10 @@ class SlowTests:
         self._is_quick = config.option.markexpr == "not slow"
         self._is_worker = hasattr(config, "workerinput")
         settings.load_profile("quick" if self._is_quick else "full")
+        if self._is_worker:
+            from tests.workers import BriefReports  # noqa: PLC0415 - has pytest-xdist
+
+            config.pluginmanager.register(BriefReports())
         if self._is_quick and _MEMORY.is_dir():
             get_temp_dir()  # that of multiprocessing is removed after pytest has ended
             tempfile.tempdir = tempfile.mkdtemp(prefix="llama-retrieval-", dir=_MEMORY)
@@ -123,9 +127,8 @@ class SlowTests:
             # The Chinese query and the one with a tie: with all four, contracts take 20 % longer.
             contract.RetrieverFixtures.queries = contract.SAMPLE_QUERIES[1::2]
         if self._is_worker:
-            from tests.workers import BriefReports, sort_longest_first  # noqa: PLC0415 - has xdist
+            from tests.workers import sort_longest_first  # noqa: PLC0415 - has pytest-xdist
 
-            items[0].config.pluginmanager.register(BriefReports())
             sort_longest_first(items)
 
     def _is_slow_example(self, path: Path) -> bool:
