@@ -198,7 +198,7 @@ def test_operators_in_eight_threads_return_only_hits_of_their_tenant(kb: Knowled
 
     async def calls(number: int) -> int:
         tenant, crossed = TENANTS[number % 2], 0
-        for call in range(300):
+        for call in range(100):
             operator = operators[call % len(operators)]
             records = await operator.retrieve(
                 query="leave", tenant_id=tenant, kb_ids=["hr"], top_k=2
