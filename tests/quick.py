@@ -37,6 +37,7 @@ _PROMISES = re.compile(
     r"test_(threads_|many_queries_at_once_|a_query_of_ten_thousand_words_|it_works_under_uvloop"
     r"|it_is_a_leg_of_a_fusion_|it_is_a_tool_|a_query_engine_|sync_calls_work_inside_)"
 )
+_CONTRACT = "llama_retrieval_ext.testing.isolation_contract"
 _MODULE_MARK = re.compile(r"^pytestmark = (?:\[[^\]]*?)?pytest\.mark\.slow\b", re.MULTILINE)
 # New stores wait for the disk: four folders took 150 s with files in memory, else over 400 s.
 _MEMORY = Path("/dev/shm")
@@ -44,7 +45,7 @@ _MEMORY = Path("/dev/shm")
 # How many times as many trials the fuzzers make: for a long run, see tests/benchmarks/README.md.
 MORE_TRIALS = "LLAMA_RETRIEVAL_TRIALS"
 # A shared machine is slow at times; a test that hangs is ended by pytest-timeout.
-settings.register_profile("full", deadline=None)
+settings.register_profile("full", deadline=None, max_examples=50)
 settings.register_profile("quick", deadline=None, max_examples=10)
 
 
@@ -67,6 +68,10 @@ class SlowTests:
         self._is_quick = config.option.markexpr == "not slow"
         self._is_worker = hasattr(config, "workerinput")
         settings.load_profile("quick" if self._is_quick else "full")
+        if self._is_worker:
+            from tests.workers import BriefReports  # noqa: PLC0415 - has pytest-xdist
+
+            config.pluginmanager.register(BriefReports())
         if self._is_quick and _MEMORY.is_dir():
             get_temp_dir()  # that of multiprocessing is removed after pytest has ended
             tempfile.tempdir = tempfile.mkdtemp(prefix="llama-retrieval-", dir=_MEMORY)
@@ -118,9 +123,9 @@ class SlowTests:
             promise = _CLIENT.search(item.nodeid) or _PROMISES.match(item.nodeid)
             if promise or self._is_slow_example(item.path):
                 item.add_marker(pytest.mark.slow)
-        if self._is_quick and (corpus := sys.modules.get("llama_retrieval_ext.testing.corpus")):
+        if self._is_quick and (contract := sys.modules.get(_CONTRACT)):
             # The Chinese query and the one with a tie: with all four, contracts take 20 % longer.
-            corpus.RetrieverFixtures.queries = corpus.SAMPLE_QUERIES[1::2]
+            contract.RetrieverFixtures.queries = contract.SAMPLE_QUERIES[1::2]
         if self._is_worker:
             from tests.workers import sort_longest_first  # noqa: PLC0415 - has pytest-xdist
 

@@ -8,8 +8,6 @@ from llama_retrieval_ext.errors import (
     ConfigurationError,
     DeadlineExceededError,
     DimensionMismatchError,
-    DuplicateNodeError,
-    IngestionError,
     InvalidFilterError,
     MissingDependencyError,
     ModelMismatchError,
@@ -71,10 +69,6 @@ def test_an_error_is_also_the_builtin_error_that_callers_expect(
     assert issubclass(error, builtin)
 
 
-def test_a_message_is_shown_as_it_was_written() -> None:
-    assert str(DuplicateNodeError("n1 is taken", "n1")) == "n1 is taken"
-
-
 def test_a_missing_extra_is_named_with_the_command_that_brings_it() -> None:
     error = MissingDependencyError("LocalEmbedding", "local")
     assert error.extra == "local"
@@ -90,15 +84,6 @@ def test_a_missing_package_that_no_extra_brings_is_named_likewise() -> None:
     error = MissingDependencyError("fastembed:NAME", package="llama-index-embeddings-fastembed")
     assert (error.extra, error.package) == ("", "llama-index-embeddings-fastembed")
     assert str(error).endswith("pip install 'llama-index-embeddings-fastembed'")
-
-
-def test_errors_have_attributes_for_their_subject() -> None:
-    cause = OSError("down")
-    assert DuplicateNodeError("taken", "n1").node_id == "n1"
-    assert ScopeViolationError("leak", ("n1", "n2")).node_ids == ("n1", "n2")
-    assert UnsupportedFilterError("no", "any").operator == "any"
-    assert TooFewLegsError("few", {"leg": cause}).causes == {"leg": cause}
-    assert IngestionError("some", {"doc": cause}).failures == {"doc": cause}
 
 
 def test_the_causes_are_a_copy() -> None:

@@ -297,27 +297,6 @@ def nested(leaves: st.SearchStrategy[Condition]) -> st.SearchStrategy[Condition]
 CONDITIONS = nested(LEAVES)
 
 
-@given(CONDITIONS, METADATA)
-def test_not_is_the_opposite(condition: Condition, metadata: dict[str, object]) -> None:
-    assert matches(Not(condition), metadata) is not matches(condition, metadata)
-
-
-@given(CONDITIONS, CONDITIONS, METADATA)
-def test_both_holds_where_both_hold(
-    one: Condition, other: Condition, metadata: dict[str, object]
-) -> None:
-    together = matches(one, metadata) and matches(other, metadata)
-    assert matches(both(one, other), metadata) is together
-
-
-@given(CONDITIONS, CONDITIONS, METADATA)
-def test_not_any_of_two_is_not_one_and_not_the_other(
-    one: Condition, other: Condition, metadata: dict[str, object]
-) -> None:
-    expected = matches(AllOf((Not(one), Not(other))), metadata)
-    assert matches(Not(AnyOf((one, other))), metadata) is expected
-
-
 @given(SCALARS, METADATA)
 def test_a_comparison_with_one_value_equals_one_with_a_list_of_it(
     value: str | float, metadata: dict[str, Any]
@@ -335,14 +314,6 @@ def test_dates_compare_as_python_compares_them(a: datetime, b: datetime, between
     condition = Compare("x", OP.LT, b.isoformat(between))
     first, second = (each if each.tzinfo else each.replace(tzinfo=UTC) for each in (a, b))
     assert matches(condition, {"x": a.isoformat(between)}) is (first < second)
-
-
-@given(st.integers(-3, 3), METADATA)
-def test_a_number_is_below_equal_or_above(value: int, metadata: dict[str, Any]) -> None:
-    found = [matches(Compare("x", each, value), metadata) for each in (OP.LT, OP.EQ, OP.GT)]
-    field = metadata.get("x")
-    is_number = isinstance(field, int | float) and not isinstance(field, bool)
-    assert sum(found) == is_number
 
 
 @pytest.mark.parametrize("filters", [[one("a", 1)], one("a", 1), {"a": 1}, "a == 1"], ids=repr)

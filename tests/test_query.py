@@ -10,7 +10,7 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 
 from llama_retrieval_ext.errors import ConfigurationError, InvalidFilterError, ScopeError
 from llama_retrieval_ext.filters import AllOf, Compare, matches
-from llama_retrieval_ext.query import Query, Scope, narrowed_filters, reworded
+from llama_retrieval_ext.query import Query, Scope, reworded
 
 ENGLISH = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
 RECENT = MetadataFilters(
@@ -83,29 +83,12 @@ def test_a_scope_narrowed_by_nothing_or_itself_is_itself(scope: Scope) -> None:
     assert scope.narrowed(scope) == scope
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [(Scope("acme"), Scope("globex")), (Scope("acme", ["a"]), Scope("acme", ["b"]))],
-)
-def test_scopes_with_nothing_in_common_are_an_error(one: Scope, other: Scope) -> None:
-    with pytest.raises(ScopeError, match="nothing in common"):
-        one.narrowed(other)
-
-
 def test_a_node_is_put_into_one_tenant_and_one_knowledge_base() -> None:
     assert Scope("acme").metadata() == {"tenant_id": "acme"}
     assert Scope("acme", ["a"]).metadata() == {"tenant_id": "acme", "kb_id": "a"}
     assert Scope(kb_ids=["a"]).metadata() == {"kb_id": "a"}
     with pytest.raises(ConfigurationError, match="lives in one knowledge base"):
         Scope("acme", ["a", "b"]).metadata()
-
-
-@given(st.sampled_from(["acme", "globex"]), st.none() | IDS)
-def test_a_scope_matches_metadata_of_its_tenant_and_knowledge_bases(
-    tenant: str, kb_id: str | None
-) -> None:
-    scope = Scope(tenant, [] if kb_id is None else [kb_id])
-    assert matches(scope.condition, scope.metadata())
 
 
 def test_a_query_is_a_query_bundle_of_llama_index() -> None:
@@ -214,14 +197,6 @@ def test_a_query_of_nothing_but_space_is_blank(text: str) -> None:
     assert Query(text, custom_embedding_strs=[" "]).is_blank
     assert not Query(text, embedding=[0.5]).is_blank
     assert not Query(text, custom_embedding_strs=["leave"]).is_blank
-
-
-def test_narrowed_filters_hold_where_both_hold() -> None:
-    assert narrowed_filters(None, None) is None
-    assert narrowed_filters(ENGLISH, None) is ENGLISH
-    assert narrowed_filters(None, RECENT) is RECENT
-    narrowed = Query("leave", filters=narrowed_filters(ENGLISH, RECENT)).condition
-    assert narrowed == AllOf((IS_ENGLISH, IS_RECENT))
 
 
 def test_a_reworded_query_keeps_all_but_what_was_embedded() -> None:

@@ -13,7 +13,7 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilters
 from llama_retrieval_ext.capabilities.memory import MemoryManager
 from llama_retrieval_ext.capabilities.memory_storage import documents_only
 from llama_retrieval_ext.checks import of_type
-from llama_retrieval_ext.config.models import did_you_mean
+from llama_retrieval_ext.config.definitions import did_you_mean
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.config.registry import PRESETS, default_registry
 from llama_retrieval_ext.errors import ConfigurationError

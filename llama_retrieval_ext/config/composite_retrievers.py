@@ -2,29 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import LLM
 from llama_index.core.storage.docstore.types import BaseDocumentStore
 from pydantic import Field
 
-from llama_retrieval_ext.config.definitions import (
-    Count,
-    Definition,
-    Share,
-    Weight,
-    definition_of,
-    definitions_of,
-)
+from llama_retrieval_ext.config.definitions import Count, Share, Weight
 from llama_retrieval_ext.config.embedding import EmbeddingConfig
 from llama_retrieval_ext.config.parts import RegistryParts
-from llama_retrieval_ext.config.store_retrievers import weighted_sum
+from llama_retrieval_ext.config.store_retrievers import dense_and_bm25, depth_for, weighted_sum
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.graph.entity_linking import EntityLinker
 from llama_retrieval_ext.graph.rules.chaining import RuleSet
-from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.index_nodes import ScorePolicy
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
 from llama_retrieval_ext.pipeline.stages import Refine, Rewrite
@@ -47,8 +39,6 @@ from llama_retrieval_ext.stages.fusion import RRF
 Base: TypeAlias = BaseRetriever | str
 Params: TypeAlias = Mapping[str, object] | None
 _ROOT = "root"
-# Number of candidates of each leg.
-_CANDIDATES: Final = 50
 
 
 def fusion(  # noqa: PLR0913 - the parameters of the name
@@ -64,13 +54,8 @@ def fusion(  # noqa: PLR0913 - the parameters of the name
     top_k: Count = 10,
 ) -> BaseRetriever:
     """Fuse ``dense`` and ``bm25`` by rank or by weighted sum, with an optional reranker."""
-    depth = max(_CANDIDATES, top_k)
-    config = {} if embedding_config is None else {"embedding_config": embedding_config}
-    known = parts.languages_unless("dense_weight", "bm25_weight")
-    legs = branches(
-        Leg("dense", parts.retriever("dense", {"top_k": depth, **config}), languages=known),
-        bm25=parts.retriever("bm25", {"top_k": depth}),
-    )
+    depth = depth_for(top_k)
+    legs = dense_and_bm25(parts, ("dense", "bm25"), depth, embedding_config)
     weights = {"dense": dense_weight, "bm25": bm25_weight}
     is_rrf = mode == "rrf"
     how = RRF(k=rrf_k, weights=weights) if is_rrf else weighted_sum(dense_weight, bm25_weight)
@@ -325,23 +310,3 @@ def knowledge(  # noqa: PLR0913 - the parameters of the name
     )
     context = knowledge_query("", chapter, engineering_type, processes).context
     return InContext(context) >> retriever if context else retriever
-
-
-def definitions() -> list[Definition]:
-    """Return the definitions of this module."""
-    return [
-        *definitions_of(fusion, graph, kg_rule, knowledge, router, recursive, rerank),
-        *definitions_of(auto_merging, fallback),
-        definition_of(
-            hyde,
-            name="hyde",
-            takes_parts=True,
-            fields={"hyde_queries": [], "hyde_queries_count": 0},
-        ),
-        definition_of(
-            multi_query,
-            name="multi_query",
-            takes_parts=True,
-            fields={"generated_queries": [], "queries_count": 1, "retrieval_details": []},
-        ),
-    ]

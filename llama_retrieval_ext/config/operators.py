@@ -2,8 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import wraps
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeGuard
 
 from llama_index.core.async_utils import asyncio_run
@@ -12,7 +11,7 @@ from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_call
-from llama_retrieval_ext.config.definitions import Definition
+from llama_retrieval_ext.config.definitions import Definition, definition_of
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.plan import Call, Plan
@@ -192,20 +191,14 @@ def answers_records(make: object) -> TypeGuard[type[AnswersRecords]]:
     )
 
 
-def record_retriever(kind: type[AnswersRecords], name: str) -> Callable[..., RecordRetriever]:
-    """Return a function with the parameters of a class that creates a retriever from it."""
+def record_definition(kind: type[AnswersRecords], name: str) -> Definition:
+    """Return the definition of a retriever of the records of a class, with its parameters."""
 
-    @wraps(kind)
-    def make(parts: RegistryParts, **params: object) -> RecordRetriever:
-        del parts
+    def make(_: RegistryParts, **params: object) -> RecordRetriever:
         return RecordRetriever(kind(**params), name=name)
 
-    parameters = list(inspect.signature(kind).parameters.values())
-    first = inspect.Parameter("parts", inspect.Parameter.POSITIONAL_ONLY)
-    vars(make)["__signature__"] = inspect.Signature([first, *parameters])
-    make.__annotations__ = {**inspect.get_annotations(kind.__init__), "return": RecordRetriever}
-    del make.__wrapped__  # the class has another signature
-    return make
+    own = definition_of(kind, name=name, takes_parts=False)
+    return replace(own, make=make, kind=RecordRetriever, takes_parts=True)
 
 
 def _hit(record: Mapping[str, Any], name: str) -> Hit:

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import LLM
 
-from llama_retrieval_ext.config.definitions import Count, Definition, Share, Weight, definitions_of
+from llama_retrieval_ext.config.definitions import Count, Share, Weight
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
@@ -121,11 +121,6 @@ def auto(parts: RegistryParts, **options: Any) -> RetrievalPipeline:  # noqa: AN
     chosen = advanced(parts, **options)
     chosen.description = f"auto chose {chosen.name!r}: there is {what}"
     return chosen
-
-
-def definitions() -> list[Definition]:
-    """Return the definitions of this module."""
-    return definitions_of(basic, advanced, semantic, auto)
 
 
 def _vector(parts: RegistryParts, top_k: int) -> BaseRetriever:

@@ -16,9 +16,13 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import LLM
 from llama_index.core.storage.docstore.types import BaseDocumentStore
 
-from llama_retrieval_ext.config.definitions import Definition, definition_of
-from llama_retrieval_ext.config.models import Definitions, problems_of, unknown_name
-from llama_retrieval_ext.config.operators import OperatorFactory, answers_records, record_retriever
+from llama_retrieval_ext.config.definitions import (
+    Definition,
+    Definitions,
+    definition_of,
+    unknown_name,
+)
+from llama_retrieval_ext.config.operators import OperatorFactory, answers_records, record_definition
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
 from llama_retrieval_ext.graph.open import Graph
@@ -42,24 +46,29 @@ Group = Literal["retriever", "preset"]
 
 ENTRY_POINTS: Final = "llama_retrieval_ext.retrievers"
 PRESETS: Final = ("basic", "advanced", "semantic", "auto")
-# Names by the module that defines them, which is imported when one of them is used.
-_BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
-    "searches": ("vector", "keyword", "dense", "bm25", "hybrid"),
-    "store_retrievers": ("llama_dense", "llama_bm25", "llama_hybrid"),
-    "composite_retrievers": (
-        *("fusion", "hyde", "multi_query", "graph", "kg_rule", "knowledge"),
-        *("router", "recursive", "rerank", "auto_merging", "fallback"),
-    ),
-    "presets": PRESETS,
+# The module of the function of each name, which is imported when it is used.
+_MODULES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("vector", "keyword", "dense", "bm25", "hybrid"), "searches"),
+    **dict.fromkeys(("llama_dense", "llama_bm25", "llama_hybrid"), "store_retrievers"),
+    **dict.fromkeys(("fusion", "hyde", "multi_query", "graph", "kg_rule"), "composite_retrievers"),
+    **dict.fromkeys(("knowledge", "router", "recursive", "rerank"), "composite_retrievers"),
+    **dict.fromkeys(("auto_merging", "fallback"), "composite_retrievers"),
+    **dict.fromkeys(PRESETS, "presets"),
 }
-_MODULES: Final = {name: module for module, names in _BUILT_IN.items() for name in names}
+# Extra fields of the first record of an answer, with their values if the LLM failed.
+_FIELDS: Final[Mapping[str, Mapping[str, object]]] = {
+    "hyde": {"hyde_queries": [], "hyde_queries_count": 0},
+    "multi_query": {"generated_queries": [], "queries_count": 1, "retrieval_details": []},
+}
 
 
 @cache
-def _built_in(module: str) -> Mapping[str, Definition]:
-    """Return the definitions of a module of this folder, by name."""
-    loaded = import_module(f"llama_retrieval_ext.config.{module}")
-    return {each.name: each for each in loaded.definitions()}
+def _built_in(name: str) -> Definition:
+    """Return the definition of a function of this folder."""
+    module = import_module(f"llama_retrieval_ext.config.{_MODULES[name]}")
+    return definition_of(
+        getattr(module, name), name=name, takes_parts=True, fields=_FIELDS.get(name, {})
+    )
 
 
 class Registry:
@@ -146,7 +155,7 @@ mean 'hybrid'?
     @property
     def definitions(self) -> Definitions:
         """Definitions that configurations can name as ``type``."""
-        from llama_retrieval_ext.config.classes import class_definitions  # noqa: PLC0415 - slow
+        from llama_retrieval_ext.config.spec import class_definitions  # noqa: PLC0415 - slow
 
         known = dict(class_definitions())
         for name in (*PRESETS, *self.names):
@@ -245,11 +254,12 @@ mean 'hybrid'?
         """
         definition = self.definition(name)
         given = {**parts.defaults.get(name, {}), **params}
-        if mistakes := list(problems_of(definition, given)):
+        checked, mistakes = definition.checked(given)
+        if mistakes:
             kind = ArgumentError if any(each.at_key for each in mistakes) else ConfigurationError
             raise kind("; ".join(each.message for each in mistakes))
         own = replace(parts, make=self.make, given=frozenset(params))
-        made = definition.build(given, own)
+        made = definition.build(checked, own)
         if not isinstance(made, BaseRetriever):
             raise ConfigurationError(f"{name!r} must make a LlamaIndex retriever, got {made!r}")
         return parts.bound(made)
@@ -261,7 +271,7 @@ mean 'hybrid'?
             ConfigurationError: There is no such name, or its package cannot be loaded.
         """
         if name in _MODULES:
-            return _built_in(_MODULES[name])[name]
+            return _built_in(name)
         if name not in self._own:
             installed = self._entry_points().get(name)
             if installed is None:
@@ -303,7 +313,7 @@ def _checked_definition(make: Any, name: str) -> Definition:  # noqa: ANN401 - w
         raise ConfigurationError(f"{name!r} must be a function or class, got {make!r}")
     try:
         if answers_records(make):
-            return definition_of(record_retriever(make, name), name=name, takes_parts=True)
+            return record_definition(make, name)
         return definition_of(make, name=name, takes_parts=True)
     except (NameError, TypeError, ValueError) as error:
         raise ConfigurationError(

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
 
-from llama_retrieval_ext.config.definitions import Count, Definition, Share, Weight, definitions_of
+from llama_retrieval_ext.config.definitions import Count, Share, Weight
 from llama_retrieval_ext.config.embedding import EmbeddingConfig
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.embeddings.resolve import languages_of
@@ -126,8 +126,3 @@ def _share(dense_weight: float, sparse_weight: float) -> float | None:
         raise ConfigurationError("one of dense_weight and sparse_weight must be above 0")
     both = dense_weight + sparse_weight
     return None if dense_weight == sparse_weight else dense_weight / both
-
-
-def definitions() -> list[Definition]:
-    """Return the definitions of this module."""
-    return definitions_of(vector, keyword, dense, bm25, hybrid)

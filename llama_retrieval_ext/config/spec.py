@@ -1,41 +1,151 @@
-"""Conversion of pipeline parts to data and back, by their constructor arguments."""
+"""Parts of pipelines as data, and back: the classes that files may name, by their arguments."""
 
+import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
+from functools import cache
 from typing import Any, Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.vector_stores.types import MetadataFilters
+from llama_index.core.vector_stores.types import FilterCondition, MetadataFilters
+from pydantic import JsonValue, ValidationError
 
-from llama_retrieval_ext.arguments import arguments_of, value_expression
-from llama_retrieval_ext.config.classes import class_definitions, enum_members
-from llama_retrieval_ext.config.definitions import SCOPE, Definition, Parameter
-from llama_retrieval_ext.config.models import (
-    ESCAPES,
-    MAP,
+from llama_retrieval_ext import pipeline, retrievers, stages
+from llama_retrieval_ext.arguments import (
+    NamedEnum,
+    RecordsArguments,
+    arguments_of,
+    value_expression,
+)
+from llama_retrieval_ext.config.composite_retrievers import InContext
+from llama_retrieval_ext.config.definitions import (
     REF,
-    TEXT,
-    TUPLE,
+    SCOPE,
     TYPE,
+    Definition,
     Definitions,
+    Parameter,
     Path,
     Placeholder,
     Problem,
-    is_node,
-    problems_of,
+    definition_of,
     unknown_name,
-    walk,
 )
 from llama_retrieval_ext.config.parts import RegistryParts
-from llama_retrieval_ext.errors import ConfigurationError, RetrievalExtError, describe
-from llama_retrieval_ext.pipeline.pipeline import Pipeline
+from llama_retrieval_ext.config.searches import MinMaxScores
+from llama_retrieval_ext.config.store_retrievers import KeptBM25Retriever
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    InvalidFilterError,
+    RetrievalExtError,
+    describe,
+)
+from llama_retrieval_ext.execution.legs import CircuitBreaker, Leg
+from llama_retrieval_ext.filters import parse_filters
+from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.pipeline.branches import Branches, Unfused
+from llama_retrieval_ext.pipeline.chains import FanOutChain, RefineChain, RewriteChain
+from llama_retrieval_ext.pipeline.fusion import Fusion, FusionChain
+from llama_retrieval_ext.pipeline.operators import FunctionStage
+from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.stages import FanOut, Refine, Rewrite
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.retrievers.knowledge_response import KnowledgePolicy
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
+from llama_retrieval_ext.retrievers.routing.selectors import Selector
+from llama_retrieval_ext.stages.decay import Recency
+from llama_retrieval_ext.stages.rerank.reranker import Reranker
+from llama_retrieval_ext.text.tokenizer import Tokenizer
 
+# ``map`` and ``text`` escape mappings and texts that would be parsed as one of these.
+_MAP: Final = "map"
+_TEXT: Final = "text"
+_TUPLE: Final = "tuple"
+_ESCAPES: Final = (REF, "env", _MAP, _TEXT, _TUPLE)
 _SEQUENCES: Final = ("rewrites", "refines")
 # Real expressions are less deep; a retriever that contains itself is deeper.
 _MAX_DEPTH: Final = 60
+_BASES: Final = (Refine, Rewrite, FanOut, Fusion, Reranker, Selector, Retriever)
+_OTHERS: Final = (
+    *(Branches, CircuitBreaker, FanOutChain, FunctionStage, FusionChain, FusionRetriever),
+    *(InContext, KeptBM25Retriever, KnowledgePolicy, Leg, MinMaxScores, Pipeline, Recency),
+    *(RefineChain, RewriteChain, Scope, Tokenizer, Unfused),
+)
+
+
+@cache
+def class_definitions() -> Mapping[str, Definition]:
+    """Return the definitions of public stages, retrievers and their parts."""
+    classes = [kind for kind in _public_classes() if not issubclass(kind, Enum)]
+    makers: dict[str, Callable[..., object]] = {
+        **{kind.__name__: kind for kind in (*classes, *_OTHERS)},
+        "RetrievalPipeline": retrieval_pipeline,
+        "MetadataFilters": metadata_filters,
+    }
+    return {
+        name: definition_of(makers[name], name=name, takes_parts=False) for name in sorted(makers)
+    }
+
+
+@cache
+def enum_members() -> Mapping[str, Enum]:
+    """Return the members of public enumerations by their names in configurations."""
+    enums = {kind for kind in (*_public_classes(), Normalisation) if issubclass(kind, Enum)}
+    return {f"{kind.__name__}.{each.name}": each for kind in enums for each in kind}
+
+
+def retrieval_pipeline(
+    name: str, *, stages: Sequence[object] = (), top_k: int | None = None, description: str = ""
+) -> RetrievalPipeline:
+    """Return a pipeline built step by step."""
+    pipe = RetrievalPipeline(name, top_k=top_k, description=description)
+    for stage in stages:
+        pipe.add_stage(stage)
+    return pipe
+
+
+def metadata_filters(
+    *, filters: Sequence[JsonValue], condition: FilterCondition | str | None = FilterCondition.AND
+) -> MetadataFilters:
+    """Return LlamaIndex metadata filters from their JSON form."""
+    try:
+        parsed = MetadataFilters.model_validate({"filters": filters, "condition": condition})
+    except ValidationError as error:
+        raise InvalidFilterError(
+            "filters are LlamaIndex's as JSON, such as {key: year, value: 2020, operator: '>='}; "
+            + error.errors(include_input=False, include_url=False)[0]["msg"]
+        ) from error
+    parse_filters(parsed)
+    return parsed
+
+
+def _public_classes() -> Iterable[type]:
+    for package in (stages, retrievers, pipeline):
+        for name in package.__all__:
+            kind = getattr(package, name)
+            is_ours = isinstance(kind, type) and issubclass(kind, RecordsArguments | NamedEnum)
+            if is_ours and kind not in _BASES and not inspect.isabstract(kind):
+                yield kind
+
+
+def is_node(value: object) -> bool:
+    """Return whether a mapping names a type."""
+    return isinstance(value, Mapping) and isinstance(value.get(TYPE), str)
+
+
+def walk(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
+    """Yield a configuration and everything in it, with paths; escaped mappings too."""
+    yield path, data
+    items: Iterable[tuple[str | int, object]] = ()
+    if isinstance(data, Mapping):
+        items = data.items()
+    elif isinstance(data, list | tuple):
+        items = enumerate(data)
+    for name, value in items:
+        yield from walk(value, (*path, name))
 
 
 class BuildError(Exception):
@@ -65,22 +175,22 @@ class _Writer:
         if isinstance(value, Enum) and f"{type(value).__name__}.{value.name}" in enum_members():
             return f"{type(value).__name__}.{value.name}"
         if _is_scalar(value):
-            return {TEXT: value} if value in enum_members() else value
+            return {_TEXT: value} if value in enum_members() else value
         if isinstance(value, MetadataFilters):
             return {TYPE: "MetadataFilters", **value.model_dump(mode="json")}
         if isinstance(value, Mapping):
             return self._mapping(value, what, depth)
         if isinstance(value, list | tuple):
             items = [self.value(each, what, depth=depth + 1) for each in value]
-            return {TUPLE: items} if isinstance(value, tuple) and not is_tuple else items
+            return {_TUPLE: items} if isinstance(value, tuple) and not is_tuple else items
         return self._node(value, what, depth)
 
     def _mapping(self, value: Mapping[Any, object], what: str, depth: int) -> dict[str, Any]:
         if not all(isinstance(key, str) for key in value):
             raise ConfigurationError(f"{what} has keys that are no text: {list(value)!r}")
         fields = {key: self.value(each, what, depth=depth + 1) for key, each in value.items()}
-        is_ambiguous = is_node(fields) or (len(fields) == 1 and next(iter(fields)) in ESCAPES)
-        return {MAP: fields} if is_ambiguous else fields
+        is_ambiguous = is_node(fields) or (len(fields) == 1 and next(iter(fields)) in _ESCAPES)
+        return {_MAP: fields} if is_ambiguous else fields
 
     def _node(self, part: object, what: str, depth: int) -> dict[str, Any]:
         name = type(part).__name__
@@ -152,12 +262,12 @@ class Builder:
         key = next(iter(data)) if len(data) == 1 else ""
         if key == REF:
             return self._named(data[REF], path)
-        if key == TEXT:
-            return data[TEXT]
-        if key == TUPLE and isinstance(data[TUPLE], Sequence):
-            return tuple(self.value(list(data[TUPLE]), (*path, TUPLE)))
-        if key == MAP and isinstance(data[MAP], Mapping):
-            path, data = (*path, MAP), data[MAP]
+        if key == _TEXT:
+            return data[_TEXT]
+        if key == _TUPLE and isinstance(data[_TUPLE], Sequence):
+            return tuple(self.value(list(data[_TUPLE]), (*path, _TUPLE)))
+        if key == _MAP and isinstance(data[_MAP], Mapping):
+            path, data = (*path, _MAP), data[_MAP]
         return {name: self.value(each, (*path, name)) for name, each in data.items()}
 
     def _named(self, name: object, path: Path) -> object:
@@ -176,12 +286,13 @@ class Builder:
             message = unknown_name("type", data[TYPE], self._known)
             return self._failed((*path, TYPE), ConfigurationError(message))
         parameters = definition.parameters
-        arguments = {
+        arguments: Mapping[str, Any] = {
             name: self.value(each, (*path, name), parameter=parameters.get(name))
             for name, each in data.items()
             if name != TYPE
         }
-        if found := list(problems_of(definition, arguments, self._known, path)):
+        arguments, found = definition.checked(arguments, self._known, path)
+        if found:
             self.problems += found
             return Placeholder(None)
         if self._live is None and _is_live(definition, arguments):

@@ -12,7 +12,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic import Field
 
 from llama_retrieval_ext.checks import check_count, check_seconds, of_type
-from llama_retrieval_ext.config.definitions import Count, Definition, Weight, definitions_of
+from llama_retrieval_ext.config.definitions import Count, Weight
 from llama_retrieval_ext.config.embedding import EmbeddingConfig, resolved
 from llama_retrieval_ext.config.parts import NodeSource, RegistryParts
 from llama_retrieval_ext.errors import ConfigurationError
@@ -21,7 +21,7 @@ from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.formulas.normalisation import Normalisation
-from llama_retrieval_ext.pipeline.branches import branches
+from llama_retrieval_ext.pipeline.branches import Branches, branches
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, check_top_k
@@ -181,15 +181,27 @@ def llama_hybrid(
     embedding_config: EmbeddingConfig | None = None,
 ) -> BaseRetriever:
     """Fuse ``llama_dense``, with its scores as they are, and ``llama_bm25`` by weighted sum."""
-    depth = max(_CANDIDATES, top_k)
-    config = {} if embedding_config is None else {"embedding_config": embedding_config}
-    known = parts.languages_unless("dense_weight", "bm25_weight")
-    legs = branches(
-        Leg("dense", parts.retriever("llama_dense", {"top_k": depth, **config}), languages=known),
-        bm25=parts.retriever("llama_bm25", {"top_k": depth}),
-    )
+    legs = dense_and_bm25(parts, ("llama_dense", "llama_bm25"), depth_for(top_k), embedding_config)
     how = weighted_sum(dense_weight, bm25_weight)
     return FusionRetriever(legs, how, top_k=top_k, name="llama_hybrid")
+
+
+def depth_for(top_k: int) -> int:
+    """Return the number of candidates of each leg."""
+    return max(_CANDIDATES, top_k)
+
+
+def dense_and_bm25(
+    parts: RegistryParts, names: tuple[str, str], depth: int, config: EmbeddingConfig | None
+) -> Branches:
+    """Return retrievers by name as legs; weights that nobody gave hold for known scripts."""
+    dense, bm25 = names
+    own = {} if config is None else {"embedding_config": config}
+    known = parts.languages_unless("dense_weight", "bm25_weight")
+    return branches(
+        Leg("dense", parts.retriever(dense, {"top_k": depth, **own}), languages=known),
+        bm25=parts.retriever(bm25, {"top_k": depth}),
+    )
 
 
 def weighted_sum(dense_weight: float, bm25_weight: float) -> WeightedSum:
@@ -250,8 +262,3 @@ def _texts(value: object) -> Iterator[str]:
             yield from _texts(each)
     elif isinstance(value, str):
         yield value
-
-
-def definitions() -> list[Definition]:
-    """Return the definitions of this module."""
-    return definitions_of(llama_dense, llama_bm25, llama_hybrid)

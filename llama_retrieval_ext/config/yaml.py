@@ -24,16 +24,9 @@ from typing import Any, ClassVar, Final, NamedTuple
 import yaml
 from llama_index.core.base.base_retriever import BaseRetriever
 
-from llama_retrieval_ext.config.models import (
-    Path,
-    Problem,
-    did_you_mean,
-    is_node,
-    json_schema,
-    walk,
-)
+from llama_retrieval_ext.config.definitions import Path, Problem, did_you_mean, json_schema
 from llama_retrieval_ext.config.registry import Registry
-from llama_retrieval_ext.config.spec import Builder, BuildError, to_data
+from llama_retrieval_ext.config.spec import Builder, BuildError, is_node, to_data, walk
 from llama_retrieval_ext.errors import ConfigFileError, RetrievalExtError
 from llama_retrieval_ext.text.yaml_nodes import Reader, composed, position
 
@@ -148,8 +141,7 @@ def validate_yaml(text: str, registry: Registry, *, file: str = "") -> list[str]
 
 def pipeline_schema(registry: Registry) -> dict[str, object]:
     """Return the JSON Schema of configuration files, for editors."""
-    known = registry.definitions
-    schema = json_schema(known, list(known))
+    schema = json_schema(registry.definitions)
     definitions = schema.pop("$defs")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -124,7 +124,7 @@ def _account_lines(account: HitAccount, titles: Mapping[str, str]) -> Iterator[s
 
 
 def _account_facts(account: HitAccount) -> Iterator[str]:
-    for before, after in ((each.before, each.after) for each in account.rescored):
+    for before, after in account.rescored:
         if (before.rank, before.score) != (after.rank, after.score):
             yield f"{short(after.stage, _TITLE)}: {_stood(before)} → {_stood(after)}"
     if account.merged:

@@ -258,21 +258,11 @@ def ask(
 
 def attempt(leg: str, part: str, plan: Plan[T], breaker: CircuitBreaker) -> Plan[Outcome[T]]:
     """Return the plan for a part of a leg's work, with its error as an outcome."""
-    guarded = _guarded(leg, plan, breaker)
+    guarded = _attempts(leg, lambda: plan, breaker)
     outcomes: list[Outcome[T]] = yield Together([Task(part, guarded, leg=leg)])
     if outcomes[0].error is None:
         breaker.succeeded()
     return outcomes[0]
-
-
-def _guarded(leg: str, plan: Plan[T], breaker: CircuitBreaker) -> Plan[T]:
-    breaker.check()
-    try:
-        return (yield from plan)
-    except Exception as error:
-        if not isinstance(error, (*MISTAKES, CircuitOpenError)):
-            error.add_note(f"in leg {leg!r}")
-        raise
 
 
 def _check_enough(
@@ -325,20 +315,30 @@ def _answer(this: Ask) -> Plan[list[NodeWithScore]]:
     if this.failure is not None:
         raise this.failure
     leg, top_k = this.leg, this.top_k or this.leg.top_k
-    return (yield from _attempts(leg, lambda: retrieval(leg.retriever, this.query, top_k=top_k)))
+
+    def plan() -> Plan[list[NodeWithScore]]:
+        return retrieval(leg.retriever, this.query, top_k=top_k)
+
+    return (yield from _attempts(leg.name, plan, leg.breaker, leg.retries, leg.backoff_s))
 
 
-def _attempts(leg: Leg, plan: Callable[[], Plan[T]]) -> Plan[T]:
-    leg.breaker.check()
-    for number in range(leg.retries + 1):
+def _attempts(
+    leg: str,
+    plan: Callable[[], Plan[T]],
+    breaker: CircuitBreaker,
+    retries: int = 0,
+    backoff_s: float = 0.0,
+) -> Plan[T]:
+    breaker.check()
+    for number in range(retries + 1):
         try:
             return (yield from plan())
         except (*MISTAKES, CircuitOpenError):
             raise
         except Exception as error:
-            pause_s = leg.backoff_s * 2**number
-            if number == leg.retries or not _time_for(pause_s):
-                error.add_note(f"in leg {leg.name!r}")
+            pause_s = backoff_s * 2**number
+            if number == retries or not _time_for(pause_s):
+                error.add_note(f"in leg {leg!r}")
                 raise
             yield Sleep(pause_s)
     raise AssertionError  # pragma: no cover - the last attempt returns or raises

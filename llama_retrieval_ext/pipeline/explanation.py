@@ -136,19 +136,6 @@ class StageRank:
 
 
 @dataclass(frozen=True, slots=True)
-class Rescored:
-    """Change of a hit's rank and score by a stage after the first ranking.
-
-    Attributes:
-        before: Rank and score before the stage.
-        after: Rank and score after the stage.
-    """
-
-    before: StageRank
-    after: StageRank
-
-
-@dataclass(frozen=True, slots=True)
 class HitAccount:
     """Explanation of a hit's rank.
 
@@ -156,7 +143,8 @@ class HitAccount:
         rank: Rank in the result, from 1.
         hit: The hit, with its contributions, path and proof.
         stages: Rank after each stage that returned the hit, in the order of the stages.
-        rescored: Rank and score before and after each stage that follows the first ranking.
+        rescored: Rank and score before and after each stage that follows the first ranking, in
+            pairs.
         merged: Ids of the nodes that were merged into it.
         filters: The scopes and filters that the hit satisfies.
     """
@@ -164,7 +152,7 @@ class HitAccount:
     rank: int
     hit: Hit
     stages: tuple[StageRank, ...]
-    rescored: tuple[Rescored, ...] = ()
+    rescored: tuple[tuple[StageRank, StageRank], ...] = ()
     merged: tuple[str, ...] = ()
     filters: tuple[str, ...] = ()
 
@@ -181,7 +169,7 @@ class HitAccount:
             "score": self.hit.score,
             "legs": [part.to_dict() for part in self.legs],
             "stages": [asdict(each) for each in self.stages],
-            "rescored": [asdict(each) for each in self.rescored],
+            "rescored": [{"before": asdict(a), "after": asdict(b)} for a, b in self.rescored],
             "merged": list(self.merged),
             "filters": list(self.filters),
             "path": self.hit.path,
@@ -325,13 +313,13 @@ def _is_itself(child: Trace, step: Trace) -> bool:
     return not step.beside and step.name.partition("(")[0] == child.name
 
 
-def _rescored(stages: Sequence[StageRanking], node_id: str) -> Iterator[Rescored]:
+def _rescored(
+    stages: Sequence[StageRanking], node_id: str
+) -> Iterator[tuple[StageRank, StageRank]]:
     for stage in stages:
-        if stage.before is None or node_id not in stage.ranks:
-            continue
-        before = stage.before.ranks.get(node_id)
-        if before is not None:
-            yield Rescored(before, stage.ranks[node_id])
+        before = None if stage.before is None else stage.before.ranks.get(node_id)
+        if before is not None and node_id in stage.ranks:
+            yield before, stage.ranks[node_id]
 
 
 def _passed(requests: Sequence[TracedRequest], hit: Hit) -> dict[str, None]:

@@ -213,56 +213,51 @@ _THEN: Mapping[tuple[str, str], Callable[[Any, Any], object]] = {
 }
 
 
-# Each message ends with an expression with the placeholders ``retriever``, ``other``, ``a`` and
-# ``b``.
-_INSTEAD: Mapping[tuple[str | None, str | None], str] = {
-    ("rewrite", "fusion"): "retrievers stand between them: {left} >> (a | b) >> {right}",
-    ("rewrite", "refine"): "a retriever stands between them: {left} >> retriever >> {right}",
-    ("rewrite", "leg"): "a rewrite stands inside a leg: Leg({name}, {left} >> {inside})",
-    ("fan-out", "rewrite"): "a rewrite stands before the fan-out: {right} >> {left}",
+# Two parts that follow each other in no order, and two retrievers, or parts that become retrievers.
+_TWICE: Mapping[tuple[str | None, str | None], str] = {
     ("fan-out", "fan-out"): "fuse between them: {left} >> ({right} >> retriever >> RRF()) >> RRF()",
-    ("fan-out", "fusion"): "a fan-out needs a retriever: {left} >> retriever >> {right}",
-    ("fan-out", "refine"): "a fan-out needs a retriever: {left} >> retriever >> RRF() >> {right}",
-    ("retriever", "rewrite"): "a rewrite stands before the retriever: {right} >> {left}",
-    ("retriever", "fan-out"): "a fan-out stands before it: {right} >> {left_grouped} >> RRF()",
-    ("retriever", "fusion"): "a fusion needs several rankings: ({left} | other) >> {right}",
-    ("leg", "rewrite"): "a rewrite stands inside a leg: Leg({name}, {right} >> {inside})",
-    ("leg", "fan-out"): "a fan-out stands before the leg: {right} >> {left} >> RRF()",
-    ("leg", "fusion"): "a fusion needs several rankings: ({left} | other) >> {right}",
-    ("leg", "refine"): "a refinement stands inside a leg: Leg({name}, {inside} >> {right})",
-    ("branches", "rewrite"): "a rewrite stands before the retrievers: {right} >> {left} >> RRF()",
-    ("branches", "fan-out"): "fuse before the fan-out: {right} >> ({left} >> RRF()) >> RRF()",
-    ("branches", "refine"): "put a Fusion between them: {left} >> RRF() >> {right}",
-    ("fusion", "rewrite"): "a fusion stands behind the retrievers: {right} >> (a | b) >> {left}",
-    ("fusion", "fan-out"): "a fusion stands behind the retriever: {right} >> retriever >> {left}",
-    ("fusion", "retriever"): "a fusion stands behind what it fuses: ({right} | other) >> {left}",
-    ("fusion", "leg"): "a fusion stands behind what it fuses: ({right} | other) >> {left}",
-    ("fusion", "branches"): "a fusion stands behind what it fuses: {right} >> {left}",
     ("fusion", "fusion"): "one fusion is enough: {left}",
-    ("refine", "rewrite"): "a retriever stands between them: {right} >> retriever >> {left}",
-    ("refine", "fan-out"): "a refinement comes last: {right} >> retriever >> RRF() >> {left}",
-    ("refine", "retriever"): "a refinement stands behind the retriever: {right} >> {left}",
-    ("refine", "leg"): "a refinement stands inside a leg: Leg({name}, {inside} >> {left})",
-    ("refine", "branches"): "a refinement stands behind the fusion: {right} >> RRF() >> {left}",
-    ("refine", "fusion"): "a refinement stands behind the fusion: {right} >> {left}",
 }
-# Two retrievers, or parts that become retrievers.
+_ORDER = "the order is rewrites, a fan-out, retrievers, a fusion, refinements"
 _SIDE_BY_SIDE = "put retrievers side by side, and fuse them: ({left_side} | {right_side}) >> RRF()"
 
 
 def instead(kinds: tuple[str | None, str | None], left: object, right: object) -> str:
-    """Return the correction for ``left >> right`` or ``left | right``, in words and code."""
-    leg = left if isinstance(left, Leg) else right
-    name, inside = (repr(leg.name), leg.retriever) if isinstance(leg, Leg) else ("", leg)
-    return _INSTEAD.get(kinds, _SIDE_BY_SIDE).format(
-        left=written(left),
-        right=written(right),
-        left_grouped=grouped(left),
-        left_side=side(left),
-        right_side=side(right),
-        name=name,
-        inside=written(inside),
-    )
+    """Return the correction for ``left >> right`` or ``left | right``, in words and code.
+
+    The code at its end has the placeholders ``retriever``, ``other``, ``a`` and ``b``.
+    """
+    if kinds in _TWICE or _SIDES.issuperset(kinds):
+        return _TWICE.get(kinds, _SIDE_BY_SIDE).format(
+            left=written(left), right=written(right), left_side=side(left), right_side=side(right)
+        )
+    given = dict(zip(kinds, (left, right), strict=True))
+    parts = {kind: given[kind] for kind in _KINDS if kind in given}
+    leg = parts.get("leg")
+    if isinstance(leg, Leg) and parts.keys() & {"rewrite", "refine"}:
+        inside = [written(leg.retriever if part is leg else part) for part in parts.values()]
+        return f"a stage of a leg stands inside it: Leg({leg.name!r}, {' >> '.join(inside)})"
+    advice = {
+        ("branches", "refine"): "put a Fusion between them",
+        ("retriever", "fusion"): "a fusion needs several rankings",
+    }.get((kinds[0] or "", kinds[1] or ""), _ORDER)
+    return f"{advice}: {' >> '.join(_in_order(parts))}"
+
+
+def _in_order(parts: Mapping[str, object]) -> list[str]:
+    """Return the expressions of two parts of a pipeline, in order, with what is missing."""
+    source = next((part for kind, part in parts.items() if kind in _SIDES), None)
+    is_fanned_out = "fan-out" in parts
+    has_several = is_fanned_out or isinstance(source, Branches)
+    text = "retriever" if source is None else written(source)
+    if is_fanned_out and source is not None:
+        text = grouped(source)
+    elif "fusion" in parts and not has_several:
+        text = "(a | b)" if source is None else f"({text} | other)"
+    before = [written(part) for kind, part in parts.items() if kind in {"rewrite", "fan-out"}]
+    fusion = [written(parts["fusion"])] if "fusion" in parts else ["RRF()"] * has_several
+    after = [written(parts["refine"])] if "refine" in parts else []
+    return [*before, text, *fusion, *after]
 
 
 def grouped(part: object) -> str:

@@ -16,7 +16,7 @@ from llama_retrieval_ext.checks import checked_call, of_type
 from llama_retrieval_ext.errors import ScopeRequiredError
 from llama_retrieval_ext.execution.context import current_context, recording
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.plan import Plan, Task, Together, finished
+from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.execution.retrieval import HonoursQuery
 from llama_retrieval_ext.execution.running import (
     Reporting,
@@ -25,6 +25,7 @@ from llama_retrieval_ext.execution.running import (
     blocking,
     reporting,
     streamed,
+    within,
 )
 from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.pipeline.explanation import Explanation, explanation_of
@@ -319,12 +320,11 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             check_principals(query.scope, self.name)
         if query.is_blank:
             return []
-        if query.timeout_s is None:
-            hits = yield from self.plan(query)
-        else:
-            plan = reporting(self.plan(query), current_context().on_partial)
-            (outcome,) = yield Together([Task(self.name, plan, query.timeout_s)])
-            hits = outcome.result()
+        plan = self.plan(query)
+        if query.timeout_s is not None:
+            reported = reporting(plan, current_context().on_partial)
+            plan = within(self.name, reported, query.timeout_s)
+        hits = yield from plan
         if any(isinstance(hit.node, IndexNode) for hit in hits):
             hits = yield from self._resolved(hits, query)
         if self._verbose:

@@ -1,7 +1,7 @@
 """The stage that dropped a node, determined from the trace that `explain` records."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from llama_index.core.schema import BaseNode
@@ -83,20 +83,12 @@ class WhyNot:
 
     def to_dict(self) -> dict[str, object]:
         """Return the explanation as JSON, with the sentence as ``text``."""
-        return {
-            "node_id": self.node_id,
+        values = {
             "reason": self.reason.value,
-            "stage": self.stage,
-            "rank": self.rank,
-            "kept": self.kept,
-            "into": self.into,
             "unmet": list(self.unmet),
-            "depths": [
-                {"leg": each.leg, "count": each.count, "last_score": each.last_score}
-                for each in self.depths
-            ],
-            "text": str(self),
+            "depths": [asdict(each) for each in self.depths],
         }
+        return {**asdict(self), **values, "text": str(self)}
 
     def __str__(self) -> str:
         return f"{self.node_id!r} {self._sentence()}{self._depths()}"

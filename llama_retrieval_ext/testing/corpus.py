@@ -1,18 +1,14 @@
 """Twelve short documents of two tenants, in English and Chinese, with queries and conditions."""
 # ruff: noqa: RUF001 - the Chinese documents have Chinese punctuation
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Mapping
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.schema import NodeRelationship, NodeWithScore, RelatedNodeInfo, TextNode
+from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not
-from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.results import node_ids, score_of
-from llama_retrieval_ext.testing.with_pytest import pytest
 
 ACME = Scope("acme")
 GLOBEX = Scope("globex")
@@ -154,35 +150,3 @@ SAMPLE_CONDITIONS: Mapping[str, Condition] = {
     "everything": AllOf(()),
     "nothing": AnyOf(()),
 }
-
-
-class RetrieverFixtures:
-    """Fixtures and settings that a subclass of a contract overrides.
-
-    Attributes:
-        queries: Queries; each must find nodes of both tenants of the sample corpus.
-        prefix_stable: Whether the hits for a smaller ``top_k`` start those for a larger one.
-            Disable it only if the number of hits is an input to the ranking.
-        independent: Whether a narrower query finds all hits that it may see. Disable it only if
-            paths lead to hits through nodes outside of its scope.
-    """
-
-    queries: ClassVar[tuple[str, ...]] = SAMPLE_QUERIES
-    prefix_stable: ClassVar[bool] = True
-    independent: ClassVar[bool] = True
-
-    @pytest.fixture
-    def retriever(self) -> Retriever:
-        """Return the retriever under test over `sample_nodes`; every subclass overrides it."""
-        raise NotImplementedError(f"{type(self).__name__} needs a fixture named retriever")
-
-    @pytest.fixture
-    def empty_retriever(self, retriever: Retriever) -> Retriever:
-        """Return a retriever without nodes; by default one in the scope of an unknown tenant."""
-        return retriever.for_scope(Scope("nobody"))
-
-
-def assert_same_ranking(first: Sequence[NodeWithScore], second: Sequence[NodeWithScore]) -> None:
-    """Fail unless two rankings have the same ids in the same order, and the same scores."""
-    assert node_ids(first) == node_ids(second)
-    assert [score_of(hit) for hit in first] == pytest.approx([score_of(hit) for hit in second])

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from operator import mul
 
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.simple import SimpleVectorStore
@@ -115,7 +116,7 @@ def _cosine(embedding: Sequence[float], node: TextNode) -> float:
     own = node.get_embedding()
     if len(embedding) != len(own):
         raise DimensionMismatchError(f"got {len(embedding)} numbers, the store has {len(own)}")
-    return math.fsum(a * b for a, b in zip(embedding, own, strict=True))
+    return math.fsum(map(mul, embedding, own))
 
 
 def _shared(words: Counter[str], node: TextNode) -> float | None:

@@ -4,6 +4,7 @@
 import asyncio
 import copy
 from collections.abc import Sequence
+from typing import ClassVar
 
 from llama_index.core.schema import NodeWithScore
 from llama_index.core.vector_stores.types import (
@@ -17,14 +18,8 @@ from llama_retrieval_ext.errors import InvalidFilterError, ScopeError
 from llama_retrieval_ext.filters import Condition, matches, parse_filters
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.results import node_ids
-from llama_retrieval_ext.testing.corpus import (
-    ACME,
-    CORPUS_SIZE,
-    GLOBEX,
-    RetrieverFixtures,
-    assert_same_ranking,
-)
+from llama_retrieval_ext.results import node_ids, score_of
+from llama_retrieval_ext.testing.corpus import ACME, CORPUS_SIZE, GLOBEX, SAMPLE_QUERIES
 from llama_retrieval_ext.testing.with_pytest import case, pytest
 
 
@@ -45,6 +40,38 @@ _FILTERS = {
     "without a field": _where("lang", None, FilterOperator.IS_EMPTY),
 }
 _SCOPES = (ACME, GLOBEX, Scope("acme", ["engineering"]), Scope(kb_ids=["handbook"]))
+
+
+class RetrieverFixtures:
+    """Fixtures and settings that a subclass of a contract overrides.
+
+    Attributes:
+        queries: Queries; each must find nodes of both tenants of the sample corpus.
+        prefix_stable: Whether the hits for a smaller ``top_k`` start those for a larger one.
+            Disable it only if the number of hits is an input to the ranking.
+        independent: Whether a narrower query finds all hits that it may see. Disable it only if
+            paths lead to hits through nodes outside of its scope.
+    """
+
+    queries: ClassVar[tuple[str, ...]] = SAMPLE_QUERIES
+    prefix_stable: ClassVar[bool] = True
+    independent: ClassVar[bool] = True
+
+    @pytest.fixture
+    def retriever(self) -> Retriever:
+        """Return the retriever under test over `sample_nodes`; every subclass overrides it."""
+        raise NotImplementedError(f"{type(self).__name__} needs a fixture named retriever")
+
+    @pytest.fixture
+    def empty_retriever(self, retriever: Retriever) -> Retriever:
+        """Return a retriever without nodes; by default one in the scope of an unknown tenant."""
+        return retriever.for_scope(Scope("nobody"))
+
+
+def assert_same_ranking(first: Sequence[NodeWithScore], second: Sequence[NodeWithScore]) -> None:
+    """Fail unless two rankings have the same ids in the same order, and the same scores."""
+    assert node_ids(first) == node_ids(second)
+    assert [score_of(hit) for hit in first] == pytest.approx([score_of(hit) for hit in second])
 
 
 class IsolationContract(RetrieverFixtures):

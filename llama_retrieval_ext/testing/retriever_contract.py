@@ -17,15 +17,12 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit, node_ids, score_of
-from llama_retrieval_ext.testing.corpus import (
-    ACME,
-    CORPUS_SIZE,
-    GLOBEX,
+from llama_retrieval_ext.testing.corpus import ACME, CORPUS_SIZE, GLOBEX, sample_nodes
+from llama_retrieval_ext.testing.isolation_contract import (
+    IsolationContract,
     RetrieverFixtures,
     assert_same_ranking,
-    sample_nodes,
 )
-from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from llama_retrieval_ext.testing.with_pytest import case, pytest
 
 
@@ -310,6 +307,6 @@ class RetrieverContract(RankingContract, ResultContract, IsolationContract, Host
     If one retriever over an engine passes, `RankingContract` and `IsolationContract` are enough for
     its variants: their answers may differ, but their calls do not. The fixture ``empty_retriever``
     may return a retriever without nodes. Class attributes of
-    `llama_retrieval_ext.testing.corpus.RetrieverFixtures` declare legitimate differences.
+    `RetrieverFixtures`, of the module of `IsolationContract`, declare legitimate differences.
 
     """

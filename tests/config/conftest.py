@@ -1,6 +1,8 @@
 """A knowledge base with two tenants, which nobody writes to, and a registry over it."""
 
+import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from llama_index.core import Document
@@ -25,6 +27,11 @@ def fill(kb: KnowledgeBase) -> None:
             scope=Scope(tenant, kb_ids=["hr"]),
             show_progress=False,
         )
+
+
+def ask(operator: Any, query: str = "annual leave", **scope: Any) -> list[dict[str, Any]]:
+    where = {"tenant_id": "acme", "kb_ids": ["hr"], "top_k": 3} | scope
+    return asyncio.run(operator.retrieve(query=query, **where))
 
 
 @pytest.fixture(scope="module")

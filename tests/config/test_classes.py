@@ -1,6 +1,6 @@
 """Classes that a YAML file may name."""
 
-from llama_retrieval_ext.config.classes import class_definitions
+from llama_retrieval_ext.config.spec import class_definitions
 
 
 def test_every_class_that_a_file_may_name_is_a_part_of_pipelines() -> None:

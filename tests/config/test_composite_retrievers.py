@@ -1,17 +1,10 @@
 """Names of retrievers that are made of others."""
 
-import asyncio
-from typing import Any
-
 from llama_retrieval_ext import KnowledgeBase
 from llama_retrieval_ext.config import Registry, from_yaml, to_yaml
 from llama_retrieval_ext.retrievers.knowledge_response import KnowledgePolicy
 from llama_retrieval_ext.samples.construction_safety import open_construction_safety
-
-
-def ask(operator: Any, query: str = "annual leave", **scope: Any) -> list[dict[str, Any]]:
-    where = {"tenant_id": "acme", "kb_ids": ["hr"], "top_k": 3} | scope
-    return asyncio.run(operator.retrieve(query=query, **where))
+from tests.config.conftest import ask
 
 
 def test_composites_contain_the_named_retrievers(registry: Registry) -> None:

@@ -1,6 +1,5 @@
 """Classes of an application whose async retrieve returns records."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -9,11 +8,7 @@ from llama_retrieval_ext import Scope
 from llama_retrieval_ext.config import Registry
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.pipeline.retriever import Retriever
-
-
-def ask(operator: Any, query: str = "annual leave", **scope: Any) -> list[dict[str, Any]]:
-    where = {"tenant_id": "acme", "kb_ids": ["hr"], "top_k": 3} | scope
-    return asyncio.run(operator.retrieve(query=query, **where))
+from tests.config.conftest import ask
 
 
 class Records:

@@ -18,14 +18,9 @@ from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.samples.construction_safety import open_construction_safety
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
-from tests.config.conftest import TENANTS
+from tests.config.conftest import TENANTS, ask
 
 RECORD = ("chunk_id", "text", "score", "metadata", "knowledge_base_id", "document_id", "source")
-
-
-def ask(operator: Any, query: str = "annual leave", **scope: Any) -> list[dict[str, Any]]:
-    where = {"tenant_id": "acme", "kb_ids": ["hr"], "top_k": 3} | scope
-    return asyncio.run(operator.retrieve(query=query, **where))
 
 
 def test_a_knowledge_base_makes_the_retrievers_of_the_registry(
@@ -203,7 +198,7 @@ def test_operators_in_eight_threads_return_only_hits_of_their_tenant(kb: Knowled
 
     async def calls(number: int) -> int:
         tenant, crossed = TENANTS[number % 2], 0
-        for call in range(300):
+        for call in range(100):
             operator = operators[call % len(operators)]
             records = await operator.retrieve(
                 query="leave", tenant_id=tenant, kb_ids=["hr"], top_k=2

@@ -7,27 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llama_retrieval_ext import MMR, RRF, RuleRerank, Top
-from llama_retrieval_ext.config import Registry, from_yaml, to_yaml, validate_yaml
+from llama_retrieval_ext.config import from_yaml, to_yaml, validate_yaml
 from llama_retrieval_ext.errors import ConfigFileError, ConfigurationError
 from llama_retrieval_ext.retrievers import RouteRule
 from llama_retrieval_ext.retrievers.intent import default_intent_profiles, default_intent_rules
 from tests import test_arguments as expressions
+from tests.config.files import BOUND, LIVE, document
 from tests.quick import examples
-
-LIVE_NAMES = (
-    *("MODEL", "LLM", "FOREIGN", "RANKER", "STORE", "NODE", "DOCSTORE", "GRAPH", "RULES"),
-    *("a", "b", "best"),
-)
-
-
-LIVE = {name: vars(expressions)[name] for name in LIVE_NAMES if name in vars(expressions)}
-
-
-BOUND = Registry().bind(objects=LIVE)
-
-
-def document(pipeline: str) -> str:
-    return f"version: 1\npipeline: {pipeline}\n"
 
 
 def test_yaml_and_back_is_the_identity(subtests: pytest.Subtests) -> None:

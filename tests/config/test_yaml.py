@@ -18,21 +18,10 @@ from llama_retrieval_ext.config import (
     pipeline_schema,
     validate_yaml,
 )
-from llama_retrieval_ext.config.classes import class_definitions
+from llama_retrieval_ext.config.spec import class_definitions
 from llama_retrieval_ext.errors import ConfigFileError
-from tests import test_arguments as expressions
+from tests.config.files import BOUND, document
 from tests.quick import examples
-
-LIVE_NAMES = (
-    *("MODEL", "LLM", "FOREIGN", "RANKER", "STORE", "NODE", "DOCSTORE", "GRAPH", "RULES"),
-    *("a", "b", "best"),
-)
-LIVE = {name: vars(expressions)[name] for name in LIVE_NAMES if name in vars(expressions)}
-BOUND = Registry().bind(objects=LIVE)
-
-
-def document(pipeline: str) -> str:
-    return f"version: 1\npipeline: {pipeline}\n"
 
 
 @pytest.mark.parametrize(

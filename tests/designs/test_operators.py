@@ -95,25 +95,3 @@ def test_multi_query_tells_each_query_and_what_it_found(registry: Registry) -> N
     details = first["retrieval_details"]
     assert [each["query"] for each in details] == ["annual leave days", *first["generated_queries"]]
     assert all(each["hits_count"] == len(each["hits"]) for each in details)
-
-
-class Mine:
-    """A retriever of an application: it answers with records."""
-
-    def __init__(self, tenant: str = "t") -> None:
-        self.tenant = tenant
-
-    async def retrieve(
-        self, query: str, tenant_id: str, kb_ids: list[str], top_k: int
-    ) -> list[dict[str, Any]]:
-        record = {"chunk_id": "c", "text": query, "score": 0.5, "knowledge_base_id": kb_ids[0]}
-        return [{**record, "metadata": {"tenant_id": self.tenant}}][:top_k]
-
-
-def test_a_class_that_answers_with_records_is_registered_by_name(kb: KnowledgeBase) -> None:
-    registry = Registry()
-    registry.register_retriever("my")(Mine)
-    (record,) = records_of(registry.bind(kb).get("retriever", "my")())
-    assert (record["chunk_id"], record["knowledge_base_id"]) == ("c", "kb")
-    foreign = registry.bind(kb).get("retriever", "my")(tenant="other")
-    assert records_of(foreign) == []  # it does not enforce the scope, so its records are checked

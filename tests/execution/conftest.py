@@ -18,6 +18,8 @@ from llama_retrieval_ext.results import Hit, SearchResult, as_hit, ordered
 from llama_retrieval_ext.testing.fakes import HangingRetriever
 
 Search: TypeAlias = Callable[[Retriever, QueryType], SearchResult]
+# The fixture `fused`: makes a composite of legs.
+Composite: TypeAlias = Callable[..., Retriever]
 
 
 class FusionRetriever(Retriever):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from threading import Event
 
 import pytest
-from llama_index.core.schema import NodeWithScore, QueryType
+from llama_index.core.schema import NodeWithScore
 
 from llama_retrieval_ext.errors import DeadlineExceededError, TooFewLegsError
 from llama_retrieval_ext.execution.context import (
@@ -26,11 +26,10 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
-from llama_retrieval_ext.trace import Degradation, Trace
+from llama_retrieval_ext.trace import Trace
+from tests.execution.conftest import Composite, Search
 from tests.instrumentation import Recording, recorded
 
-Search = Callable[[Retriever, QueryType], SearchResult]
-Composite = Callable[..., Retriever]
 Shape = tuple[str, list["Shape"]]
 
 
@@ -124,15 +123,6 @@ def test_the_trace_holds_an_error_at_the_part_that_failed(fused: Composite, sear
     assert part(result, "a", "look up").error == "OSError: gone"
     assert part(result, "a", "prepare").error is None
     assert part(result).error is None
-
-
-def test_every_part_of_the_trace_is_finished_with_the_answer(
-    fused: Composite, search: Search
-) -> None:
-    def finished(trace: Trace) -> bool:
-        return trace.duration_s is not None and all(map(finished, trace.children))
-
-    assert finished(part(search(fused(Stepwise(), fused(Stepwise())), "query")))
 
 
 def test_an_embedding_is_a_step_of_its_leg_in_the_trace(
@@ -258,16 +248,6 @@ def test_a_degradation_outside_an_answer_is_only_an_event() -> None:
         note_degraded("other stage", TimeoutError())
     events = degradations(recording, "stage", "other stage")
     assert [event.reason for event in events] == ["no model", "TimeoutError"]
-
-
-def test_answers_do_not_share_degradations(fused: Composite) -> None:
-    leg = FakeRetriever([("b", 0.1)], error=ConnectionError("down"))
-    retriever = fused(Leg("leg", leg), FakeRetriever([("a", 0.5)]))
-    first = retriever.search("query")
-    leg.error = None
-    second = retriever.search("query")
-    assert first.degraded == (Degradation("leg", "ConnectionError: down"),)
-    assert second.degraded == ()
 
 
 class ComplainsLate(Retriever):

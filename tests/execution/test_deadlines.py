@@ -5,7 +5,7 @@ from typing import Self
 
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType
+from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_retrieval_ext.errors import DeadlineExceededError, ExecutionError, TooFewLegsError
 from llama_retrieval_ext.execution.drivers import run
@@ -13,12 +13,11 @@ from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Call, Plan, Sleep, Task, Together
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, SearchResult, node_ids
+from llama_retrieval_ext.results import Hit, node_ids
 from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeRetriever, HangingRetriever
+from tests.execution.conftest import Composite, Search
 from tests.patience import unless_stalled
 
-Search = Callable[[Retriever, QueryType], SearchResult]
-Composite = Callable[..., Retriever]
 Hanging = Callable[[], HangingRetriever]
 # Long enough for a busy machine, and far less than a wait without a limit.
 SOON_S = 5
@@ -95,12 +94,13 @@ def test_the_timeout_of_a_query_bounds_a_tree_of_composites(
     assert len(result.degraded) == 3
 
 
+@unless_stalled
 def test_the_timeout_of_a_query_holds_where_every_leg_hangs(
     fused: Composite, search: Search, hanging: Hanging
 ) -> None:
     tree = fused(fused(hanging()), fused(hanging(), hanging()))
     with Clock() as clock, pytest.raises(ExecutionError, match="did not answer within"):
-        search(tree, Query("query", timeout_s=0.3))
+        search(tree, Query("query", timeout_s=0.1))
     assert clock.took < SOON_S
 
 
@@ -131,22 +131,19 @@ def test_a_leg_gets_the_shorter_of_its_timeout_and_the_time_of_the_query(
     assert missing.reason.endswith(reason)
 
 
+@unless_stalled  # a thread that starts after the deadline says only that the time is over
 def test_the_timeout_of_a_query_bounds_a_retriever_without_legs(search: Search) -> None:
     released = Event()
-    retriever = Alone(released.wait)
     try:
-        with Clock() as clock, pytest.raises(DeadlineExceededError, match=r"'alone'.*0\.1 s"):
-            search(retriever, Query("query", timeout_s=0.1))
+        with Clock() as clock, pytest.raises(TimeoutError, match=r"'alone'.*0\.25 s") as caught:
+            search(Alone(released.wait), Query("query", timeout_s=0.25))
     finally:
         released.set()
+    assert isinstance(caught.value, DeadlineExceededError)
     assert clock.took < SOON_S
 
 
-def test_an_exceeded_deadline_is_a_timeout_error() -> None:
-    with pytest.raises(TimeoutError):
-        Alone(lambda: time.sleep(0.2)).search("query", timeout_s=0.05)
-
-
+@unless_stalled  # the first call must begin in time
 def test_no_call_begins_after_the_deadline() -> None:
     release, ended, called = Event(), Event(), Event()
 
@@ -155,9 +152,9 @@ def test_no_call_begins_after_the_deadline() -> None:
         ended.set()
 
     with pytest.raises(DeadlineExceededError):
-        Alone(first, called.set).search("query", timeout_s=0.3)
+        Alone(first, called.set).search("query", timeout_s=0.1)
     release.set()
-    assert ended.wait(SOON_S)
+    assert ended.wait(1)
     assert not called.wait(0.05)
 
 
@@ -167,7 +164,7 @@ def test_the_timeout_of_a_query_passes_through_a_composite_of_llama_index(
 ) -> None:
     inner = fused(hanging(), FakeRetriever([("a", 0.5)]))
     with Clock() as clock:
-        result = search(fused(Passes(inner)), Query("query", timeout_s=0.3))
+        result = search(fused(Passes(inner)), Query("query", timeout_s=0.15))
     assert clock.took < SOON_S
     assert node_ids(result.hits) == ["a"]
     assert [part.where for part in result.degraded] == ["leg 0/leg 0"]

@@ -2,23 +2,20 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
-from threading import Thread, get_ident
+from threading import get_ident
 from typing import Any
 
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType
+from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Call, Effect, Plan, Sleep, Task, Together
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.results import SearchResult, node_ids
+from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeRetriever, HangingRetriever
+from tests.execution.conftest import Composite, Search
 from tests.meeting import Meeting, Meets, MeetsAsync, met_by_the_loop
-
-Search = Callable[[Retriever, QueryType], SearchResult]
-Composite = Callable[..., Retriever]
 
 USER: ContextVar[str] = ContextVar("user", default="nobody")
 
@@ -127,28 +124,11 @@ def test_legs_are_searched_concurrently(
     assert node_ids(result.hits) == ["a", "b", "c"]
 
 
-def test_many_queries_on_one_event_loop_run_concurrently(fused: Composite) -> None:
-    everyone = Meeting(20)
-    retriever = fused(Meets([("a", 0.5)], everyone), Meets([("b", 0.4)], everyone))
-
-    async def all_at_once() -> list[list[NodeWithScore]]:
-        return await asyncio.gather(*(retriever.aretrieve("query") for _ in range(10)))
-
-    assert [node_ids(hits) for hits in asyncio.run(all_at_once())] == [["a", "b"]] * 10
-
-
 def test_legs_without_async_never_block_the_event_loop(fused: Composite) -> None:
     meeting = Meeting(4)
     retriever = fused(*(Meets([(name, 0.5)], meeting) for name in "abc"))
     result = asyncio.run(met_by_the_loop(retriever, meeting))
     assert node_ids(result.hits) == ["a", "b", "c"]
-
-
-def test_a_leg_without_async_runs_in_another_thread(fused: Composite) -> None:
-    foreign, native = TellsWhere(), TellsWhereAsync()
-    asyncio.run(fused(foreign, native).aretrieve("query"))
-    assert foreign.threads != [get_ident()]
-    assert native.threads == [get_ident()]
 
 
 def test_context_variables_reach_every_leg(fused: Composite, search_anywhere: Search) -> None:
@@ -159,22 +139,6 @@ def test_context_variables_reach_every_leg(fused: Composite, search_anywhere: Se
     finally:
         USER.reset(token)
     assert [leg.users for leg in legs] == [["ada"]] * 3
-
-
-def test_threads_that_share_a_retriever_keep_their_context_variables(fused: Composite) -> None:
-    leg = TellsWhere()
-    retriever = fused(leg, leg)
-
-    def ask_as(user: str) -> None:
-        USER.set(user)
-        retriever.retrieve("query")
-
-    threads = [Thread(target=ask_as, args=(user,)) for user in ("ada", "bob", "cyd")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(leg.users) == ["ada", "ada", "bob", "bob", "cyd", "cyd"]
 
 
 @pytest.mark.parametrize("place", [0, 1])

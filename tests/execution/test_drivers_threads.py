@@ -9,7 +9,6 @@ import textwrap
 import threading
 import time
 import weakref
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -18,8 +17,7 @@ from llama_retrieval_ext.execution.drivers import DaemonPool, LoopThread
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.testing.fakes import FakeRetriever
-
-Composite = Callable[..., Retriever]
+from tests.execution.conftest import Composite
 
 
 @pytest.fixture
@@ -30,12 +28,6 @@ def pool() -> DaemonPool:
 def script(code: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-u", "-W", "error", "-c", textwrap.dedent(code)]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-
-
-def test_the_pool_returns_the_result_or_the_error_of_a_function(pool: DaemonPool) -> None:
-    assert pool.submit(lambda: "value").result(5) == "value"
-    with pytest.raises(ZeroDivisionError):
-        pool.submit(lambda: 1 // 0).result(5)
 
 
 def test_the_pool_reuses_an_idle_thread(pool: DaemonPool) -> None:
@@ -50,15 +42,6 @@ def test_the_pool_runs_every_submitted_function_at_once(pool: DaemonPool) -> Non
     together = threading.Barrier(50)
     futures = [pool.submit(partial(together.wait, 5)) for _ in range(50)]
     assert sorted(future.result(5) for future in futures) == list(range(50))
-
-
-def test_many_threads_can_submit_to_the_pool(pool: DaemonPool) -> None:
-    def work() -> int:
-        futures = [pool.submit(partial(abs, place)) for place in range(100)]
-        return sum(future.result(5) for future in futures)
-
-    futures = [pool.submit(work) for _ in range(8)]
-    assert [future.result(10) for future in futures] == [4950] * 8
 
 
 def test_an_idle_thread_of_the_pool_keeps_no_reference(pool: DaemonPool) -> None:

@@ -23,13 +23,12 @@ from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.results import Hit, SearchResult, node_ids
+from llama_retrieval_ext.results import Hit, node_ids
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeEmbedding, FakeRetriever
+from tests.execution.conftest import Composite, Search
 
-Search = Callable[[Retriever, QueryType], SearchResult]
-Composite = Callable[..., Retriever]
 Embedded = Callable[..., Retriever]
 
 
@@ -108,17 +107,6 @@ def test_a_model_that_fails_takes_only_its_legs_down(
     ]
 
 
-def test_a_failed_embedding_is_not_cached(
-    fused: Composite, embedded: Embedded, search: Search
-) -> None:
-    model = FakeEmbedding(fail=ConnectionError("no model"))
-    retriever = fused(embedded(model, name="a"))
-    with pytest.raises(TooFewLegsError):
-        search(retriever, "annual leave")
-    model.fail = None
-    assert node_ids(search(retriever, "annual leave").hits) == ["a"]
-
-
 def test_a_retry_after_a_failure_embeds_again(fused: Composite, embedded: Embedded) -> None:
     model = FakeEmbedding(fail=ConnectionError("no model"))
     leg = Leg("leg", embedded(model), retries=2, backoff_s=0.001)
@@ -136,18 +124,6 @@ def test_a_late_leg_that_embeds_leaves_the_embedding_to_the_others(
     result = search(fused(late, fused(embedded(model, name="a"))), "annual leave")
     assert node_ids(result.hits) == ["a"]
     assert "late" in [part.where for part in result.degraded]
-
-
-@pytest.mark.slow
-def test_a_late_leg_that_waits_leaves_the_embedding_to_the_others(
-    fused: Composite, embedded: Embedded, search: Search
-) -> None:
-    model = FakeEmbedding(delay_s=0.3)
-    late = Leg("late", embedded(model, name="late"), timeout_s=0.03)
-    inner = fused(late, FakeRetriever([("b", 0.5)]))  # ends, and cancels its late leg, first
-    result = search(fused(embedded(model, name="a"), inner), "annual leave")
-    assert node_ids(result.hits) == ["a", "b"]
-    assert model.calls == ["annual leave"]
 
 
 def test_a_leg_that_blocks_the_loop_does_not_deadlock_the_embedding(

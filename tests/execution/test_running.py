@@ -41,23 +41,6 @@ Report = Callable[[str], object]
 USER: ContextVar[str] = ContextVar("user", default="nobody")
 
 
-def work(report: Report) -> str:
-    report("first")
-    report("second")
-    return "last"
-
-
-async def awork(report: Report) -> str:
-    report("first")
-    await asyncio.sleep(0)
-    report("second")
-    return "last"
-
-
-def test_stream_yields_reports_in_order_and_the_result_last() -> None:
-    assert list(stream(work)) == ["first", "second", "last"]
-
-
 def test_stream_yields_a_report_at_once() -> None:
     def slow(report: Report) -> str:
         report("early")
@@ -79,21 +62,6 @@ def test_stream_passes_context_variables_to_the_work() -> None:
         USER.reset(token)
 
 
-def test_stream_raises_an_error_after_the_reports_before_it() -> None:
-    def fails(report: Report) -> str:
-        report("first")
-        raise ConnectionError("down")
-
-    reports = stream(fails)
-    assert next(reports) == "first"
-    with pytest.raises(ConnectionError, match="down"):
-        next(reports)
-
-
-async def test_astream_yields_reports_in_order_and_the_result_last() -> None:
-    assert [value async for value in astream(awork)] == ["first", "second", "last"]
-
-
 async def test_astream_yields_reports_of_threads() -> None:
     async def threaded(report: Report) -> str:
         thread = Thread(target=report, args=("from a thread",))
@@ -102,31 +70,3 @@ async def test_astream_yields_reports_of_threads() -> None:
         return "last"
 
     assert [value async for value in astream(threaded)] == ["from a thread", "last"]
-
-
-async def test_astream_raises_an_error_after_the_reports_before_it() -> None:
-    async def fails(report: Report) -> str:
-        report("first")
-        raise ConnectionError("down")
-
-    reports = astream(fails)
-    assert await anext(reports) == "first"
-    with pytest.raises(ConnectionError, match="down"):
-        await anext(reports)
-
-
-async def test_closing_astream_cancels_the_work() -> None:
-    ended = asyncio.Event()
-
-    async def endless(report: Report) -> str:
-        report("first")
-        try:
-            await asyncio.sleep(60)
-        finally:
-            ended.set()
-        return "never"
-
-    reports = astream(endless)
-    assert await anext(reports) == "first"
-    await reports.aclose()  # type: ignore[attr-defined]
-    await asyncio.wait_for(ended.wait(), 1)

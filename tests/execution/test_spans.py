@@ -5,18 +5,14 @@ import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.instrumentation.events.exception import ExceptionEvent
 from llama_index.core.instrumentation.events.retrieval import RetrievalEndEvent, RetrievalStartEvent
-from llama_index.core.schema import QueryType
 
 from llama_retrieval_ext.errors import TooFewLegsError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeEmbedding, FakeRetriever
+from tests.execution.conftest import Composite, Search
 from tests.instrumentation import Recording, SeenSpan, recorded
-
-Search = Callable[[Retriever, QueryType], SearchResult]
-Composite = Callable[..., Retriever]
 
 LEVELS = ("retrieve", "aretrieve")
 

@@ -44,7 +44,7 @@ def test_branches_without_a_retriever_are_refused() -> None:
         branches()
 
 
-@pytest.mark.parametrize("method", ["search", "asearch", "explain", "stream", "retrieve_many"])
+@pytest.mark.parametrize("method", ["search", "retrieve_many"])
 def test_retriever_methods_of_branches_ask_for_a_fusion(method: str) -> None:
     with pytest.raises(AttributeError, match=rf"\(\(a \| b\) >> RRF\(\)\)\.{method}"):
         getattr(a | b, method)

@@ -60,10 +60,10 @@ def test_an_account_holds_the_rank_and_score_of_a_hit_at_every_leg_and_stage() -
     reranked = pipeline(store).explain(QUERY, filters=SINCE_2021, scope=ACME)
     assert reranked.accounts
     for account in reranked.accounts:
-        rerank, cut = account.rescored
-        before = next(each for each in account.stages if each.stage == "hybrid")
-        assert (rerank.before, rerank.after.stage) == (before, "RuleRerank()")
-        assert (cut.after.rank, cut.after.score) == (account.rank, account.hit.score)
+        (before, reranked_at), (_, cut) = account.rescored
+        assert before == next(each for each in account.stages if each.stage == "hybrid")
+        assert reranked_at.stage == "RuleRerank()"
+        assert (cut.rank, cut.score) == (account.rank, account.hit.score)
         assert account.filters == ("Scope(tenant_id='acme')", "year >= 2021")
 
 

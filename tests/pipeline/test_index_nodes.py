@@ -119,15 +119,6 @@ def test_an_index_node_that_leads_to_its_own_retriever_is_not_followed_again(
     assert circle.calls == 2
 
 
-def test_two_retrievers_that_lead_to_each_other_terminate(searched: Searched) -> None:
-    a, b = Nodes(name="a"), Nodes(name="b")
-    a.scored = ((TextNode(id_="in a"), 0.5), (to(b, "b"), 0.9))
-    b.scored = ((TextNode(id_="in b"), 0.4), (to(a, "a"), 0.8))
-    result = searched(a, "query")
-    assert {"in a", "in b"} <= set(node_ids(result.hits))
-    assert {part.reason for part in result.degraded} == {"leads back to itself"}
-
-
 def test_followed_hits_are_ordered_and_cut_to_top_k(searched: Searched) -> None:
     inner = FixedRetriever([(f"n{n}", n / 10) for n in range(9)], top_k=9)
     found = Nodes((to(inner), 0.7), (TextNode(id_="own"), 0.75))

@@ -11,7 +11,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from llama_retrieval_ext.errors import TooFewLegsError
 from llama_retrieval_ext.execution.legs import CircuitBreaker, Leg
 from llama_retrieval_ext.pipeline.branches import branches
-from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
+from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import node_ids
@@ -126,14 +126,6 @@ def test_every_search_answers_a_blank_query_with_no_hits(blank: str) -> None:
     ]
     assert [(result.hits, result.degraded) for result in results] == [([], ())] * 5
     assert leg.calls == []
-
-
-def test_pipelines_nest_and_keep_their_own_limits(searched: Searched) -> None:
-    inner = Pipeline(good(), top_k=1, name="inner")
-    outer = Pipeline(inner, refines=[Top(5)], name="outer")
-    result = searched(outer, "query")
-    assert node_ids(result.hits) == ["a"]
-    assert result.hits[0].source == "good"
 
 
 def test_min_success_counts_legs_and_not_queries(searched: Searched) -> None:

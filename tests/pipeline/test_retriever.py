@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import SearchResult, node_ids
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
@@ -104,22 +103,6 @@ def of_tenant(tenant: str) -> MetadataFilters:
     return MetadataFilters(filters=[MetadataFilter(key="tenant_id", value=tenant)])
 
 
-def test_filters_of_concurrent_calls_never_mix() -> None:
-    retriever = vector()
-
-    def tenants(number: int) -> tuple[str, set[str], int]:
-        tenant = ("acme", "globex")[number % 2]
-        top_k = 1 + number % 3
-        hits = retriever.retrieve(Query("leave", filters=of_tenant(tenant), top_k=top_k))
-        return tenant, {hit.node.metadata["tenant_id"] for hit in hits}, top_k - len(hits)
-
-    with ThreadPoolExecutor(8) as threads:
-        for tenant, seen, missing in threads.map(tenants, range(200)):
-            assert seen == {tenant}
-            assert missing == 0
-    assert retriever.filters is None
-
-
 def explain(retriever: Retriever, query: str, **options: object) -> SearchResult:
     return retriever.explain(query, **options)  # type: ignore[arg-type]
 
@@ -178,11 +161,3 @@ def test_an_explanation_notes_the_hits_of_stages_within_a_reranker(explained: Ex
     tops = top_of(explained(RerankRetriever(vector(), chain), "annual leave").trace)
     assert {repr(RuleRerank()), repr(Dedupe()), repr(Top(2))} <= tops.keys()
     assert all(tops.values()) or tops.pop("embedding") is None
-
-
-def test_a_search_counts_the_hits_of_every_step_and_notes_none() -> None:
-    result = (vector() >> RuleRerank() >> Top(2)).search("leave")
-    assert result.trace is not None
-    assert all(child.count for child in result.trace.children)
-    assert result.trace.children[-1].count == 2
-    assert set(top_of(result.trace).values()) == {None}

@@ -93,15 +93,6 @@ def test_many_results_are_those_of_each_query(search_many: Many) -> None:
     ]
 
 
-def test_an_invalid_query_leaves_the_results_of_the_others(search_many: Many) -> None:
-    backend = FakeBackend(sample_nodes(FakeEmbedding()))
-    retriever = VectorRetriever(backend, embed_model=FakeEmbedding())
-    good, bad = search_many(retriever, ["annual leave", Query("x", embedding=[1.0])])
-    assert good.hits
-    assert not good.degraded
-    assert "DimensionMismatchError" in bad.degraded[0].reason
-
-
 def test_retrieve_many_raises_the_first_failure_when_the_parallel_queries_are_done() -> None:
     source = picky()
     with pytest.raises(OSError, match="not this one") as raised:
@@ -164,27 +155,10 @@ def test_each_text_is_embedded_once_for_many_queries(
 
 
 @drivers
-def test_each_of_many_queries_keeps_its_own_settings(
-    retrieve_many: Callable[..., list[list[str]]],
-) -> None:
-    retriever = FixedRetriever([("a", 0.9), ("b", 0.5)])
-    answers = retrieve_many(retriever, [Query("q", top_k=1), "q", Query("q", timeout_s=9)])
-    assert answers == [["a"], ["a", "b"], ["a", "b"]]
-
-
-@drivers
 def test_many_of_no_queries_returns_no_results(
     retrieve_many: Callable[..., list[list[str]]],
 ) -> None:
     assert retrieve_many(FixedRetriever(), []) == []
-
-
-@drivers
-def test_retrieve_many_raises_the_error_of_a_query(
-    retrieve_many: Callable[..., list[list[str]]],
-) -> None:
-    with pytest.raises(ConnectionError, match="down"):
-        retrieve_many(FixedRetriever(error=ConnectionError("down")), ["x", "y"])
 
 
 @drivers

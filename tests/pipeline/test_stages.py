@@ -6,7 +6,6 @@ import pytest
 
 from llama_retrieval_ext import (
     MMR,
-    RRF,
     CascadeSelector,
     Choice,
     Query,
@@ -20,7 +19,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.results import Hit, node_ids, score_of
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
-from tests.pipeline.parts import FanOutBy, RefineBy, RewriteBy
+from tests.pipeline.parts import RefineBy
 from tests.searching import Searched
 
 SOURCE = FixedRetriever([("a", 0.9), ("b", 0.8), ("c", 0.7)])
@@ -72,18 +71,6 @@ def test_a_refinement_of_another_form_is_refused_with_the_method_to_write(
 def test_the_plain_method_of_a_stage_that_has_only_a_plan_is_an_error() -> None:
     with pytest.raises(ConfigurationError, match=r"MMR has no refine: .* put it into"):
         MMR().refine(Query("q"), [])
-
-
-def test_a_stage_prints_its_arguments_by_default() -> None:
-    pipeline = RewriteBy(str) >> SOURCE >> RefineBy(list)
-    assert repr(pipeline) == "RewriteBy(str) >> fixed >> RefineBy(list)"
-
-
-def test_a_fan_out_returns_texts(searched: Searched) -> None:
-    leg = FixedRetriever([("a", 1.0)])
-    halves = FanOutBy(lambda query: query.query_str.split(" and "))
-    searched(halves >> leg >> RRF(), "leave and travel")
-    assert {call.query_str for call in leg.calls} == {"leave", "travel"}
 
 
 class Fixed(Selector):
