@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 
 from llama_retrieval_ext.graph.elements import (
+    Contents,
     Direction,
     Edge,
     EdgeId,
@@ -19,11 +20,10 @@ from llama_retrieval_ext.graph.elements import (
     edge_order,
 )
 from llama_retrieval_ext.graph.sqlite_rows import UNSAID, GraphRows, Restrictions, Said
+from llama_retrieval_ext.query import Scope
 
 T = TypeVar("T")
 _MANY_OBJECTS: Final = 100_000
-# The source of rows without a document.
-_NO_SOURCE: Final = ""
 
 
 class NodeEntry(NamedTuple):
@@ -251,8 +251,9 @@ class VisibleAdjacency(Adjacency):
         visible = [id_ for id_ in self._whole.ids(label) if id_ in self.nodes]
         if label is None or not self._whole.said:
             return visible
-        other = [id_ for id_ in self._whole.said if isinstance(id_, str) and id_ in self.nodes]
-        return [id_ for id_ in {*visible, *other} if self.nodes[id_].label == label]
+        other = [id_ for id_ in list(self._whole.said) if isinstance(id_, str)]
+        entries = ((id_, self.nodes.get(id_)) for id_ in {*visible, *other})
+        return [id_ for id_, entry in entries if entry is not None and entry.label == label]
 
     def outgoing(self) -> Iterable[Edge]:
         """Return every visible edge."""
@@ -343,6 +344,40 @@ def _load_edges(
         stops = [*starts[1:].tolist(), len(ordered)]
         for node, start, stop in zip(nodes.tolist(), starts.tolist(), stops, strict=False):
             views[node].load(ids[node], ordered[start:stop], direction)
+
+
+class LoadedGraph:
+    """Contents of a graph in memory, to traverse by partition."""
+
+    def __init__(self, contents: Contents) -> None:
+        self._nodes = contents.nodes
+        self._views: dict[Partition, Adjacency] = defaultdict(Adjacency)
+        for key, node in enumerate(contents.nodes):
+            entry = NodeEntry(key, node.label, node.names)
+            self._views[node.partition].load_node(node.id, entry)
+        homes = {node.id: node.partition for node in contents.nodes}
+        edges: dict[Partition, list[Edge]] = defaultdict(list)
+        for edge in contents.edges:
+            edges[self._home(edge, homes)].append(edge)
+        for home, own in edges.items():
+            nodes = self._views[home].nodes
+            self._views[home].put_edges(e for e in own if e.source in nodes and e.target in nodes)
+
+    def views(self, scope: Scope | None) -> list[Adjacency]:
+        """Return the adjacency of each partition, in the order of their names."""
+        found = sorted(self._views, key=lambda partition: partition.order)
+        return [self._views[partition] for partition in found if partition.is_in(scope)]
+
+    def node(self, view: Adjacency, node_id: str) -> GraphNode:
+        """Return a node of a view."""
+        return self._nodes[view.nodes[node_id].key]
+
+    def _home(self, edge: Edge, homes: Mapping[str, Partition]) -> Partition:
+        """Return the partition of an edge; LlamaIndex's stores write some edges without one."""
+        own = Partition.of(edge.properties)
+        if own != Partition() or (own in self._views and edge.source in self._views[own].nodes):
+            return own
+        return homes.get(edge.source, own)
 
 
 @contextmanager

@@ -1,10 +1,11 @@
 """`EmbeddedGraph`: an in-process graph with adjacency in memory and rows in SQLite."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.execution.plan import Call
@@ -35,6 +36,7 @@ MEMORY: Final = ":memory:"
 # Maximum number of cached nodes.
 _CACHED: Final = 50_000
 
+T = TypeVar("T")
 _Views: TypeAlias = Mapping[Partition, Adjacency]
 
 
@@ -113,7 +115,7 @@ class EmbeddedGraph(WritableGraph):
         self, ids: Sequence[str], *, scope: Scope | None = None
     ) -> Call[dict[str, GraphNode]]:
         """Return the visible nodes with these ids, by id."""
-        return immediate(lambda: self._nodes(ids, self.views(scope)))
+        return self._immediate(lambda: self._nodes(ids, self.views(scope)))
 
     def plan_neighbours(
         self, frontier: Sequence[str], hop: Hop = ANY_HOP, *, scope: Scope | None = None
@@ -121,9 +123,11 @@ class EmbeddedGraph(WritableGraph):
         """Return the visible edges of each node of a frontier, capped and ordered."""
         return immediate(lambda: neighbours_in(self.views(scope), frontier, hop))
 
-    def plan_contents(self, *, scope: Scope | None = None) -> Call[Contents]:
-        """Return every visible node, without embeddings, and every visible edge."""
-        return Call(lambda: self._contents(self.views(scope)))
+    def plan_contents(
+        self, ids: Collection[str] | None = None, *, scope: Scope | None = None
+    ) -> Call[Contents]:
+        """Return the visible nodes, without embeddings, and the visible edges between them."""
+        return Call(lambda: self._contents(self.views(scope), None if ids is None else set(ids)))
 
     def plan_names(self, *, scope: Scope | None = None) -> Call[list[tuple[str, str]]]:
         """Return name and id of every visible entity, one pair per name or alias, sorted."""
@@ -274,6 +278,19 @@ class EmbeddedGraph(WritableGraph):
             self._restrict(allowed, is_written=True)
             remove()
 
+    def _immediate(self, read: Callable[[], T]) -> Call[T]:
+        """Return a call that runs on the event loop, or in a thread during a write."""
+
+        async def coroutine() -> T:
+            if not self._lock.acquire(blocking=False):
+                return await asyncio.to_thread(read)
+            try:
+                return read()
+            finally:
+                self._lock.release()
+
+        return Call(read, coroutine)
+
     def _nodes(self, ids: Sequence[str], views: Sequence[Adjacency]) -> dict[str, GraphNode]:
         if not any(isinstance(view, VisibleAdjacency) for view in views):
             return self._shown(ids, views)
@@ -303,15 +320,19 @@ class EmbeddedGraph(WritableGraph):
         found = {id_: known[entry.key] for id_, entry in entries.items()}
         return {id_: node for id_, node in found.items() if node is not None}
 
-    def _contents(self, views: Sequence[Adjacency]) -> Contents:
-        """Return all contents without the cache, which so many nodes would flush."""
-        homes: dict[str, tuple[int, Adjacency]] = {}
+    def _contents(self, views: Sequence[Adjacency], ids: Collection[str] | None) -> Contents:
+        """Return contents without the cache, which so many nodes would flush."""
+        nodes: list[GraphNode] = []
         with self._lock:  # as in `_nodes`
-            for view in reversed(views):
-                homes.update((id_, (entry.key, view)) for id_, entry in view.nodes.items())
-            nodes = self._open_rows().nodes([key for key, _ in homes.values()], embeddings=False)
-            shown = [view.shown(nodes[key]) for key, view in homes.values() if key in nodes]
-        return Contents(shown, [edge for view in views for edge in view.outgoing()])
+            for view in views:
+                own = view.nodes if ids is None else [id_ for id_ in ids if id_ in view.nodes]
+                keys = [view.nodes[id_].key for id_ in own]
+                found = self._open_rows().nodes(keys, embeddings=False)
+                nodes += map(view.shown, found.values())
+        edges = (edge for view in views for edge in view.outgoing())
+        return Contents(
+            nodes, [e for e in edges if ids is None or (e.source in ids and e.target in ids)]
+        )
 
     def _apply(self, batch: WriteBatch) -> None:
         """Apply a written batch to memory."""
@@ -377,8 +398,8 @@ def _locked(directory: Path) -> DirectoryLock:
         return DirectoryLock(directory)
     except StoreUnavailableError as error:
         raise StoreUnavailableError(
-            f"the graph {directory} is open already, here or in another process; close it "
-            "there, pass on the graph that is open, or use neo4j://, which several can share"
+            f"the graph {directory} is in use: it is open in another process, or twice in this "
+            "one; close it there, or use neo4j://, which several processes can share"
         ) from error
     except OSError as error:
         raise StoreUnavailableError(f"{directory} cannot be a graph's folder: {error}") from error

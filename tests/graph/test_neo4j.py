@@ -6,12 +6,15 @@ from unittest.mock import Mock
 import pytest
 from llama_index.core.graph_stores.types import ChunkNode, EntityNode, Relation
 
+from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.graph.elements import CHUNK_LABEL, Contents, Edge, GraphNode
 from llama_retrieval_ext.graph.expansion import expand
 from llama_retrieval_ext.graph.neo4j import Neo4jGraph
 from llama_retrieval_ext.graph.open import graph_of
+from llama_retrieval_ext.graph.rules.inference import infer
 from llama_retrieval_ext.graph.rules.matching import find_matches
 from llama_retrieval_ext.graph.rules.rule import Pattern, Step, Where
+from llama_retrieval_ext.graph.rules.yaml import parse_rules
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.testing.graph_contract import SCOPE, answer
 from tests.servers.neo4j import neo4j_url
@@ -88,6 +91,24 @@ def test_two_tenants_and_llamaindex_share_a_database_in_either_order(
     assert graph.nodes(["pit"], scope=Scope("globex"))["pit"].name == "pit of globex"
     graph.delete_sources(["d"], scope=None)
     assert graph.nodes(["pit", "crane"], scope=Scope("globex")) == {}
+
+
+def test_rules_for_principals_hold_for_dates_and_ids_of_several_knowledge_bases(
+    graph: Neo4jGraph,
+) -> None:
+    rules = parse_rules(
+        "rules: [{id: r, match: [{node: a, label: Site}, {follow: HAS, node: b}], then: '{b}'}]"
+    )
+    for kb_id in ("x", "y"):
+        own = {"tenant_id": "acme", "kb_id": kb_id}
+        nodes = [GraphNode("pit", "Site", properties=own), GraphNode("b", "Hazard", kb_id, own)]
+        graph.upsert(nodes, [Edge.of("pit", "HAS", "b", own)])
+    graph.connection.write(
+        "MATCH (n {tenant_id: 'acme'}) SET n.built = date('2024-05-08')", {}
+    ).function()
+    scope = Scope("acme", principals=["user:ann"])
+    found = run(infer(graph, rules, seeds=["pit"], scope=scope))
+    assert [each.text for each in found] == ["x", "y"]
 
 
 def test_the_rows_of_many_documents_are_written_in_one_round_trip(

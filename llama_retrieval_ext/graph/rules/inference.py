@@ -107,12 +107,17 @@ def infer(
     Raises:
         RuleError: A rule has too many matches.
     """
-    graph = yield from plan_matchable(graph, scope)
     ways = rules.variants
+    patterns = [way.pattern for way in ways]
+    matchable = yield from plan_matchable(graph, patterns, seeds=seeds, scope=scope)
     tasks = [
         Task(
             way.rule.id,
-            call(find_matches(graph, way.pattern, seeds=seeds, context=context or {}, scope=scope)),
+            call(
+                find_matches(
+                    matchable, way.pattern, seeds=seeds, context=context or {}, scope=scope
+                )
+            ),
         )
         for way in ways
     ]

@@ -1,20 +1,26 @@
 """Pattern matching by one Cypher statement, or by traversal of an adjacency."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_retrieval_ext.errors import ConfigurationError, RuleError
+from llama_retrieval_ext.errors import RuleError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filters import Compare, matches, refuse_dates
-from llama_retrieval_ext.graph.adjacency import Adjacency
-from llama_retrieval_ext.graph.backend import AdjacencyGraph, CypherGraph, GraphBackend, immediate
+from llama_retrieval_ext.graph.adjacency import Adjacency, LoadedGraph
+from llama_retrieval_ext.graph.backend import (
+    AdjacencyGraph,
+    CypherGraph,
+    GraphBackend,
+    answers_cypher,
+    immediate,
+)
 from llama_retrieval_ext.graph.cypher import (
     edge_of,
-    has_principals,
     nodes_by_id,
     own_id,
     quoted,
@@ -22,18 +28,10 @@ from llama_retrieval_ext.graph.cypher import (
     sees_edge,
     sees_node,
 )
-from llama_retrieval_ext.graph.elements import (
-    Contents,
-    Direction,
-    Edge,
-    EdgeId,
-    GraphNode,
-    Hop,
-    Partition,
-)
-from llama_retrieval_ext.graph.embedded import MEMORY, EmbeddedGraph
+from llama_retrieval_ext.graph.elements import Direction, Edge, EdgeId, GraphNode, Hop
+from llama_retrieval_ext.graph.expansion import plan_expand
 from llama_retrieval_ext.graph.rules.rule import Pattern, Step
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Scope
+from llama_retrieval_ext.query import Scope
 
 MAX_MATCHES: Final = 10_000
 # Maximum number of edges that one traversal visits.
@@ -64,7 +62,7 @@ class Match:
 
 
 def find_matches(
-    graph: GraphBackend,
+    graph: CypherGraph | AdjacencyGraph,
     pattern: Pattern,
     *,
     seeds: Sequence[str] | None,
@@ -77,44 +75,36 @@ def find_matches(
 
     Raises:
         RuleError: There are more than 10,000 matches, or a traversal visits too many edges.
-        ConfigurationError: The graph supports neither Cypher nor traversal.
     """
     if (seeds is not None and not seeds) or not _context_holds(pattern, context):
         return immediate(list)
     if isinstance(graph, AdjacencyGraph):
         traversal = _Traversal(graph, pattern, context)
         return Call(lambda: _sorted(traversal.matches(seeds, scope)))
-    if isinstance(graph, CypherGraph):
-        statement, parameters = _compiled(
-            pattern, seeds=seeds, context=context, scope=scope, limit=MAX_MATCHES + 1
-        )
-        return graph.plan_read(statement, parameters).then(_from_rows)
-    raise ConfigurationError(
-        f"{graph!r} can match no rules: it has neither read() for Cypher nor views()"
-    )
+    statement = _Compilation(pattern, context, scope).statement(seeds, MAX_MATCHES + 1)
+    return graph.plan_read(*statement).then(_from_rows)
 
 
-def plan_matchable(graph: GraphBackend, scope: Scope | None) -> Plan[GraphBackend]:
-    """Return the graph to match in a scope; for principals, Neo4j's visible rows in memory.
-
-    There, conditions in Cypher would test what hidden passages say.
-    """
-    if not (has_principals(scope) and isinstance(graph, CypherGraph)):
+def plan_matchable(
+    graph: GraphBackend,
+    patterns: Sequence[Pattern],
+    *,
+    seeds: Sequence[str] | None,
+    scope: Scope | None,
+) -> Plan[CypherGraph | AdjacencyGraph]:
+    """Return the graph if it can match patterns, else the rows that these reach, in memory."""
+    if isinstance(graph, AdjacencyGraph) or answers_cypher(graph, scope):
         return graph
-    contents: Contents = yield graph.plan_contents(scope=scope)
-    homes = {node.id: node.partition for node in contents.nodes}
-    copy = EmbeddedGraph(MEMORY)
-    yield copy.plan_upsert(contents.nodes, [_at_home(edge, homes) for edge in contents.edges])
-    return copy
-
-
-def _at_home(edge: Edge, homes: Mapping[str, Partition]) -> Edge:
-    """Return an edge in the partition of its source: LlamaIndex's store writes some without."""
-    own = homes.get(edge.source, Partition())
-    if Partition.of(edge.properties) != Partition():
-        return edge
-    named = {TENANT_KEY: own.tenant_id, KB_KEY: own.kb_id}
-    return Edge.of(*edge.id, {**edge.properties, **{k: v for k, v in named.items() if v}})
+    ids: Collection[str] | None = None
+    if seeds is not None:
+        steps = [(*each.steps, *each.unless) for each in patterns]
+        longest = max((sum(step.hops[1] for step in own) for own in steps), default=0)
+        hop = Hop(types=frozenset(type_ for own in steps for step in own for type_ in step.types))
+        found = yield from plan_expand(
+            graph, seeds, max_hops=max(longest, 1), hop=hop, limit=sys.maxsize, scope=scope
+        )
+        ids = list(found)
+    return LoadedGraph((yield graph.plan_contents(ids, scope=scope)))
 
 
 def _from_rows(rows: list[dict[str, Any]]) -> list[Match]:
@@ -265,24 +255,8 @@ _CONDITIONS: Final[Mapping[FilterOperator, str]] = {
 }
 
 
-def _compiled(
-    pattern: Pattern,
-    *,
-    seeds: Sequence[str] | None,
-    context: Mapping[str, object],
-    scope: Scope | None,
-    limit: int,
-) -> tuple[str, dict[str, Any]]:
-    """Return the statement of a pattern and its parameters, of which each value is one.
-
-    Its rows have ``ids``, one per variable of the pattern (null for a missing optional one), and
-    ``proof``, a list of edges per step, required steps first. The context's conditions hold.
-    """
-    return _Compilation(pattern, context, scope).statement(seeds, limit)
-
-
 class _Compilation:
-    """Names and parameters of one statement."""
+    """Names and parameters of one statement; every value is a parameter."""
 
     def __init__(
         self, pattern: Pattern, context: Mapping[str, object], scope: Scope | None
@@ -295,6 +269,11 @@ class _Compilation:
         self.names = {name: f"v{at}" for at, name in enumerate(pattern.variables)}
 
     def statement(self, seeds: Sequence[str] | None, limit: int) -> tuple[str, dict[str, Any]]:
+        """Return the statement of a pattern, whose conditions on the context hold, and parameters.
+
+        Its rows have ``ids``, one per variable of the pattern (null for a missing optional one),
+        and ``proof``, a list of edges per step, required steps first.
+        """
         pattern = self.pattern
         start = self.names[pattern.start]
         required = [(f"p{at}", step) for at, step in enumerate(pattern.required)]
