@@ -166,11 +166,7 @@ class CypherGraph(Protocol):
     def plan_read(
         self, statement: str, parameters: Mapping[str, object]
     ) -> Call[list[dict[str, Any]]]:
-        """Run a read-only statement."""
-        ...
-
-    def plan_explain(self, statement: str, parameters: Mapping[str, object]) -> Call[str]:
-        """Return the kind of a statement without running it; ``r`` for a read-only one."""
+        """Run a read-only statement; the server refuses a statement that writes."""
         ...
 
 

@@ -110,10 +110,6 @@ class Neo4jGraph(WritableGraph):
         """Run a read-only statement; the server refuses a statement that writes."""
         return self.connection.read(statement, parameters)
 
-    def plan_explain(self, statement: str, parameters: Mapping[str, object]) -> Call[str]:
-        """Return the kind of a statement without running it; ``r`` for a read-only one."""
-        return self.connection.explain(statement, parameters)
-
     read, aread = callers(plan_read)
 
     def plan_nodes(

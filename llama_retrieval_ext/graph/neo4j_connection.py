@@ -127,13 +127,17 @@ class Neo4jConnection:
 
     def read(self, statement: str, parameters: Mapping[str, object]) -> Call[Rows]:
         """Run a read-only statement; the server refuses a statement that writes."""
-        result = self._query(statement, parameters)
-        return result.then(lambda found: [record.data() for record in found.records])
+        # Safe: identifiers in the statement are checked, and values are parameters.
+        query = neo4j.Query(statement, timeout=self.timeout_s)  # pyright: ignore[reportArgumentType]
+        values, kind = dict(parameters), neo4j.RoutingControl.READ
 
-    def explain(self, statement: str, parameters: Mapping[str, object]) -> Call[str]:
-        """Return the kind of a statement without running it; ``r`` for a read-only one."""
-        result = self._query(f"EXPLAIN {statement}", parameters)
-        return result.then(lambda found: str(found.summary.query_type))
+        async def send(driver: neo4j.AsyncDriver) -> Rows:
+            result = await driver.execute_query(
+                query, values, routing_=kind, database_=self.database
+            )
+            return [record.data() for record in result.records]
+
+        return self._call(send)
 
     def write(
         self,
@@ -161,17 +165,6 @@ class Neo4jConnection:
     def close(self) -> None:
         """Close the driver; a second call does nothing."""
         self._client.close()
-
-    def _query(self, statement: str, parameters: Mapping[str, object]) -> Call[neo4j.EagerResult]:
-        # Safe: identifiers in the statement are checked, and values are parameters.
-        query = neo4j.Query(statement, timeout=self.timeout_s)  # pyright: ignore[reportArgumentType]
-        read = neo4j.RoutingControl.READ
-
-        async def send(driver: neo4j.AsyncDriver) -> neo4j.EagerResult:
-            values = dict(parameters)
-            return await driver.execute_query(query, values, routing_=read, database_=self.database)
-
-        return self._call(send)
 
     def _call(self, send: Send[T]) -> Call[T]:
         return Call(

@@ -93,9 +93,9 @@ class PropertyGraph(GraphBackend):
     """Read-only graph backend that uses only ``get`` and ``get_triplets`` of a store.
 
     It is exact, and as fast as the store: ``SimplePropertyGraphStore`` scans all triplets for every
-    hop; `EmbeddedPropertyGraphStore.from_simple` copies its contents to a faster store. It does not
-    write, because these stores identify a node by its id alone, without the tenant, and deletion in
-    some of them also removes neighbours. Write through the store itself.
+    hop, and `EmbeddedPropertyGraphStore` is faster. It does not write, because these stores
+    identify a node by its id alone, without the tenant, and deletion in some of them also removes
+    neighbours. Write through the store itself.
 
     Args:
         store: The store. Its owner closes it.

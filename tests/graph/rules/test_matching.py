@@ -120,8 +120,6 @@ class Cypher:
     def plan_read(self, statement: str, parameters: Mapping[str, object]) -> NoReturn:
         raise NotImplementedError
 
-    plan_explain = plan_read
-
 
 def test_a_rule_that_compares_dates_is_refused_for_cypher() -> None:
     where = (Where("x", "day", FilterOperator.GTE, "2024-01-31"),)
