@@ -40,7 +40,7 @@ class Adjacency:
     Lists of edges are replaced, never modified, so each read sees a consistent list.
     """
 
-    __slots__ = ("_by_label", "_entries", "_into", "_out", "_sorted", "nodes", "restricted", "said")
+    __slots__ = ("_entries", "_into", "_out", "_sorted", "nodes", "restricted", "said")
 
     def __init__(self) -> None:
         self._entries: dict[str, NodeEntry] = {}
@@ -53,12 +53,10 @@ class Adjacency:
         self._into: dict[str, list[Edge]] = {}
         # Sorted edges of a node, by direction; computed on first read.
         self._sorted: dict[Direction, dict[str, list[Edge]]] = {d: {} for d in Direction}
-        self._by_label: dict[str, list[str]] | None = None
 
     def put_nodes(self, entries: Mapping[str, NodeEntry]) -> None:
         """Add or replace entries of nodes."""
         self._entries.update(entries)
-        self._by_label = None
 
     def load_node(self, id_: str, entry: NodeEntry) -> None:
         """Add a node before the graph is read."""
@@ -110,7 +108,6 @@ class Adjacency:
             self._entries.pop(id_, None)
             self.restricted.pop(id_, None)
             self.said.pop(id_, None)
-        self._by_label = None
 
     def neighbours(self, frontier: Collection[str], hop: Hop) -> dict[str, list[Edge]]:
         """Return the edges that a hop follows, by node; unknown nodes have no entry."""
@@ -126,17 +123,6 @@ class Adjacency:
                 edges = [edge for edge in edges if edge.type in hop.types]
             found[id_] = edges if hop.fan_out is None else edges[: hop.fan_out]
         return found
-
-    def ids(self, label: str | None) -> Iterable[str]:
-        """Return the ids of all nodes, or of the nodes with a label."""
-        if label is None:
-            return self.nodes
-        if self._by_label is None:
-            by_label: dict[str, list[str]] = {}
-            for id_, entry in list(self.nodes.items()):
-                by_label.setdefault(entry.label, []).append(id_)
-            self._by_label = by_label
-        return self._by_label.get(label, ())
 
     def outgoing(self) -> Iterable[Edge]:
         """Return every edge."""
@@ -245,15 +231,6 @@ class VisibleAdjacency(Adjacency):
         if not self._whole.said:
             return {id_: [*filter(self._sees, own)][: hop.fan_out] for id_, own in found.items()}
         return {id_: hop.first(id_, self._visible_edges(own)) for id_, own in found.items()}
-
-    def ids(self, label: str | None) -> Iterable[str]:
-        """Return the ids of the visible nodes, or of those with a label."""
-        visible = [id_ for id_ in self._whole.ids(label) if id_ in self.nodes]
-        if label is None or not self._whole.said:
-            return visible
-        other = [id_ for id_ in list(self._whole.said) if isinstance(id_, str)]
-        entries = ((id_, self.nodes.get(id_)) for id_ in {*visible, *other})
-        return [id_ for id_, entry in entries if entry is not None and entry.label == label]
 
     def outgoing(self) -> Iterable[Edge]:
         """Return every visible edge."""

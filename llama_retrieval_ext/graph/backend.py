@@ -154,8 +154,8 @@ class AdjacencyGraph(Protocol):
         """Return the adjacency of each visible partition."""
         ...
 
-    def node(self, view: Adjacency, node_id: str) -> GraphNode:
-        """Return a node of a view."""
+    def node(self, view: Adjacency, node_id: str) -> GraphNode | None:
+        """Return a node of a view; None if it was deleted meanwhile."""
         ...
 
 

@@ -107,9 +107,9 @@ class EmbeddedGraph(WritableGraph):
         visible = self._visible(scope)
         return [visible[partition] for partition in sorted(visible, key=lambda each: each.order)]
 
-    def node(self, view: Adjacency, node_id: str) -> GraphNode:
-        """Return a node of a view."""
-        return self._nodes([node_id], [view])[node_id]
+    def node(self, view: Adjacency, node_id: str) -> GraphNode | None:
+        """Return a node of a view; None if it was deleted meanwhile."""
+        return self._nodes([node_id], [view]).get(node_id)
 
     def plan_nodes(
         self, ids: Sequence[str], *, scope: Scope | None = None

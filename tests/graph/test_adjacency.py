@@ -29,9 +29,10 @@ def test_neighbours_after_many_changes_are_those_of_the_edges_that_are_left() ->
         assert set(graph.outgoing()) == set(held.values())
 
 
-def test_nodes_of_a_label_are_listed_while_another_thread_writes() -> None:
+def test_nodes_and_edges_are_listed_while_another_thread_writes() -> None:
     graph = Adjacency()
-    graph.put_nodes({str(n): NodeEntry(n, "X") for n in range(500)})
+    ids = {str(n) for n in range(500)}
+    graph.put_nodes({id_: NodeEntry(int(id_), "X") for id_ in ids})
     view, stop = graph.visible_to([]), threading.Event()
 
     def write() -> None:
@@ -39,13 +40,17 @@ def test_nodes_of_a_label_are_listed_while_another_thread_writes() -> None:
             for n in range(500):
                 said = GraphNode(str(n), "Y").said
                 graph.restrict({str(n): {frozenset(): said}}, is_written=True)
-                graph.restrict({str(n): {frozenset(): None}}, is_written=True)
+                graph.put_edges([Edge(str(n), "R", "0")])
+                graph.drop_edges([(str(n), "R", "0")])
+                graph.drop_nodes([str(n)])
+                graph.put_nodes({str(n): NodeEntry(n, "X")})
 
     with ThreadPoolExecutor(1) as writers:
         writing = writers.submit(write)
         try:
-            for _ in range(200):
-                assert set(view.ids("X")) <= set(graph.nodes)
+            for _ in range(100):
+                assert set(view.nodes) <= ids
+                assert {edge.source for edge in view.outgoing()} <= ids
         finally:
             stop.set()
         writing.result()

@@ -42,7 +42,7 @@ class TestGeneric(GraphContract):
 
 @pytest.mark.slow
 class TestNeo4j(WritableGraphContract, GraphPermissions):
-    turns = 24
+    turns = 16
 
     @pytest.fixture
     def graph(self, neo4j_url: str) -> Iterator[WritableGraph]:

@@ -117,7 +117,7 @@ def test_the_rows_of_many_documents_are_written_in_one_round_trip(
     acme = {"tenant_id": "acme"}
     said = {
         f"d{n}": Contents([GraphNode(f"p{n}", text="", properties=acme)], [mention(f"p{n}", acme)])
-        for n in range(100)
+        for n in range(20)
     }
     graph.replace_sources({})  # makes the constraint
     write = Mock(wraps=graph.connection.write)
@@ -126,7 +126,7 @@ def test_the_rows_of_many_documents_are_written_in_one_round_trip(
         graph.replace_sources(said)
     assert write.call_count == 2
     nodes, edges = graph.contents(scope=Scope("acme"))
-    assert (len(nodes), len(edges)) == (101, 100)
+    assert (len(nodes), len(edges)) == (21, 20)
 
 
 def mention(passage: str, properties: dict[str, str]) -> Edge:

@@ -9,13 +9,11 @@ import pytest
 
 from llama_retrieval_ext import KGRetriever, KnowledgeRetriever, Scope, TextToCypher, open_graph
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
-from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.graph.backend import WritableGraph, summary
+from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.testing.fakes import FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
-from tests.graph.test_cypher_guard import REFUSED
 from tests.quick import trials
 from tests.servers.neo4j import neo4j_url
 
@@ -63,7 +61,7 @@ def test_a_scope_with_principals_is_refused_before_the_llm_is_asked() -> None:
 
 
 slow = pytest.mark.slow
-LEAKS = trials(75)  # Neo4j plans each for a tenth of a second
+LEAKS = trials(40)  # Neo4j plans each for a tenth of a second
 
 
 @slow
@@ -110,46 +108,6 @@ def test_rules_answer_alone_if_the_llm_writes_no_usable_statement(
     assert both[1].content == "process: pit acme; hazard: collapse acme"
 
 
-@slow
-def test_no_statement_reads_another_tenant_or_writes(graph: WritableGraph) -> None:
-    before = run(summary(graph, scope=None))
-    rng = random.Random(11)
-    ran = 0
-    for _ in range(160):
-        statement = " ".join(rng.choice(PIECES) for _ in range(rng.randint(1, 3)))
-        statement = f"MATCH {statement} RETURN {rng.choice(RESULTS)}"
-        if rng.random() < 0.3:
-            statement = rng.choice([*REFUSED, statement])
-        llm = ScriptedLLM([statement, statement])
-        found = TextToCypher(graph, llm).answer("?", scope=ACME)
-        if found is not None:
-            ran += 1
-            assert "globex" not in repr(found.rows)
-            assert not any(value == 6 for row in found.rows for value in row.values())
-    assert ran > 10
-    assert run(summary(graph, scope=None)) == before
-
-
-PIECES = [
-    *(
-        "(a)",
-        "(a)--(b)",
-        "(a:Hazard)",
-        "(a)-[:HAS_HAZARD]->(b)",
-        "(a)-[*1..4]-(b)",
-        "way = (a)-[r]-(b)",
-    ),
-    *("WHERE a.tenant_id = 'globex'", "WHERE true", "OR true", "WHERE NOT false", "WHERE 1 = 1)"),
-    *("OPTIONAL MATCH (b)", "MATCH (c)", "(a {tenant_id: 'globex'})", "WHERE a.name CONTAINS 'o'"),
-    *("UNION MATCH (x)", "`", "'", "})", "WITH a", ", (d)", "WHERE a.name IN ['pit globex']"),
-]
-RESULTS = [
-    *("a.name", "count(a) AS n", "collect(a.name) AS n", "a", "b.name", "labels(a)", "way", "r"),
-    *("count(*) AS n", "[a.name, a.tenant_id]", "a.name ORDER BY a.name", "head(nodes(way)).name"),
-    *("a.name LIMIT 100000", "CASE WHEN true THEN a.name ELSE 1 END AS n", "p_0", "startNode(r)"),
-]
-
-
 # An expression that fails, or not, by the values of the rows that it is evaluated on.
 ORACLES = [
     *("{0}.salary.x = 1", "1 / (CASE WHEN {0}.salary STARTS WITH '{1}' THEN 0 ELSE 1 END) = 1"),
@@ -171,6 +129,8 @@ SHAPES = [
     "MATCH (x:Process) OPTIONAL MATCH (x)-[r]->({0}) WHERE {c} RETURN {r} AS n ORDER BY n",
     "MATCH (x:Process) OPTIONAL MATCH ({0}:Hazard) WHERE {c} RETURN {r} AS n ORDER BY n",
     "MATCH ({0}) MATCH ({0})--(x) WHERE {c} RETURN {r} AS n ORDER BY n",
+    "MATCH way = ({0})-[*1..4]-(x) WHERE {c} OR true RETURN head(nodes(way)).name AS n ORDER BY n",
+    "MATCH ({0}) WHERE {c} OR true RETURN collect({0}.tenant_id) AS n",
     "MATCH ({0}) RETURN {c} AS n ORDER BY n",
     "MATCH ({0} {{level: {2}}}) RETURN {c} AS n, count(*) AS m ORDER BY n",
 ]

@@ -123,7 +123,7 @@ def test_graph_answers_do_not_depend_on_another_tenants_rows(
 def test_graph_answers_do_not_depend_on_another_tenants_rows_on_neo4j(neo4j_url: str) -> None:
     with closing(open_graph(neo4j_url)) as graph:
 
-        @settings(max_examples=4, deadline=None, derandomize=True)
+        @settings(max_examples=2, deadline=None, derandomize=True)
         @given(own=_rows, other=_rows, where=_others)
         def some_rows(
             own: tuple[Passages, Edges], other: tuple[Passages, Edges], where: dict[str, str]

@@ -41,11 +41,6 @@ class Conclusion:
     nodes: Mapping[str, GraphNode] = field(default_factory=dict, compare=False, repr=False)
 
     @property
-    def missing(self) -> tuple[str, ...]:
-        """Optional variables without a node: a finding, not an error."""
-        return tuple(name for name, node_id in self.bindings if node_id is None)
-
-    @property
     def start(self) -> str:
         """Id of the start node of the rule."""
         return self.bindings[0][1] or ""

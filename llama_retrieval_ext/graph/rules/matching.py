@@ -146,12 +146,11 @@ class _Traversal:
     def matches(self, seeds: Sequence[str] | None, scope: Scope | None) -> Iterator[Match]:
         """Yield every match, each once."""
         start = self.pattern.start
-        label = next(iter(self.pattern.labels_of(start)), None)
         for view in self.graph.views(scope):
             self.view = view
-            starts = sorted(view.ids(label)) if seeds is None else dict.fromkeys(seeds)
+            starts = sorted(view.nodes) if seeds is None else dict.fromkeys(seeds)
             for node_id in starts:
-                if node_id in view.nodes and self._fits(start, node_id):
+                if self._fits(start, node_id):
                     yield from self._required(0, {start: node_id}, ())
 
     def _required(self, at: int, bound: _Bound, proof: _Proof) -> Iterator[Match]:
@@ -208,13 +207,17 @@ class _Traversal:
                 yield from self._trails(step, hop, other, longer, used | {edge.id})
 
     def _fits(self, variable: str, node_id: str) -> bool:
-        label = self.view.nodes[node_id].label
-        if any(label != expected for expected in self.pattern.labels_of(variable)):
+        entry = self.view.nodes.get(node_id)
+        labels = self.pattern.labels_of(variable)
+        if entry is None or any(entry.label != expected for expected in labels):
             return False
         conditions = self.conditions.get(variable)
         if not conditions:
             return True
-        properties = stored_properties(self.graph.node(self.view, node_id))
+        node = self.graph.node(self.view, node_id)
+        if node is None:
+            return False
+        properties = stored_properties(node)
         return all(matches(condition, properties) for condition in conditions)
 
 
