@@ -166,12 +166,7 @@ class EmbeddedGraph(WritableGraph):
 
     def plan_delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
         """Remove the rows of documents, except those that another source supports."""
-
-        def doomed(rows: GraphRows, views: _Views) -> Doomed:
-            partitions = [self._partition_keys[each] for each in views]
-            return rows.unsupported(*rows.withdraw(sources, partitions))
-
-        return Call(lambda: self._delete(doomed, scope))
+        return Call(lambda: self._delete(scope, withdrawn=sources))
 
     def delete_nodes(self, ids: Sequence[str], *, scope: Scope | None) -> None:
         """Remove visible nodes and their edges, even if a source supports them."""
@@ -180,7 +175,7 @@ class EmbeddedGraph(WritableGraph):
             own = views.values()
             return Doomed({view.nodes[id_].key for id_ in ids for view in own if id_ in view.nodes})
 
-        self._delete(doomed, scope)
+        self._delete(scope, doomed)
 
     def delete_edges(self, edges: Iterable[Edge], *, scope: Scope | None) -> None:
         """Remove visible edges, even if a source supports them; their ends stay."""
@@ -194,7 +189,7 @@ class EmbeddedGraph(WritableGraph):
             }
             return Doomed(edges=rows.edge_keys(ends))
 
-        self._delete(doomed, scope)
+        self._delete(scope, doomed)
 
     def plan_clear(self, *, scope: Scope | None) -> Call[None]:
         """Remove every visible row."""
@@ -263,20 +258,42 @@ class EmbeddedGraph(WritableGraph):
                 batch.add_node(node, source)
             for source, edge in edges:
                 batch.add_edge(edge, source)
-            with rows.transaction():
-                withdrawn = rows.withdraw(replaced, list(self._partition_keys.values()))
-                for partition, key in batch.partitions.items():
-                    rows.add_partition(key, partition)
-                batch.write(rows)
-                batch.restore(rows, *withdrawn)
-                doomed = rows.unsupported(*withdrawn)
-                remove = self._remove(rows, doomed, self._partitions)
-                allowed = batch.restrictions(rows, *withdrawn)
-            self._next_key = batch.next_key
-            self._restrict(allowed, is_written=False)
-            self._apply(batch)
-            self._restrict(allowed, is_written=True)
-            remove()
+            self._change(rows, batch, self._partitions, replaced)
+
+    def _delete(
+        self,
+        scope: Scope | None,
+        doomed: Callable[[GraphRows, _Views], Doomed] = lambda *_: Doomed(),
+        withdrawn: Sequence[str] = (),
+    ) -> None:
+        """Delete visible rows, or those that only withdrawn sources support."""
+        check_no_principals(scope)
+        with self._writing() as rows:
+            views = self._visible(scope)
+            batch = WriteBatch(self._partitions, self._partition_keys, self._next_key)
+            self._change(rows, batch, views, withdrawn, doomed)
+
+    def _change(
+        self,
+        rows: GraphRows,
+        batch: WriteBatch,
+        views: _Views,
+        sources: Sequence[str],
+        doomed: Callable[[GraphRows, _Views], Doomed] = lambda *_: Doomed(),
+    ) -> None:
+        """Withdraw sources and write a batch in one transaction; then change the memory."""
+        with rows.transaction():
+            withdrawn = rows.withdraw(sources, [self._partition_keys[each] for each in views])
+            batch.write(rows)
+            batch.restore(rows, *withdrawn)
+            found = rows.unsupported(*withdrawn) if sources else doomed(rows, views)
+            remove = self._remove(rows, found, views)
+            allowed = batch.restrictions(rows, *withdrawn)
+        self._next_key = batch.next_key
+        self._restrict(allowed, is_written=False)
+        self._apply(batch)
+        self._restrict(allowed, is_written=True)
+        remove()
 
     def _immediate(self, read: Callable[[], T]) -> Call[T]:
         """Return a call that runs on the event loop, or in a thread during a write."""
@@ -347,22 +364,6 @@ class EmbeddedGraph(WritableGraph):
                 self._cache.pop(key, None)
         for partition, edges in batch.edges.items():
             self._partitions[partition].put_edges(edge for _, _, edge in edges.values())
-
-    def _delete(self, doomed: Callable[[GraphRows, _Views], Doomed], scope: Scope | None) -> None:
-        """Delete visible rows in one transaction."""
-        check_no_principals(scope)
-        with self._writing() as rows:
-            views = self._visible(scope)
-            with rows.transaction():
-                found = doomed(rows, views)
-                apply = self._remove(rows, found, views)
-                batch = WriteBatch(self._partitions, self._partition_keys, self._next_key)
-                batch.restore(rows, *found.withdrawn)
-                allowed = rows.restrictions(*found.withdrawn)
-            self._restrict(allowed, is_written=False)
-            self._apply(batch)
-            self._restrict(allowed, is_written=True)
-            apply()
 
     def _restrict(self, allowed: Mapping[int, Restrictions], *, is_written: bool) -> None:
         """Set who may see rows in memory, by the keys of partitions."""

@@ -63,8 +63,6 @@ class Doomed:
 
     nodes: set[int] = field(default_factory=set)
     edges: dict[int, tuple[int, str, int]] = field(default_factory=dict)
-    # Keys of the nodes and edges, these and others, that have lost a support.
-    withdrawn: tuple[Sequence[int], Sequence[int]] = ((), ())
 
 
 class GraphRows:
@@ -271,11 +269,7 @@ class GraphRows:
         cut = self._read(
             statement.format("edge", "key, source, type, target"), (json.dumps(edges),)
         )
-        return Doomed(
-            {key for (key,) in lost},
-            {key: (s, type_, t) for key, s, type_, t in cut},
-            (nodes, edges),
-        )
+        return Doomed({key for (key,) in lost}, {key: (s, type_, t) for key, s, type_, t in cut})
 
     def said_by(self, sources: Sequence[str]) -> dict[str, Contents]:
         """Return the rows that each source supports, with embeddings."""

@@ -72,7 +72,9 @@ class WriteBatch:
                 yield key, keys[partition], node
 
     def write(self, rows: GraphRows) -> None:
-        """Write the nodes and edges, and what each source says of them."""
+        """Write new partitions, the nodes and edges, and what each source says of them."""
+        for partition, key in self.partitions.items():
+            rows.add_partition(key, partition)
         nodes = {key: node for own in self.nodes.values() for key, node in own.values()}
         edges = [row for own in self.edges.values() for row in own.values()]
         last = {(first, edge.type, second): edge for first, second, edge in edges}

@@ -1,7 +1,7 @@
 """`GraphRetriever`: what it finds over hops and by walks, how it explains it, and what may fail."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import pytest
 from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphStore
@@ -263,8 +263,10 @@ class TestWalk:
 class _Unreachable(EmbeddedGraph):
     """A graph whose server is down."""
 
-    def plan_contents(self, *, scope: Scope | None = None) -> Call[Contents]:
-        del scope
+    def plan_contents(
+        self, ids: Collection[str] | None = None, *, scope: Scope | None = None
+    ) -> Call[Contents]:
+        del ids, scope
 
         def fail() -> Contents:
             raise StoreUnavailableError("the server is down")
