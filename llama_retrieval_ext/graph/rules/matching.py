@@ -1,7 +1,7 @@
 """Pattern matching by one Cypher statement, or by traversal of an adjacency."""
 
-import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, TypeAlias
@@ -29,7 +29,6 @@ from llama_retrieval_ext.graph.cypher import (
     sees_node,
 )
 from llama_retrieval_ext.graph.elements import Direction, Edge, EdgeId, GraphNode, Hop
-from llama_retrieval_ext.graph.expansion import plan_expand
 from llama_retrieval_ext.graph.rules.rule import Pattern, Step
 from llama_retrieval_ext.query import Scope
 
@@ -95,16 +94,30 @@ def plan_matchable(
     """Return the graph if it can match patterns, else the rows that these reach, in memory."""
     if isinstance(graph, AdjacencyGraph) or answers_cypher(graph, scope):
         return graph
-    ids: Collection[str] | None = None
-    if seeds is not None:
-        steps = [(*each.steps, *each.unless) for each in patterns]
-        longest = max((sum(step.hops[1] for step in own) for own in steps), default=0)
-        hop = Hop(types=frozenset(type_ for own in steps for step in own for type_ in step.types))
-        found = yield from plan_expand(
-            graph, seeds, max_hops=max(longest, 1), hop=hop, limit=sys.maxsize, scope=scope
-        )
-        ids = list(found)
+    ids = None if seeds is None else (yield from _reached(graph, patterns, seeds, scope))
     return LoadedGraph((yield graph.plan_contents(ids, scope=scope)))
+
+
+def _reached(
+    graph: GraphBackend, patterns: Sequence[Pattern], seeds: Sequence[str], scope: Scope | None
+) -> Plan[set[str]]:
+    """Return the ids that the steps of patterns lead to; at most one request per hop of a step."""
+    others: dict[Hop, dict[str, set[str]]] = defaultdict(dict)
+    reached = set(seeds)
+    for pattern in patterns:
+        ends = {pattern.start: set(seeds)}
+        for step in (*pattern.required, *pattern.optional, *pattern.unless):
+            hop = Hop(step.direction, frozenset(step.types))
+            known, frontier, found = others[hop], ends[step.source], set[str]()
+            for _ in range(step.hops[1]):
+                new = frontier - known.keys()
+                edges = (yield graph.plan_neighbours(sorted(new), hop, scope=scope)) if new else {}
+                known.update({id_: {e.other(id_) for e in edges.get(id_, ())} for id_ in new})
+                frontier = set().union(*(known[id_] for id_ in frontier))
+                found |= frontier
+            ends[step.target] = found & ends.get(step.target, found)
+            reached |= found
+    return reached
 
 
 def _from_rows(rows: list[dict[str, Any]]) -> list[Match]:

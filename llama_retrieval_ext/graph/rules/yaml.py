@@ -1,26 +1,6 @@
 """YAML notation of rules, with line numbers and suggestions in errors.
 
-::
-
-    rules:
-      - id: hazards-have-measures
-        kind: safety
-        priority: 1
-        confidence: 0.9
-        match:
-          - {node: process, label: Process}
-          - {follow: HAS_HAZARD, node: hazard, label: Hazard}
-          - {from: hazard, follow: [MITIGATES], direction: in, hops: [1, 2], optional: true,
-             node: measure, label: Measure}
-        unless:
-          - {from: hazard, follow: ACCEPTED_BY, node: manager}
-        where:
-          - {node: hazard, property: level, operator: ">=", value: 3}
-          - {context: chapter, operator: in, value: [safety, emergency]}
-        then: "{process} requires {measure} against {hazard}"
-        missing: a measure that nobody has named
-        concludes: {from: process, relation: REQUIRES, to: hazard}
-
+The page of the folder ``graph`` has the keys of rules, steps and conditions, with an example.
 ``then`` and ``missing`` can be mappings by language, such as ``{en: …, zh: …}``: that is one rule
 per language, with the language behind its id, and on the condition that it is the context's
 ``language``.

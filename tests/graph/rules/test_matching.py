@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 import pytest
+from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphStore
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import RuleError, UnsupportedFilterError
@@ -14,7 +15,7 @@ from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import Direction, Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
-from llama_retrieval_ext.graph.open import open_graph
+from llama_retrieval_ext.graph.open import graph_of, open_graph
 from llama_retrieval_ext.graph.rules.matching import Match, find_matches, plan_matchable
 from llama_retrieval_ext.graph.rules.rule import FromContext, Pattern, RuleValue, Step, Where
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
@@ -253,3 +254,21 @@ def outcome(
     except RuleError as error:
         return [str(error)]
     return [(m.ids, [[edge.id for edge in step] for step in m.proof]) for m in matches]
+
+
+def test_a_store_that_only_lists_rows_gives_the_matches_of_the_embedded_graph() -> None:
+    rng, total = random.Random(5), 0
+    for _ in range(20):
+        every, links = random_graph(rng)
+        nodes = [node for node in every if node.properties["tenant_id"] == "acme"]
+        edges = [edge for edge in links if edge.properties["tenant_id"] == "acme"]
+        pattern, seeds = random_pattern(rng), rng.choice([None, ["n0", "n3"]])
+        store = SimplePropertyGraphStore()
+        store.upsert_nodes([node.to_llama_index() for node in nodes])
+        store.upsert_relations([edge.to_llama_index() for edge in edges])
+        with EmbeddedGraph(":memory:") as embedded:
+            embedded.upsert(nodes, edges)
+            mine = outcome(embedded, pattern, seeds)
+        assert mine == outcome(graph_of(store), pattern, seeds)
+        total += len(mine)
+    assert total > 30
