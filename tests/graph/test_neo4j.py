@@ -93,22 +93,24 @@ def test_two_tenants_and_llamaindex_share_a_database_in_either_order(
     assert graph.nodes(["pit", "crane"], scope=Scope("globex")) == {}
 
 
-def test_rules_for_principals_hold_for_dates_and_ids_of_several_knowledge_bases(
+def test_rules_compare_dates_and_hold_for_principals_in_several_knowledge_bases(
     graph: Neo4jGraph,
 ) -> None:
     rules = parse_rules(
-        "rules: [{id: r, match: [{node: a, label: Site}, {follow: HAS, node: b}], then: '{b}'}]"
+        "rules: [{id: r, match: [{node: a, label: Site}, {follow: HAS, node: b}], then: '{b}', "
+        "where: [{node: b, property: day, operator: '>=', value: '2024-01-31'}]}]"
     )
-    for kb_id in ("x", "y"):
+    for kb_id, day in (("x", "2024-02-01"), ("y", "2024-01-31T23:00+01:00"), ("z", "2023-09-09")):
         own = {"tenant_id": "acme", "kb_id": kb_id}
-        nodes = [GraphNode("pit", "Site", properties=own), GraphNode("b", "Hazard", kb_id, own)]
+        hazard = GraphNode("b", "Hazard", kb_id, {**own, "day": day})
+        nodes = [GraphNode("pit", "Site", properties=own), hazard]
         graph.upsert(nodes, [Edge.of("pit", "HAS", "b", own)])
     graph.connection.write(
         "MATCH (n {tenant_id: 'acme'}) SET n.built = date('2024-05-08')", {}
     ).function()
-    scope = Scope("acme", principals=["user:ann"])
-    found = run(infer(graph, rules, seeds=["pit"], scope=scope))
-    assert [each.text for each in found] == ["x", "y"]
+    for scope in (SCOPE, Scope("acme", principals=["user:ann"])):
+        found = run(infer(graph, rules, seeds=["pit"], scope=scope))
+        assert [each.text for each in found] == ["x", "y"]
 
 
 def test_the_rows_of_many_documents_are_written_in_one_round_trip(

@@ -104,15 +104,12 @@ def infer(
     """
     ways = rules.variants
     patterns = [way.pattern for way in ways]
-    matchable = yield from plan_matchable(graph, patterns, seeds=seeds, scope=scope)
+    values = context or {}
+    matchable = yield from plan_matchable(graph, patterns, seeds=seeds, context=values, scope=scope)
     tasks = [
         Task(
             way.rule.id,
-            call(
-                find_matches(
-                    matchable, way.pattern, seeds=seeds, context=context or {}, scope=scope
-                )
-            ),
+            call(find_matches(matchable, way.pattern, seeds=seeds, context=values, scope=scope)),
         )
         for way in ways
     ]
@@ -124,7 +121,7 @@ def infer(
     ]
     nodes = yield from _nodes(graph, [(match, own) for _, match, own in found], scope)
     best: dict[tuple[object, ...], Conclusion] = {}
-    language = str((context or {}).get("language") or "")
+    language = str(values.get("language") or "")
     for way, match, own in found:
         conclusion = _conclusion(way, match, nodes[own], language)
         key = (own, conclusion.rule.id, conclusion.text, conclusion.bindings)

@@ -10,7 +10,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import RuleError
 from llama_retrieval_ext.execution.plan import Call, Plan
-from llama_retrieval_ext.filters import Compare, matches, refuse_dates
+from llama_retrieval_ext.filters import Compare, compares_dates, matches
 from llama_retrieval_ext.graph.adjacency import Adjacency, LoadedGraph
 from llama_retrieval_ext.graph.backend import (
     AdjacencyGraph,
@@ -89,10 +89,17 @@ def plan_matchable(
     patterns: Sequence[Pattern],
     *,
     seeds: Sequence[str] | None,
+    context: Mapping[str, object],
     scope: Scope | None,
 ) -> Plan[CypherGraph | AdjacencyGraph]:
-    """Return the graph if it can match patterns, else the rows that these reach, in memory."""
-    if isinstance(graph, AdjacencyGraph) or answers_cypher(graph, scope):
+    """Return the graph if it can match patterns, else the rows that these reach, in memory.
+
+    Cypher would compare dates as text.
+    """
+    if isinstance(graph, AdjacencyGraph):
+        return graph
+    conditions = (where.compare(context) for each in patterns for where in each.where)
+    if answers_cypher(graph, scope) and not any(map(compares_dates, conditions)):
         return graph
     ids = None if seeds is None else (yield from _reached(graph, patterns, seeds, scope))
     return LoadedGraph((yield graph.plan_contents(ids, scope=scope)))
@@ -345,7 +352,6 @@ class _Compilation:
         return f"NOT EXISTS {{ MATCH {self._path(f'x{at}', step)} {_where(conditions)} }}"
 
     def _condition(self, variable: str, compare: Compare) -> str:
-        refuse_dates(compare, "Cypher")
         parameter = f"c{len(self.parameters)}"
         value = compare.value
         self.parameters[parameter] = list(value) if isinstance(value, tuple) else value

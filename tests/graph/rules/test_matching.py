@@ -4,13 +4,12 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import NoReturn
 
 import pytest
 from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphStore
 from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_retrieval_ext.errors import RuleError, UnsupportedFilterError
+from llama_retrieval_ext.errors import RuleError
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import Direction, Edge, GraphNode
@@ -36,8 +35,9 @@ def found(
     context: Mapping[str, object] | None = None,
     scope: Scope = SCOPE,
 ) -> list[Match]:
-    own = run(plan_matchable(graph, [pattern], seeds=seeds, scope=scope))
-    matches = find_matches(own, pattern, seeds=seeds, context=context or {}, scope=scope)
+    values = context or {}
+    own = run(plan_matchable(graph, [pattern], seeds=seeds, context=values, scope=scope))
+    matches = find_matches(own, pattern, seeds=seeds, context=values, scope=scope)
     return matches.function()
 
 
@@ -105,21 +105,6 @@ def test_a_rule_compares_dates_by_time(since: object, ids: list[str]) -> None:
             )
         )
     assert [match.ids[0] for match in matches] == ids
-
-
-class Cypher:
-    """A graph that answers Cypher, and is not asked."""
-
-    def plan_read(self, statement: str, parameters: Mapping[str, object]) -> NoReturn:
-        raise NotImplementedError
-
-
-def test_a_rule_that_compares_dates_is_refused_for_cypher() -> None:
-    where = (Where("x", "day", FilterOperator.GTE, "2024-01-31"),)
-    with pytest.raises(UnsupportedFilterError, match="Cypher may compare the date '2024-01-31'"):
-        find_matches(
-            Cypher(), Pattern("x", where=where), seeds=None, context={}, scope=SCOPE
-        ).function()
 
 
 def test_chained_rules_match_what_is_stored_and_what_is_concluded(cycle: EmbeddedGraph) -> None:
