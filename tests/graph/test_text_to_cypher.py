@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from unittest.mock import Mock
 
 import pytest
@@ -31,16 +31,7 @@ def test_an_embedded_graph_answers_no_cypher() -> None:
 @pytest.fixture
 def graph(neo4j_url: str) -> Iterator[WritableGraph]:
     with open_graph(neo4j_url) as graph:
-        graph.clear(scope=None)
-        for tenant in ("acme", "globex"):
-            own = {"tenant_id": tenant}
-            nodes = [
-                GraphNode("pit", "Process", f"pit {tenant}", own),
-                GraphNode("collapse", "Hazard", f"collapse {tenant}", own),
-                GraphNode(f"own {tenant}", "Hazard", f"secret {tenant}", own),
-            ]
-            edges = [("pit", "HAS_HAZARD", "collapse"), ("collapse", "NEAR", f"own {tenant}")]
-            graph.upsert(nodes, [Edge.of(*edge, own) for edge in edges])
+        write_facts(graph)
         yield graph
         graph.clear(scope=None)
 
@@ -146,7 +137,9 @@ def generated(rng: random.Random) -> str:
     return rng.choice(SHAPES).format(*fill, c=condition, r=returned)
 
 
-def write_salaries(graph: WritableGraph, own: dict[str, object], other: dict[str, object]) -> None:
+def write_facts(
+    graph: WritableGraph, own: Mapping[str, object] = {}, other: Mapping[str, object] = {}
+) -> None:
     graph.clear(scope=None)
     for tenant, values in (("acme", own), ("globex", other)):
         at = {"tenant_id": tenant}
@@ -167,7 +160,7 @@ def test_the_outcome_of_a_statement_never_depends_on_another_tenant(
     statements = [generated(rng) for _ in range(LEAKS)]
     outcomes = []
     for other in ({"salary": "SECRET 90,000 EUR", "level": 0}, {"salary": 9, "level": [5]}, {}):
-        write_salaries(graph, own, other)
+        write_facts(graph, own, other)
         outcomes.append([outcome(graph, statement) for statement in statements])
     for statement, *each in zip(statements, *outcomes, strict=True):
         assert each[0] == each[1] == each[2], statement
