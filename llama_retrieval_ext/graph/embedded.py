@@ -166,7 +166,7 @@ class EmbeddedGraph(WritableGraph):
 
     def plan_delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
         """Remove the rows of documents, except those that another source supports."""
-        return Call(lambda: self._delete(scope, withdrawn=sources))
+        return Call(lambda: self._change(scope, withdrawn=sources))
 
     def delete_nodes(self, ids: Sequence[str], *, scope: Scope | None) -> None:
         """Remove visible nodes and their edges, even if a source supports them."""
@@ -175,7 +175,7 @@ class EmbeddedGraph(WritableGraph):
             own = views.values()
             return Doomed({view.nodes[id_].key for id_ in ids for view in own if id_ in view.nodes})
 
-        self._delete(scope, doomed)
+        self._change(scope, doomed=doomed)
 
     def delete_edges(self, edges: Iterable[Edge], *, scope: Scope | None) -> None:
         """Remove visible edges, even if a source supports them; their ends stay."""
@@ -189,7 +189,7 @@ class EmbeddedGraph(WritableGraph):
             }
             return Doomed(edges=rows.edge_keys(ends))
 
-        self._delete(scope, doomed)
+        self._change(scope, doomed=doomed)
 
     def plan_clear(self, *, scope: Scope | None) -> Call[None]:
         """Remove every visible row."""
@@ -252,48 +252,38 @@ class EmbeddedGraph(WritableGraph):
 
         The support of ``replaced`` sources for earlier rows is withdrawn first.
         """
+        self._change(None, nodes, edges, withdrawn=replaced)
+
+    def _change(
+        self,
+        scope: Scope | None,
+        nodes: Iterable[tuple[str | None, GraphNode]] = (),
+        edges: Iterable[tuple[str | None, Edge]] = (),
+        *,
+        withdrawn: Sequence[str] = (),
+        doomed: Callable[[GraphRows, _Views], Doomed] = lambda *_: Doomed(),
+    ) -> None:
+        """Write rows, and delete those of a scope that are doomed or lose their last source."""
+        check_no_principals(scope)
         with self._writing() as rows:
             batch = WriteBatch(self._partitions, self._partition_keys, self._next_key)
             for source, node in nodes:
                 batch.add_node(node, source)
             for source, edge in edges:
                 batch.add_edge(edge, source)
-            self._change(rows, batch, self._partitions, replaced)
-
-    def _delete(
-        self,
-        scope: Scope | None,
-        doomed: Callable[[GraphRows, _Views], Doomed] = lambda *_: Doomed(),
-        withdrawn: Sequence[str] = (),
-    ) -> None:
-        """Delete visible rows, or those that only withdrawn sources support."""
-        check_no_principals(scope)
-        with self._writing() as rows:
             views = self._visible(scope)
-            batch = WriteBatch(self._partitions, self._partition_keys, self._next_key)
-            self._change(rows, batch, views, withdrawn, doomed)
-
-    def _change(
-        self,
-        rows: GraphRows,
-        batch: WriteBatch,
-        views: _Views,
-        sources: Sequence[str],
-        doomed: Callable[[GraphRows, _Views], Doomed] = lambda *_: Doomed(),
-    ) -> None:
-        """Withdraw sources and write a batch in one transaction; then change the memory."""
-        with rows.transaction():
-            withdrawn = rows.withdraw(sources, [self._partition_keys[each] for each in views])
-            batch.write(rows)
-            batch.restore(rows, *withdrawn)
-            found = rows.unsupported(*withdrawn) if sources else doomed(rows, views)
-            remove = self._remove(rows, found, views)
-            allowed = batch.restrictions(rows, *withdrawn)
-        self._next_key = batch.next_key
-        self._restrict(allowed, is_written=False)
-        self._apply(batch)
-        self._restrict(allowed, is_written=True)
-        remove()
+            with rows.transaction():
+                lost = rows.withdraw(withdrawn, [self._partition_keys[each] for each in views])
+                batch.write(rows)
+                batch.restore(rows, *lost)
+                found = rows.unsupported(*lost) if withdrawn else doomed(rows, views)
+                remove = self._remove(rows, found, views)
+                allowed = batch.restrictions(rows, *lost)
+            self._next_key = batch.next_key
+            self._restrict(allowed, is_written=False)
+            self._apply(batch)
+            self._restrict(allowed, is_written=True)
+            remove()
 
     def _immediate(self, read: Callable[[], T]) -> Call[T]:
         """Return a call that runs on the event loop, or in a thread during a write."""
