@@ -1,7 +1,6 @@
 """The embedded graph in a directory."""
 
 import asyncio
-import gc
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -39,17 +38,6 @@ def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "graph.sqlite3").write_bytes(b"no database" * 100)
     with pytest.raises(StoreFormatError):
         EmbeddedGraph(tmp_path)
-
-
-def test_loading_a_small_graph_does_not_count_frozen_objects(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with EmbeddedGraph(tmp_path) as graph:
-        graph.upsert([GraphNode("a", "X", "A")], [])
-    # It takes a tenth of a second for each million objects, as of a server that was forked.
-    monkeypatch.setattr(gc, "get_freeze_count", lambda: pytest.fail("counted"))
-    with EmbeddedGraph(tmp_path) as graph:
-        assert graph.nodes(["a"], scope=None)
 
 
 def test_a_read_for_principals_waits_for_a_write_without_blocking_the_event_loop() -> None:
