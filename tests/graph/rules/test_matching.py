@@ -218,17 +218,17 @@ def random_graphs(
 
 @pytest.mark.slow
 def test_traversal_and_cypher_agree_on_random_graphs(neo4j_url: str) -> None:
-    rng = random.Random(12)
+    rng = random.Random(17)
     total = 0
     for embedded, graph in random_graphs(2, rng, neo4j_url):
-        for _ in range(10):
+        for _ in range(7):
             pattern = random_pattern(rng)
             seeds = rng.choice([None, ["n0", "n3"]])
             mine = outcome(embedded, pattern, seeds)
             for scope in (SCOPE, Scope("acme", principals=["user:ann"])):
                 assert mine == outcome(graph, pattern, seeds, scope), (pattern, scope)
             total += len(mine)
-    assert total > 15
+    assert total > 100
 
 
 def outcome(
