@@ -250,10 +250,15 @@ def comparisons(condition: Condition) -> Iterator[Compare]:
             yield from comparisons(part)
 
 
+def compares_dates(compare: Compare) -> bool:
+    """Return whether a comparison is one of dates by time."""
+    return compare.operator in ORDER_OPERATORS and isinstance(compare.value, str)
+
+
 def refuse_dates(condition: Condition, where: str) -> None:
     """Raise `UnsupportedFilterError` if a condition compares dates by time."""
     for each in comparisons(condition):
-        if each.operator in ORDER_OPERATORS and isinstance(each.value, str):
+        if compares_dates(each):
             raise UnsupportedFilterError(
                 f"{where} may compare the date {each.value!r} for {each.key!r} as text; store "
                 "dates as numbers, such as 20240131",

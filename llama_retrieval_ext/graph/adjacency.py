@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 
 from llama_retrieval_ext.graph.elements import (
+    Contents,
     Direction,
     Edge,
     EdgeId,
@@ -19,11 +20,10 @@ from llama_retrieval_ext.graph.elements import (
     edge_order,
 )
 from llama_retrieval_ext.graph.sqlite_rows import UNSAID, GraphRows, Restrictions, Said
+from llama_retrieval_ext.query import Scope
 
 T = TypeVar("T")
 _MANY_OBJECTS: Final = 100_000
-# The source of rows without a document.
-_NO_SOURCE: Final = ""
 
 
 class NodeEntry(NamedTuple):
@@ -40,7 +40,7 @@ class Adjacency:
     Lists of edges are replaced, never modified, so each read sees a consistent list.
     """
 
-    __slots__ = ("_by_label", "_entries", "_into", "_out", "_sorted", "nodes", "restricted", "said")
+    __slots__ = ("_entries", "_into", "_out", "_sorted", "nodes", "restricted", "said")
 
     def __init__(self) -> None:
         self._entries: dict[str, NodeEntry] = {}
@@ -53,12 +53,10 @@ class Adjacency:
         self._into: dict[str, list[Edge]] = {}
         # Sorted edges of a node, by direction; computed on first read.
         self._sorted: dict[Direction, dict[str, list[Edge]]] = {d: {} for d in Direction}
-        self._by_label: dict[str, list[str]] | None = None
 
     def put_nodes(self, entries: Mapping[str, NodeEntry]) -> None:
         """Add or replace entries of nodes."""
         self._entries.update(entries)
-        self._by_label = None
 
     def load_node(self, id_: str, entry: NodeEntry) -> None:
         """Add a node before the graph is read."""
@@ -110,7 +108,6 @@ class Adjacency:
             self._entries.pop(id_, None)
             self.restricted.pop(id_, None)
             self.said.pop(id_, None)
-        self._by_label = None
 
     def neighbours(self, frontier: Collection[str], hop: Hop) -> dict[str, list[Edge]]:
         """Return the edges that a hop follows, by node; unknown nodes have no entry."""
@@ -126,17 +123,6 @@ class Adjacency:
                 edges = [edge for edge in edges if edge.type in hop.types]
             found[id_] = edges if hop.fan_out is None else edges[: hop.fan_out]
         return found
-
-    def ids(self, label: str | None) -> Iterable[str]:
-        """Return the ids of all nodes, or of the nodes with a label."""
-        if label is None:
-            return self.nodes
-        if self._by_label is None:
-            by_label: dict[str, list[str]] = {}
-            for id_, entry in list(self.nodes.items()):
-                by_label.setdefault(entry.label, []).append(id_)
-            self._by_label = by_label
-        return self._by_label.get(label, ())
 
     def outgoing(self) -> Iterable[Edge]:
         """Return every edge."""
@@ -246,14 +232,6 @@ class VisibleAdjacency(Adjacency):
             return {id_: [*filter(self._sees, own)][: hop.fan_out] for id_, own in found.items()}
         return {id_: hop.first(id_, self._visible_edges(own)) for id_, own in found.items()}
 
-    def ids(self, label: str | None) -> Iterable[str]:
-        """Return the ids of the visible nodes, or of those with a label."""
-        visible = [id_ for id_ in self._whole.ids(label) if id_ in self.nodes]
-        if label is None or not self._whole.said:
-            return visible
-        other = [id_ for id_ in self._whole.said if isinstance(id_, str) and id_ in self.nodes]
-        return [id_ for id_ in {*visible, *other} if self.nodes[id_].label == label]
-
     def outgoing(self) -> Iterable[Edge]:
         """Return every visible edge."""
         return self._visible_edges(self._whole.outgoing())
@@ -343,6 +321,40 @@ def _load_edges(
         stops = [*starts[1:].tolist(), len(ordered)]
         for node, start, stop in zip(nodes.tolist(), starts.tolist(), stops, strict=False):
             views[node].load(ids[node], ordered[start:stop], direction)
+
+
+class LoadedGraph:
+    """Contents of a graph in memory, to traverse by partition."""
+
+    def __init__(self, contents: Contents) -> None:
+        self._nodes = contents.nodes
+        self._views: dict[Partition, Adjacency] = defaultdict(Adjacency)
+        for key, node in enumerate(contents.nodes):
+            entry = NodeEntry(key, node.label, node.names)
+            self._views[node.partition].load_node(node.id, entry)
+        homes = {node.id: node.partition for node in contents.nodes}
+        edges: dict[Partition, list[Edge]] = defaultdict(list)
+        for edge in contents.edges:
+            edges[self._home(edge, homes)].append(edge)
+        for home, own in edges.items():
+            nodes = self._views[home].nodes
+            self._views[home].put_edges(e for e in own if e.source in nodes and e.target in nodes)
+
+    def views(self, scope: Scope | None) -> list[Adjacency]:
+        """Return the adjacency of each partition, in the order of their names."""
+        found = sorted(self._views, key=lambda partition: partition.order)
+        return [self._views[partition] for partition in found if partition.is_in(scope)]
+
+    def node(self, view: Adjacency, node_id: str) -> GraphNode:
+        """Return a node of a view."""
+        return self._nodes[view.nodes[node_id].key]
+
+    def _home(self, edge: Edge, homes: Mapping[str, Partition]) -> Partition:
+        """Return the partition of an edge; LlamaIndex's stores write some edges without one."""
+        own = Partition.of(edge.properties)
+        if own != Partition() or (own in self._views and edge.source in self._views[own].nodes):
+            return own
+        return homes.get(edge.source, own)
 
 
 @contextmanager

@@ -11,14 +11,13 @@ every engine.
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Final, Protocol, Self, TypeGuard, TypeVar, runtime_checkable
 
-from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import callers
-from llama_retrieval_ext.graph.adjacency import Adjacency
+from llama_retrieval_ext.graph.adjacency import Adjacency, LoadedGraph
 from llama_retrieval_ext.graph.cypher import has_principals, scope_parameters, sees_edge, sees_node
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop
 from llama_retrieval_ext.query import Scope
@@ -62,10 +61,13 @@ class GraphBackend(ABC):
         """
 
     @abstractmethod
-    def plan_contents(self, *, scope: Scope | None = None) -> Call[Contents]:
-        """Return every visible node, without embeddings, and every visible edge, in any order.
+    def plan_contents(
+        self, ids: Collection[str] | None = None, *, scope: Scope | None = None
+    ) -> Call[Contents]:
+        """Return the visible nodes, without embeddings, and the visible edges between them.
 
-        If several visible partitions have an id, the first by name wins.
+        They are in any order. Without ids these are all nodes; if several visible partitions have
+        an id, one node for each.
         """
 
     @abstractmethod
@@ -152,8 +154,8 @@ class AdjacencyGraph(Protocol):
         """Return the adjacency of each visible partition."""
         ...
 
-    def node(self, view: Adjacency, node_id: str) -> GraphNode:
-        """Return a node of a view."""
+    def node(self, view: Adjacency, node_id: str) -> GraphNode | None:
+        """Return a node of a view; None if it was deleted meanwhile."""
         ...
 
 
@@ -164,12 +166,16 @@ class CypherGraph(Protocol):
     def plan_read(
         self, statement: str, parameters: Mapping[str, object]
     ) -> Call[list[dict[str, Any]]]:
-        """Run a read-only statement."""
+        """Run a read-only statement; the server refuses a statement that writes."""
         ...
 
-    def plan_explain(self, statement: str, parameters: Mapping[str, object]) -> Call[str]:
-        """Return the kind of a statement without running it; ``r`` for a read-only one."""
-        ...
+
+def answers_cypher(graph: object, scope: Scope | None) -> TypeGuard[CypherGraph]:
+    """Return whether a scope's statements in Cypher can be sent to a graph.
+
+    For principals they cannot: conditions would test what hidden documents wrote.
+    """
+    return isinstance(graph, CypherGraph) and not has_principals(scope)
 
 
 def immediate(function: Callable[[], T]) -> Call[T]:
@@ -205,18 +211,13 @@ class GraphSummary:
 
 
 def summary(graph: GraphBackend, *, scope: Scope | None) -> Plan[GraphSummary]:
-    """Count the labels and relations of a graph; raise if it can be neither read nor traversed."""
-    if isinstance(graph, CypherGraph) and has_principals(scope):
-        return _by_contents((yield graph.plan_contents(scope=scope)))
-    if isinstance(graph, CypherGraph):
+    """Count the labels and relations of a graph."""
+    if answers_cypher(graph, scope):
         return (yield from _by_cypher(graph, scope))
     if isinstance(graph, AdjacencyGraph):
-        own = graph
-        counted: GraphSummary = yield Call(lambda: _by_traversal(own, scope))
+        counted: GraphSummary = yield Call(lambda: _by_traversal(graph, scope))
         return counted
-    raise ConfigurationError(
-        f"{graph!r} cannot be counted: it has neither read() for Cypher nor views()"
-    )
+    return _by_traversal(LoadedGraph((yield graph.plan_contents(scope=scope))), scope)
 
 
 def _by_traversal(graph: AdjacencyGraph, scope: Scope | None) -> GraphSummary:
@@ -229,14 +230,6 @@ def _by_traversal(graph: AdjacencyGraph, scope: Scope | None) -> GraphSummary:
             if ends[0] is not None and ends[1] is not None:
                 relations[(ends[0].label, edge.type, ends[1].label)] += 1
     return _ordered(labels, relations)
-
-
-def _by_contents(contents: Contents) -> GraphSummary:
-    labels = {node.id: node.label for node in contents.nodes}
-    ends = [
-        (labels.get(edge.source), edge.type, labels.get(edge.target)) for edge in contents.edges
-    ]
-    return _ordered(Counter(labels.values()), Counter((a, t, b) for a, t, b in ends if a and b))
 
 
 def _by_cypher(graph: CypherGraph, scope: Scope | None) -> Plan[GraphSummary]:

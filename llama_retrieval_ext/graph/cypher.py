@@ -16,10 +16,9 @@ from llama_retrieval_ext.graph.elements import (
     Partition,
     parsed_support,
     support_of,
-    to_json,
     weight_of,
 )
-from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY, Scope, without_allowed
+from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY, Scope
 
 # Letters of any script, digits and a few separators; no character that ends an identifier.
 _IDENTIFIER: Final = re.compile(r"\w(?:[\w .:/@+-]{0,126}\w)?")
@@ -129,22 +128,24 @@ def shown(scope: Scope | None, *, embedding: bool = True) -> str:
 
 
 def _said_to(scope: Scope | None, stored: Mapping[str, Any], own: object) -> str | None:
-    """Return what the visible passages of a row say; None if that is the row itself.
+    """Return what the visible documents of a row say; None if that is the row itself.
 
     Args:
         scope: The rows that are visible.
         stored: Properties of the row; without sources, another program has written it.
         own: What the row itself says, as a JSON value.
     """
-    supports = stored.get("_sources")
-    if scope is None or scope.principals is None or not supports:
-        return None
-    names = set(scope.principals)
-    found = map(parsed_support, supports)
-    visible = {said for _, allowed, said in found if not allowed or names.intersection(allowed)}
+    supports = [parsed_support(each) for each in stored.get("_sources") or ()]
+    names = None if scope is None else scope.principals
+    visible = {
+        said
+        for _, allowed, said in supports
+        if names is None or not allowed or not set(names).isdisjoint(allowed)
+    }
     says = [json.loads(said) for said in visible if said]
     # A passage says what its node has: None.
-    return None if None in says or own in says else max(visible, default="")
+    is_stored = not supports or None in says or own in says
+    return None if is_stored else max(visible, default="")
 
 
 Rows: TypeAlias = list[dict[str, Any]]  # Any: what Cypher returns
@@ -152,7 +153,8 @@ Rows: TypeAlias = list[dict[str, Any]]  # Any: what Cypher returns
 _SYSTEM_LABELS: Final = ("__Node__", "__Entity__")
 _CHUNK: Final = "Chunk"
 _PASSAGE: Final = "null"  # what a passage says of its own node: what is stored
-_OWN: Final = ("id", "name", "text", "embedding", "_id", "_key", "_sources", "_json")
+_OF_EDGES: Final = ("_sources", "_json", ALLOWED_KEY)
+_OF_NODES: Final = (*_OF_EDGES, "id", "name", "text", "embedding", "_id", "_key")
 
 
 def own_id(variable: str) -> str:
@@ -181,26 +183,24 @@ def key_of(partition: Partition, id_: str) -> str:
 
 
 def _node_row(node: GraphNode, source: str) -> dict[str, Any]:
-    node = node.stored()
+    allowed, node = node.properties, node.stored()
     own: dict[str, object] = {"text": node.text} if node.is_passage else {"name": node.name}
     if node.embedding is not None:
         own["embedding"] = [float(x) for x in node.embedding]
     kind = _CHUNK if node.is_passage else "__Entity__"
     labels = [kind] if node.is_passage and node.label == CHUNK_LABEL else [kind, node.label]
-    properties = {**_native(without_allowed(node.properties)), **own}
+    properties = {**_native(node.properties), **own}
     said = _PASSAGE if node.is_passage else json.dumps(_content(node), ensure_ascii=False)
-    row = _row(node.partition, node.id, properties, support_of(source, node.properties, said))
+    row = _row(node.partition, node.id, properties, support_of(source, allowed, said))
     return {**row, "labels": labels}
 
 
 def _edge_row(edge: Edge, source: str) -> dict[str, Any]:
     """Return an edge as a row to write, with rows to create missing ends."""
-    edge = edge.stored()
-    properties = edge.properties
+    properties, edge = edge.properties, edge.stored()
     partition = Partition.of(properties)
     scope = {"tenant_id": partition.tenant_id, "kb_id": partition.kb_id}
     named = {key: value for key, value in scope.items() if value}
-    kept = without_allowed(properties)
     support = support_of(source, properties)
     ends = [
         _row(partition, id_, {"name": id_, **named}, support) for id_ in (edge.source, edge.target)
@@ -210,14 +210,14 @@ def _edge_row(edge: Edge, source: str) -> dict[str, Any]:
         "source": ends[0]["key"],
         "type": edge.type,
         "target": ends[1]["key"],
-        "properties": _native(kept),
-        "sources": [support_of(source, properties, to_json(kept))],
+        "properties": _native(edge.properties),
+        "sources": [support_of(source, properties, edge.payload)],
     }
 
 
 def _content(node: GraphNode) -> list[object]:
-    """Return what a passage says of a node, as a JSON value; see `GraphNode.said`."""
-    return [node.label, node.name, without_allowed(node.properties), node.text, None]
+    """Return what a document says of a node, as a JSON value; see `GraphNode.said`."""
+    return [node.label, node.name, dict(node.properties), node.text, None]
 
 
 def _row(
@@ -290,9 +290,26 @@ def contents_by_source(rows: Rows, sources: Sequence[str]) -> dict[str, Contents
                 node = node_of(row["node"])
                 is_stored = json.loads(said) in (None, _content(node))
                 node = node if is_stored else node.saying(said)
-                properties = without_allowed(node.properties) | shown
-                found[source].nodes.append(replace(node, properties=properties))
+                own = replace(node, properties={**node.properties, **shown})
+                found[source].nodes.append(own)
     return found
+
+
+def outdated_rows(rows: Rows) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows to write instead of those whose content no document says any more."""
+    nodes, edges = [], []
+    for row in rows:
+        if row["edge"] is not None:
+            edge = edge_of(row["edge"])
+            said = _said_to(None, row["edge"][-1], edge.properties)
+            if said is not None:
+                edges.append({**_edge_row(edge.saying(said), ""), "sources": []})
+        else:
+            node = node_of(row["node"])
+            said = _said_to(None, row["node"]["properties"], _content(node))
+            if said is not None:
+                nodes.append({**_node_row(node.saying(said), ""), "sources": []})
+    return {"nodes": nodes, "edges": edges}
 
 
 def _native(properties: Mapping[str, Any]) -> dict[str, object]:
@@ -324,26 +341,25 @@ def node_of(row: Mapping[str, Any], scope: Scope | None = None) -> GraphNode:
     stored = row["properties"]
     id_ = stored.get("_id") or stored["id"]
     labels = sorted(set(row["labels"]).difference(_SYSTEM_LABELS))
-    properties = _properties(stored, _OWN)
+    properties = _properties(stored, _OF_NODES)
     if "__Entity__" in row["labels"]:
         label, name, text = (labels or ["entity"])[0], stored.get("name") or id_, None
     else:
         named = [label for label in labels if label != _CHUNK]
         label, name, text = (named or [CHUNK_LABEL])[0], id_, stored.get("text") or ""
     node = GraphNode(id_, label, name, properties, text, stored.get("embedding"))
-    said = _said_to(scope, stored, _content(node))
+    said = _said_to(scope, stored, _content(node)) if has_principals(scope) else None
     return node if said is None else node.saying(said)
 
 
 def edge_of(row: Sequence[Any], scope: Scope | None = None) -> Edge:
     """Return the edge of a list of source, type, target and properties, as the scope sees it."""
     source, type_, target, stored = row
-    properties = _properties(stored, ("_sources", "_json"))
-    payload = json.dumps(
-        properties, ensure_ascii=False, default=str
-    )  # LlamaIndex may have stored dates
+    properties = _properties(stored, _OF_EDGES)
+    # LlamaIndex may have stored dates.
+    payload = json.dumps(properties, ensure_ascii=False, default=str)
     edge = Edge(source, type_, target, weight_of(properties), payload)
-    said = _said_to(scope, stored, without_allowed(properties))
+    said = _said_to(scope, stored, properties) if has_principals(scope) else None
     return edge if said is None else edge.saying(said)
 
 
@@ -359,10 +375,10 @@ def first_by_id(rows: Rows, ids: Sequence[str], scope: Scope | None) -> dict[str
 
 def contents_of(rows: Rows, scope: Scope | None) -> Contents:
     """Return the nodes and edges of rows; each row has a node or an edge."""
-    nodes = [node_of(row["node"], scope) for row in rows if row["node"] is not None]
-    first = {n.id: n for n in sorted(nodes, key=lambda n: n.partition.order, reverse=True)}
-    edges = [edge_of(row["edge"], scope) for row in rows if row["edge"] is not None]
-    return Contents(list(first.values()), edges)
+    return Contents(
+        [node_of(row["node"], scope) for row in rows if row["node"] is not None],
+        [edge_of(row["edge"], scope) for row in rows if row["edge"] is not None],
+    )
 
 
 def edges_by_id(

@@ -141,8 +141,11 @@ class GraphNode:
         return Partition.of(self.properties)
 
     def stored(self) -> "GraphNode":
-        """Return the node as engines store it: a property that is None is left out."""
-        return replace(self, properties=_given(self.properties))
+        """Return the node as it is stored: without properties that are None, and principals.
+
+        Principals belong to each support of the node.
+        """
+        return replace(self, properties=_stored(self.properties))
 
     @property
     def said(self) -> str:
@@ -255,7 +258,7 @@ class Edge(NamedTuple):
         return parsed
 
     def stored(self) -> "Edge":
-        """Return the edge as engines store it: a property that is None is left out.
+        """Return the edge as it is stored: without properties that are None, and principals.
 
         Raises:
             ConfigurationError: The weight is not that of the properties.
@@ -266,7 +269,8 @@ class Edge(NamedTuple):
                 f"{self!r} has the weight {self.weight} and the properties {properties}; write "
                 f"Edge.of(..., {{'weight': {self.weight}}}), with a weight above 0"
             )
-        return Edge.of(*self.id, _given(properties)) if None in properties.values() else self
+        kept = _stored(properties)
+        return self if len(kept) == len(properties) else Edge.of(*self.id, kept)
 
     def saying(self, payload: str) -> "Edge":
         """Return the edge with other properties, as JSON."""
@@ -280,8 +284,8 @@ class Edge(NamedTuple):
         return f"{self.source} -{self.type}-> {self.target}"
 
 
-def _given(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in properties.items() if value is not None}
+def _stored(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: value for k, value in properties.items() if value is not None and k != ALLOWED_KEY}
 
 
 def weight_of(properties: Mapping[str, object]) -> float:
@@ -355,7 +359,7 @@ def edge_order(node_id: str) -> Callable[[Edge], tuple[float, str, str, bool]]:
 
 
 class Contents(NamedTuple):
-    """All nodes and edges of a graph that a scope sees."""
+    """Nodes and edges of a graph that a scope sees."""
 
     nodes: list[GraphNode]
     edges: list[Edge]

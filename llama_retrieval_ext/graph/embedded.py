@@ -1,10 +1,11 @@
 """`EmbeddedGraph`: an in-process graph with adjacency in memory and rows in SQLite."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.execution.plan import Call
@@ -35,6 +36,7 @@ MEMORY: Final = ":memory:"
 # Maximum number of cached nodes.
 _CACHED: Final = 50_000
 
+T = TypeVar("T")
 _Views: TypeAlias = Mapping[Partition, Adjacency]
 
 
@@ -105,15 +107,15 @@ class EmbeddedGraph(WritableGraph):
         visible = self._visible(scope)
         return [visible[partition] for partition in sorted(visible, key=lambda each: each.order)]
 
-    def node(self, view: Adjacency, node_id: str) -> GraphNode:
-        """Return a node of a view."""
-        return self._nodes([node_id], [view])[node_id]
+    def node(self, view: Adjacency, node_id: str) -> GraphNode | None:
+        """Return a node of a view; None if it was deleted meanwhile."""
+        return self._nodes([node_id], [view]).get(node_id)
 
     def plan_nodes(
         self, ids: Sequence[str], *, scope: Scope | None = None
     ) -> Call[dict[str, GraphNode]]:
         """Return the visible nodes with these ids, by id."""
-        return immediate(lambda: self._nodes(ids, self.views(scope)))
+        return self._immediate(lambda: self._nodes(ids, self.views(scope)))
 
     def plan_neighbours(
         self, frontier: Sequence[str], hop: Hop = ANY_HOP, *, scope: Scope | None = None
@@ -121,9 +123,11 @@ class EmbeddedGraph(WritableGraph):
         """Return the visible edges of each node of a frontier, capped and ordered."""
         return immediate(lambda: neighbours_in(self.views(scope), frontier, hop))
 
-    def plan_contents(self, *, scope: Scope | None = None) -> Call[Contents]:
-        """Return every visible node, without embeddings, and every visible edge."""
-        return Call(lambda: self._contents(self.views(scope)))
+    def plan_contents(
+        self, ids: Collection[str] | None = None, *, scope: Scope | None = None
+    ) -> Call[Contents]:
+        """Return the visible nodes, without embeddings, and the visible edges between them."""
+        return Call(lambda: self._contents(self.views(scope), None if ids is None else set(ids)))
 
     def plan_names(self, *, scope: Scope | None = None) -> Call[list[tuple[str, str]]]:
         """Return name and id of every visible entity, one pair per name or alias, sorted."""
@@ -162,12 +166,7 @@ class EmbeddedGraph(WritableGraph):
 
     def plan_delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
         """Remove the rows of documents, except those that another source supports."""
-
-        def doomed(rows: GraphRows, views: _Views) -> Doomed:
-            partitions = [self._partition_keys[each] for each in views]
-            return rows.unsupported(*rows.withdraw(sources, partitions))
-
-        return Call(lambda: self._delete(doomed, scope))
+        return Call(lambda: self._change(scope, withdrawn=sources))
 
     def delete_nodes(self, ids: Sequence[str], *, scope: Scope | None) -> None:
         """Remove visible nodes and their edges, even if a source supports them."""
@@ -176,7 +175,7 @@ class EmbeddedGraph(WritableGraph):
             own = views.values()
             return Doomed({view.nodes[id_].key for id_ in ids for view in own if id_ in view.nodes})
 
-        self._delete(doomed, scope)
+        self._change(scope, doomed=doomed)
 
     def delete_edges(self, edges: Iterable[Edge], *, scope: Scope | None) -> None:
         """Remove visible edges, even if a source supports them; their ends stay."""
@@ -190,7 +189,7 @@ class EmbeddedGraph(WritableGraph):
             }
             return Doomed(edges=rows.edge_keys(ends))
 
-        self._delete(doomed, scope)
+        self._change(scope, doomed=doomed)
 
     def plan_clear(self, *, scope: Scope | None) -> Call[None]:
         """Remove every visible row."""
@@ -253,26 +252,51 @@ class EmbeddedGraph(WritableGraph):
 
         The support of ``replaced`` sources for earlier rows is withdrawn first.
         """
+        self._change(None, nodes, edges, withdrawn=replaced)
+
+    def _change(
+        self,
+        scope: Scope | None,
+        nodes: Iterable[tuple[str | None, GraphNode]] = (),
+        edges: Iterable[tuple[str | None, Edge]] = (),
+        *,
+        withdrawn: Sequence[str] = (),
+        doomed: Callable[[GraphRows, _Views], Doomed] = lambda *_: Doomed(),
+    ) -> None:
+        """Write rows, and delete those of a scope that are doomed or lose their last source."""
+        check_no_principals(scope)
         with self._writing() as rows:
             batch = WriteBatch(self._partitions, self._partition_keys, self._next_key)
             for source, node in nodes:
                 batch.add_node(node, source)
             for source, edge in edges:
                 batch.add_edge(edge, source)
+            views = self._visible(scope)
             with rows.transaction():
-                withdrawn = rows.withdraw(replaced, list(self._partition_keys.values()))
-                for partition, key in batch.partitions.items():
-                    rows.add_partition(key, partition)
+                lost = rows.withdraw(withdrawn, [self._partition_keys[each] for each in views])
                 batch.write(rows)
-                batch.restore(rows, *withdrawn)
-                doomed = rows.unsupported(*withdrawn)
-                remove = self._remove(rows, doomed, self._partitions)
-                allowed = batch.restrictions(rows, *withdrawn)
+                batch.restore(rows, *lost)
+                found = rows.unsupported(*lost) if withdrawn else doomed(rows, views)
+                remove = self._remove(rows, found, views)
+                allowed = batch.restrictions(rows, *lost)
             self._next_key = batch.next_key
             self._restrict(allowed, is_written=False)
             self._apply(batch)
             self._restrict(allowed, is_written=True)
             remove()
+
+    def _immediate(self, read: Callable[[], T]) -> Call[T]:
+        """Return a call that runs on the event loop, or in a thread during a write."""
+
+        async def coroutine() -> T:
+            if not self._lock.acquire(blocking=False):
+                return await asyncio.to_thread(read)
+            try:
+                return read()
+            finally:
+                self._lock.release()
+
+        return Call(read, coroutine)
 
     def _nodes(self, ids: Sequence[str], views: Sequence[Adjacency]) -> dict[str, GraphNode]:
         if not any(isinstance(view, VisibleAdjacency) for view in views):
@@ -303,15 +327,19 @@ class EmbeddedGraph(WritableGraph):
         found = {id_: known[entry.key] for id_, entry in entries.items()}
         return {id_: node for id_, node in found.items() if node is not None}
 
-    def _contents(self, views: Sequence[Adjacency]) -> Contents:
-        """Return all contents without the cache, which so many nodes would flush."""
-        homes: dict[str, tuple[int, Adjacency]] = {}
+    def _contents(self, views: Sequence[Adjacency], ids: Collection[str] | None) -> Contents:
+        """Return contents without the cache, which so many nodes would flush."""
+        nodes: list[GraphNode] = []
         with self._lock:  # as in `_nodes`
-            for view in reversed(views):
-                homes.update((id_, (entry.key, view)) for id_, entry in view.nodes.items())
-            nodes = self._open_rows().nodes([key for key, _ in homes.values()], embeddings=False)
-            shown = [view.shown(nodes[key]) for key, view in homes.values() if key in nodes]
-        return Contents(shown, [edge for view in views for edge in view.outgoing()])
+            for view in views:
+                own = view.nodes if ids is None else [id_ for id_ in ids if id_ in view.nodes]
+                keys = [view.nodes[id_].key for id_ in own]
+                found = self._open_rows().nodes(keys, embeddings=False)
+                nodes += map(view.shown, found.values())
+        edges = (edge for view in views for edge in view.outgoing())
+        return Contents(
+            nodes, [e for e in edges if ids is None or (e.source in ids and e.target in ids)]
+        )
 
     def _apply(self, batch: WriteBatch) -> None:
         """Apply a written batch to memory."""
@@ -326,22 +354,6 @@ class EmbeddedGraph(WritableGraph):
                 self._cache.pop(key, None)
         for partition, edges in batch.edges.items():
             self._partitions[partition].put_edges(edge for _, _, edge in edges.values())
-
-    def _delete(self, doomed: Callable[[GraphRows, _Views], Doomed], scope: Scope | None) -> None:
-        """Delete visible rows in one transaction."""
-        check_no_principals(scope)
-        with self._writing() as rows:
-            views = self._visible(scope)
-            with rows.transaction():
-                found = doomed(rows, views)
-                apply = self._remove(rows, found, views)
-                batch = WriteBatch(self._partitions, self._partition_keys, self._next_key)
-                batch.restore(rows, *found.withdrawn)
-                allowed = rows.restrictions(*found.withdrawn)
-            self._restrict(allowed, is_written=False)
-            self._apply(batch)
-            self._restrict(allowed, is_written=True)
-            apply()
 
     def _restrict(self, allowed: Mapping[int, Restrictions], *, is_written: bool) -> None:
         """Set who may see rows in memory, by the keys of partitions."""
@@ -377,8 +389,8 @@ def _locked(directory: Path) -> DirectoryLock:
         return DirectoryLock(directory)
     except StoreUnavailableError as error:
         raise StoreUnavailableError(
-            f"the graph {directory} is open already, here or in another process; close it "
-            "there, pass on the graph that is open, or use neo4j://, which several can share"
+            f"the graph {directory} is in use: it is open in another process, or twice in this "
+            "one; close it there, or use neo4j://, which several processes can share"
         ) from error
     except OSError as error:
         raise StoreUnavailableError(f"{directory} cannot be a graph's folder: {error}") from error

@@ -5,11 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphStore
 from llama_index.core.graph_stores.types import (
     TRIPLET_SOURCE_KEY,
     LabelledNode,
-    LabelledPropertyGraph,
     PropertyGraphStore,
     Relation,
     Triplet,
@@ -57,31 +55,6 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
     def __init__(self, graph: EmbeddedGraph | str | Path, *, scope: Scope | None = None) -> None:
         self.graph = graph if isinstance(graph, EmbeddedGraph) else EmbeddedGraph(graph)
         self.scope = None if scope is None else check_scope(scope)
-
-    @classmethod
-    def from_simple(
-        cls, store: SimplePropertyGraphStore, directory: str | Path = ":memory:"
-    ) -> Self:
-        """Return a store with the contents of a `SimplePropertyGraphStore`."""
-        imported = cls(directory)
-        graph = store.graph
-        imported.upsert_nodes(list(graph.nodes.values()))
-        # Its deletions leave triplets without a relation or an end.
-        keyed = {(r.source_id, r.label, r.target_id): r for r in graph.relations.values()}
-        ends = graph.nodes.keys()
-        imported.upsert_relations(
-            [keyed[t] for t in sorted(graph.triplets) if t in keyed and {t[0], t[2]} <= ends]
-        )
-        return imported
-
-    def to_simple(self) -> SimplePropertyGraphStore:
-        """Return a `SimplePropertyGraphStore` with every visible row."""
-        graph = LabelledPropertyGraph()
-        for node in self._every():
-            graph.add_node(node.to_llama_index())
-        for edge in self._every_edge():
-            graph.add_relation(edge.to_llama_index())
-        return SimplePropertyGraphStore(graph)
 
     def for_scope(self, scope: Scope) -> "EmbeddedPropertyGraphStore":
         """Return the same graph for one tenant or knowledge base."""

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
-from typing import Final, NamedTuple
+from typing import Final
 
 from llama_index.core.graph_stores.types import TRIPLET_SOURCE_KEY
 
@@ -232,14 +232,6 @@ def _several_words(names: Iterable[str]) -> Iterator[str]:
     return (name for name in names if " " in name[1:-1])
 
 
-class TitleLink(NamedTuple):
-    """Two passages: one names the title of the other, with the stems of the words around it."""
-
-    source: int
-    target: int
-    context: frozenset[str] = frozenset()
-
-
 class TitleLinks:
     """Links from passages to the passages whose titles they name.
 
@@ -247,7 +239,8 @@ class TitleLinks:
         names: Matcher of the titles in texts.
         titled: Passages with each title.
         named_by: Number of passages without each title that name it, also in longer titles.
-        mentions: One entry per pair of passages.
+        mentions: Pairs of passages, of which the first names the title of the second, with the
+            stems of the words around it.
     """
 
     def __init__(self, evidence: TextEvidence, place_of: Mapping[str, int]) -> None:
@@ -261,7 +254,7 @@ class TitleLinks:
             if id_ not in bearers[name]
         )
         self.mentions = self._pairs(evidence.mentions, place_of)
-        counts = Counter(each for mention in self.mentions for each in mention.context)
+        counts = Counter(each for context in self.mentions.values() for each in context)
         size = max(len(self.mentions), 2)
         self._weights = {each: log(size / n) / log(size) for each, n in counts.items()}
 
@@ -272,7 +265,7 @@ class TitleLinks:
 
     def _pairs(
         self, found: Mapping[str, Mapping[str, frozenset[str] | None]], place_of: Mapping[str, int]
-    ) -> list[TitleLink]:
+    ) -> dict[tuple[int, int], frozenset[str]]:
         most = max(_FEW, len(place_of) / _SHARE)
         contexts: dict[tuple[int, int], frozenset[str]] = {}
         for id_, own in found.items():
@@ -284,7 +277,7 @@ class TitleLinks:
                     if target != source:
                         pair = source, target
                         contexts[pair] = contexts.get(pair, frozenset()) | context
-        return [TitleLink(*ends, context) for ends, context in contexts.items()]
+        return contexts
 
 
 class TermLinks:

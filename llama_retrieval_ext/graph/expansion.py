@@ -45,12 +45,11 @@ class Expansion:
             by distance, then by the order of the edges.
     """
 
-    __slots__ = ("_came_by", "_paths", "distances")
+    __slots__ = ("_came_by", "distances")
 
     def __init__(self, seeds: Sequence[str]) -> None:
         self.distances: dict[str, int] = dict.fromkeys(seeds, 0)
         self._came_by: dict[str, tuple[str, Edge]] = {}
-        self._paths: dict[str, Path] = {}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.distances)
@@ -67,16 +66,13 @@ class Expansion:
         Raises:
             KeyError: The node was not reached.
         """
-        path = self._paths.get(node_id)
-        if path is None:
-            if self.distances[node_id] == 0:
-                path = Path((node_id,))
-            else:
-                before, edge = self._came_by[node_id]
-                nodes, edges = self.path(before)
-                path = Path((*nodes, node_id), (*edges, edge))
-            self._paths[node_id] = path
-        return path
+        nodes: list[str] = [node_id]
+        edges: list[Edge] = []
+        while self.distances[nodes[-1]] > 0:
+            before, edge = self._came_by[nodes[-1]]
+            nodes.append(before)
+            edges.append(edge)
+        return Path(tuple(nodes[::-1]), tuple(edges[::-1]))
 
     def add(self, edges: Mapping[str, Sequence[Edge]], distance: int, *, limit: int) -> list[str]:
         """Add the edges of a frontier and return the new nodes."""

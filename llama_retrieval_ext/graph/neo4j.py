@@ -7,7 +7,7 @@ unique, also the ``id`` of a new node), ``_sources`` (the documents that a row c
 ``_json`` (properties that Neo4j has no type for).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final, Self
 
@@ -28,6 +28,7 @@ from llama_retrieval_ext.graph.cypher import (
     has_principals,
     name_pairs,
     nodes_by_id,
+    outdated_rows,
     own_id,
     scope_parameters,
     sees_edge,
@@ -44,7 +45,7 @@ from llama_retrieval_ext.graph.elements import (
     Hop,
     check_no_principals,
 )
-from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress, Neo4jConnection
+from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress, Neo4jConnection, Statement
 from llama_retrieval_ext.query import Scope
 
 _BATCH: Final = 2_000
@@ -109,10 +110,6 @@ class Neo4jGraph(WritableGraph):
         """Run a read-only statement; the server refuses a statement that writes."""
         return self.connection.read(statement, parameters)
 
-    def plan_explain(self, statement: str, parameters: Mapping[str, object]) -> Call[str]:
-        """Return the kind of a statement without running it; ``r`` for a read-only one."""
-        return self.connection.explain(statement, parameters)
-
     read, aread = callers(plan_read)
 
     def plan_nodes(
@@ -156,19 +153,24 @@ class Neo4jGraph(WritableGraph):
             lambda rows: edges_by_id(rows, unique, hop, scope)
         )
 
-    def plan_contents(self, *, scope: Scope | None = None) -> Call[Contents]:
-        """Return every visible node, without embeddings, and every visible edge."""
+    def plan_contents(
+        self, ids: Collection[str] | None = None, *, scope: Scope | None = None
+    ) -> Call[Contents]:
+        """Return the visible nodes, without embeddings, and the visible edges between them."""
         node = _NODE.format(shown(scope, embedding=False))
+        nodes = "MATCH (n:__Node__) WITH n" if ids is None else nodes_by_id("n", "$ids")
+        among = "" if ids is None else f" AND {own_id('other')} IN $ids"
         statement = (
-            f"CALL {{ MATCH (n:__Node__) WHERE n.id IS NOT NULL AND {sees_node('n', scope)} "
+            f"CALL () {{ {nodes} WHERE n.id IS NOT NULL AND {sees_node('n', scope)} "
             f"RETURN {node} AS node, null AS edge "
-            "UNION ALL MATCH (n:__Node__)-[r]->(other:__Node__) WHERE n.id IS NOT NULL AND "
+            f"UNION ALL {nodes} MATCH (n)-[r]->(other:__Node__) WHERE n.id IS NOT NULL AND "
             f"other.id IS NOT NULL AND {sees_node('n', scope)} AND {sees_edge('r', scope)} AND "
-            f"{sees_node('other', scope)} "
+            f"{sees_node('other', scope)}{among} "
             f"RETURN null AS node, {_EDGE.format(shown(scope))} AS edge }} "
             "RETURN node, edge"
         )
-        rows = self.plan_read(statement, scope_parameters(scope))
+        parameters = {"ids": None if ids is None else list(ids), **scope_parameters(scope)}
+        rows = self.plan_read(statement, parameters)
         return rows.then(lambda found: contents_of(found, scope))
 
     def plan_names(self, *, scope: Scope | None = None) -> Call[list[tuple[str, str]]]:
@@ -186,11 +188,11 @@ class Neo4jGraph(WritableGraph):
         """Write nodes and edges; see `GraphBackend.upsert`. Each batch is one transaction."""
         rows = batch_rows({source or "": Contents([*nodes], [*edges])})
         batches = zip_longest(_batches(rows["nodes"]), _batches(rows["edges"]), fillvalue=())
-        return self._write([(_REPLACE, _written(*batch)) for batch in batches])
+        return self._write(*((_REPLACE, _written(*batch)) for batch in batches))
 
     def plan_replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
         """Replace the earlier rows of documents by new ones, in one transaction."""
-        return self._write([(_REPLACE, batch_rows(said))])
+        return self._write((_REPLACE, batch_rows(said)))
 
     def plan_said_by(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
         """Return the rows that each document supports, in every partition, with embeddings."""
@@ -208,28 +210,14 @@ class Neo4jGraph(WritableGraph):
     def plan_delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
         """Remove the rows of documents, except those that another source supports."""
         check_no_principals(scope)
-        parameters = {"sources": list(sources), **scope_parameters(scope)}
-        supported = f"any(s IN {{0}}._sources WHERE {_SOURCE} IN $sources)"
-        withdraw = (
-            f"SET {{0}}._sources = [s IN {{0}}._sources WHERE NOT {_SOURCE} IN $sources] "
-            "{2} WITH {0} WHERE size({0}._sources) = 0 {1} {0}"
-        )
-        edges = (
-            f"MATCH (n:__Node__)-[r]->() WHERE {sees_node('n', scope)} AND "
-            f"{sees_edge('r', scope)} AND {supported.format('r')} "
-            f"{withdraw.format('r', 'DELETE', united('r'))}"
-        )
-        nodes = (
-            f"MATCH (n:__Node__) WHERE {sees_node('n', scope)} AND {supported.format('n')} "
-            f"{withdraw.format('n', 'DETACH DELETE', united('n'))}"
-        )
-        return self._write([(edges, parameters), (nodes, parameters)], with_schema=False)
+        parameters = {**batch_rows({}), "sources": list(sources), **scope_parameters(scope)}
+        return self._write((_replacing("WITH $sources AS known", scope), parameters))
 
     def plan_clear(self, *, scope: Scope | None) -> Call[None]:
         """Remove every visible row."""
         check_no_principals(scope)
         statement = f"MATCH (n:__Node__) WHERE {sees_node('n', scope)} DETACH DELETE n"
-        return self._write([(statement, scope_parameters(scope))], with_schema=False)
+        return self._write((statement, scope_parameters(scope)))
 
     def compact(self) -> int:
         """No-op: the server frees its disk space itself."""
@@ -239,18 +227,16 @@ class Neo4jGraph(WritableGraph):
         """Close the connection; a second call does nothing."""
         self.connection.close()
 
-    def _write(
-        self, statements: Sequence[tuple[str, Mapping[str, object]]], *, with_schema: bool = True
-    ) -> Call[None]:
+    def _write(self, *statements: Statement) -> Call[None]:
         """Return statements as one call; the first creates the constraint and the index."""
 
         def plan() -> Plan[None]:
-            if with_schema and not self._has_schema:
+            if not self._has_schema:
                 for statement in _SCHEMA:
                     yield self.connection.write(statement, {})
                 self._has_schema = True
             for statement, parameters in statements:
-                yield self.connection.write(statement, parameters)
+                yield self.connection.write(statement, parameters, _restoring)
                 self.version += 1
 
         return Call(lambda: run(plan()), lambda: arun(plan()))
@@ -304,31 +290,72 @@ _MERGE_EDGES: Final = (
 )
 # With WHERE alone, Neo4j would read the whole graph before the check.
 _UNLESS_NEW: Final = "UNWIND CASE WHEN size(known) > 0 THEN [known] ELSE [] END AS known_once"
-# One statement: earlier rows of the documents lose their support, the new rows are written, and
-# rows without support are removed.
-_REPLACE: Final = (
+_IS_KNOWN: Final = f"{_SOURCE} IN known"
+
+
+def _withdrawn(variable: str, rows: str) -> str:
+    """Return the clauses that withdraw the support of ``known`` documents from rows.
+
+    They bind ``wrote`` to whether one of these documents wrote the row, not only named it.
+    """
+    name = variable
+    return (
+        f"{_UNLESS_NEW} {rows} AND any(s IN {name}._sources WHERE {_IS_KNOWN}) WITH {name}, "
+        f"any(s IN {name}._sources WHERE {_IS_KNOWN} AND {has_content('s')}) AS wrote "
+        f"SET {name}._sources = [s IN {name}._sources WHERE NOT {_IS_KNOWN}] {united(name)}"
+    )
+
+
+def _replacing(known: str, scope: Scope | None = None) -> str:
+    """Return the statement that replaces the rows of documents, which the first clauses bind.
+
+    The earlier rows of the documents lose their support, the new rows are written, and rows without
+    support are removed. It returns the remaining rows that the documents had written.
+    """
+    nodes = f"MATCH (n:__Node__) WHERE {sees_node('n', scope)}"
+    sees = f"{sees_node('n', scope)} AND {sees_edge('r', scope)}"
+    edges = f"MATCH (n:__Node__)-[r]->(:__Node__) WHERE {sees}"
+    is_left = f"size({{0}}._sources) > 0 AND none(s IN {{0}}._sources WHERE {_IS_KNOWN}"
+    return (
+        f"{known} CALL (known) {{ {_withdrawn('r', edges)} "
+        "WITH collect(r) AS changed WITH [r IN changed WHERE size(r._sources) = 0] AS empty, "
+        "[r IN changed WHERE size(r._sources) > 0] AS edges "
+        "FOREACH (r IN empty | DELETE r) RETURN edges } "
+        f"CALL (known) {{ {_withdrawn('n', nodes)} "
+        "RETURN collect(CASE WHEN size(n._sources) = 0 THEN n END) AS emptied, "
+        "collect(CASE WHEN wrote THEN n END) AS written } "
+        + " ".join(
+            f"CALL () {{ {statement.replace('$rows', rows)} }}"
+            for rows, statement in (
+                ("$nodes + $ends", _ADOPT),
+                ("$nodes", _MERGE_NODES),
+                ("$ends", _MERGE_ENDS),
+                ("$edges", _MERGE_EDGES),
+            )
+        )
+        + f" WITH [n IN emptied WHERE size(n._sources) = 0] AS empty, "
+        f"[n IN written WHERE {is_left.format('n')} AND {has_content('s')}) | "
+        f"{{node: {_NODE.format(_EVERYTHING)}, edge: null}}] + "
+        f"[r IN edges WHERE {is_left.format('r')}) | "
+        f"{{node: null, edge: {_EDGE.format(_EVERYTHING)}}}] AS left "
+        "FOREACH (n IN empty | DETACH DELETE n) "
+        "WITH left UNWIND left AS row RETURN row.node AS node, row.edge AS edge"
+    )
+
+
+_REPLACE: Final = _replacing(
     "CALL () { UNWIND $subjects AS row MATCH (n:__Node__ {_key: row.key}) "
     f"WHERE any(s IN n._sources WHERE {_SOURCE} = row.source) "
-    "RETURN collect(row.source) AS known } "
-    f"CALL (known) {{ {_UNLESS_NEW} MATCH (:__Node__)-[r]->(:__Node__) "
-    f"WHERE any(s IN r._sources WHERE {_SOURCE} IN known) "
-    f"SET r._sources = [s IN r._sources WHERE NOT {_SOURCE} IN known] {united('r')} "
-    "WITH r WHERE size(r._sources) = 0 DELETE r } "
-    f"CALL (known) {{ {_UNLESS_NEW} MATCH (n:__Node__) "
-    f"WHERE any(s IN n._sources WHERE {_SOURCE} IN known) "
-    f"SET n._sources = [s IN n._sources WHERE NOT {_SOURCE} IN known] {united('n')} "
-    "WITH n WHERE size(n._sources) = 0 RETURN collect(n) AS emptied } "
-    + " ".join(
-        f"CALL () {{ {statement.replace('$rows', rows)} }}"
-        for rows, statement in (
-            ("$nodes + $ends", _ADOPT),
-            ("$nodes", _MERGE_NODES),
-            ("$ends", _MERGE_ENDS),
-            ("$edges", _MERGE_EDGES),
-        )
-    )
-    + " UNWIND emptied AS n WITH n WHERE size(n._sources) = 0 DETACH DELETE n"
+    "RETURN collect(row.source) AS known }"
 )
+
+
+def _restoring(rows: Rows) -> Statement | None:
+    """Return the statement after one that returned rows: it writes what documents say of them."""
+    outdated = outdated_rows(rows)
+    if not any(outdated.values()):
+        return None
+    return _REPLACE, {**batch_rows({}), **outdated}
 
 
 def _written(nodes: Sequence[Any], edges: Sequence[Any]) -> dict[str, object]:

@@ -26,6 +26,8 @@ from llama_retrieval_ext.urls import bracketed, seconds, secret
 
 T = TypeVar("T")
 Send: TypeAlias = Callable[[neo4j.AsyncDriver], Coroutine[Any, Any, T]]
+Statement: TypeAlias = tuple[str, Mapping[str, object]]
+"""Cypher and its parameters."""
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 _SCHEMES: Final = {"neo4j": "neo4j", "neo4js": "neo4j+s", "bolt": "bolt", "bolts": "bolt+s"}
@@ -125,38 +127,46 @@ class Neo4jConnection:
 
     def read(self, statement: str, parameters: Mapping[str, object]) -> Call[Rows]:
         """Run a read-only statement; the server refuses a statement that writes."""
-        return self._call(statement, parameters, neo4j.RoutingControl.READ, _rows)
+        # Safe: identifiers in the statement are checked, and values are parameters.
+        query = neo4j.Query(statement, timeout=self.timeout_s)  # pyright: ignore[reportArgumentType]
+        values, kind = dict(parameters), neo4j.RoutingControl.READ
 
-    def write(self, statement: str, parameters: Mapping[str, object]) -> Call[Rows]:
-        """Run a statement that may write."""
-        return self._call(statement, parameters, neo4j.RoutingControl.WRITE, _rows)
+        async def send(driver: neo4j.AsyncDriver) -> Rows:
+            result = await driver.execute_query(
+                query, values, routing_=kind, database_=self.database
+            )
+            return [record.data() for record in result.records]
 
-    def explain(self, statement: str, parameters: Mapping[str, object]) -> Call[str]:
-        """Return the kind of a statement without running it; ``r`` for a read-only one."""
-        read = neo4j.RoutingControl.READ
-        return self._call(f"EXPLAIN {statement}", parameters, read, _kind)
+        return self._call(send)
+
+    def write(
+        self,
+        statement: str,
+        parameters: Mapping[str, object],
+        then: Callable[[Rows], Statement | None] = lambda _: None,
+    ) -> Call[None]:
+        """Run a statement, and the one that ``then`` returns for its rows, in one transaction."""
+
+        @neo4j.unit_of_work(timeout=self.timeout_s)
+        async def work(transaction: neo4j.AsyncManagedTransaction) -> None:
+            current: Statement | None = (statement, parameters)
+            while current is not None:
+                text, values = current
+                result = await transaction.run(text, dict(values))  # pyright: ignore[reportArgumentType]
+                current = then(await result.data())
+
+        async def send(driver: neo4j.AsyncDriver) -> None:
+            bookmarks = driver.execute_query_bookmark_manager
+            async with driver.session(database=self.database, bookmark_manager=bookmarks) as own:
+                await own.execute_write(work)
+
+        return self._call(send)
 
     def close(self) -> None:
         """Close the driver; a second call does nothing."""
         self._client.close()
 
-    def _call(
-        self,
-        statement: str,
-        parameters: Mapping[str, object],
-        routing: neo4j.RoutingControl,
-        take: Callable[[neo4j.EagerResult], T],
-    ) -> Call[T]:
-        # Safe: identifiers in the statement are checked, and values are parameters.
-        query = neo4j.Query(statement, timeout=self.timeout_s)  # pyright: ignore[reportArgumentType]
-        values = dict(parameters)
-
-        options: dict[str, Any] = {"routing_": routing, "database_": self.database}
-
-        async def send(driver: neo4j.AsyncDriver) -> T:
-            with self._errors():
-                return take(await driver.execute_query(query, values, **options))
-
+    def _call(self, send: Send[T]) -> Call[T]:
         return Call(
             lambda: self._client.run_blocking(self._in_time(send)),
             lambda: self._client.run(self._in_time(send)),
@@ -174,7 +184,8 @@ class Neo4jConnection:
             limit = asyncio.timeout(limit_s)
             try:
                 async with limit:
-                    return await send(driver)
+                    with self._errors():
+                        return await send(driver)
             except (TimeoutError, StoreUnavailableError) as error:
                 if not limit.expired():
                     raise
@@ -214,14 +225,6 @@ class Neo4jConnection:
             raise StoreError(f"{self.where} refuses the request: {error.message}") from error
         except DriverError as error:
             raise StoreUnavailableError(f"the driver of {self.where} failed: {error}") from error
-
-
-def _kind(result: neo4j.EagerResult) -> str:
-    return str(result.summary.query_type)
-
-
-def _rows(result: neo4j.EagerResult) -> Rows:
-    return [record.data() for record in result.records]
 
 
 def _options(query: str) -> dict[str, str]:

@@ -1,26 +1,17 @@
 """Functions that open graphs by URL and adapt LlamaIndex stores and indexes."""
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias, TypeVar
 
-from llama_index.core.graph_stores.types import PropertyGraphStore
+from llama_index.core.graph_stores.types import LabelledNode, PropertyGraphStore
 from llama_index.core.indices.property_graph import PropertyGraphIndex
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreError, optional_module
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.graph.adjacency import Adjacency, NodeEntry
 from llama_retrieval_ext.graph.backend import ANY_HOP, GraphBackend, WritableGraph
-from llama_retrieval_ext.graph.elements import (
-    Contents,
-    Edge,
-    EdgeId,
-    GraphNode,
-    Hop,
-    Partition,
-    is_visible,
-)
+from llama_retrieval_ext.graph.elements import Contents, Edge, EdgeId, GraphNode, Hop, is_visible
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
 from llama_retrieval_ext.query import Scope
@@ -102,9 +93,9 @@ class PropertyGraph(GraphBackend):
     """Read-only graph backend that uses only ``get`` and ``get_triplets`` of a store.
 
     It is exact, and as fast as the store: ``SimplePropertyGraphStore`` scans all triplets for every
-    hop; `EmbeddedPropertyGraphStore.from_simple` copies its contents to a faster store. It does not
-    write, because these stores identify a node by its id alone, without the tenant, and deletion in
-    some of them also removes neighbours. Write through the store itself.
+    hop, and `EmbeddedPropertyGraphStore` is faster. It does not write, because these stores
+    identify a node by its id alone, without the tenant, and deletion in some of them also removes
+    neighbours. Write through the store itself.
 
     Args:
         store: The store. Its owner closes it.
@@ -118,24 +109,6 @@ class PropertyGraph(GraphBackend):
 
     def __repr__(self) -> str:
         return f"PropertyGraph({type(self.store).__name__})"
-
-    def views(self, scope: Scope | None) -> list[Adjacency]:
-        """Read and return all visible rows, one adjacency per partition."""
-        kept = self._every(scope)
-        views: dict[Partition, Adjacency] = {}
-        for key, node in enumerate(sorted(kept, key=lambda node: node.id)):
-            view = views.setdefault(node.partition, Adjacency())
-            view.put_nodes({node.id: NodeEntry(key, node.label, node.names)})
-        for edge in self._edges_of([node.id for node in kept], scope):
-            view = views[Partition.of(edge.properties)]
-            if edge.source in view.nodes and edge.target in view.nodes:
-                view.put_edges([edge])
-        return [views[partition] for partition in sorted(views, key=lambda p: p.order)]
-
-    def node(self, view: Adjacency, node_id: str) -> GraphNode:
-        """Return a node of a view."""
-        del view
-        return self._nodes([node_id], None)[node_id]
 
     def plan_nodes(
         self, ids: Sequence[str], *, scope: Scope | None = None
@@ -158,12 +131,17 @@ class PropertyGraph(GraphBackend):
 
         return Call(function)
 
-    def plan_contents(self, *, scope: Scope | None = None) -> Call[Contents]:
-        """Return every visible node, without embeddings, and every visible edge."""
+    def plan_contents(
+        self, ids: Collection[str] | None = None, *, scope: Scope | None = None
+    ) -> Call[Contents]:
+        """Return the visible nodes, without embeddings, and the visible edges between them."""
 
         def function() -> Contents:
-            nodes = {n.id: replace(n, embedding=None) for n in self._every(scope)}
-            return Contents(list(nodes.values()), self._edges_of(list(nodes), scope))
+            found = self._every(scope) if ids is None else self._nodes(ids, scope).values()
+            nodes = {n.id: replace(n, embedding=None) for n in found}
+            edges = self._edges_of(list(nodes), scope)
+            between = [edge for edge in edges if {edge.source, edge.target} <= nodes.keys()]
+            return Contents(list(nodes.values()), between)
 
         return Call(function)
 
@@ -175,16 +153,14 @@ class PropertyGraph(GraphBackend):
         """No-op: the caller closes the store."""
 
     def _every(self, scope: Scope | None) -> list[GraphNode]:
-        nodes = map(GraphNode.from_llama_index, self._read(self.store.get))
-        return [node for node in nodes if _sees(node, scope)]
+        return _visible(self._read(self.store.get), scope)
 
-    def _nodes(self, ids: Sequence[str], scope: Scope | None) -> dict[str, GraphNode]:
+    def _nodes(self, ids: Collection[str], scope: Scope | None) -> dict[str, GraphNode]:
         unique = list(dict.fromkeys(ids))
         if not unique:  # for these stores an empty list means all
             return {}
-        nodes = self._read(lambda: self.store.get(ids=unique))
-        kept = {node.id: GraphNode.from_llama_index(node) for node in nodes}
-        return {id_: kept[id_] for id_ in unique if id_ in kept and _sees(kept[id_], scope)}
+        kept = {n.id: n for n in _visible(self._read(lambda: self.store.get(ids=unique)), scope)}
+        return {id_: kept[id_] for id_ in unique if id_ in kept}
 
     def _edges_of(self, ids: Sequence[str], scope: Scope | None) -> list[Edge]:
         """Return the visible edges with an end among the visible nodes with these ids."""
@@ -192,11 +168,10 @@ class PropertyGraph(GraphBackend):
             return []
         edges: dict[EdgeId, Edge] = {}
         for source, relation, target in self._read(lambda: self.store.get_triplets(ids=list(ids))):
-            ends = GraphNode.from_llama_index(source), GraphNode.from_llama_index(target)
-            # Use the nodes' ids, because some stores put names into the relation.
-            properties = dict(relation.properties)
-            edge = Edge.of(ends[0].id, relation.label, ends[1].id, properties)
-            if all(_sees(end, scope) for end in ends) and is_visible(properties, scope):
+            parts = (source, relation, target)
+            if all(is_visible(part.properties, scope) for part in parts):
+                # Use the nodes' ids, because some stores put names into the relation.
+                edge = Edge.of(source.id, relation.label, target.id, relation.properties).stored()
                 edges[edge.id] = edge
         return list(edges.values())
 
@@ -209,5 +184,6 @@ class PropertyGraph(GraphBackend):
             ) from error
 
 
-def _sees(node: GraphNode, scope: Scope | None) -> bool:
-    return is_visible(node.properties, scope)
+def _visible(nodes: Iterable[LabelledNode], scope: Scope | None) -> list[GraphNode]:
+    seen = (node for node in nodes if is_visible(node.properties, scope))
+    return [GraphNode.from_llama_index(node).stored() for node in seen]

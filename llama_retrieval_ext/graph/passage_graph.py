@@ -196,7 +196,7 @@ class PassageGraph:
         for here, there in pairwise(nodes):
             names = self.name(here), self.name(there)
             if max(here, there) < len(self):
-                is_out, type_ = (here, there) in self._forward, NAMES
+                is_out, type_ = (here, there) in self._by_title.mentions, NAMES
             else:
                 is_out, type_ = here < len(self), SAYS
             source, target = names if is_out else names[::-1]
@@ -222,8 +222,7 @@ class PassageGraph:
     def _make_matrix(self) -> None:
         """Compute the matrix: passages to titles and terms, terms to passages and related terms."""
         size, by_term = len(self), self._by_term
-        self._forward = {(m.source, m.target): n for n, m in enumerate(self._by_title.mentions)}
-        both = {*self._forward, *by_term.linked}
+        both = {*self._by_title.mentions, *by_term.linked}
         links = np.array(sorted(both | {pair[::-1] for pair in both}), dtype=np.intp).reshape(-1, 2)
         said = np.array(list(by_term.said), dtype=np.intp).reshape(-1, 2)
         order = np.lexsort((said[:, 1], said[:, 0]))  # sums must not depend on set order
@@ -266,10 +265,14 @@ class PassageGraph:
         weights = self._by_title.stem_weights(words(query))
         if not weights:
             return self.transitions
-        data = None
+        data, mentions = None, self._by_title.mentions
         for passage in np.flatnonzero(restart[: len(self)]):
             low, high = self._starts[passage : passage + 2]
-            factors = np.array([self._factor(n, weights) for n in range(low, high)])
+            contexts = [
+                mentions.get((a, b), frozenset()) for a, b in self._links[low:high].tolist()
+            ]
+            raised = [sum(w for each, w in weights.items() if each in own) for own in contexts]
+            factors = 1.0 + _CONTEXT * np.array(raised)
             if len(factors) and factors.max() > 1:
                 data = self.transitions.data.copy() if data is None else data
                 data[self._positions[low:high]] = factors * (self._share[passage] / factors.sum())
@@ -277,17 +280,10 @@ class PassageGraph:
             return self.transitions
         return _with_data(self.transitions, data)  # pyright: ignore[reportArgumentType]
 
-    def _factor(self, link: int, weights: dict[str, float]) -> float:
-        number = self._forward.get((int(self._links[link, 0]), int(self._links[link, 1])))
-        if number is None:
-            return 1.0
-        context = self._by_title.mentions[number].context
-        return 1.0 + _CONTEXT * sum(w for each, w in weights.items() if each in context)
-
     def _size(self, text_bytes: int) -> int:
         matrix, mentions = self.transitions, self._by_title.mentions
         arrays = (matrix.data, matrix.indices, matrix.indptr, self._positions, self._links)
-        stems = sum(len(mention.context) for mention in mentions)
+        stems = sum(map(len, mentions.values()))
         properties = sum(len(own) for own in self._properties)
         pairs = len(self._by_term.said) + len(self._by_term.related)
         objects = 300 * (len(mentions) + self.node_count) + 40 * stems + 100 * (properties + pairs)

@@ -90,6 +90,9 @@ class PassageGraphs:
         evidence = TextEvidence(self.links) if before is None else before.evidence
         version = self.backend.version
         nodes, edges = self.backend.contents(scope=scope)
+        if len({node.id for node in nodes}) < len(nodes):  # the first partition by name wins
+            nodes.sort(key=lambda node: node.partition.order, reverse=True)
+            nodes = list({node.id: node for node in nodes}.values())
         graph = PassageGraph(nodes, edges, self.links, evidence=evidence)
         self._keep(scope, _Derived(version, graph, evidence))
         return graph

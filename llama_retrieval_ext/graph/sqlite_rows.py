@@ -12,7 +12,6 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError, StoreUnavailableError
-from llama_retrieval_ext.graph import sqlite_statements as sql
 from llama_retrieval_ext.graph.elements import Contents, Edge, EdgeId, GraphNode, Partition, to_json
 from llama_retrieval_ext.query import ALLOWED_KEY
 from llama_retrieval_ext.stores.embedded.files import copy_database
@@ -26,6 +25,10 @@ Restrictions: TypeAlias = dict[str | EdgeId, dict[frozenset[str], Said]]
 
 FILE: Final = "graph.sqlite3"
 FORMAT: Final = 1
+_ENDS: Final = (
+    "JOIN edges ON edges.key = edge JOIN nodes a ON a.key = edges.source "
+    "JOIN nodes b ON b.key = edges.target"
+)
 _APPLICATION: Final = 0x4C524758  # "LRGX", in the file's header
 _SCHEMA: Final = """
 CREATE TABLE partitions (
@@ -60,8 +63,6 @@ class Doomed:
 
     nodes: set[int] = field(default_factory=set)
     edges: dict[int, tuple[int, str, int]] = field(default_factory=dict)
-    # Keys of the nodes and edges, these and others, that have lost a support.
-    withdrawn: tuple[Sequence[int], Sequence[int]] = ((), ())
 
 
 class GraphRows:
@@ -199,10 +200,18 @@ class GraphRows:
 
         The caller writes it; nodes by key, and edges by the keys of their ends and type.
         """
-        said = dict(self._read(sql.UNSAID.format("node"), (json.dumps(nodes),)))
+        unsaid = (
+            "SELECT {0}, max(said) AS said FROM {0}_sources WHERE {0} IN "
+            "(SELECT value FROM json_each(?)) GROUP BY {0} HAVING sum(said IS NULL) = 0"
+        )
+        said = dict(self._read(unsaid.format("node"), (json.dumps(nodes),)))
         before = self.nodes(list(said))
         changed = {key: node.saying(said[key]) for key, node in before.items()}
-        links = self._read(sql.UNSAID_EDGES, (json.dumps(edges),)).fetchall()
+        links = self._read(
+            f"WITH unsaid AS ({unsaid.format('edge')}) SELECT edge, said, edges.source, type, "  # noqa: S608
+            f"edges.target, a.id, b.id FROM unsaid {_ENDS}",
+            (json.dumps(edges),),
+        ).fetchall()
         for table, rows in (("node", said.items()), ("edge", [row[:2] for row in links])):
             self._db.executemany(
                 f"UPDATE {table}_sources SET said = NULL "  # noqa: S608
@@ -219,22 +228,24 @@ class GraphRows:
 
     def restrictions(self, nodes: Iterable[int], edges: Iterable[int]) -> dict[int, Restrictions]:
         """Return who may see the nodes and edges with these keys, by the key of their partition."""
-        return _united(
-            self._read(sql.support("node", sql.GIVEN), (json.dumps(list(nodes)),)),
-            self._read(sql.support("edge", sql.GIVEN), (json.dumps(list(edges)),)),
-        )
+        given = "SELECT value FROM json_each(?)"
+        return self._restrictions(given, (json.dumps([*nodes]),), (json.dumps([*edges]),))
 
     def all_restrictions(self) -> dict[int, Restrictions]:
         """Return who may see each row with a support that is not for everyone."""
-        return _united(
-            *(self._read(sql.support(kind, sql.RESTRICTED)) for kind in ("node", "edge"))
-        )
+        return self._restrictions("SELECT {0} FROM {0}_sources WHERE allowed <> '[]'", (), ())
 
     def withdraw(
         self, sources: Sequence[str], partitions: Sequence[int]
     ) -> tuple[list[int], list[int]]:
         """Remove the support of sources in partitions; return the keys of its nodes and edges."""
         visible = set(partitions)
+        # A source is a parameter of its own: SQLite cuts strings in JSON at a NUL character.
+        of_source = (
+            "SELECT {0}, partition FROM {0}_sources JOIN {0}s ON {0}s.key = {0} {1} "
+            "WHERE {0}_sources.source = ?"
+        )
+        to_node = "JOIN nodes ON nodes.key = edges.source"
         nodes, edges = (
             [
                 (source, key)
@@ -242,7 +253,7 @@ class GraphRows:
                 for key, partition in self._read(statement, (source,))
                 if partition in visible
             ]
-            for statement in (sql.NODES_OF, sql.EDGES_OF)
+            for statement in (of_source.format("node", ""), of_source.format("edge", to_node))
         )
         self._db.executemany("DELETE FROM node_sources WHERE source = ? AND node = ?", nodes)
         self._db.executemany("DELETE FROM edge_sources WHERE source = ? AND edge = ?", edges)
@@ -250,23 +261,30 @@ class GraphRows:
 
     def unsupported(self, nodes: Sequence[int], edges: Sequence[int]) -> Doomed:
         """Return those of the rows with these keys that have no support."""
-        return Doomed(
-            {key for (key,) in self._read(sql.UNSUPPORTED_NODES, (json.dumps(nodes),))},
-            {
-                key: (source, type_, target)
-                for key, source, type_, target in self._read(
-                    sql.UNSUPPORTED_EDGES, (json.dumps(edges),)
-                )
-            },
-            (nodes, edges),
+        statement = (
+            "SELECT {1} FROM {0}s WHERE key IN (SELECT value FROM json_each(?)) "
+            "AND NOT EXISTS (SELECT 1 FROM {0}_sources WHERE {0} = key)"
         )
+        lost = self._read(statement.format("node", "key"), (json.dumps(nodes),))
+        cut = self._read(
+            statement.format("edge", "key, source, type, target"), (json.dumps(edges),)
+        )
+        return Doomed({key for (key,) in lost}, {key: (s, type_, t) for key, s, type_, t in cut})
 
     def said_by(self, sources: Sequence[str]) -> dict[str, Contents]:
         """Return the rows that each source supports, with embeddings."""
+        nodes = (
+            "SELECT allowed, said, id, label, name, properties, text, embedding FROM node_sources "
+            "JOIN nodes ON nodes.key = node WHERE source = ? AND said IS NOT '' ORDER BY key"
+        )
+        edges = (
+            "SELECT allowed, a.id, type, b.id, coalesce(said, edges.properties) "  # noqa: S608
+            f"FROM edge_sources {_ENDS} WHERE edge_sources.source = ? ORDER BY edges.key"
+        )
         return {
             source: Contents(
-                [_said_node(*node) for node in self._read(sql.SAID_NODES, (source,))],
-                [_said_edge(*edge) for edge in self._read(sql.SAID_EDGES, (source,))],
+                [_said_node(*node) for node in self._read(nodes, (source,))],
+                [_said_edge(*edge) for edge in self._read(edges, (source,))],
             )
             for source in sources
         }
@@ -334,6 +352,23 @@ class GraphRows:
                 f"PRAGMA user_version = {FORMAT}; COMMIT;"
             )
 
+    def _restrictions(
+        self, keys: str, nodes: Sequence[object], edges: Sequence[object]
+    ) -> dict[int, Restrictions]:
+        """Return what rows, whose keys a statement selects, say to whom, by partition."""
+        # Of sources with the same principals, SQLite returns the columns of the maximum.
+        best = "CASE WHEN said IS NULL THEN '2' WHEN said = '' THEN '0' ELSE '1' || said END"
+        support = f"SELECT {{1}}, allowed, said, max({best}) FROM {{0}}_sources {{2}} "  # noqa: S608
+        support += f"WHERE {{0}} IN ({keys}) GROUP BY {{0}}, allowed"
+        join = "JOIN nodes ON nodes.key = node"
+        found: dict[int, Restrictions] = {}
+        own = self._read(support.format("node", "partition, id", join), nodes)
+        links = self._read(support.format("edge", "a.partition, a.id, type, b.id", _ENDS), edges)
+        rows = chain(own, ((key, (a, type_, b), *rest) for key, a, type_, b, *rest in links))
+        for key, id_, allowed, said, _ in rows:
+            found.setdefault(key, {}).setdefault(id_, {})[frozenset(json.loads(allowed))] = said
+        return found
+
     def _read(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
         with self._errors():
             return self._db.execute(statement, values)
@@ -350,15 +385,6 @@ class GraphRows:
                     f"the graph {self._path} cannot be used: {error}"
                 ) from error
             raise StoreFormatError(f"the graph {self._path} is damaged: {error}") from error
-
-
-def _united(nodes: sqlite3.Cursor, edges: sqlite3.Cursor) -> dict[int, Restrictions]:
-    """Return what rows say to whom, by the key of their partition."""
-    found: dict[int, Restrictions] = {}
-    rows = chain(nodes, ((key, (a, type_, b), *own) for key, a, type_, b, *own in edges))
-    for key, id_, allowed, said, _ in rows:
-        found.setdefault(key, {}).setdefault(id_, {})[frozenset(json.loads(allowed))] = said
-    return found
 
 
 def _said_node(allowed: str, said: Said, *node: Any) -> GraphNode:  # noqa: ANN401 - columns of SQLite

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from llama_index.core.llms import LLM
 
@@ -14,20 +14,20 @@ from llama_retrieval_ext.errors import (
     UnsupportedModeError,
 )
 from llama_retrieval_ext.execution.context import note_degraded
-from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import callers
 from llama_retrieval_ext.graph.backend import CypherGraph, GraphBackend, GraphSummary, summary
-from llama_retrieval_ext.graph.cypher import scope_parameters
+from llama_retrieval_ext.graph.cypher import Rows, scope_parameters
 from llama_retrieval_ext.graph.cypher_guard import StatementRefusedError, guarded
 from llama_retrieval_ext.llm.client import LLMWriter, filled
 from llama_retrieval_ext.llm.parsing import without_thinking
 from llama_retrieval_ext.query import Scope
 
-T = TypeVar("T")
 NAME: Final = "text_to_cypher"
-_READS: Final = "r"
-_UNCOMPILED: Final = "the server cannot compile it: check its syntax, variables and functions"
-_FAILED: Final = "it fails on the data: an expression meets values that it is not defined for"
+_FAILED: Final = (
+    "the server refuses it: check its syntax, variables and functions, and whether its expressions "
+    "are defined for all values in the graph"
+)
 _SCHEMA_LINES: Final = 60
 _MOST_ROWS: Final = 20
 _FENCED: Final = re.compile(r"```(?:cypher\b)?(.*?)```", re.DOTALL | re.IGNORECASE)
@@ -69,7 +69,7 @@ class TextToCypher:
     """Runner of LLM-written statements that only read rows of the scope.
 
     Text around the statement is stripped. The statement is rewritten to match only rows of the
-    scope, checked with EXPLAIN, and refused unless it is read-only. If a statement is refused or
+    scope, and runs in a transaction that cannot write. If a statement is refused or
     fails, the model gets the reason and one more attempt. If that attempt fails too, there is no
     answer, and the result is degraded. Messages of the server are passed on to neither: they may
     quote data.
@@ -119,23 +119,13 @@ class TextToCypher:
 
     def _run(self, statement: str, scope: Scope | None) -> Plan[CypherAnswer]:
         own = guarded(statement, scope=scope, limit=_MOST_ROWS)
-        parameters = scope_parameters(scope)
-        kind = yield from _answered(self.graph.plan_explain(own, parameters), _UNCOMPILED)
-        if kind != _READS:
-            raise StatementRefusedError("the statement would write")
-        rows = yield from _answered(self.graph.plan_read(own, parameters), _FAILED)
+        try:
+            rows: Rows = yield self.graph.plan_read(own, scope_parameters(scope))
+        except StoreUnavailableError:
+            raise
+        except StoreError:  # without its text, which may quote data
+            raise StatementRefusedError(_FAILED) from None
         return CypherAnswer(own, tuple(rows))
-
-
-def _answered(call: Call[T], problem: str) -> Plan[T]:
-    """Return the result of a call; an error of the server becomes the problem, without its text."""
-    try:
-        result: T = yield call
-    except StoreUnavailableError:
-        raise
-    except StoreError:
-        raise StatementRefusedError(problem) from None
-    return result
 
 
 def stripped(answer: str) -> str:

@@ -2,13 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from llama_retrieval_ext.graph.adjacency import Adjacency
 from llama_retrieval_ext.graph.elements import Edge, EdgeId, GraphNode, Partition, allowed_of
 from llama_retrieval_ext.graph.sqlite_rows import UNSAID, GraphRows, Restrictions, Said
-from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY, without_allowed
+from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY
 
 # The source of rows without a document.
 _NO_SOURCE: Final = ""
@@ -43,13 +42,11 @@ class WriteBatch:
 
     def add_node(self, node: GraphNode, source: str | None, *, is_end: bool = False) -> int:
         """Add a node, or replace the one with the same id, and return its key."""
-        node = node.stored()
         partition, allowed = node.partition, allowed_of(node.properties)
+        node = node.stored()
         key = self._key(partition, node.id)
         if key is None:
             key, self.next_key = self.next_key, self.next_key + 1
-        if allowed and not node.is_passage:
-            node = replace(node, properties=without_allowed(node.properties))
         self.nodes[partition][node.id] = (key, node)
         self.node_sources.append((source or _NO_SOURCE, allowed, None if is_end else node, key))
         self._named.add((source or _NO_SOURCE, key))
@@ -59,13 +56,11 @@ class WriteBatch:
 
     def add_edge(self, edge: Edge, source: str | None) -> None:
         """Add an edge, and an entity for each missing end."""
-        edge = edge.stored()
         properties = edge.properties
         partition, allowed = Partition.of(properties), allowed_of(properties)
+        edge = edge.stored()
         ends = edge.source, edge.target
         first, second = (self._end(partition, id_, source, allowed) for id_ in ends)
-        if allowed:
-            edge = Edge.of(*edge.id, without_allowed(properties))
         self.edges[partition][edge.id] = (first, second, edge)
         self.edge_sources.append((source or _NO_SOURCE, allowed, edge, (first, edge.type, second)))
 
@@ -77,7 +72,9 @@ class WriteBatch:
                 yield key, keys[partition], node
 
     def write(self, rows: GraphRows) -> None:
-        """Write the nodes and edges, and what each source says of them."""
+        """Write new partitions, the nodes and edges, and what each source says of them."""
+        for partition, key in self.partitions.items():
+            rows.add_partition(key, partition)
         nodes = {key: node for own in self.nodes.values() for key, node in own.values()}
         edges = [row for own in self.edges.values() for row in own.values()]
         last = {(first, edge.type, second): edge for first, second, edge in edges}

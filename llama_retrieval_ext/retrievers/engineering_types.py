@@ -36,7 +36,7 @@ def processes_of_type(
     if not ids:
         where = Where("process", TYPES_KEY, FilterOperator.CONTAINS, name)
         pattern = Pattern("process", where=(where,))
-        matchable = yield from plan_matchable(graph, scope)
+        matchable = yield from plan_matchable(graph, [pattern], seeds=None, context={}, scope=scope)
         request = find_matches(matchable, pattern, seeds=None, context={}, scope=scope)
         ids = {match.ids[0] or "" for match in (yield from call(request))}
     return sorted(ids)

@@ -17,7 +17,7 @@ from llama_retrieval_ext.execution.context import note_degraded, note_details, s
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filters import matches
-from llama_retrieval_ext.graph.elements import Hop, Partition, is_visible
+from llama_retrieval_ext.graph.elements import Hop, Partition
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, LinkedEntity
 from llama_retrieval_ext.graph.open import Graph, graph_of
 from llama_retrieval_ext.graph.rules.chaining import RuleSet
@@ -330,12 +330,9 @@ def _check_scope(conclusion: Conclusion, scope: Scope | None, engine: str) -> No
     if scope is None:
         return
     nodes = conclusion.nodes.values()
-    outside = [node.id for node in nodes if not is_visible(node.properties, scope)]
-    for edge in conclusion.proof:
-        own = Partition.of(edge.properties)
-        within = own == Partition() or own.is_in(scope)
-        if not within or not scope.has_principal_of(edge.properties):
-            outside.append(str(edge))
+    outside = [node.id for node in nodes if not node.partition.is_in(scope)]
+    homes = [(str(edge), Partition.of(edge.properties)) for edge in conclusion.proof]
+    outside += [text for text, own in homes if own != Partition() and not own.is_in(scope)]
     if outside:
         raise ScopeViolationError(
             f"the {engine} graph returned rows from outside the query's scope to rule "

@@ -1,9 +1,11 @@
 """The graph in memory follows each write, and keeps the order of edges."""
 
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
-from llama_retrieval_ext.graph.adjacency import Adjacency
-from llama_retrieval_ext.graph.elements import Direction, Edge, Hop
+from llama_retrieval_ext.graph.adjacency import Adjacency, NodeEntry
+from llama_retrieval_ext.graph.elements import Direction, Edge, GraphNode, Hop
 
 
 def random_edge(rng: random.Random) -> Edge:
@@ -25,3 +27,30 @@ def test_neighbours_after_many_changes_are_those_of_the_edges_that_are_left() ->
             touching = [edge for edge in held.values() if node in (edge.source, edge.target)]
             assert edges == hop.first(node, touching)
         assert set(graph.outgoing()) == set(held.values())
+
+
+def test_nodes_and_edges_are_listed_while_another_thread_writes() -> None:
+    graph = Adjacency()
+    ids = {str(n) for n in range(500)}
+    graph.put_nodes({id_: NodeEntry(int(id_), "X") for id_ in ids})
+    view, stop = graph.visible_to([]), threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            for n in range(500):
+                said = GraphNode(str(n), "Y").said
+                graph.restrict({str(n): {frozenset(): said}}, is_written=True)
+                graph.put_edges([Edge(str(n), "R", "0")])
+                graph.drop_edges([(str(n), "R", "0")])
+                graph.drop_nodes([str(n)])
+                graph.put_nodes({str(n): NodeEntry(n, "X")})
+
+    with ThreadPoolExecutor(1) as writers:
+        writing = writers.submit(write)
+        try:
+            for _ in range(100):
+                assert set(view.nodes) <= ids
+                assert {edge.source for edge in view.outgoing()} <= ids
+        finally:
+            stop.set()
+        writing.result()

@@ -42,6 +42,8 @@ class TestGeneric(GraphContract):
 
 @pytest.mark.slow
 class TestNeo4j(WritableGraphContract, GraphPermissions):
+    turns = 16
+
     @pytest.fixture
     def graph(self, neo4j_url: str) -> Iterator[WritableGraph]:
         with closing(open_graph(neo4j_url)) as graph:

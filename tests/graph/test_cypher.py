@@ -41,7 +41,7 @@ def test_hostile_names_and_scopes_do_not_become_cypher(graph: Neo4jGraph) -> Non
     graph.upsert(nodes, edges)
     before = content(graph)
     sent = 0
-    while sent < 600:
+    while sent < 250:
         with suppress(ConfigurationError):  # refused before it is sent
             assert "spy" not in repr(attempt(graph, rng)).casefold()
             sent += 1
@@ -74,7 +74,7 @@ def test_hostile_rule_files_do_not_become_cypher(graph: Neo4jGraph) -> None:
     nodes, edges = sample_graph()
     graph.upsert(nodes, edges)
     before, sent = content(graph), 0
-    for _ in range(300):
+    for _ in range(150):
         words = [hostile(rng) if rng.random() < 0.3 else "HAS" for _ in range(4)]
         lines = [
             f"rules: [{{id: {words[0]!r}, match: [{{node: a}}, {{follow: {words[1]!r}, node: b,",
@@ -87,7 +87,7 @@ def test_hostile_rule_files_do_not_become_cypher(graph: Neo4jGraph) -> None:
             continue
         answer(find_matches(graph, rule.pattern, seeds=["pit"], context={}, scope=SCOPE))
         sent += 1
-    assert sent > 50
+    assert sent > 20
     assert content(graph) == before
 
 
@@ -95,15 +95,17 @@ def test_hostile_text_written_to_neo4j_stays_text(graph: Neo4jGraph) -> None:
     rng = random.Random(9)
     graph.upsert(*sample_graph())
     others = [row for row in content(graph) if row["p"].get("tenant_id") == "globex"]
-    for text in [*HOSTILE, *(hostile(rng) for _ in range(20))]:
-        if "\0" in text:
-            continue
-        node = GraphNode(text, text, text, {"tenant_id": "acme", "k": text})
-        edge = Edge.of(text, text, text, {"tenant_id": "acme"})
-        graph.upsert([node], [edge], source=text)
-        assert graph.nodes([text], scope=SCOPE)[text].names == (text,)
-        (found,) = graph.neighbours([text], Hop(), scope=SCOPE)[text]
-        assert found.type == text
+    written = [*HOSTILE, *(hostile(rng) for _ in range(20))]
+    texts = list(dict.fromkeys(text for text in written if "\0" not in text))
+    own = {"tenant_id": "acme"}
+    graph.upsert(
+        [GraphNode(text, text, text, {**own, "k": text}) for text in texts],
+        [Edge.of(text, text, text, own) for text in texts],
+        source="".join(texts),
+    )
+    nodes, edges = (graph.nodes(texts, scope=SCOPE), graph.neighbours(texts, scope=SCOPE))
+    assert [node.names for node in nodes.values()] == [(text,) for text in texts]
+    assert [edge.type for (edge,) in edges.values()] == texts
     assert [row for row in content(graph) if row["p"].get("tenant_id") == "globex"] == others
 
 

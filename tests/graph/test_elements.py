@@ -3,7 +3,7 @@
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.graph.elements import Direction, Edge, GraphNode, Hop, Partition
+from llama_retrieval_ext.graph.elements import Edge, GraphNode, Partition
 from llama_retrieval_ext.query import Scope
 
 
@@ -43,16 +43,3 @@ def test_a_scope_sees_its_own_partitions() -> None:
     assert not row.is_in(Scope("acme", kb_ids=["it"]))
     assert not row.is_in(Scope("globex"))
     assert not Partition().is_in(Scope("acme"))
-
-
-def test_a_hop_follows_the_heaviest_edges_of_its_direction_and_types() -> None:
-    edges = [
-        Edge("a", "R", "b"),
-        Edge("a", "R", "c", 2.0),
-        Edge("d", "R", "a"),
-        Edge("a", "S", "e"),
-    ]
-    assert [e.other("a") for e in Hop().first("a", edges)] == ["c", "b", "d", "e"]
-    assert [e.other("a") for e in Hop(Direction.IN).first("a", edges)] == ["d"]
-    out = Hop(Direction.OUT, frozenset({"R"}), fan_out=1)
-    assert [e.other("a") for e in out.first("a", edges)] == ["c"]

@@ -1,6 +1,9 @@
 """The embedded graph in a directory."""
 
-import gc
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -26,7 +29,7 @@ def test_nodes_and_edges_are_there_after_opening_again(tmp_path: Path) -> None:
 
 
 def test_a_graph_directory_cannot_be_opened_twice(tmp_path: Path) -> None:
-    with EmbeddedGraph(tmp_path), pytest.raises(StoreUnavailableError, match="open already"):
+    with EmbeddedGraph(tmp_path), pytest.raises(StoreUnavailableError, match="in use"):
         EmbeddedGraph(tmp_path)
     EmbeddedGraph(tmp_path).close()
 
@@ -37,12 +40,22 @@ def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
         EmbeddedGraph(tmp_path)
 
 
-def test_loading_a_small_graph_does_not_count_frozen_objects(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with EmbeddedGraph(tmp_path) as graph:
-        graph.upsert([GraphNode("a", "X", "A")], [])
-    # It takes a tenth of a second for each million objects, as of a server that was forked.
-    monkeypatch.setattr(gc, "get_freeze_count", lambda: pytest.fail("counted"))
-    with EmbeddedGraph(tmp_path) as graph:
-        assert graph.nodes(["a"], scope=None)
+def test_a_read_for_principals_waits_for_a_write_without_blocking_the_event_loop() -> None:
+    can_write, waited = threading.Event(), list[bool]()
+
+    def nodes() -> Iterator[tuple[None, GraphNode]]:
+        waited.append(can_write.wait(5))
+        yield None, GraphNode("b")
+
+    async def read(graph: EmbeddedGraph) -> dict[str, GraphNode]:
+        reading = asyncio.create_task(graph.anodes(["a", "b"], scope=Scope(principals=[])))
+        await asyncio.sleep(0)
+        can_write.set()
+        return await reading
+
+    with EmbeddedGraph(":memory:") as graph, ThreadPoolExecutor(1) as writers:
+        graph.upsert([GraphNode("a")])
+        written = writers.submit(graph.write, nodes(), ())
+        assert "a" in asyncio.run(read(graph))
+        written.result()
+    assert waited == [True]

@@ -5,14 +5,7 @@ from itertools import pairwise
 
 import pytest
 from llama_index.core import Document
-from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphStore
-from llama_index.core.graph_stores.types import (
-    KG_NODES_KEY,
-    KG_RELATIONS_KEY,
-    ChunkNode,
-    EntityNode,
-    Relation,
-)
+from llama_index.core.graph_stores.types import KG_NODES_KEY, KG_RELATIONS_KEY, EntityNode, Relation
 from llama_index.core.indices.property_graph import PropertyGraphIndex
 from llama_index.core.schema import BaseNode, TransformComponent
 from llama_index.core.vector_stores.types import VectorStoreQuery
@@ -82,21 +75,6 @@ def test_entities_are_found_by_embedding(store: EmbeddedPropertyGraphStore) -> N
 def test_an_embedded_property_graph_store_refuses_cypher(store: EmbeddedPropertyGraphStore) -> None:
     with pytest.raises(UnsupportedModeError, match="neo4j://"):
         store.structured_query("MATCH (n) RETURN n")
-
-
-def test_a_simple_property_graph_store_is_converted_and_back(
-    store: EmbeddedPropertyGraphStore,
-) -> None:
-    simple = store.to_simple()
-    assert isinstance(simple, SimplePropertyGraphStore)
-    simple.upsert_nodes([ChunkNode(text="t", id_="p", properties={"x": 1})])
-    with EmbeddedPropertyGraphStore.from_simple(simple) as again:
-        assert triples(again.get_triplets(relation_names=["R"])) == triples(
-            store.get_triplets(relation_names=["R"])
-        )
-        (chunk,) = again.get(ids=["p"])
-        assert isinstance(chunk, ChunkNode)
-        assert (chunk.text, chunk.properties) == ("t", {"x": 1})
 
 
 class Words(TransformComponent):

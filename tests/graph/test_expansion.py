@@ -17,6 +17,7 @@ def test_an_expansion_lists_nodes_by_distance_with_their_paths() -> None:
         assert found.distances == {"a": 0, "b": 1, "c": 2}
         assert str(found.path("c")) == "a -R-> b <-R- c"
         assert "d" not in found
+        assert list(expand(graph, ["a"], max_hops=2, limit=2)) == ["a", "b"]
         with pytest.raises(KeyError):
             found.path("d")
         assert asyncio.run(aexpand(graph, ["a"], max_hops=2)).distances == found.distances

@@ -56,7 +56,6 @@ CALLS: list[Callable[[Neo4jGraph], object]] = [
     lambda graph: graph.read("RETURN 1 AS n", {}),
     lambda graph: asyncio.run(graph.aread("RETURN 1 AS n", {})),
     lambda graph: graph.upsert([GraphNode("late")]),
-    lambda graph: graph.plan_explain("RETURN 1 AS n", {}).function(),
 ]
 
 
@@ -70,7 +69,7 @@ def silent() -> Iterator[Neo4jGraph]:
         yield graph
 
 
-@pytest.mark.parametrize("call", CALLS, ids=["read", "aread", "upsert", "explain"])
+@pytest.mark.parametrize("call", CALLS, ids=["read", "aread", "upsert"])
 def test_a_connection_to_a_silent_server_fails_in_time(
     silent: Neo4jGraph, call: Callable[[Neo4jGraph], object]
 ) -> None:

@@ -136,14 +136,6 @@ def test_entities_that_a_model_extracted_link_passages() -> None:
     assert not linked(graph, "p", "r")
 
 
-def test_a_passage_graph_does_not_depend_on_the_order_of_rows() -> None:
-    passages = [("a", "Boso", "It was Nicki Minaj."), ("b", "b1", "Nicki Minaj met Boso."), *FILLER]
-    first, second = graph_of(passages), graph_of(passages[::-1])
-    assert first.ids == second.ids
-    assert first.terms == second.terms
-    assert (first.transitions != second.transitions).nnz == 0
-
-
 def test_words_of_the_query_next_to_a_title_lead_the_walk() -> None:
     text = "A film directed by Anne Lister. It was shot in York and has music by Carl Bach."
     graph = graph_of(

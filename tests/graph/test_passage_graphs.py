@@ -39,3 +39,12 @@ def test_derived_links_are_bounded_in_memory(graph: EmbeddedGraph) -> None:
     assert graphs.of(None) is not first
     with pytest.raises(ConfigurationError, match="max_bytes=10"):
         PassageGraphs(graph, max_bytes=10).of(None)
+
+
+def test_of_passages_with_one_id_that_of_the_first_partition_is_linked() -> None:
+    with EmbeddedGraph(":memory:") as graph:
+        for kb_id in ("b", "a"):
+            own = {"kb_id": kb_id, "title": f"Title {kb_id}"}
+            graph.upsert([GraphNode("p", "text_chunk", properties=own, text="t")])
+        links = PassageGraphs(graph).of(None)
+    assert (links.ids, links.name(0)) == (["p"], "Title a")

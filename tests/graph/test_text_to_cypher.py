@@ -2,20 +2,18 @@
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from unittest.mock import Mock
 
 import pytest
 
 from llama_retrieval_ext import KGRetriever, KnowledgeRetriever, Scope, TextToCypher, open_graph
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
-from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.graph.backend import WritableGraph, summary
+from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.testing.fakes import FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
-from tests.graph.test_cypher_guard import REFUSED
 from tests.quick import trials
 from tests.servers.neo4j import neo4j_url
 
@@ -33,16 +31,7 @@ def test_an_embedded_graph_answers_no_cypher() -> None:
 @pytest.fixture
 def graph(neo4j_url: str) -> Iterator[WritableGraph]:
     with open_graph(neo4j_url) as graph:
-        graph.clear(scope=None)
-        for tenant in ("acme", "globex"):
-            own = {"tenant_id": tenant}
-            nodes = [
-                GraphNode("pit", "Process", f"pit {tenant}", own),
-                GraphNode("collapse", "Hazard", f"collapse {tenant}", own),
-                GraphNode(f"own {tenant}", "Hazard", f"secret {tenant}", own),
-            ]
-            edges = [("pit", "HAS_HAZARD", "collapse"), ("collapse", "NEAR", f"own {tenant}")]
-            graph.upsert(nodes, [Edge.of(*edge, own) for edge in edges])
+        write_facts(graph)
         yield graph
         graph.clear(scope=None)
 
@@ -50,7 +39,7 @@ def graph(neo4j_url: str) -> Iterator[WritableGraph]:
 class AnsweringGraph(EmbeddedGraph):
     """A graph that would answer Cypher, and fails when it is asked."""
 
-    plan_read = plan_explain = Mock(side_effect=AssertionError("the graph was asked"))
+    plan_read = Mock(side_effect=AssertionError("the graph was asked"))
 
 
 def test_a_scope_with_principals_is_refused_before_the_llm_is_asked() -> None:
@@ -63,7 +52,7 @@ def test_a_scope_with_principals_is_refused_before_the_llm_is_asked() -> None:
 
 
 slow = pytest.mark.slow
-LEAKS = trials(75)  # Neo4j plans each for a tenth of a second
+LEAKS = trials(40)  # Neo4j plans each for a tenth of a second
 
 
 @slow
@@ -110,46 +99,6 @@ def test_rules_answer_alone_if_the_llm_writes_no_usable_statement(
     assert both[1].content == "process: pit acme; hazard: collapse acme"
 
 
-@slow
-def test_no_statement_reads_another_tenant_or_writes(graph: WritableGraph) -> None:
-    before = run(summary(graph, scope=None))
-    rng = random.Random(11)
-    ran = 0
-    for _ in range(160):
-        statement = " ".join(rng.choice(PIECES) for _ in range(rng.randint(1, 3)))
-        statement = f"MATCH {statement} RETURN {rng.choice(RESULTS)}"
-        if rng.random() < 0.3:
-            statement = rng.choice([*REFUSED, statement])
-        llm = ScriptedLLM([statement, statement])
-        found = TextToCypher(graph, llm).answer("?", scope=ACME)
-        if found is not None:
-            ran += 1
-            assert "globex" not in repr(found.rows)
-            assert not any(value == 6 for row in found.rows for value in row.values())
-    assert ran > 10
-    assert run(summary(graph, scope=None)) == before
-
-
-PIECES = [
-    *(
-        "(a)",
-        "(a)--(b)",
-        "(a:Hazard)",
-        "(a)-[:HAS_HAZARD]->(b)",
-        "(a)-[*1..4]-(b)",
-        "way = (a)-[r]-(b)",
-    ),
-    *("WHERE a.tenant_id = 'globex'", "WHERE true", "OR true", "WHERE NOT false", "WHERE 1 = 1)"),
-    *("OPTIONAL MATCH (b)", "MATCH (c)", "(a {tenant_id: 'globex'})", "WHERE a.name CONTAINS 'o'"),
-    *("UNION MATCH (x)", "`", "'", "})", "WITH a", ", (d)", "WHERE a.name IN ['pit globex']"),
-]
-RESULTS = [
-    *("a.name", "count(a) AS n", "collect(a.name) AS n", "a", "b.name", "labels(a)", "way", "r"),
-    *("count(*) AS n", "[a.name, a.tenant_id]", "a.name ORDER BY a.name", "head(nodes(way)).name"),
-    *("a.name LIMIT 100000", "CASE WHEN true THEN a.name ELSE 1 END AS n", "p_0", "startNode(r)"),
-]
-
-
 # An expression that fails, or not, by the values of the rows that it is evaluated on.
 ORACLES = [
     *("{0}.salary.x = 1", "1 / (CASE WHEN {0}.salary STARTS WITH '{1}' THEN 0 ELSE 1 END) = 1"),
@@ -171,6 +120,8 @@ SHAPES = [
     "MATCH (x:Process) OPTIONAL MATCH (x)-[r]->({0}) WHERE {c} RETURN {r} AS n ORDER BY n",
     "MATCH (x:Process) OPTIONAL MATCH ({0}:Hazard) WHERE {c} RETURN {r} AS n ORDER BY n",
     "MATCH ({0}) MATCH ({0})--(x) WHERE {c} RETURN {r} AS n ORDER BY n",
+    "MATCH way = ({0})-[*1..4]-(x) WHERE {c} OR true RETURN head(nodes(way)).name AS n ORDER BY n",
+    "MATCH ({0}) WHERE {c} OR true RETURN collect({0}.tenant_id) AS n",
     "MATCH ({0}) RETURN {c} AS n ORDER BY n",
     "MATCH ({0} {{level: {2}}}) RETURN {c} AS n, count(*) AS m ORDER BY n",
 ]
@@ -186,7 +137,9 @@ def generated(rng: random.Random) -> str:
     return rng.choice(SHAPES).format(*fill, c=condition, r=returned)
 
 
-def write_salaries(graph: WritableGraph, own: dict[str, object], other: dict[str, object]) -> None:
+def write_facts(
+    graph: WritableGraph, own: Mapping[str, object] = {}, other: Mapping[str, object] = {}
+) -> None:
     graph.clear(scope=None)
     for tenant, values in (("acme", own), ("globex", other)):
         at = {"tenant_id": tenant}
@@ -207,13 +160,13 @@ def test_the_outcome_of_a_statement_never_depends_on_another_tenant(
     statements = [generated(rng) for _ in range(LEAKS)]
     outcomes = []
     for other in ({"salary": "SECRET 90,000 EUR", "level": 0}, {"salary": 9, "level": [5]}, {}):
-        write_salaries(graph, own, other)
+        write_facts(graph, own, other)
         outcomes.append([outcome(graph, statement) for statement in statements])
     for statement, *each in zip(statements, *outcomes, strict=True):
         assert each[0] == each[1] == each[2], statement
         assert "SECRET" not in each[0]
         assert "globex" not in each[0]
-    failed = sum("it fails on the data" in text for text in outcomes[0])
+    failed = sum("the server refuses it" in text for text in outcomes[0])
     assert failed < LEAKS * 9 / 10
     assert failed > LEAKS / 10 or not own  # both kinds of outcome were compared
 

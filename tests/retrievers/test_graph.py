@@ -1,12 +1,13 @@
 """`GraphRetriever`: what it finds over hops and by walks, how it explains it, and what may fail."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from unittest.mock import create_autospec
 
 import pytest
 from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphStore
 from llama_index.core.graph_stores.types import ChunkNode, EntityNode, Relation
-from llama_index.core.schema import BaseNode, TextNode
+from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
@@ -241,30 +242,27 @@ class TestWalk:
         assert all("Night Train" not in hit.path for hit in hits)
         assert "film" not in node_ids(hits)
 
-    def test_texts_of_a_walk_are_read_in_one_request(self, graph: EmbeddedGraph) -> None:
-        requests: list[list[str] | None] = []
-
-        class Counting(EmbeddedVectorStore):
-            def get_nodes(
-                self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
-            ) -> list[BaseNode]:
-                requests.append(node_ids)
-                return super().get_nodes(node_ids, filters)
-
-        with Counting(path=":memory:") as store:
+    def test_texts_of_a_walk_are_read_in_one_request(
+        self, graph: EmbeddedGraph, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        get_nodes = EmbeddedVectorStore.get_nodes
+        read = create_autospec(get_nodes, side_effect=get_nodes)
+        monkeypatch.setattr(EmbeddedVectorStore, "get_nodes", read)
+        with EmbeddedVectorStore(":memory:") as store:
             store.add(nodes_of(TEXTS))
-            retriever = GraphRetriever(
-                store, graph=graph, seed=KeywordRetriever(store), embed_model=MODEL
-            )
+            seed = KeywordRetriever(store)
+            retriever = GraphRetriever(store, graph=graph, seed=seed, embed_model=MODEL)
             assert len(retriever.retrieve("director of Night Train")) == 3
-        assert len(requests) == 1
+        assert read.call_count == 1
 
 
 class _Unreachable(EmbeddedGraph):
     """A graph whose server is down."""
 
-    def plan_contents(self, *, scope: Scope | None = None) -> Call[Contents]:
-        del scope
+    def plan_contents(
+        self, ids: Collection[str] | None = None, *, scope: Scope | None = None
+    ) -> Call[Contents]:
+        del ids, scope
 
         def fail() -> Contents:
             raise StoreUnavailableError("the server is down")

@@ -3,7 +3,6 @@
 from collections.abc import Generator
 
 import pytest
-from llama_index.core.indices.vector_store import VectorStoreIndex
 
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
@@ -11,8 +10,6 @@ from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -50,24 +47,3 @@ class TestWalk(RetrieverContract):
     def retriever(self, store: EmbeddedVectorStore, graphs: PassageGraphs) -> Retriever:
         seed = HybridRetriever(store, embed_model=MODEL)
         return GraphRetriever(store, graph=graphs, seed=seed, embed_model=MODEL, top_k=5)
-
-
-@pytest.mark.slow
-@pytest.mark.slow
-class TestWalkOverAnyStore(RankingContract, IsolationContract):
-    @pytest.fixture
-    def retriever(self, graphs: PassageGraphs) -> Retriever:
-        index = VectorStoreIndex(sample_nodes(MODEL), embed_model=MODEL)
-        return GraphRetriever(index, graph=graphs, seed=VectorRetriever(index), top_k=5)
-
-
-@pytest.mark.slow
-@pytest.mark.slow
-class TestLegOfAFusion(RankingContract, IsolationContract):
-    independent = False
-
-    @pytest.fixture
-    def retriever(self, store: EmbeddedVectorStore, graphs: PassageGraphs) -> Retriever:
-        hybrid = HybridRetriever(store, embed_model=MODEL)
-        graph = GraphRetriever(store, graph=graphs, embed_model=MODEL)
-        return QueryFusionRetriever([hybrid, graph], similarity_top_k=5, num_queries=1)

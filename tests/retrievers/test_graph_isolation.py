@@ -1,6 +1,5 @@
 """Two tenants in one graph: nothing that one is answered depends on the other's rows."""
 
-from contextlib import closing
 from typing import TypeAlias
 
 import pytest
@@ -13,7 +12,6 @@ from llama_retrieval_ext.graph.backend import WritableGraph as Graph
 from llama_retrieval_ext.graph.elements import Edge
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.entity_linking import EntityLinker
-from llama_retrieval_ext.graph.open import open_graph
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
 from llama_retrieval_ext.query import Scope
@@ -23,9 +21,6 @@ from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.graph_contract import answer
 from tests.quick import examples
-from tests.servers.neo4j import neo4j_url
-
-__all__ = ["neo4j_url"]
 
 MODEL = FakeEmbedding()
 LINKS = PassageLinks(entity_fields=["tags"])
@@ -95,17 +90,6 @@ def answers(store: VectorStoreIndex, graph: Graph) -> list[object]:
     return seen
 
 
-def check(
-    graph: Graph, own: tuple[Passages, Edges], other: tuple[Passages, Edges], where: dict[str, str]
-) -> None:
-    """Check that answers are the same before and after others write."""
-    store = VectorStoreIndex([], embed_model=MODEL)
-    write(OWN, *own, store, graph)
-    before = answers(store, graph)
-    write(where, *other, store, graph)
-    assert answers(store, graph) == before
-
-
 _rows = st.tuples(_passages, _edges)
 
 
@@ -116,20 +100,8 @@ def test_graph_answers_do_not_depend_on_another_tenants_rows(
     own: tuple[Passages, Edges], other: tuple[Passages, Edges], where: dict[str, str]
 ) -> None:
     with EmbeddedGraph(":memory:") as graph:
-        check(graph, own, other, where)
-
-
-@pytest.mark.slow
-def test_graph_answers_do_not_depend_on_another_tenants_rows_on_neo4j(neo4j_url: str) -> None:
-    with closing(open_graph(neo4j_url)) as graph:
-
-        @settings(max_examples=4, deadline=None, derandomize=True)
-        @given(own=_rows, other=_rows, where=_others)
-        def some_rows(
-            own: tuple[Passages, Edges], other: tuple[Passages, Edges], where: dict[str, str]
-        ) -> None:
-            graph.clear(scope=None)
-            check(graph, own, other, where)
-
-        some_rows()
-        graph.clear(scope=None)
+        store = VectorStoreIndex([], embed_model=MODEL)
+        write(OWN, *own, store, graph)
+        before = answers(store, graph)
+        write(where, *other, store, graph)
+        assert answers(store, graph) == before

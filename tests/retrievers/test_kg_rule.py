@@ -13,6 +13,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.graph.open import open_graph
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
@@ -88,24 +89,27 @@ def filled(graph: WritableGraph) -> WritableGraph:
     return graph
 
 
-@pytest.fixture(params=["embedded", pytest.param("neo4j", marks=pytest.mark.slow)])
-def graph(request: pytest.FixtureRequest) -> Iterator[WritableGraph]:
-    if request.param == "embedded":
-        with EmbeddedGraph(":memory:") as embedded:
-            yield filled(embedded)
-        return
-    from llama_retrieval_ext.graph.neo4j import Neo4jGraph  # noqa: PLC0415 - needs the extra
+@pytest.fixture
+def graph() -> Iterator[WritableGraph]:
+    with EmbeddedGraph(":memory:") as embedded:
+        yield filled(embedded)
 
-    with Neo4jGraph.open(request.getfixturevalue("neo4j_url")) as server:
+
+@pytest.fixture(params=["graph", pytest.param("neo4j", marks=pytest.mark.slow)])
+def any_graph(request: pytest.FixtureRequest) -> Iterator[WritableGraph]:
+    if request.param == "graph":
+        yield request.getfixturevalue("graph")
+        return
+    with open_graph(request.getfixturevalue("neo4j_url")) as server:
         server.clear(scope=None)
         yield filled(server)
         server.clear(scope=None)
 
 
 def test_a_process_named_in_a_question_has_its_whole_chain_with_proofs(
-    graph: WritableGraph, searched: Searched
+    any_graph: WritableGraph, searched: Searched
 ) -> None:
-    retriever = KGRetriever(graph, scope=ACME)
+    retriever = KGRetriever(any_graph, scope=ACME)
     result = searched(retriever, "Which measures does the deep pit require?")
     assert {hit.text for hit in result.hits[:2]} == {
         "deep pit requires bracing acme against collapse",
@@ -178,8 +182,8 @@ def test_one_id_in_two_knowledge_bases_is_two_nodes() -> None:
         }
 
 
-def test_a_tenant_sees_its_own_rows_only(graph: WritableGraph) -> None:
-    retriever = KGRetriever(graph)
+def test_a_tenant_sees_its_own_rows_only(any_graph: WritableGraph) -> None:
+    retriever = KGRetriever(any_graph)
     for tenant, scope in (("acme", ACME), ("globex", GLOBEX)):
         alone = EmbeddedGraph(":memory:")
         with alone:
@@ -191,8 +195,8 @@ def test_a_tenant_sees_its_own_rows_only(graph: WritableGraph) -> None:
     assert retriever.search("deep pit", scope=Scope("spy")).hits == []
 
 
-def test_conditions_see_the_context_of_the_query(graph: WritableGraph) -> None:
-    retriever = KGRuleRetriever(graph, CHAPTERS, scope=ACME)
+def test_conditions_see_the_context_of_the_query(any_graph: WritableGraph) -> None:
+    retriever = KGRuleRetriever(any_graph, CHAPTERS, scope=ACME)
     assert retriever.retrieve("deep pit") == []
     hits = retriever.retrieve(Query("deep pit", context={"chapter": "safety"}))
     assert {hit.node.get_content() for hit in hits} == {

@@ -13,8 +13,6 @@ from llama_retrieval_ext import (
     KnowledgePolicy,
     KnowledgeResponse,
     KnowledgeRetriever,
-    Query,
-    Scope,
     VectorRetriever,
     open_graph,
     open_store,
@@ -118,13 +116,6 @@ def test_the_policy_says_for_which_chapters_rules_are_searched(
     assert response.degraded == ()
 
 
-def test_rules_use_the_chapter_of_the_search(rules: KGRuleRetriever) -> None:
-    knowledge = KnowledgeRetriever(rules=rules)
-    found = knowledge.search(PIT, chapter="emergency").regulations
-    assert any(item.metadata["kind"] == "emergency" for item in found)
-    assert all(item.metadata["kind"] != "emergency" for item in knowledge.search(PIT).regulations)
-
-
 def test_cases_of_another_engineering_type_are_left_out(rules: KGRuleRetriever) -> None:
     knowledge = KnowledgeRetriever(FixedRetriever(CASES), rules)
     found = knowledge.retrieve_cases(PIT, engineering_type="subway", limit=5)
@@ -217,17 +208,6 @@ def test_from_storage_opens_and_closes_store_and_graph(tmp_path: Path) -> None:
         assert again.retrieve_cases("annual leave days") is not None
     with pytest.raises(ConfigurationError, match="rules need a graph"):
         KnowledgeRetriever.from_storage(store_url, rules="rules.yaml")
-
-
-def test_a_scope_holds_for_rules_and_cases() -> None:
-    with topic_graph() as graph, EmbeddedVectorStore(":memory:") as store:
-        store.add(sample_nodes(MODEL))
-        policy = KnowledgePolicy(case_threshold=0.0)
-        made = KnowledgeRetriever.from_storage(store, graph=graph, embed_model=MODEL, policy=policy)
-        response = made.search(Query("annual leave days", scope=Scope("acme")))
-        assert response.regulations
-        assert response.cases
-        assert {item.metadata["tenant_id"] for item in response.items} == {"acme"}
 
 
 @pytest.mark.parametrize("key", ["collection", "kb_id"])

@@ -1,4 +1,4 @@
-"""Servers that are killed in the middle of load, and started again with what they had written."""
+"""Servers that are killed or cut off in the middle of load, and come back."""
 
 import asyncio
 import time
@@ -18,9 +18,13 @@ from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.kg_rule import KGRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.servers import elasticsearch, neo4j
+from tests.servers import elasticsearch
 from tests.servers.artifact import missing_tools
-from tests.servers.process import Server, free_port
+from tests.servers.forwarder import Forwarder
+from tests.servers.neo4j import neo4j_url
+from tests.servers.process import free_port
+
+__all__ = ["neo4j_url"]
 
 pytestmark = [
     pytest.mark.slow,
@@ -83,18 +87,17 @@ class Load:
             thread.join()
 
 
-def survive(load: Load, server: Server, start_again: Callable[[Server], Server]) -> Server:
+def survive(load: Load, kill: Callable[[], object], start_again: Callable[[], object]) -> None:
     """Kill a server under load and start it again; nothing is reopened."""
     with load:
         load.more_answers()
-        server.kill()
+        kill()
         load.more_errors()
-        server = start_again(server)
+        start_again()
         load.more_answers()
     for error, seconds in load.errors:
         assert isinstance(error, StoreUnavailableError | DeadlineExceededError), repr(error)
         assert seconds < TIMEOUT_S + GRACE_S
-    return server
 
 
 def test_elasticsearch_is_killed_under_load_and_comes_back() -> None:
@@ -121,19 +124,23 @@ def test_elasticsearch_is_killed_under_load_and_comes_back() -> None:
             report.raise_for_failures()
             written.append(id_)
 
+        def start_again() -> None:
+            nonlocal server
+            server = elasticsearch.start_again(server)
+
         calls = [search, lambda: asyncio.run(asearch()), write]
-        server = survive(Load(calls), server, elasticsearch.start_again)
+        survive(Load(calls), server.kill, start_again)
         stored = {each.document_id for each in kb.documents()}
         assert stored >= {"d", *written}
         assert len(kb.retriever("keyword", top_k=1000).retrieve("sick")) >= len(written)
 
 
-def test_neo4j_is_killed_under_load_and_comes_back() -> None:
-    with ExitStack() as stack:
-        server = neo4j.start()
-        stack.callback(lambda: server.stop())  # noqa: PLW0108 - the one there is by then
-        graph = open_graph(server.url)
-        stack.callback(graph.close)
+def test_neo4j_is_cut_off_under_load_and_comes_back(neo4j_url: str) -> None:
+    with (
+        Forwarder(int(neo4j_url.rpartition(":")[2])) as forwarder,
+        open_graph(f"bolt://127.0.0.1:{forwarder.port}") as graph,
+    ):
+        graph.clear(scope=None)
         edges = [Edge("digging", "HAS_HAZARD", "collapse")]
         edges.append(Edge("collapse", "MITIGATED_BY", "bracing"))
         graph.upsert([], edges)
@@ -151,5 +158,5 @@ def test_neo4j_is_killed_under_load_and_comes_back() -> None:
             graph.upsert([], [Edge(f"w{time.monotonic_ns()}", "HAS_HAZARD", "collapse")])
 
         calls = [search, lambda: asyncio.run(asearch()), write]
-        server = survive(Load(calls), server, neo4j.start_again)
+        survive(Load(calls), forwarder.down, forwarder.up)
         assert retriever.retrieve(Query("digging"))

@@ -41,11 +41,6 @@ class Conclusion:
     nodes: Mapping[str, GraphNode] = field(default_factory=dict, compare=False, repr=False)
 
     @property
-    def missing(self) -> tuple[str, ...]:
-        """Optional variables without a node: a finding, not an error."""
-        return tuple(name for name, node_id in self.bindings if node_id is None)
-
-    @property
     def start(self) -> str:
         """Id of the start node of the rule."""
         return self.bindings[0][1] or ""
@@ -107,12 +102,14 @@ def infer(
     Raises:
         RuleError: A rule has too many matches.
     """
-    graph = yield from plan_matchable(graph, scope)
     ways = rules.variants
+    patterns = [way.pattern for way in ways]
+    values = context or {}
+    matchable = yield from plan_matchable(graph, patterns, seeds=seeds, context=values, scope=scope)
     tasks = [
         Task(
             way.rule.id,
-            call(find_matches(graph, way.pattern, seeds=seeds, context=context or {}, scope=scope)),
+            call(find_matches(matchable, way.pattern, seeds=seeds, context=values, scope=scope)),
         )
         for way in ways
     ]
@@ -124,7 +121,7 @@ def infer(
     ]
     nodes = yield from _nodes(graph, [(match, own) for _, match, own in found], scope)
     best: dict[tuple[object, ...], Conclusion] = {}
-    language = str((context or {}).get("language") or "")
+    language = str(values.get("language") or "")
     for way, match, own in found:
         conclusion = _conclusion(way, match, nodes[own], language)
         key = (own, conclusion.rule.id, conclusion.text, conclusion.bindings)

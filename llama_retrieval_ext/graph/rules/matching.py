@@ -1,5 +1,6 @@
 """Pattern matching by one Cypher statement, or by traversal of an adjacency."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -7,14 +8,19 @@ from typing import Any, Final, TypeAlias
 
 from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_retrieval_ext.errors import ConfigurationError, RuleError
+from llama_retrieval_ext.errors import RuleError
 from llama_retrieval_ext.execution.plan import Call, Plan
-from llama_retrieval_ext.filters import Compare, matches, refuse_dates
-from llama_retrieval_ext.graph.adjacency import Adjacency
-from llama_retrieval_ext.graph.backend import AdjacencyGraph, CypherGraph, GraphBackend, immediate
+from llama_retrieval_ext.filters import Compare, compares_dates, matches
+from llama_retrieval_ext.graph.adjacency import Adjacency, LoadedGraph
+from llama_retrieval_ext.graph.backend import (
+    AdjacencyGraph,
+    CypherGraph,
+    GraphBackend,
+    answers_cypher,
+    immediate,
+)
 from llama_retrieval_ext.graph.cypher import (
     edge_of,
-    has_principals,
     nodes_by_id,
     own_id,
     quoted,
@@ -22,18 +28,9 @@ from llama_retrieval_ext.graph.cypher import (
     sees_edge,
     sees_node,
 )
-from llama_retrieval_ext.graph.elements import (
-    Contents,
-    Direction,
-    Edge,
-    EdgeId,
-    GraphNode,
-    Hop,
-    Partition,
-)
-from llama_retrieval_ext.graph.embedded import MEMORY, EmbeddedGraph
+from llama_retrieval_ext.graph.elements import Direction, Edge, EdgeId, GraphNode, Hop
 from llama_retrieval_ext.graph.rules.rule import Pattern, Step
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Scope
+from llama_retrieval_ext.query import Scope
 
 MAX_MATCHES: Final = 10_000
 # Maximum number of edges that one traversal visits.
@@ -64,7 +61,7 @@ class Match:
 
 
 def find_matches(
-    graph: GraphBackend,
+    graph: CypherGraph | AdjacencyGraph,
     pattern: Pattern,
     *,
     seeds: Sequence[str] | None,
@@ -77,44 +74,57 @@ def find_matches(
 
     Raises:
         RuleError: There are more than 10,000 matches, or a traversal visits too many edges.
-        ConfigurationError: The graph supports neither Cypher nor traversal.
     """
     if (seeds is not None and not seeds) or not _context_holds(pattern, context):
         return immediate(list)
     if isinstance(graph, AdjacencyGraph):
         traversal = _Traversal(graph, pattern, context)
         return Call(lambda: _sorted(traversal.matches(seeds, scope)))
-    if isinstance(graph, CypherGraph):
-        statement, parameters = _compiled(
-            pattern, seeds=seeds, context=context, scope=scope, limit=MAX_MATCHES + 1
-        )
-        return graph.plan_read(statement, parameters).then(_from_rows)
-    raise ConfigurationError(
-        f"{graph!r} can match no rules: it has neither read() for Cypher nor views()"
-    )
+    statement = _Compilation(pattern, context, scope).statement(seeds, MAX_MATCHES + 1)
+    return graph.plan_read(*statement).then(_from_rows)
 
 
-def plan_matchable(graph: GraphBackend, scope: Scope | None) -> Plan[GraphBackend]:
-    """Return the graph to match in a scope; for principals, Neo4j's visible rows in memory.
+def plan_matchable(
+    graph: GraphBackend,
+    patterns: Sequence[Pattern],
+    *,
+    seeds: Sequence[str] | None,
+    context: Mapping[str, object],
+    scope: Scope | None,
+) -> Plan[CypherGraph | AdjacencyGraph]:
+    """Return the graph if it can match patterns, else the rows that these reach, in memory.
 
-    There, conditions in Cypher would test what hidden passages say.
+    Cypher would compare dates as text.
     """
-    if not (has_principals(scope) and isinstance(graph, CypherGraph)):
+    if isinstance(graph, AdjacencyGraph):
         return graph
-    contents: Contents = yield graph.plan_contents(scope=scope)
-    homes = {node.id: node.partition for node in contents.nodes}
-    copy = EmbeddedGraph(MEMORY)
-    yield copy.plan_upsert(contents.nodes, [_at_home(edge, homes) for edge in contents.edges])
-    return copy
+    conditions = (where.compare(context) for each in patterns for where in each.where)
+    if answers_cypher(graph, scope) and not any(map(compares_dates, conditions)):
+        return graph
+    ids = None if seeds is None else (yield from _reached(graph, patterns, seeds, scope))
+    return LoadedGraph((yield graph.plan_contents(ids, scope=scope)))
 
 
-def _at_home(edge: Edge, homes: Mapping[str, Partition]) -> Edge:
-    """Return an edge in the partition of its source: LlamaIndex's store writes some without."""
-    own = homes.get(edge.source, Partition())
-    if Partition.of(edge.properties) != Partition():
-        return edge
-    named = {TENANT_KEY: own.tenant_id, KB_KEY: own.kb_id}
-    return Edge.of(*edge.id, {**edge.properties, **{k: v for k, v in named.items() if v}})
+def _reached(
+    graph: GraphBackend, patterns: Sequence[Pattern], seeds: Sequence[str], scope: Scope | None
+) -> Plan[set[str]]:
+    """Return the ids that the steps of patterns lead to; at most one request per hop of a step."""
+    others: dict[Hop, dict[str, set[str]]] = defaultdict(dict)
+    reached = set(seeds)
+    for pattern in patterns:
+        ends = {pattern.start: set(seeds)}
+        for step in (*pattern.required, *pattern.optional, *pattern.unless):
+            hop = Hop(step.direction, frozenset(step.types))
+            known, frontier, found = others[hop], ends[step.source], set[str]()
+            for _ in range(step.hops[1]):
+                new = frontier - known.keys()
+                edges = (yield graph.plan_neighbours(sorted(new), hop, scope=scope)) if new else {}
+                known.update({id_: {e.other(id_) for e in edges.get(id_, ())} for id_ in new})
+                frontier = set().union(*(known[id_] for id_ in frontier))
+                found |= frontier
+            ends[step.target] = found & ends.get(step.target, found)
+            reached |= found
+    return reached
 
 
 def _from_rows(rows: list[dict[str, Any]]) -> list[Match]:
@@ -156,12 +166,11 @@ class _Traversal:
     def matches(self, seeds: Sequence[str] | None, scope: Scope | None) -> Iterator[Match]:
         """Yield every match, each once."""
         start = self.pattern.start
-        label = next(iter(self.pattern.labels_of(start)), None)
         for view in self.graph.views(scope):
             self.view = view
-            starts = sorted(view.ids(label)) if seeds is None else dict.fromkeys(seeds)
+            starts = sorted(view.nodes) if seeds is None else dict.fromkeys(seeds)
             for node_id in starts:
-                if node_id in view.nodes and self._fits(start, node_id):
+                if self._fits(start, node_id):
                     yield from self._required(0, {start: node_id}, ())
 
     def _required(self, at: int, bound: _Bound, proof: _Proof) -> Iterator[Match]:
@@ -218,13 +227,17 @@ class _Traversal:
                 yield from self._trails(step, hop, other, longer, used | {edge.id})
 
     def _fits(self, variable: str, node_id: str) -> bool:
-        label = self.view.nodes[node_id].label
-        if any(label != expected for expected in self.pattern.labels_of(variable)):
+        entry = self.view.nodes.get(node_id)
+        labels = self.pattern.labels_of(variable)
+        if entry is None or any(entry.label != expected for expected in labels):
             return False
         conditions = self.conditions.get(variable)
         if not conditions:
             return True
-        properties = stored_properties(self.graph.node(self.view, node_id))
+        node = self.graph.node(self.view, node_id)
+        if node is None:
+            return False
+        properties = stored_properties(node)
         return all(matches(condition, properties) for condition in conditions)
 
 
@@ -265,24 +278,8 @@ _CONDITIONS: Final[Mapping[FilterOperator, str]] = {
 }
 
 
-def _compiled(
-    pattern: Pattern,
-    *,
-    seeds: Sequence[str] | None,
-    context: Mapping[str, object],
-    scope: Scope | None,
-    limit: int,
-) -> tuple[str, dict[str, Any]]:
-    """Return the statement of a pattern and its parameters, of which each value is one.
-
-    Its rows have ``ids``, one per variable of the pattern (null for a missing optional one), and
-    ``proof``, a list of edges per step, required steps first. The context's conditions hold.
-    """
-    return _Compilation(pattern, context, scope).statement(seeds, limit)
-
-
 class _Compilation:
-    """Names and parameters of one statement."""
+    """Names and parameters of one statement; every value is a parameter."""
 
     def __init__(
         self, pattern: Pattern, context: Mapping[str, object], scope: Scope | None
@@ -295,6 +292,11 @@ class _Compilation:
         self.names = {name: f"v{at}" for at, name in enumerate(pattern.variables)}
 
     def statement(self, seeds: Sequence[str] | None, limit: int) -> tuple[str, dict[str, Any]]:
+        """Return the statement of a pattern, whose conditions on the context hold, and parameters.
+
+        Its rows have ``ids``, one per variable of the pattern (null for a missing optional one),
+        and ``proof``, a list of edges per step, required steps first.
+        """
         pattern = self.pattern
         start = self.names[pattern.start]
         required = [(f"p{at}", step) for at, step in enumerate(pattern.required)]
@@ -350,7 +352,6 @@ class _Compilation:
         return f"NOT EXISTS {{ MATCH {self._path(f'x{at}', step)} {_where(conditions)} }}"
 
     def _condition(self, variable: str, compare: Compare) -> str:
-        refuse_dates(compare, "Cypher")
         parameter = f"c{len(self.parameters)}"
         value = compare.value
         self.parameters[parameter] = list(value) if isinstance(value, tuple) else value

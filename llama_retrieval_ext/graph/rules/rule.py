@@ -11,19 +11,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeAlias
 
-from llama_index.core.vector_stores.types import FilterOperator
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
+from pydantic import ValidationError
 
-from llama_retrieval_ext.dates import instant
-from llama_retrieval_ext.errors import RuleError
-from llama_retrieval_ext.filters import ORDER_OPERATORS, Compare, Value
+from llama_retrieval_ext.errors import InvalidFilterError, RuleError
+from llama_retrieval_ext.filters import Compare, Value, parse_filters
 from llama_retrieval_ext.graph.elements import Direction
 
 MAX_HOPS: Final = 6
 MAX_STEPS: Final = 16
 VARIABLE: Final = re.compile(r"[^\W\d]\w{0,63}")
-_LIST_OPERATORS: Final = (
-    *(FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL),
-)
 # A variable or its property in a text: {hazard} or {hazard.level}.
 _SLOT: Final = re.compile(r"\{\{|\}\}|\{(\w+)(?:\.([^{}]+))?\}|[{}]")
 
@@ -58,11 +55,26 @@ class Where:
         """Return the condition with its value; it never holds if the context lacks the value."""
         if not isinstance(self.value, FromContext):
             return Compare(self.key, self.operator, self.value)
-        value = context.get(self.value.key)
-        value = tuple(value) if isinstance(value, list | tuple) else value
-        if not _fits(self.operator, value):
+        try:
+            return compared(self.key, self.operator, context.get(self.value.key))
+        except InvalidFilterError:
             return Compare(self.key, FilterOperator.IN, ())
-        return Compare(self.key, self.operator, value)  # type: ignore[arg-type]  # it fits
+
+
+def compared(key: str, operator: FilterOperator, value: object) -> Compare:
+    """Return a condition if it is valid as a metadata filter; raise `InvalidFilterError` if not."""
+    listed = list(value) if isinstance(value, list | tuple) else value
+    for number in listed if isinstance(listed, list) else [listed]:
+        if isinstance(number, int) and not -(2**63) <= number < 2**63:
+            raise InvalidFilterError(f"a number has at most 64 bits, got {number}")
+    try:
+        one = MetadataFilter(key=key, operator=operator, value=listed)  # type: ignore[arg-type]
+    except ValidationError as error:
+        raise InvalidFilterError(
+            f"a condition takes text, numbers or a list of them, got {value!r}"
+        ) from error
+    parse_filters(MetadataFilters(filters=[one]))
+    return Compare(key, operator, tuple(one.value) if isinstance(one.value, list) else one.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,25 +246,6 @@ def _step_problems(step: Step, bound: set[str]) -> Iterator[str]:
     least, most = step.hops
     if not 1 <= least <= most <= MAX_HOPS:
         yield f"hops of the step to {step.target!r} must be 1 to {MAX_HOPS}, got {least} to {most}"
-
-
-def _fits(operator: FilterOperator, value: object) -> bool:
-    if operator in _LIST_OPERATORS:
-        return isinstance(value, tuple) and all(_is_scalar(item) for item in value)
-    if operator in (FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE):
-        return isinstance(value, str)
-    if operator in ORDER_OPERATORS and isinstance(value, str):
-        return instant(value) is not None
-    return _is_scalar(value)
-
-
-def _is_scalar(value: object) -> bool:
-    """Return whether every engine can compare the value: text, or a number of 64 bits."""
-    if isinstance(value, bool):
-        return False
-    if isinstance(value, int):
-        return -(2**63) <= value < 2**63
-    return isinstance(value, str) or (isinstance(value, float) and abs(value) < float("inf"))
 
 
 def _shown(value: object, missing: str) -> str:

@@ -1,26 +1,6 @@
 """YAML notation of rules, with line numbers and suggestions in errors.
 
-::
-
-    rules:
-      - id: hazards-have-measures
-        kind: safety
-        priority: 1
-        confidence: 0.9
-        match:
-          - {node: process, label: Process}
-          - {follow: HAS_HAZARD, node: hazard, label: Hazard}
-          - {from: hazard, follow: [MITIGATES], direction: in, hops: [1, 2], optional: true,
-             node: measure, label: Measure}
-        unless:
-          - {from: hazard, follow: ACCEPTED_BY, node: manager}
-        where:
-          - {node: hazard, property: level, operator: ">=", value: 3}
-          - {context: chapter, operator: in, value: [safety, emergency]}
-        then: "{process} requires {measure} against {hazard}"
-        missing: a measure that nobody has named
-        concludes: {from: process, relation: REQUIRES, to: hazard}
-
+The page of the folder ``graph`` has the keys of rules, steps and conditions, with an example.
 ``then`` and ``missing`` can be mappings by language, such as ``{en: …, zh: …}``: that is one rule
 per language, with the language behind its id, and on the condition that it is the context's
 ``language``.
@@ -35,11 +15,9 @@ from pathlib import Path
 from typing import Final
 
 import yaml
-from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
-from pydantic import ValidationError
+from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import InvalidFilterError, RuleError, RuleSyntaxError
-from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.graph.cypher import quoted
 from llama_retrieval_ext.graph.elements import Direction
 from llama_retrieval_ext.graph.rules.chaining import RuleSet
@@ -52,6 +30,7 @@ from llama_retrieval_ext.graph.rules.rule import (
     RuleValue,
     Step,
     Where,
+    compared,
 )
 from llama_retrieval_ext.text.yaml_nodes import Fields, Reader, composed
 
@@ -227,29 +206,11 @@ def _where(reader: Reader, node: yaml.Node) -> Where:
         value = FromContext(fields.word("value_from", _word))
     else:
         plain = reader.value(fields.found["value"]) if "value" in fields else None
-        value = tuple(plain) if isinstance(plain, list) else plain
-        _check_value(reader, fields.found.get("value", node), Where(variable, key, operator, value))
+        try:
+            value = compared(key, operator, plain).value
+        except InvalidFilterError as error:
+            raise reader.error(fields.found.get("value", node), str(error)) from error
     return Where(variable, key, operator, value)
-
-
-def _check_value(reader: Reader, node: yaml.Node, where: Where) -> None:
-    """Check a condition with the checks of metadata filters."""
-    value = list(where.value) if isinstance(where.value, tuple) else where.value
-    for number in value if isinstance(value, list) else [value]:
-        if isinstance(number, int) and not -(2**63) <= number < 2**63:
-            raise reader.error(node, f"a number has at most 64 bits, got {number}")
-    try:
-        parse_filters(
-            MetadataFilters(
-                filters=[MetadataFilter(key=where.key, operator=where.operator, value=value)]  # type: ignore[arg-type]
-            )
-        )
-    except ValidationError as error:
-        raise reader.error(
-            node, f"a condition takes text, numbers or a list of them, got {value!r}"
-        ) from error
-    except InvalidFilterError as error:
-        raise reader.error(node, str(error)) from error
 
 
 def _concludes(reader: Reader, fields: Fields) -> Concludes | None:

@@ -8,54 +8,25 @@ from llama_retrieval_ext.graph.elements import Direction
 from llama_retrieval_ext.graph.rules.rule import Concludes, FromContext, Step, Where
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
 
-RULES = """\
+RULES = """
 rules:
-- id: hazards-have-measures
-  kind: safety
-  priority: 2
-  confidence: 0.9
-  match:
-  - node: process
-    label: Process
-  - from: process
-    follow: HAS_HAZARD
-    node: hazard
-    label: Hazard
-  - from: hazard
-    follow:
-    - MITIGATES
-    - PREVENTS
-    direction: in
-    hops:
-    - 1
-    - 2
-    optional: true
-    node: measure
-    label: 措施
-  unless:
-  - from: hazard
-    follow: ACCEPTED_BY
-    node: manager
-  where:
-  - node: hazard
-    property: level
-    operator: '>='
-    value: 3
-  - context: chapter
-    operator: in
-    value:
-    - safety
-    - 应急
-  - node: hazard
-    property: areas
-    operator: contains
-    value_from: area
-  then: '{process} 需要 {measure.name}: {hazard}'
-  missing: nothing
-  concludes:
-    from: process
-    relation: FACES
-    to: hazard
+  - id: hazards-have-measures
+    kind: safety
+    priority: 2
+    confidence: 0.9
+    match:
+      - {node: process, label: Process}
+      - {from: process, follow: HAS_HAZARD, node: hazard, label: Hazard}
+      - {from: hazard, follow: [MITIGATES, PREVENTS], direction: in, hops: [1, 2], optional: true,
+         node: measure, label: 措施}
+    unless: [{from: hazard, follow: ACCEPTED_BY, node: manager}]
+    where:
+      - {node: hazard, property: level, operator: '>=', value: 3}
+      - {context: chapter, operator: in, value: [safety, 应急]}
+      - {node: hazard, property: areas, operator: contains, value_from: area}
+    then: '{process} 需要 {measure.name}: {hazard}'
+    missing: nothing
+    concludes: {from: process, relation: FACES, to: hazard}
 """
 
 
@@ -114,7 +85,6 @@ def test_an_unreadable_rule_file_is_an_error_with_its_line(subtests: pytest.Subt
         (rule(where="where: [{node: hh, property: x, value: 1}]"), 2, "on 'hh'"),
         (rule(then="then: '{hh}'"), 2, "names 'hh', which no step binds"),
         (rule(then="then: 'a { b'"), 2, "brace"),
-        (rule(then="then: ''"), 4, "must not be empty"),
         (rule(match="match: [{node: p}, {follow: 'A`B', node: h}]"), 3, "letters, digits"),
         (rule(match="match: [{node: 'p p'}]"), 3, "a variable is"),
         (rule(match="match: [{node: p}, {follow: A, hops: [0, 99], node: h}]"), 2, "hops"),
@@ -126,12 +96,8 @@ def test_an_unreadable_rule_file_is_an_error_with_its_line(subtests: pytest.Subt
         (rule(where="where: [{node: h, property: x, value: true}]"), 5, "text, numbers"),
         (rule(where="where: [{node: h, property: x, operator: in, value: 1}]"), 5, "a list"),
         (rule(where="where: [{node: h, property: x, value: 2024-01-01}]"), 5, "text, numbers"),
-        ("rules:\n  - &a {id: x}\n  - *a\n", 2, "references"),
         ("rules:\n  - !!python/object/apply:os.system ['x']\n", 2, "has the fields"),
         (rule(id="id: !!python/name:os.system x"), 2, "no value"),
-        ("rules: [}", 1, "not valid YAML"),
-        ("", 1, "empty"),
-        ("rules: " + "[" * 5000, 1, "nested too deeply|not valid YAML"),
     ]:
         with subtests.test(text=text):
             with pytest.raises(RuleSyntaxError, match=message) as caught:
