@@ -60,20 +60,6 @@ def test_a_block_without_the_end_of_a_sentence_is_cut(text: str) -> None:
     assert "".join(in_blocks(limited, block=100)(text)).rstrip() == text.rstrip()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(prose(7, 8000), id="English"),
-        pytest.param("年假二十五天、病假另计。" * 25_000, id="Chinese"),
-    ],
-)
-def test_a_long_text_has_the_nodes_of_llama_index(kb: KnowledgeBase, text: str) -> None:
-    kb.add([Document(id_="long", text=text)], show_progress=False)
-    expected = SentenceSplitter(chunk_size=512, chunk_overlap=64).split_text(text)
-    assert sorted(node.get_content() for node in kb.get("long")) == sorted(expected)
-
-
 def test_transformations_of_the_user_are_copied_and_not_changed() -> None:
     splitter = SentenceSplitter(chunk_size=100, chunk_overlap=10)
     bounded = for_long_texts(splitter)

@@ -7,12 +7,6 @@ from llama_index.core.schema import MetadataMode
 from llama_retrieval_ext.samples.python_topics import python_topics
 
 
-def test_every_python_topic_is_a_document() -> None:
-    assert [document.doc_id for document in python_topics()] == [
-        f"python/{topic}" for topic in sorted(topics)
-    ]
-
-
 def test_a_python_topic_document_has_topic_and_version() -> None:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     for document in python_topics():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_retrieval_ext.text.normalization import dominant_script, normal
+from llama_retrieval_ext.text.normalization import dominant_script, normal, simplified
 from llama_retrieval_ext.text.segmentation import pieces
 
 
@@ -75,3 +75,16 @@ def test_decomposed_letters_are_composed() -> None:
     assert normal("e\u0301") == "é"
     assert normal("\u1112\u1161\u11ab") == "한"
     assert normal("ﾊﾟﾘ") == "パリ"
+
+
+def test_words_of_either_spelling_become_the_same(subtests: pytest.Subtests) -> None:
+    for one, other in [("資訊安全", "资讯安全"), ("裏面", "裡面"), ("台灣", "臺灣"), ("為", "爲")]:
+        with subtests.test(one=one):
+            assert simplified(one) == simplified(other)
+
+
+@given(st.text(st.characters(min_codepoint=0x3400, max_codepoint=0x9FFF)))
+def test_simplifying_is_idempotent_and_keeps_the_length(text: str) -> None:
+    once = simplified(text)
+    assert simplified(once) == once
+    assert len(once) == len(text)

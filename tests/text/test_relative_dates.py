@@ -73,6 +73,12 @@ JANUARY = date(2024, 1, 2)  # a Tuesday
         ("twenty-two years ago", LEAP, ""),
         ("二十年前, 三十五天前", LEAP, ""),
         ("十年前", LEAP, "2014"),
+        ("half a year ago and 半年之前", LEAP, "September 2023, September 2023"),
+        ("a year and a half ago, 大半年前, half a month ago", LEAP, ""),
+        ("三天之前", LEAP, "27 February 2024"),
+        ("以前天气如何，目前天气，之前天冷", LEAP, ""),
+        ("前天气温多少", LEAP, "28 February 2024"),
+        ("日本周刊，成本月报，版本周期，这周围，上月球", LEAP, ""),
     ],
 )
 def test_a_relative_date_is_that_of_a_calendar(text: str, asked: date, expected: str) -> None:
