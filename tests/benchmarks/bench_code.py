@@ -27,7 +27,7 @@ _PROMPTS: Final = (2000, 4000, 8000)  # characters
 _SUFFIXES: Final = {
     ".rs": r"^ *(?:pub )?(?:use|fn|mod|impl|trait) .*|let mut |#\[\w+",
     ".cpp": r"^#(?:include|pragma) |^namespace .*\{|std::\w+|^\w.*\w::\w+\(",
-    ".java": r"^(?:package|import) [\w.]+;|^ *(?:public|private|protected) \w+[\w<> ]*[(]|@Override",
+    ".java": r"^(?:package|import) [\w.]+;|^ *(?:public|private|protected) [\w<> ]+\(|@Override",
     ".py": r"^ *(?:def|class) .*:$|^from \w+ import|^import \w+$",
 }
 Spans = dict[str, list[tuple[str, range]]]
