@@ -133,7 +133,7 @@ def test_an_expanded_text_is_that_of_its_document_at_its_position(
     assert [hit.score for hit in found] == sorted((hit.score or 0 for hit in found), reverse=True)
 
 
-@pytest.mark.parametrize("tokens", [1, 30, 70, 200, 5000])
+@pytest.mark.parametrize("tokens", [1, 70, 5000])
 def test_an_expanded_hit_keeps_to_its_budget(store: EmbeddedVectorStore, tokens: int) -> None:
     nodes = passages(DIARY)
     store.add(nodes)
@@ -235,10 +235,7 @@ async def test_neighbours_are_read_at_once_and_only_what_is_visible(
             assert [hit.text for hit in again] == [hit.text for hit in [best, *rest]]
 
 
-KINDS = ["vector", "keyword", "hybrid", "dense", "bm25", "llama_dense", "llama_hybrid", "fusion"]
-
-
-@pytest.mark.parametrize("kind", [*KINDS, "basic", "advanced", "semantic", "auto"])
+@pytest.mark.parametrize("kind", ["vector", "keyword", "hybrid", "llama_hybrid", "fusion", "auto"])
 def test_hits_of_each_retriever_of_a_knowledge_base_are_expanded(kind: Any) -> None:
     with KnowledgeBase.open("embedded::memory:", embed_model=MODEL, transformations=[SMALL]) as kb:
         kb.add([Document(id_="d", text=DIARY)], show_progress=False)
@@ -335,14 +332,11 @@ def test_metadata_of_a_user_with_our_names_do_no_harm(store: EmbeddedVectorStore
 def test_a_pipeline_with_it_survives_yaml_and_the_builder(store: EmbeddedVectorStore) -> None:
     store.add(passages(DIARY))
     source = KeywordRetriever(store, top_k=1, name="words")
-    built = RetrievalPipeline("shown").add_stage(source).add_stage(Expand(200))
-    for pipeline in (source >> Expand(200), built):
-        text = to_yaml(pipeline, live={"store": store})
-        assert "Expand" in text
-        again = from_yaml(text, Registry().bind(objects={"store": store}))
-        assert [hit.text for hit in again.retrieve("day 4 miles")] == [
-            hit.text for hit in pipeline.retrieve("day 4 miles")
-        ]
+    pipeline = RetrievalPipeline("shown").add_stage(source).add_stage(Expand(200))
+    text = to_yaml(pipeline, live={"store": store})
+    assert "Expand" in text
+    again = from_yaml(text, Registry().bind(objects={"store": store}))
+    assert again.retrieve("day 4 miles")[0].text == pipeline.retrieve("day 4 miles")[0].text
 
 
 def test_citations_point_at_the_text_that_was_shown(store: EmbeddedVectorStore) -> None:
