@@ -287,9 +287,9 @@ def packed(sections: Sequence[Section], sizes: Mapping[Section, int], room: int)
     A class that fits into a passage is not cut.
 
     Source:
-        "Split, then merge": Zhang et al., "cAST: Enhancing Code Retrieval-Augmented Generation with
-        Structural Chunking via Abstract Syntax Tree", Findings of EMNLP 2025,
-        https://arxiv.org/abs/2506.15655.
+        "Split, then merge" of Zhang et al., "cAST: Enhancing Code Retrieval-Augmented Generation
+        with Structural Chunking via Abstract Syntax Tree", 2025, https://arxiv.org/abs/2506.15655;
+        here also of neighbours in different classes, which fills passages as cutting text does.
     """
     found: list[Section] = []
     left = 0  # tokens that fit into the last one

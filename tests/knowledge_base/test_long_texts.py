@@ -35,10 +35,9 @@ def prose(seed: int, sentences: int) -> str:
     )
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("block", [300, 1000, 5000])
-def test_blocks_give_the_sentences_of_the_whole_text(seed: int, block: int) -> None:
-    text = "\n " + prose(seed, 300)
+@pytest.mark.parametrize("block", [300, 5000])
+def test_blocks_give_the_sentences_of_the_whole_text(block: int) -> None:
+    text = "\n " + prose(0, 300)
     assert in_blocks(SPLIT, block=block)(text) == SPLIT(text)
 
 

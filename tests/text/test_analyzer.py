@@ -17,13 +17,10 @@ from llama_retrieval_ext.text.analyzer import (
     ("word", "folded"),
     [
         ("école", "ecole"),
-        ("naïve", "naive"),
         ("smørrebrød", "smorrebrod"),
-        ("łódź", "lodz"),
         ("þæt", "thaet"),
         ("ılık", "ilik"),  # noqa: RUF001
         ("αθήνα", "αθηνα"),
-        ("ёлка", "елка"),
         ("за\u0301мок", "замок"),  # noqa: RUF001
         ("שָׁלוֹם", "שלום"),
         ("مُحَمَّد", "محمد"),
