@@ -145,13 +145,13 @@ def test_compact_does_not_change_the_contents(open_kb: Open) -> None:
 
 @EMBEDDED
 @pytest.mark.slow
-def test_compact_frees_disk_space(open_kb: Open, url: str) -> None:
+def test_clear_frees_disk_space(open_kb: Open, url: str) -> None:
     rng = random.Random(1)
     nodes = [
         TextNode(
             id_=f"n{number}", text="leave", embedding=[rng.gauss(0, 1) for _ in range(16)] * 64
         )
-        for number in range(12_000)
+        for number in range(4_000)
     ]
     kb = open_kb()
     kb.add(nodes, show_progress=False)
