@@ -159,14 +159,22 @@ class PassageParser(PositionedParser):
         room = self.chunk_size - self._tokens(own)
         sections = sections_of(text, outline, str(known or outline.title))
         if outline.is_code:
-            longest = max((_BETWEEN.join(each.path)[-_LONGEST_PATH:] for each in sections), key=len)
-            sizes = {each: self._tokens(text[each.start : each.end]) for each in sections}
-            sections = packed(sections, sizes, room - self._tokens(longest))
+            sections = self._packed(text, sections, room)
         for section in sections:
             path = _BETWEEN.join(section.path)[-_LONGEST_PATH:]
             about = {TITLE_KEY: title, PATH_KEY: path}
             metadata = {key: value for key, value in about.items() if value}
             yield from self._cut(text, section, outline.blocks, metadata, room)
+
+    def _packed(self, text: str, sections: Sequence[Section], room: int) -> list[Section]:
+        longest = max((_BETWEEN.join(each.path)[-_LONGEST_PATH:] for each in sections), key=len)
+        left = room - self._tokens(longest)
+        sizes = {
+            each: left + 1 if end - start > LONG else self._tokens(text[start:end])
+            for each in sections
+            for start, end, _ in [each]
+        }
+        return packed(sections, sizes, left)
 
     def _cut(
         self,
