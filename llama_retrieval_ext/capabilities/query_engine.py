@@ -71,10 +71,11 @@ class Passages:
 def fitted(hits: Sequence[Hit], *, room: int) -> Passages:
     """Return the first passages that fit into a number of tokens.
 
-    A passage that is too long is shortened if a good part of it fits. All passages after it are
-    dropped, so that a worse hit never replaces a better one.
+    A passage that is too long is shortened, as its hit is, if a good part of it fits. All passages
+    after it are dropped, so that a worse hit never replaces a better one.
     """
     texts: list[str] = []
+    shown: list[Hit] = []
     for number, hit in enumerate(hits, start=1):
         head, body = f"[{number}]{_title(hit.node)}\n", hit.node.get_content().strip()
         cost = count_tokens(f"{head}{body}\n\n")
@@ -82,10 +83,24 @@ def fitted(hits: Sequence[Hit], *, room: int) -> Passages:
             body = shortened(body, room - count_tokens(f"{head}\n\n") - 1)
             if count_tokens(body) >= min(_LEAST_TOKENS, cost):
                 texts.append(head + body)
+                shown.append(_with_text(hit, body))
             break
         texts.append(head + body)
+        shown.append(hit)
         room -= cost
-    return Passages("\n\n".join(texts), tuple(hits[: len(texts)]))
+    return Passages("\n\n".join(texts), tuple(shown))
+
+
+def _with_text(hit: Hit, beginning: str) -> Hit:
+    """Return a hit with the beginning of its text, white space before it aside."""
+    node = hit.node
+    if not isinstance(node, TextNode):
+        return hit
+    space = len(node.text) - len(node.text.lstrip())
+    start = None if node.start_char_idx is None else node.start_char_idx + space
+    end = None if start is None else start + len(beginning)
+    update = {"text": beginning, "start_char_idx": start, "end_char_idx": end}
+    return hit.model_copy(update={"node": node.model_copy(update=update)})
 
 
 def as_hits(passages: PassagesLike, *, name: str = "context") -> list[Hit]:

@@ -12,8 +12,7 @@ from typing import Annotated, Any, Final
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
-from llama_retrieval_ext.embeddings.fast import FastEmbedding
-from llama_retrieval_ext.embeddings.local import LocalEmbedding
+from llama_retrieval_ext.embeddings.local import FastEmbedding, LocalEmbedding
 from llama_retrieval_ext.embeddings.resolve import embed_model_name
 from llama_retrieval_ext.errors import (
     ConfigurationError,

@@ -7,8 +7,7 @@ from urllib.parse import urlsplit, urlunsplit
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from pydantic import PrivateAttr
 
-from llama_retrieval_ext.embeddings.fast import FastEmbedding
-from llama_retrieval_ext.embeddings.local import LocalEmbedding, QuietEmbedding
+from llama_retrieval_ext.embeddings.local import FastEmbedding, LocalEmbedding, QuietEmbedding
 from llama_retrieval_ext.embeddings.resolve import build_embed_model, embed_model_name, provider_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.pipeline.searching import without_span

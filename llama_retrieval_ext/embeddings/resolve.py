@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
-from llama_retrieval_ext.embeddings.fast import FastEmbedding
-from llama_retrieval_ext.embeddings.local import LocalEmbedding
+from llama_retrieval_ext.embeddings.local import FastEmbedding, LocalEmbedding
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 
 _LOCAL = "local"

@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from llama_retrieval_ext.errors import optional_module
-from llama_retrieval_ext.text.normalization import CJK, HAN, RANGES, normal
+from llama_retrieval_ext.text.normalization import CJK, HAN, RANGES, normal, simplified
 from llama_retrieval_ext.text.segmentation import has_cjk
 from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
-from llama_retrieval_ext.text.traditional_chinese import simplified
 
 # Maximum words and minimum characters of a name.
 _LONGEST_NAME: Final = 24

@@ -65,8 +65,8 @@ class SearchArguments(CommonArguments, total=False):
     collapse: "Collapse | None"
 
 
-class StoreOptions(TypedDict, total=False):
-    """The parameters of ``hybrid``."""
+class StoreArguments(SearchArguments, total=False):
+    """The arguments of ``retriever`` for ``vector``, ``keyword`` and ``hybrid``."""
 
     dense_weight: float
     sparse_weight: float
@@ -77,8 +77,8 @@ class StoreOptions(TypedDict, total=False):
     embedding_config: "EmbeddingConfig | Mapping[str, Any] | None"
 
 
-class GraphOptions(TypedDict, total=False):
-    """The parameters of ``graph``, ``kg_rule`` and ``knowledge``."""
+class GraphArguments(CommonArguments, total=False):
+    """The arguments of ``retriever`` for ``graph``, ``kg_rule`` and ``knowledge``."""
 
     seed: "BaseRetriever | str | None"
     linker: "EntityLinker | None"
@@ -91,8 +91,8 @@ class GraphOptions(TypedDict, total=False):
     base_retriever: "BaseRetriever | str"
 
 
-class PresetOptions(TypedDict, total=False):
-    """The parameters of presets."""
+class PresetArguments(CommonArguments, total=False):
+    """The arguments of ``retriever`` for presets."""
 
     fusion: Literal["weighted", "rrf"]
     vector_weight: float
@@ -104,15 +104,3 @@ class PresetOptions(TypedDict, total=False):
     intent_by_llm: bool
     llm: "LLM | None"
     reranker: "AnyReranker | None"
-
-
-class StoreArguments(SearchArguments, StoreOptions, total=False):
-    """The arguments of ``retriever`` for ``vector``, ``keyword`` and ``hybrid``."""
-
-
-class GraphArguments(CommonArguments, GraphOptions, total=False):
-    """The arguments of ``retriever`` for ``graph``, ``kg_rule`` and ``knowledge``."""
-
-
-class PresetArguments(CommonArguments, PresetOptions, total=False):
-    """The arguments of ``retriever`` for presets."""

@@ -1,9 +1,9 @@
 """Cuts documents into passages along their headings, tables and blocks of code."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
-from itertools import accumulate, islice, takewhile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, reduce
+from itertools import accumulate, groupby, islice, takewhile
 from typing import Final, NamedTuple
 
 from llama_index.core.node_parser import NodeParser, SentenceSplitter
@@ -29,10 +29,9 @@ from llama_retrieval_ext.knowledge_base.long_texts import (
 from llama_retrieval_ext.knowledge_base.readers.outline import Block, Heading, Outline, outline_of
 from llama_retrieval_ext.query import PATH_KEY, TABLE_KEY
 
-# Characters below which a section is joined with the next, of texts and of source code. Measured:
-# see tests/benchmarks/README.md.
+# Characters below which a section is joined with the next. Measured: see
+# tests/benchmarks/README.md.
 _LEAST: Final = 400
-_LEAST_CODE: Final = 800
 # Metadata of a passage, with PATH_KEY and TABLE_KEY: searches count them, they are not in its text.
 TITLE_KEY: Final = "title"
 
@@ -158,11 +157,24 @@ class PassageParser(PositionedParser):
         modes = (MetadataMode.LLM, MetadataMode.EMBED)
         own = max((document.get_metadata_str(mode) for mode in modes), key=len)
         room = self.chunk_size - self._tokens(own)
-        for section in sections_of(text, outline, str(known or outline.title)):
+        sections = sections_of(text, outline, str(known or outline.title))
+        if outline.is_code:
+            sections = self._packed(text, sections, room)
+        for section in sections:
             path = _BETWEEN.join(section.path)[-_LONGEST_PATH:]
             about = {TITLE_KEY: title, PATH_KEY: path}
             metadata = {key: value for key, value in about.items() if value}
             yield from self._cut(text, section, outline.blocks, metadata, room)
+
+    def _packed(self, text: str, sections: Sequence[Section], room: int) -> list[Section]:
+        longest = max((_BETWEEN.join(each.path)[-_LONGEST_PATH:] for each in sections), key=len)
+        left = room - self._tokens(longest)
+        sizes = {
+            each: left + 1 if end - start > LONG else self._tokens(text[start:end])
+            for each in sections
+            for start, end, _ in [each]
+        }
+        return packed(sections, sizes, left)
 
     def _cut(
         self,
@@ -277,6 +289,43 @@ def sections_of(text: str, outline: Outline, title: str = "") -> list[Section]:
     return found
 
 
+def packed(sections: Sequence[Section], sizes: Mapping[Section, int], room: int) -> list[Section]:
+    """Return the sections of source code, neighbours joined while they fit into so many tokens.
+
+    A class that fits into a passage is not cut.
+
+    Source:
+        "Split, then merge" of Zhang et al., "cAST: Enhancing Code Retrieval-Augmented Generation
+        with Structural Chunking via Abstract Syntax Tree", 2025, https://arxiv.org/abs/2506.15655;
+        here also of neighbours in different classes, which fills passages as cutting text does.
+    """
+    found: list[Section] = []
+    left = 0  # tokens that fit into the last one
+    for group in _uncut(sections, sizes, room, 0):
+        size = sum(sizes[each] for each in group)
+        if size <= left:
+            group.insert(0, found.pop())
+        else:
+            left = room
+        found.append(reduce(_joined, group))
+        left -= size
+    return found
+
+
+def _uncut(
+    sections: Sequence[Section], sizes: Mapping[Section, int], room: int, depth: int
+) -> Iterator[list[Section]]:
+    """Yield the sections of each class or function that fits, and the other sections."""
+    for name, some in groupby(sections, key=lambda each: each.path[depth : depth + 1]):
+        group = list(some)
+        if not name:
+            yield from ([each] for each in group)
+        elif len(group) == 1 or sum(sizes[each] for each in group) <= room:
+            yield group
+        else:
+            yield from _uncut(group, sizes, room, depth + 1)
+
+
 def _sections(text: str, headings: Sequence[Heading], title: str) -> Iterator[Section]:
     above: list[Heading] = []
     starts = [*(each.start for each in headings), len(text)]
@@ -291,10 +340,8 @@ def _sections(text: str, headings: Sequence[Heading], title: str) -> Iterator[Se
 
 def _joins(first: Section, second: Section, *, is_code: bool) -> bool:
     """Return whether a section is joined with the next, being short; in code of one class."""
-    size = first.end - first.start
-    if not is_code:
-        return size < _LEAST
-    return size < _LEAST_CODE and first.path[:1] in {(), second.path[:1]}
+    is_short = first.end - first.start < _LEAST
+    return is_short and (not is_code or first.path[:1] in {(), second.path[:1]})
 
 
 def _joined(first: Section, second: Section) -> Section:

@@ -1,8 +1,9 @@
 """`Expand`: hits with the text around them, from their section or conversation."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from llama_index.core.schema import BaseNode, TextNode
 from llama_index.core.utils import get_tokenizer
@@ -46,13 +47,7 @@ _WIDEST: Final = 200
 _AT_ONCE: Final = 50
 # What the passages of one section, or the messages of one session, have in common.
 Place: TypeAlias = tuple[object, ...]
-
-
-class Run(NamedTuple):
-    """Passages that follow each other, by their first and last position in their section."""
-
-    first: int
-    last: int
+Sections: TypeAlias = dict[Place, dict[str, TextNode]]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -60,18 +55,21 @@ class Expand(Refine):
     """Refinement that shows each hit with the passages around it in its section.
 
     A passage of a knowledge base is joined with those before and after it under the same headings,
-    a message with those of its session, as long as they fit into ``tokens`` as a whole. If hits
-    overlap then, the best one has the joint text, with its own score and explanation. Order and
-    scores are unchanged; ``start`` and ``end`` are those of the joint text. White space between
-    two passages, which is not stored, becomes as many line breaks.
+    a message with those of its session, as long as they fit into ``tokens`` as a whole. The best
+    hit comes first: no passage is shown twice, and a hit that a better one shows is merged into it.
+    Order, scores and explanations are unchanged; ``start`` and ``end`` are those of the joint text.
+    White space between two passages, which is not stored, becomes as many line breaks.
+
+    In a prompt of limited size a longer hit leaves less room for the next ones. So it helps where
+    passages are much smaller than ``tokens``; those of 512 tokens mostly stay as they are with 600.
 
     Neighbours are of the same document in the same scope, for the same principals, and satisfy the
     filters of the query. They are read by one request; if that fails or is late, the hits stay as
     they are, and the answer is marked degraded. So does a hit whose position is unknown.
 
     Args:
-        tokens: Maximum number of tokens of an expanded hit, by LlamaIndex's tokenizer. Joint hits
-            may have it for each of them, and a longer hit stays as it is.
+        tokens: Maximum number of tokens of an expanded hit, by LlamaIndex's tokenizer; a longer hit
+            stays as it is.
         store: The store of hits that do not come from a retriever over a store.
 
     Raises:
@@ -94,29 +92,34 @@ class Expand(Refine):
 
     def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
         """Return the plan for the expanded hits."""
-        nodes = yield from or_degraded("Expand", self._neighbours(query, hits), [])
-        return (yield Call(lambda: self._expanded(hits, nodes))) if nodes else list(hits)
+        sections = yield from or_degraded("Expand", self._sections(query, hits), {})
+        return (yield Call(lambda: self._expanded(hits, sections))) if sections else list(hits)
 
-    def _neighbours(self, query: Query, hits: Sequence[Hit]) -> Plan[list[TextNode]]:
+    def _sections(self, query: Query, hits: Sequence[Hit]) -> Plan[Sections]:
         """Return the plan for the passages around the hits, under the condition of the query."""
         stores: dict[int, tuple[BasePydanticVectorStore, list[Hit]]] = {}
         for hit in hits:
-            origin = origin_of(hit)
-            store = self.store if origin is None else origin.store
-            knows = getattr(store, "stores_positions", False) and _place(hit.node) is not None
+            store = self._store_of(hit)
+            knows = getattr(store, "stores_positions", False) and _place(store, hit.node)
             if store is not None and knows:
                 stores.setdefault(id(store), (store, []))[1].append(hit)
         unknown = len(hits) - sum(len(own) for _, own in stores.values())
         if unknown:
             note_degraded("Expand", f"{unknown} of {len(hits)} hits have no known position")
+        reads = [(store, each) for store, own in stores.values() for each in self._windows(own)]
         # Tasks end before the query, which leaves time to return the hits without them.
-        tasks = [
-            Task("neighbours", _read(store, windows, query.condition))
-            for store, own in stores.values()
-            for windows in self._windows(own)
-        ]
-        outcomes: list[Outcome[list[TextNode]]] = yield Together(tasks)
-        return [node for outcome in outcomes for node in outcome.result()]
+        outcomes: list[Outcome[list[TextNode]]] = yield Together(
+            [Task("neighbours", _read(store, each, query.condition)) for store, each in reads]
+        )
+        sections: Sections = {}
+        for (store, _), outcome in zip(reads, outcomes, strict=True):
+            for node in outcome.result():
+                sections.setdefault(_place(store, node) or (), {})[node.node_id] = node
+        return sections
+
+    def _store_of(self, hit: Hit) -> BasePydanticVectorStore | None:
+        origin = origin_of(hit)
+        return self.store if origin is None else origin.store
 
     def _windows(self, hits: Sequence[Hit]) -> Iterator[list[Condition]]:
         """Yield conditions that the passages around each hit satisfy, as many as one filter has."""
@@ -128,13 +131,10 @@ class Expand(Refine):
         for start in range(0, len(windows), _AT_ONCE):
             yield windows[start : start + _AT_ONCE]
 
-    def _expanded(self, hits: Sequence[Hit], nodes: Sequence[TextNode]) -> list[Hit]:
-        sections: dict[Place, dict[str, TextNode]] = {}
+    def _expanded(self, hits: Sequence[Hit], sections: Sections) -> list[Hit]:
         hits_by_place: dict[Place, list[Hit]] = {}
-        for node in nodes:
-            sections.setdefault(_place(node) or (), {})[node.node_id] = node
         for hit in hits:
-            place = _place(hit.node)
+            place = _place(self._store_of(hit), hit.node)
             if place in sections and isinstance(hit.node, TextNode):
                 sections[place][hit.node_id] = hit.node
                 hits_by_place.setdefault(place, []).append(hit)
@@ -142,47 +142,37 @@ class Expand(Refine):
         merged: dict[str, str] = {}
         for place, own in hits_by_place.items():
             section = sorted(sections[place].values(), key=_order)
-            for (best, *others), run in self._runs(section, own):
-                shown[best.node_id] = _shown(best, section[run.first : run.last + 1])
-                merged |= {other.node_id: best.node_id for other in others}
+            numbers = {node.node_id: number for number, node in enumerate(section)}
+            taken: dict[int, str] = {}  # the hit that shows a passage
+            for hit in own:
+                number = numbers[hit.node_id]
+                if number in taken:
+                    merged[hit.node_id] = taken[number]
+                    continue
+                run = self._grown(section, number, taken)
+                taken |= dict.fromkeys(run, hit.node_id)
+                shown[hit.node_id] = _shown(hit, section[run.start : run.stop])
         note_merged(merged)
         return [shown.get(hit.node_id, hit) for hit in hits if hit.node_id not in merged]
 
-    def _runs(
-        self, section: Sequence[TextNode], hits: Sequence[Hit]
-    ) -> list[tuple[list[Hit], Run]]:
-        """Return the runs to show, with the hits in each, best first."""
-        places = {node.node_id: number for number, node in enumerate(section)}
-        ranks = {hit.node_id: rank for rank, hit in enumerate(hits)}
-        found: list[tuple[list[Hit], Run]] = []
-        for hit in hits:
-            own = self._grown(section, places[hit.node_id])
-            touching = [each for each in found if _overlap(section, own, each[1])]
-            members = [hit, *(member for some, _ in touching for member in some)]
-            runs = [own, *(run for _, run in touching)]
-            joint = Run(min(run.first for run in runs), max(run.last for run in runs))
-            best_first = sorted(members, key=lambda each: ranks[each.node_id])
-            found = [*(each for each in found if each not in touching), (best_first, joint)]
-        return found
+    def _grown(self, section: Sequence[TextNode], number: int, taken: Container[int]) -> range:
+        """Return the run around a passage: the next one, the previous one, and so on in turn.
 
-    def _grown(self, section: Sequence[TextNode], number: int) -> Run:
-        """Return the run around a passage: the next one, the previous one, and so on in turn."""
-        run, size, steps = Run(number, number), _size(section[number]), [1, -1]
+        A side ends at the first passage that is taken, does not fit or does not follow.
+        """
+        first = last = number
+        size, steps = _size(section[number]), deque((1, -1))
         while steps:
-            step = steps.pop(0)
-            wider = Run(run.first, run.last + 1) if step > 0 else Run(run.first - 1, run.last)
-            if wider.first < 0 or wider.last == len(section):
+            step = steps.popleft()
+            near = last + 1 if step > 0 else first - 1
+            if near in taken or not 0 <= near < len(section):
                 continue
-            pair = section[wider.last - 1 : wider.last + 1] if step > 0 else section[wider.first :]
-            if not _follows(pair[0], pair[1]):
-                continue
-            size += _size(pair[step > 0])
-            if size <= self.tokens:
-                run = wider
+            earlier, later = (last, near) if step > 0 else (near, first)
+            added = _size(section[near])
+            if size + added <= self.tokens and _follows(section[earlier], section[later]):
+                first, last, size = min(first, near), max(last, near), size + added
                 steps.append(step)
-            else:
-                break
-        return run
+        return range(first, last + 1)
 
 
 def _count(text: str) -> int:
@@ -193,17 +183,17 @@ def _size(node: TextNode) -> int:
     return _count(f"\n{speaker_of(node)}{node.text}")
 
 
-def _place(node: BaseNode) -> Place | None:
+def _place(store: BasePydanticVectorStore | None, node: BaseNode) -> Place | None:
     """Return the section of a passage or the session of a message; None if it is unknown."""
     metadata, document = node.metadata, document_of(node)
     if not isinstance(node, TextNode):
         return None
     if _is_message(metadata):
         scope = (metadata.get(key) for key in (TENANT_KEY, KB_KEY, SESSION_KEY))
-        return (*scope, allowed_in(metadata))
+        return (id(store), *scope, allowed_in(metadata))
     if document is None or node.start_char_idx is None or node.end_char_idx is None:
         return None
-    return (*document, allowed_in(metadata), str(metadata.get(PATH_KEY)))
+    return (id(store), *document, allowed_in(metadata), str(metadata.get(PATH_KEY)))
 
 
 def _is_message(metadata: Mapping[str, object]) -> bool:
@@ -265,16 +255,6 @@ def speaker_of(node: TextNode) -> str:
     """Return the beginning of a message's line; empty for other passages."""
     speaker = node.metadata.get(SPEAKER_KEY)
     return f"{speaker}: " if speaker and SESSION_KEY in node.metadata else ""
-
-
-def _overlap(section: Sequence[TextNode], one: Run, other: Run) -> bool:
-    """Return whether two runs have a passage, or characters, in common."""
-    one, other = sorted((one, other))
-    if other.first <= one.last:
-        return True
-    last, first = section[one.last], section[other.first]
-    repeats = (first.start_char_idx or 0) < (last.end_char_idx or 0)
-    return other.first == one.last + 1 and repeats and _follows(last, first)
 
 
 def _shown(hit: Hit, passages: Sequence[TextNode]) -> Hit:

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from llama_retrieval_ext.errors import ConfigurationError, optional_module
+from llama_retrieval_ext.text.normalization import simplified
 from llama_retrieval_ext.text.segmentation import starts_cjk
-from llama_retrieval_ext.text.traditional_chinese import simplified
 
 _FEATURE: Final = ("entity linking", "graph")  # and its extra
 # A name is compared with the text if the text has this share of its pairs of characters.

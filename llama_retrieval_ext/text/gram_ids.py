@@ -8,9 +8,8 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from llama_retrieval_ext.text.normalization import HAN, HANGUL, HIRAGANA, KATAKANA
+from llama_retrieval_ext.text.normalization import HAN, HANGUL, HIRAGANA, KATAKANA, simplified
 from llama_retrieval_ext.text.segmentation import document_grams, packed_id, runs
-from llama_retrieval_ext.text.traditional_chinese import simplified
 
 _Ids: TypeAlias = npt.NDArray[np.uint32]
 

@@ -8,6 +8,7 @@ Letters after NFKC only: no half-width, full-width or presentation forms.
 import re
 import unicodedata
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 Script: TypeAlias = Literal[
@@ -161,3 +162,26 @@ def normal(text: str) -> str:
         return text
     text = _PILE.sub(r"\1", _INVISIBLE.sub("", text)).replace("，", "、")  # noqa: RUF001
     return unicodedata.normalize("NFKC", text)
+
+
+# The traditional characters, and the simplified one of each: the transform Traditional-Simplified
+# of Unicode's CLDR 42 on single characters (UNICODE-LICENSE.txt). Where several become one (後 and
+# 后, 髮 and 發), the surrounding words still differ.
+_TRADITIONAL: Final = Path(__file__).with_name("traditional_chinese.txt").read_text("utf-8").split()
+_SIMPLIFIED: Final = str.maketrans(*_TRADITIONAL)
+
+
+def simplified(run: str) -> str:
+    """Return the run with each traditional Chinese character simplified.
+
+    So questions from Taiwan and Hong Kong find texts from the mainland, and the reverse, also in
+    collections with both, such as Wikipedia. The conversion is by character, not by word: text and
+    question are converted in the same way, so the correct form does not matter. Japanese is not
+    harmed: two different pairs of its characters almost never become the same.
+
+    Examples:
+        >>> simplified("臺灣的軟體"), simplified("软件"), simplified("東京タワー")
+        ('台湾的软体', '软件', '东京タワー')
+
+    """
+    return run.translate(_SIMPLIFIED)

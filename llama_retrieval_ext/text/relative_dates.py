@@ -112,18 +112,23 @@ def _any(words: Iterable[str]) -> str:
 _MONTH: Final = _any(_LOWER)
 _COUNT: Final = rf"\d{{1,3}}|{_any(set(_COUNTS).difference(_LOWER))}"
 _UNIT: Final = "day|week|month|year|天|周|星期|礼拜|个月|年"
-# Not the end of a longer number, such as 1500, 1.5, twenty-one or 二十一.
-_WHOLE: Final = r"(?<![\d零一二三四五六七八九十百千万])(?<!\d[.,])(?<![a-z]-)"
-# Not the beginning of a word: 上周天气, 本周日程, 上周一直, 上周三次.
+# Not the end of a longer number, such as 1500, 1.5, twenty-one, half a or 二十一.
+_WHOLE: Final = r"(?<![\d零一二三四五六七八九十百千万])(?<!\d[.,])(?<![a-z]-)(?<!half )"
+# Not the beginning of a word: 上周天气, 本周日程, 上周一直, 上周三次; 这周围, 上月球.
 _DAY_ZH: Final = "[一二三四五六日天](?![气程志报直些个次])"
+_WEEK_ZH: Final = "周(?![刊期围边岁转])|星期|礼拜|月(?![饼亮球台票])"
+# Not the end of a word: 日本周刊, 成本月报, 版本周期, 以上周期; 以前天气, 目前天气.
+_THIS_ZH: Final = "(?<![日成版基资样文课剧])本|(?<![以晚早])上|这"
+_BEFORE_ZH: Final = "(?<![以之目当从眼])"
 # In their order; no rule reads what an earlier one has matched.
 _RULES: Final[tuple[tuple[str, Callable[..., str]], ...]] = (
     (
         # 两个月前 is two months ago, 2月前 before February.
-        f"{_WHOLE}({_COUNT})(?: |个(?!月))?({_UNIT})(?:s? ago|以?前)",
+        f"{_WHOLE}({_COUNT})(?: |个(?!月))?({_UNIT})(?:s? ago|[以之]?前)",
         lambda today, count, unit: _back(today, _count(count), unit),
     ),
-    (f"({_any(_DAYS_AGO)})", lambda today, word: _back(today, _DAYS_AGO[word], "day")),
+    ("(?:half a year ago|(?<![年大小])半年[以之]?前)", lambda today: _back(today, 6, "month")),
+    (f"{_BEFORE_ZH}({_any(_DAYS_AGO)})", lambda today, word: _back(today, _DAYS_AGO[word], "day")),
     (
         f"({_MONTH})(?: of)? (last|this) year",
         lambda today, name, year: date_words(today.year - _AGO[year], _COUNTS[name]),
@@ -134,9 +139,9 @@ _RULES: Final[tuple[tuple[str, Callable[..., str]], ...]] = (
     ),
     (f"last ({_MONTH})", _last_month),
     (f"last ({_any(_DAYS)})", _last_weekday),
-    (f"(上|这|本)个?(?:周|星期|礼拜)({_DAY_ZH})", _weekday_zh),
+    (f"({_THIS_ZH})个?(?:周|星期|礼拜)({_DAY_ZH})", _weekday_zh),
     (
-        "(last |this |上|这|本)个?(week|month|year|周|星期|礼拜|月)",
+        f"(last |this |{_THIS_ZH})个?(week|month|year|{_WEEK_ZH})",
         lambda today, ago, unit: _back(today, _AGO[ago.strip()], unit),
     ),
     ("(去年|前年|今年)", lambda today, ago: _back(today, _AGO[ago], "year")),

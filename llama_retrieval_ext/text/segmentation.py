@@ -13,8 +13,7 @@ from typing import Final, Generic, TypeVar
 from zlib import crc32
 
 from llama_retrieval_ext.errors import optional_module
-from llama_retrieval_ext.text.normalization import CJK, HAN, HANGUL, HIRAGANA, KATAKANA
-from llama_retrieval_ext.text.traditional_chinese import simplified
+from llama_retrieval_ext.text.normalization import CJK, HAN, HANGUL, HIRAGANA, KATAKANA, simplified
 
 # One script per run: 東京タワーへ行く is 東京, タワー, へ, 行, く, which separates nouns from
 # endings in hiragana.

@@ -23,10 +23,12 @@ from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages import Expand
 
 _PROMPTS: Final = (2000, 4000, 8000)  # characters
+# What tells the language of a file: the suffix whose rule matches most often.
 _SUFFIXES: Final = {
-    r"^(?:pub )?(?:use|fn|mod) .*": ".rs",
-    r"^func .*\{$": ".go",
-    r"^def .*:$": ".py",
+    ".rs": r"^ *(?:pub )?(?:use|fn|mod|impl|trait) .*|let mut |#\[\w+",
+    ".cpp": r"^#(?:include|pragma) |^namespace .*\{|std::\w+|^\w.*\w::\w+\(",
+    ".java": r"^(?:package|import) [\w.]+;|^ *(?:public|private|protected) [\w<> ]+\(|@Override",
+    ".py": r"^ *(?:def|class) .*:$|^from \w+ import|^import \w+$",
 }
 Spans = dict[str, list[tuple[str, range]]]
 
@@ -45,8 +47,9 @@ def corpus(folder: Path) -> tuple[list[Document], Spans, dict[str, str]]:
         for number in sorted(own):
             places[f"{name}:{number}"] = name, range(len(text), len(text) + len(own[number]))
             text += own[number]
-        kinds = (end for rule, end in _SUFFIXES.items() if re.search(rule, text, re.MULTILINE))
-        metadata = {"file_name": f"file{next(kinds, '.js')}"}
+        rules = {end: re.compile(rule, re.MULTILINE) for end, rule in _SUFFIXES.items()}
+        kind = max(rules, key=lambda end: len(rules[end].findall(text)))
+        metadata = {"file_name": f"file{kind}"}
         documents.append(Document(id_=name, text=text, metadata=metadata))
     answers: Spans = defaultdict(list)
     for line in (folder / "qrels.tsv").read_text("utf-8").splitlines()[1:]:

@@ -16,8 +16,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import MetadataMode
 from numpy.typing import NDArray
 
-from llama_retrieval_ext.embeddings.fast import FastEmbedding
-from llama_retrieval_ext.embeddings.local import LocalEmbedding
+from llama_retrieval_ext.embeddings.local import FastEmbedding, LocalEmbedding
 from tests.benchmarks.bench_graph import TestSet, load
 from tests.onnx_models import minilm
 

@@ -62,12 +62,6 @@ def test_a_vector_does_not_depend_on_the_batch(texts: list[str]) -> None:
     assert LocalEmbedding(embed_batch_size=1).get_text_embedding_batch(texts) == alone
 
 
-def test_the_empty_text_is_the_zero_vector_and_disturbs_no_other(model: LocalEmbedding) -> None:
-    empty, full = model.get_text_embedding_batch(["", "a law"])
-    assert empty == [0.0] * 256
-    assert full == model.get_text_embedding("a law")
-
-
 def test_vectors_are_those_of_wordllama(model: LocalEmbedding) -> None:
     wordllama = pytest.importorskip("wordllama")
     folder = Path(wordllama.__file__).parent
@@ -76,18 +70,6 @@ def test_vectors_are_those_of_wordllama(model: LocalEmbedding) -> None:
     np.testing.assert_allclose(
         model.get_text_embedding_batch(texts), stock.embed(texts, norm=True), atol=1e-5
     )
-
-
-def test_related_texts_are_closer_than_unrelated_ones(model: LocalEmbedding) -> None:
-    query = model.get_query_embedding("How do I put out a burning pan?")
-    fire, tax = model.get_text_embedding_batch(
-        ["Smother flames in the kitchen with a lid.", "The invoice is due in thirty days."]
-    )
-    assert np.dot(query, fire) > np.dot(query, tax)
-
-
-def test_a_query_is_embedded_as_the_text_is(model: LocalEmbedding) -> None:
-    assert model.get_query_embedding("scaffold") == model.get_text_embedding("scaffold")
 
 
 @pytest.mark.parametrize("opened", [LocalEmbedding(), RecordedEmbedding(recorded_name="none")])
@@ -148,14 +130,11 @@ def test_threads_share_one_model_and_agree(model: LocalEmbedding) -> None:
 def test_a_copy_embeds_alike(clone: object) -> None:
     model = LocalEmbedding(embed_batch_size=7)
     assert callable(clone)
+    model.get_text_embedding("load it")
+    assert len(pickle.dumps(model)) < 5_000
     twin = clone(model)
     assert twin.embed_batch_size == 7
     assert twin.get_text_embedding("fire door") == model.get_text_embedding("fire door")
-
-
-def test_a_pickle_does_not_carry_the_model(model: LocalEmbedding) -> None:
-    model.get_text_embedding("load it")
-    assert len(pickle.dumps(model)) < 5_000
 
 
 def test_llamaindex_can_store_and_restore_it(model: LocalEmbedding) -> None:

@@ -28,22 +28,6 @@ def test_values_are_those_of_ir_measures() -> None:
         assert row[str(measure)] == pytest.approx(value, abs=1e-6)
 
 
-@pytest.mark.reference
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of numba, while it compiles ranx's measure
-def test_values_are_those_of_ranx() -> None:
-    ranx = pytest.importorskip("ranx")
-    retriever = branches(one=Shifted(2), other=Shifted(7)) >> RRF()
-    experiment = Experiment([retriever], JUDGED)
-    row = experiment.run(progress=False).results.iloc[0]
-    run = {
-        id_: {h.node.node_id: h.score or 0.0 for h in retriever.retrieve(text)}
-        for id_, text in QUERIES.items()
-    }
-    qrels = ranx.Qrels(RELEVANT)
-    assert row["nDCG@10"] == pytest.approx(ranx.evaluate(qrels, ranx.Run(run), "ndcg@10"), abs=1e-6)
-
-
 def test_top_k_limits_the_hits_of_each_retriever() -> None:
     found = Experiment([Shifted(5)], JUDGED, measures=["RR"], top_k=3).run(progress=False)
     assert found.results["RR"][0] == 0.0
@@ -87,8 +71,3 @@ def test_a_printed_experiment_is_the_table_of_its_results() -> None:
     assert header.split() == ["retriever", "RR", "p50", "p95"]
     assert [row.split()[0] for row in rows[:2]] == ["one", "two"]
     assert "questions (labels)" in rows[2]
-
-
-def test_the_bar_of_an_experiment_has_a_label(capsys: pytest.CaptureFixture[str]) -> None:
-    Experiment([Shifted(1)], JUDGED, measures=["RR"]).run()
-    assert "Answering: 100%" in capsys.readouterr().err

@@ -28,9 +28,3 @@ def test_each_level_knows_a_node_by_its_own_names() -> None:
     assert Judgements(queries, {"q": {"n1": 1}}, Level.NODE).names_of(node, "q") == ["n1"]
     passage = Judgements(queries, {"q": {"25 days of leave": 1, "noon": 1}}, Level.PASSAGE)
     assert passage.names_of(node, "q") == ["25 days of leave", "n1"]
-
-
-def test_a_document_counts_once_where_its_first_hit_stands() -> None:
-    judged = Judgements({"q": "leave"}, {"q": {"leave.pdf": 1}})
-    hits = [["pay.pdf"], ["d1", "leave.pdf"], ["d1", "leave.pdf"], ["lunch.md"]]
-    assert list(judged.run_of("q", hits)) == ["pay.pdf", "leave.pdf", "lunch.md"]

@@ -38,12 +38,6 @@ def test_a_model_that_knows_the_words_is_better_than_one_that_sees_one_dimension
     assert compared.p_value < 0.05
 
 
-def test_a_model_with_itself_is_no_different() -> None:
-    both = searching(FakeEmbedding())
-    (compared,) = Comparison(None, Tokenizer()).compared(DONE, both, both, NODES).comparisons
-    assert (compared.p_value, compared.verdict) == (1.0, "no significant difference")
-
-
 def test_a_model_that_fails_is_named_and_its_questions_are_not_counted_as_wrong() -> None:
     works, fails = searching(FakeEmbedding()), searching(FakeEmbedding(dim=8))
     assert isinstance(fails.embed_model, FakeEmbedding)

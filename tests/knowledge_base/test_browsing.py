@@ -8,7 +8,6 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import Document, TextNode
 
 from llama_retrieval_ext.errors import UnsupportedModeError
-from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
 from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
@@ -91,21 +90,13 @@ def test_documents_have_their_source_and_nodes_their_order(open_kb: Open) -> Non
     assert [node.get_content() for node in kb.get("note")] == ["annual leave"]
 
 
+@EMBEDDED
 @pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
 def test_pages_of_a_file_collapse_to_one_hit(open_kb: Open, mode: Kind) -> None:
     kb = filled(open_kb())
     hits = kb.search("annual leave", mode, top_k=3, collapse=Collapse()).hits
     assert {hit.metadata.get("file_path", "note") for hit in hits} == {HANDBOOK, STAFF, "note"}
     assert len(kb.search("annual leave", mode, top_k=9, collapse=Collapse(2)).hits) >= 4
-
-
-@EMBEDDED
-def test_a_copy_has_the_sources_of_documents(open_kb: Open, url: str, tmp_path: Path) -> None:
-    filled(open_kb()).close()
-    target = f"embedded:{tmp_path / 'copy'}"
-    copy_knowledge_base(url, target, show_progress=False)
-    with KnowledgeBase.open(target, embed_model=open_kb().embed_model) as copy:
-        assert copy.delete(HANDBOOK) == 3
 
 
 @EMBEDDED
@@ -146,16 +137,11 @@ def test_info_says_how_the_last_documents_were_split(open_kb: Open) -> None:
     kb.add([TextNode(id_="n", text="leave")], show_progress=False)
     assert kb.info().splitting == ""
     kb.add([Document(id_="d", text="leave")], show_progress=False)
-    assert (
-        kb.info().splitting
-        == "PassageParser(chunk_size=512, chunk_overlap=64), code by classes and functions"
-    )
+    passages = "PassageParser(chunk_size=512, chunk_overlap=64), code by classes and functions"
+    assert kb.info().splitting == passages
     kb.close()
     small = open_kb(transformations=[SentenceSplitter(chunk_size=128, chunk_overlap=0)])
-    assert (
-        small.info().splitting
-        == "PassageParser(chunk_size=512, chunk_overlap=64), code by classes and functions"
-    )
+    assert small.info().splitting == passages
     assert small.add([Document(id_="d", text="leave")], show_progress=False).updated == 1
     assert small.info().splitting == "SentenceSplitter(chunk_size=128, chunk_overlap=0)"
 

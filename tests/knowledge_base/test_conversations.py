@@ -103,7 +103,8 @@ def test_a_document_that_is_no_conversation_fails_with_advice() -> None:
 
 
 @pytest.mark.slow
-def test_a_chinese_answer_is_found_by_its_question_on_every_engine(url: str) -> None:
+@pytest.mark.parametrize("engine", ["embedded", "elasticsearch"], indirect=True)
+def test_a_chinese_answer_is_found_by_its_question_on_each_kind_of_engine(url: str) -> None:
     options: Any = {"transformations": [ConversationParser()], "embed_model": FakeEmbedding()}
     rows = [
         ("小安", "你的陶艺课怎么样了"),

@@ -14,7 +14,6 @@ import pytest
 import uvloop
 from llama_index.core.schema import Document
 
-from llama_retrieval_ext.knowledge_base.kinds import StoreKind
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -45,12 +44,6 @@ def kb(url: str) -> Iterator[KnowledgeBase]:
     with KnowledgeBase.open(url, embed_model=FakeEmbedding(), **_options(url)) as opened:
         opened.add([Document(text=_TEXT, id_="leave")], show_progress=False)
         yield opened
-
-
-@pytest.fixture(params=["vector", "keyword", "hybrid"])
-def retriever(kb: KnowledgeBase, request: pytest.FixtureRequest) -> Retriever:
-    kind: StoreKind = request.param
-    return kb.retriever(kind, top_k=1)
 
 
 def _sync(retriever: Retriever) -> list[str]:
@@ -96,9 +89,9 @@ WAYS: Final[dict[str, Callable[[Retriever], list[str]]]] = {
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_search_works_from_every_kind_of_program(
-    retriever: Retriever, way: Callable[[Retriever], list[str]]
+    kb: KnowledgeBase, way: Callable[[Retriever], list[str]]
 ) -> None:
-    assert way(retriever) == [_TEXT]
+    assert way(kb.retriever("hybrid", top_k=1)) == [_TEXT]
 
 
 async def test_add_and_search_work_in_a_running_event_loop(kb: KnowledgeBase) -> None:
@@ -123,7 +116,7 @@ _SCRIPT: Final = """
 """
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["embedded", "milvus", "elasticsearch"])
 def test_a_plain_script_runs_and_ends(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

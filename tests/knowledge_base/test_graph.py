@@ -32,11 +32,13 @@ Open = Callable[..., KnowledgeBase]
 ACME, GLOBEX = Scope("acme", ["films"]), Scope("globex")
 
 
+_NEO4J = pytest.param("embedded-neo4j", marks=pytest.mark.slow)
+# For tests of what the graph does, whatever the engine of the passages.
+GRAPHS = pytest.mark.parametrize("engine", ["embedded", _NEO4J], indirect=True)
+
+
 @pytest.fixture(
-    params=[
-        "embedded",
-        *(pytest.param(each, marks=pytest.mark.slow) for each in ("embedded-neo4j", *SERVERS)),
-    ]
+    params=["embedded", _NEO4J, *(pytest.param(each, marks=pytest.mark.slow) for each in SERVERS)]
 )
 def engine(request: pytest.FixtureRequest) -> str:
     """Each engine with an embedded graph, and the embedded one with Neo4j."""
@@ -98,6 +100,7 @@ def test_the_graph_follows_every_change_of_documents(kb: KnowledgeBase, open_kb:
     assert rows(graph_of(kb), GLOBEX) == rows(graph_of(kb)) == theirs
 
 
+@GRAPHS
 def test_a_graph_search_finds_named_passages_of_its_own_tenant_only(kb: KnowledgeBase) -> None:
     add(kb, films(), ACME)
     add(kb, films("Bo Ek"), GLOBEX)
@@ -113,6 +116,7 @@ def test_a_graph_search_finds_named_passages_of_its_own_tenant_only(kb: Knowledg
     assert {each.leg for hit in hits for each in hit.contributions} == {"graph", "keyword"}
 
 
+@GRAPHS
 def test_a_copy_includes_the_graph(
     kb: KnowledgeBase, url: str, graph: str, fast_disk: Path, open_kb: Open
 ) -> None:
@@ -141,6 +145,7 @@ def test_a_copy_includes_the_graph(
         assert len(copy.retriever("graph", scope=GLOBEX).retrieve("Night Train")) > 0
 
 
+@GRAPHS
 def test_removal_deletes_its_rows_from_the_graph(kb: KnowledgeBase, url: str, graph: str) -> None:
     add(kb, films())
     own = GraphNode("crane", "Equipment", "Tower crane")

@@ -76,12 +76,6 @@ def test_a_document_without_an_outline_has_the_nodes_of_the_sentence_splitter(te
     assert list(map(without_id, cut(SMALL, document))) == list(map(without_id, expected))
 
 
-def test_the_position_in_a_text_that_repeats_itself_is_exact() -> None:
-    text = "the same line\n" * 400
-    nodes = cut(SMALL, page(text, "note.txt"))
-    assert (nodes[-1].end_char_idx or 0) == len(text.rstrip())
-
-
 def test_sections_have_the_title_and_the_headings_above_them() -> None:
     nodes = cut(PARSER, page(HANDBOOK))
     paths = [(node.metadata["title"], node.metadata.get("heading_path")) for node in nodes]
@@ -110,14 +104,6 @@ def test_short_sections_are_joined_under_the_headings_that_they_share() -> None:
     text = "# Leave\n\n## Annual\n\n25 days.\n\n## Sick\n\nCall at nine.\n"
     (section,) = sections_of(text, markdown_outline(text))
     assert section == (0, len(text), ("Leave",))
-
-
-def test_a_long_section_is_cut_into_passages_with_its_headings() -> None:
-    nodes = cut(SMALL, page(HANDBOOK))
-    assert len(nodes) > 8
-    assert {node.metadata.get("heading_path") for node in nodes} == {
-        *(None, "Leave", "Leave > Sick leave", "Expenses")
-    }
 
 
 def test_parts_of_a_table_repeat_its_header_and_caption_apart_from_the_text() -> None:

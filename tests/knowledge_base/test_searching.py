@@ -45,18 +45,17 @@ async def test_search_and_asearch_give_the_hits_of_the_retriever(
     assert filled.search("leave", mode, scope=Scope("acme")).hits == []
 
 
-@pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
 def test_retrievers_with_the_same_arguments_share_no_state_that_can_change(
-    filled: KnowledgeBase, mode: Any, monkeypatch: pytest.MonkeyPatch
+    filled: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # LlamaIndex would give both the handlers of its settings.
     monkeypatch.setattr("llama_index.core.Settings._callback_manager", None)
-    first = filled.retriever(mode, top_k=3, name="mine", scope=Scope("acme"))
+    first = filled.retriever(top_k=3, name="mine", scope=Scope("acme"))
     first.callback_manager.add_handler(LlamaDebugHandler())
     first.object_map["x"] = first
     first.top_k = 1
-    second = filled.retriever(mode, top_k=3)
-    assert (second.name, second.scope, second.top_k) == (mode, None, 3)
+    second = filled.retriever(top_k=3)
+    assert (second.name, second.scope, second.top_k) == ("hybrid", None, 3)
     assert not second.callback_manager.handlers
     assert second.object_map == {}
     assert "mine" in repr(first)

@@ -117,16 +117,15 @@ def test_the_embedding_of_a_document_is_kept_only_if_it_is_not_split(
 
 
 @pytest.mark.parametrize("whole", WHOLE, ids=lambda whole: whole.id_)
-@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_the_groups_of_a_long_document_are_its_nodes(
-    whole: Document, size: int, monkeypatch: pytest.MonkeyPatch
+    whole: Document, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document = SourceDocument(DocumentKey("", "", whole.node_id), (whole,), "digest")
     (expected,) = Splitter(None).nodes_of([document])
     monkeypatch.setattr(passages, "LONG", 3000)
-    monkeypatch.setattr(splitting, "GROUP", size)
+    monkeypatch.setattr(splitting, "GROUP", 4)
     groups = list(Splitter(None).groups_of(document))
-    assert {len(group) for group in groups[:-1]} == {size}
+    assert {len(group) for group in groups[:-1]} == {4}
     made = [node for group in groups for node in group]
     assert not isinstance(expected, Exception)
     assert [each.to_dict() for each in made] == [each.to_dict() for each in expected]

@@ -17,13 +17,10 @@ from llama_retrieval_ext.text.analyzer import (
     ("word", "folded"),
     [
         ("école", "ecole"),
-        ("naïve", "naive"),
         ("smørrebrød", "smorrebrod"),
-        ("łódź", "lodz"),
         ("þæt", "thaet"),
         ("ılık", "ilik"),  # noqa: RUF001
         ("αθήνα", "αθηνα"),
-        ("ёлка", "елка"),
         ("за\u0301мок", "замок"),  # noqa: RUF001
         ("שָׁלוֹם", "שלום"),
         ("مُحَمَّد", "محمد"),
@@ -38,11 +35,6 @@ def test_marks_that_make_a_letter_stay(word: str) -> None:
     assert fold(word) == word
 
 
-@given(st.text().map(str.casefold))
-def test_folding_twice_is_folding_once(word: str) -> None:
-    assert fold(fold(word)) == fold(word)
-
-
 WORDS = st.lists(st.text("abcdefgh", min_size=2, max_size=6), min_size=1, max_size=6)
 
 
@@ -53,12 +45,6 @@ def test_every_way_to_write_a_name_gives_the_same_spellings(words: list[str]) ->
     assert snake == spellings(".".join(words))
     assert snake == spellings("".join(word.title() for word in words))
     assert snake == spellings(words[0] + "".join(word.title() for word in words[1:]))
-
-
-@given(WORDS)
-def test_a_name_is_its_whole_and_its_words(words: list[str]) -> None:
-    expected = words if len(words) == 1 else ["".join(words), *words]
-    assert spellings("_".join(words)) == expected
 
 
 def test_a_run_of_capitals_ends_before_the_next_word() -> None:

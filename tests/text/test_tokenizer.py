@@ -3,8 +3,6 @@
 import copy
 import json
 import pickle
-import random
-import string
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -30,22 +28,7 @@ SNIPPETS = st.sampled_from(
         *("the", "running", "user_name", "getHTTPResponse2", "C++", "c#", ".NET", "1.2.3", "1,000"),
         *("don't", "e-mail", "École", "école", "é", "e\u0301", "0\u0300", "β", "℃", "हिन्दी", "🔥"),
         *("火灾", "安全生产法", "\U00020000火", "タワー", "へ", "한국어", "…", "ﾊﾟ", "\uff11\uff12"),
-        *(
-            "火災",
-            "\uff05",
-            "\uff0c",
-            ".",
-            "-",
-            "'",
-            "\u200d",
-            ",",
-            "(",
-            ")",
-            '"',
-            "#",
-            "++",
-            "\u2019s",
-        ),
+        *("火災", "\uff05", "\uff0c", "\u200d", "\u2019s", "++", "\ud800", *".-',()\"#"),
     ]
 )
 TEXTS = st.one_of(
@@ -69,11 +52,6 @@ def test_a_text_has_every_token_of_itself_as_a_query(tokenizer: Tokenizer, text:
     assert set(tokenizer.query_tokens(text)) <= set(tokenizer.tokens(text))
 
 
-@given(CONFIGURATIONS, TEXTS)
-def test_a_query_is_empty_only_if_the_document_would_be(tokenizer: Tokenizer, text: str) -> None:
-    assert bool(tokenizer.query_tokens(text)) == bool(tokenizer.tokens(text))
-
-
 @given(CONFIGURATIONS, TEXTS, TEXTS)
 def test_tokens_of_two_texts_do_not_touch_each_other(
     tokenizer: Tokenizer, first: str, second: str
@@ -86,19 +64,6 @@ def test_tokens_of_two_texts_do_not_touch_each_other(
 def test_tokens_are_words_that_white_space_can_join(tokenizer: Tokenizer, text: str) -> None:
     tokens = tokenizer.tokens(text)
     assert " ".join(tokens).split() == tokens
-
-
-@given(st.text(alphabet="安全生产法规定火灾", min_size=1), st.text(alphabet="安全 法a。"))
-def test_a_chinese_query_finds_the_text_it_is_cut_from(query: str, context: str) -> None:
-    document = DEFAULT.tokens(context + query + context)
-    assert set(DEFAULT.query_tokens(query)) <= set(document)
-
-
-@given(TEXTS)
-def test_equal_tokenizers_give_equal_tokens(text: str) -> None:
-    other = Tokenizer.from_dict(json.loads(json.dumps(DEFAULT.to_dict())))
-    assert other == DEFAULT
-    assert other.tokens(text) == DEFAULT.tokens(text)
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
@@ -123,20 +88,12 @@ def test_a_pickle_holds_the_configuration_and_no_caches() -> None:
     assert len(pickle.dumps(tokenizer)) == before
 
 
-def test_tokenizers_that_differ_are_not_equal() -> None:
-    assert len({*TOKENIZERS, Tokenizer()}) == len(TOKENIZERS)
-
-
-def test_an_unknown_field_is_refused_by_name() -> None:
-    with pytest.raises(ConfigurationError, match=r"split_identifiers.*'ngrams'"):
-        Tokenizer.from_dict(DEFAULT.to_dict() | {"ngrams": 3})
-
-
-def test_a_missing_field_is_refused_instead_of_guessed() -> None:
+def test_a_missing_or_unknown_field_is_refused() -> None:
     recorded = DEFAULT.to_dict()
     del recorded["language"]
-    with pytest.raises(ConfigurationError, match=r"has the fields.*'language'"):
-        Tokenizer.from_dict(recorded)
+    for fields in (recorded, DEFAULT.to_dict() | {"ngrams": 3}):
+        with pytest.raises(ConfigurationError, match="a tokenizer has the fields"):
+            Tokenizer.from_dict(fields)
 
 
 @pytest.mark.parametrize("version", [TOKENIZER_VERSION + 1, 0, None, "1", True])
@@ -164,11 +121,6 @@ def test_a_value_that_cannot_work_is_refused(subtests: pytest.Subtests) -> None:
             Tokenizer.from_dict(DEFAULT.to_dict() | {field: value})
 
 
-def test_the_error_for_an_unknown_language_lists_the_known_ones() -> None:
-    with pytest.raises(ConfigurationError, match=r"'klingon'.*english.*russian"):
-        Tokenizer(language="klingon")
-
-
 def test_threads_share_a_tokenizer() -> None:
     texts = [f"running thread{n} parses Wörter, 火灾{n} and user_name{n}" for n in range(200)]
     alone = [Tokenizer().term_counts(text) for text in texts]
@@ -177,34 +129,17 @@ def test_threads_share_a_tokenizer() -> None:
         assert list(pool.map(shared.term_counts, texts * 4)) == alone * 4
 
 
-def test_the_length_of_a_document_is_the_number_of_its_tokens() -> None:
-    text = "火灾 and user_name and fire"
-    assert sum(DEFAULT.term_counts(text).values()) == len(DEFAULT.tokens(text)) == 9
-
-
 SIZE = 200_000
 TOKENIZER = Tokenizer()
-_random = random.Random(7)
 HOSTILE = {
     "one letter": "a" * SIZE,
     "one name": "a." * (SIZE // 2),
-    "underscores": "_" * SIZE,
-    "white space": " \u3000\t" * (SIZE // 3),
     "signs": "+-.,#'" * (SIZE // 6),
-    "marks on a letter": "a" + "\u0301\u0323" * (SIZE // 2),
-    "marks on many letters": ("a" + "\u0301\u0323" * 20) * (SIZE // 41),
     "marks between joiners": "a" + "\u0301\u200d\u0323" * (SIZE // 3),
     "camel case": "aB" * (SIZE // 2),
-    "digits": "1,000." * (SIZE // 6),
-    "base 64": "".join(_random.choices(string.ascii_letters + string.digits + "+/", k=SIZE)),
-    "Chinese": "火灾" * (SIZE // 2),
     "alternating scripts": "あア漢" * (SIZE // 3),
-    "rare Chinese": "\U00020000" * SIZE,
-    "Thai": "สวัสดี" * (SIZE // 6),
     "ligatures": "\ufdfa" * (SIZE // 18),
     "surrogates": "a\ud800\udc00b" * (SIZE // 4),
-    "controls": "\0\x07\x1b" * (SIZE // 3),
-    "emoji": "👩\u200d💻\ufe0f" * (SIZE // 4),
     "all of Unicode": "".join(map(chr, range(0x30000))),
 }
 
@@ -217,30 +152,10 @@ def test_hostile_text_is_cut_in_linear_time(name: str) -> None:
     assert max(map(len, tokens), default=0) <= 1100
 
 
-@given(st.text(alphabet=st.characters(codec=None, exclude_categories=[])))
-def test_any_characters_are_counted(text: str) -> None:
-    counts = TOKENIZER.term_counts(text)
-    assert all(0 <= term < 2**32 and count > 0 for term, count in counts.items())
-
-
 @pytest.mark.parametrize("text", ["", " ", "\n\u3000", "...", "🔥", "___", "\ud800", "\u0301", "'"])
 def test_text_without_words_has_no_tokens(text: str) -> None:
     assert TOKENIZER.tokens(text) == TOKENIZER.query_tokens(text) == []
     assert TOKENIZER.term_counts(text) == TOKENIZER.query_terms(text) == {}
-
-
-def test_a_mark_on_a_digit_is_no_token_of_its_own() -> None:
-    assert set(TOKENIZER.tokens("0\u0300")) == {"0"}
-
-
-def test_a_hash_is_one_token() -> None:
-    digest = "d41d8cd98f00b204e9800998ecf8427e"
-    assert TOKENIZER.tokens(digest) == [digest]
-
-
-def test_a_word_beyond_its_limit_is_found_by_itself() -> None:
-    long = "x" * 1000
-    assert set(TOKENIZER.query_tokens(long)) <= set(TOKENIZER.tokens(f"before {long} after"))
 
 
 def found(query: str, document: str, *, by: Tokenizer = DEFAULT) -> float:
@@ -254,20 +169,12 @@ def test_words_that_stock_bm25_misses_are_found(subtests: pytest.Subtests) -> No
         ("知识图谱", "大语言模型的知识图谱检索增强生成技术"),
         ("火", "发生火灾时应当报警"),
         ("臺灣的軟體", "台湾的软体"),
-        ("后来的头发", "後來的頭髮"),
         ("検索", "日本語の文書を検索する"),
-        ("データ", "データベースの設計"),
-        ("ﾃﾞｰﾀ", "データベース"),
         ("검색", "검색한다"),
-        ("물", "물을 마신다"),
         ("C", "Written in C for speed"),
-        ("R", "Statistics with R"),
         ("C++", "Modern C++ in depth"),
-        ("c++", "C++17 features"),
         ("Ｃ＋＋", "C++"),  # noqa: RUF001
-        ("C#", "From Java to C#"),
         (".NET", "The .NET runtime"),
-        ("1.2.3", "Release 1.2.3 is out"),
         ("3.12", "New in Python 3.12.1"),
         ("1000", "about 1,000 people"),
     ]:
@@ -292,22 +199,14 @@ def test_a_name_is_found_in_its_other_spellings(subtests: pytest.Subtests) -> No
     for query, document in [
         ("userName", "user_name = 1"),
         ("user name", "getUserName()"),
-        ("username", "userName"),
         ("http server", "class HTTPServer2:"),
-        ("HTTPServer2", "http_server_2"),
-        ("os.path", "import os.path"),
         ("path join", "os.path.join(a, b)"),
         ("email", "by e-mail"),
-        ("nodejs", "Node.js"),
         ("UTF-8", "utf8"),
         ("john.smith@acme.com", "write to <John.Smith@ACME.com>!"),
-        ("docs.python.org", "https://docs.python.org/3/library/"),
         ("ecole", "L'École primaire"),
-        ("école", "ECOLE PRIMAIRE"),
         ("strasse", "Hauptstraße Straße"),
-        ("IT", "the IT department"),
         ("women", "women's rights"),
-        ("parsing", "it parses"),
         ("हिन्दी", "मेरी हिन्दी है"),
     ]:
         with subtests.test(query=query):
@@ -319,10 +218,8 @@ def test_a_name_is_found_in_its_other_spellings(subtests: pytest.Subtests) -> No
     [
         ("C", "C++ and C# only"),
         ("C++", "plain C"),
-        ("R", "right"),
         ("火山", "山火"),
         ("123", "1.2.3"),
-        ("1.2", "11.2"),
         ("タワー", "たわー"),
     ],
 )
@@ -357,10 +254,6 @@ def test_chinese_words_bring_their_characters() -> None:
     assert "规定" in words.tokens("安全生产法规定")
     assert found("火", "发生火灾时", by=words) == 1.0
     assert words.tokens("東京タワーへ")[-4:] == ["ー", "タワ", "ワー", "へ"]
-
-
-def test_stop_words_are_casefolded_letters() -> None:
-    assert all(word.isascii() and word.isalpha() and word.islower() for word in ENGLISH_STOP_WORDS)
 
 
 @pytest.mark.parametrize("word", ["if", "while", "may", "will", "fire"])

@@ -37,6 +37,8 @@ _DEFINITION: Final = re.compile(
 # A definition may stand in one of these, with its decorators or its `export`.
 _AROUND: Final = {"decorated_definition", "export_statement", "template_declaration"}
 _BEFORE: Final = re.compile(r"\w*comment|attribute_item")
+# The type of the receiver of a method of Go: `(o *Order)`, `(s Stack[T])`.
+_RECEIVER: Final = re.compile(r"(\w+)\s*(?:\[.*\])?\s*,?\s*\)$", re.DOTALL)
 
 
 class Definition(NamedTuple):
@@ -75,12 +77,12 @@ def _definitions(root: "Node") -> Iterator[Definition]:
     open_nodes = [(root, 1)]
     while open_nodes:
         node, level = open_nodes.pop()
-        name = _name(node) if _is_definition(node) else ""
-        if name:
-            parent = node.parent
-            around = parent if parent is not None and _is_around(parent, node) else node
-            yield Definition(_first_line(around), _last_line(around) + 1, level, name)
-        open_nodes += [(child, level + bool(name)) for child in node.children]
+        names = _names(node) if _is_definition(node) else []
+        parent = node.parent
+        around = parent if parent is not None and _is_around(parent, node) else node
+        for depth, name in enumerate(names, start=level):
+            yield Definition(_first_line(around), _last_line(around) + 1, depth, name)
+        open_nodes += [(child, level + len(names)) for child in node.children]
 
 
 def _is_definition(node: "Node") -> bool:
@@ -113,6 +115,13 @@ def _last_line(node: "Node") -> int:
     """Return the line of the last character; Rust's comments include the end of their line."""
     end = node.end_point
     return end.row - (end.column == 0 and end.row > node.start_point.row)
+
+
+def _names(node: "Node") -> list[str]:
+    """Return the name of a definition, below that of the type for a method of Go."""
+    receiver = node.child_by_field_name("receiver")
+    typed = None if receiver is None else _RECEIVER.search((receiver.text or b"").decode())
+    return [name for name in (typed[1] if typed else "", _name(node)) if name]
 
 
 def _name(node: "Node") -> str:

@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from glob import has_magic
 from itertools import chain, islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
@@ -125,31 +125,20 @@ class Reading:
         ]
 
 
-def iter_documents(  # noqa: PLR0913 - those of `read_documents`, and two
+def iter_documents(
     paths: str | Path | Iterable[str | Path],
     *,
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
     encoding: str = "",
-    follow_symlinks: bool = False,
-    leave_out: Path | None = None,
     watched: Callable[[list[Path]], Iterable[Path]] = iter,
+    **selection: Any,  # noqa: ANN401 - the arguments of `find_files`
 ) -> Reading:
     """Return the documents of `read_documents`, read lazily file by file.
 
-    The folder `leave_out`, such as that of the knowledge base, is skipped. `watched` wraps the
-    files while they are read, for a progress bar.
+    `watched` wraps the files while they are read, for a progress bar.
     """
     reading = Reading()
     check_encoding(encoding)
-    files = find_files(
-        paths,
-        reading,
-        include=include,
-        exclude=exclude,
-        leave_out=leave_out,
-        follow_symlinks=follow_symlinks,
-    )
+    files = find_files(paths, reading, **selection)
     reading.documents = read_files(watched(files), reading, encoding)
     return reading
 
@@ -163,7 +152,10 @@ def find_files(
     leave_out: Path | None = None,
     follow_symlinks: bool = False,
 ) -> list[Path]:
-    """Return the files that `iter_documents` reads, each once; record patterns without files."""
+    """Return the files that `iter_documents` reads, each once; record patterns without files.
+
+    The folder `leave_out`, such as that of the knowledge base, is skipped.
+    """
     patterns = (_patterns(include, "include"), _patterns(exclude, "exclude"))
     selection = _Selection(*patterns, leave_out, follow_symlinks)
     return list(dict.fromkeys(_files(_as_paths(paths), selection, reading)))

@@ -46,12 +46,12 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-@pytest.mark.parametrize("engine", ["embedded", "qdrant", "elasticsearch"], indirect=True)
+@pytest.mark.parametrize("engine", ["embedded", "qdrant-server"], indirect=True)
 def test_files_are_stored_as_add_stores_them_and_again_they_are_unchanged(
     ingest: Ingest, folder: Path, open_kb: Any, engine: str, obstructed: ObstructedEmbedding
 ) -> None:
     scope = Scope(kb_ids=("hr",))
-    writers = {"n_writers": 2} if engine == "elasticsearch" else {}
+    writers = {"n_writers": 2} if engine == "qdrant-server" else {}
     report = ingest(folder, scope=scope, **writers)
     expected = added(read_documents(folder), obstructed, scope)
     assert len(expected) == 2 * N_BATCH + 8
@@ -62,7 +62,7 @@ def test_files_are_stored_as_add_stores_them_and_again_they_are_unchanged(
         assert stored(kb, scope) == expected
         assert report.n_nodes == kb.info().nodes
     (folder / "3.md").write_text("Changed.")
-    again = ingest(folder, scope=scope, **writers)
+    again = ingest(folder, scope=scope)
     assert (again.added, again.updated, again.unchanged) == (0, 1, len(expected) - 1)
 
 

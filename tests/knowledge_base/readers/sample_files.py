@@ -12,14 +12,6 @@ _CONTENT_TYPES = (
 _WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 
 
-def write_docx(path: Path, *paragraphs: str) -> None:
-    body = "".join(f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>" for text in paragraphs)
-    document = f'<w:document xmlns:w="{_WORD}"><w:body>{body}</w:body></w:document>'
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("[Content_Types].xml", _CONTENT_TYPES)
-        archive.writestr("word/document.xml", document)
-
-
 def write_pdf(path: Path, *pages: str) -> None:
     """A PDF of one line a page; readers rebuild the table of offsets that it lacks."""
     kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))

