@@ -41,7 +41,6 @@ METADATA = {
 OWN = RelatedNodeInfo(node_id="doc", metadata=METADATA, node_type=ObjectType.DOCUMENT, hash="h")
 NODES: dict[str, BaseNode] = {
     "bare": TextNode(text="text"),
-    "empty": TextNode(),
     "full": TextNode(
         text="text",
         metadata=METADATA,
@@ -73,14 +72,11 @@ NODES: dict[str, BaseNode] = {
         metadata={"k\udfff": "\ud802"},
         relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id="\ud803")},
     ),
-    "long": TextNode(text="word " * 100_000),
     "index": IndexNode(text="text", index_id="i"),
     "index of a node": IndexNode(index_id="i", obj=TextNode(text="inner", metadata=METADATA)),
     "index of data": IndexNode(index_id="i", obj={"k": [1, "a"]}),
     "image": ImageNode(text="t", image="YWJj", image_path="a.png", text_embedding=[0.5]),
-    "image by url": ImageNode(image_url="http://example.org/a.png"),
     "document": Document(text="text", metadata=METADATA),
-    "empty document": Document(),
     "image document": ImageDocument(image=b"\x89PNG\r\n\x1a\n"),
     "multimodal": Node(
         text_resource=MediaResource(text="t", embeddings={"dense": [0.5]}),

@@ -22,15 +22,14 @@ from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import AnyOf, Compare, Condition, Not, Value
 from llama_retrieval_ext.stores.embedded.filters import as_edge_filter
 from llama_retrieval_ext.stores.engine.backend import Search
+from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
 from llama_retrieval_ext.stores.qdrant.llama_index_store import (
     LlamaIndexQdrantBackend,
     flat_clause_of,
 )
-from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
+from llama_retrieval_ext.stores.qdrant.store import QdrantStore
 from llama_retrieval_ext.stores.qdrant_common.points import point_id
 from tests.stores.filters_contract import FiltersContract
-from tests.stores.injection_contract import NODES as HOSTILE_NODES
-from tests.stores.injection_contract import InjectionContract
 from tests.stores.odd_metadata import (
     ANY_CASE,
     BIG,
@@ -164,15 +163,5 @@ def test_sizes_beyond_exact_numbers_are_refused(
     corpus: QdrantStore, operator: FilterOperator
 ) -> None:
     with pytest.raises(UnsupportedFilterError, match="2\\*\\*53") as caught:
-        QdrantBackend(corpus).dense([1.0, 0.0], Search(3, Compare("k", operator, 2**53)))
+        CollectionBackend(corpus).dense([1.0, 0.0], Search(3, Compare("k", operator, 2**53)))
     assert caught.value.operator == operator.name
-
-
-@pytest.fixture(scope="module")
-def victim(kept: QdrantStore) -> QdrantStore:
-    kept.add(HOSTILE_NODES)
-    return kept
-
-
-class TestInjection(InjectionContract[QdrantStore]):
-    any_key = False

@@ -11,16 +11,13 @@ from qdrant_client import AsyncQdrantClient, QdrantClient
 from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.drivers import arun
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
-from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, Search, VectorQuery
+from llama_retrieval_ext.stores.engine.backend import Candidate, Search
 from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
 from llama_retrieval_ext.testing.backend_contract import BackendContract, assert_same, found_by
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
-from llama_retrieval_ext.testing.retriever_contract import RankingContract
 from tests.stores.qdrant.fake_server import FakeServer, serving
 from tests.stores.qdrant.llama_index_stores import Named, llama_index_store, nodes_with_uuids
 
@@ -97,32 +94,22 @@ class TestDenseBackend(BackendContract):
         return dense
 
 
-class TestVectorRetriever(RankingContract, IsolationContract):
-    @pytest.fixture
-    def retriever(self, dense: Named) -> VectorRetriever:
-        return VectorRetriever(dense, embed_model=MODEL, top_k=5)
-
-
-class TestHybridRetriever(RankingContract, IsolationContract):
+class TestHybridRetriever(IsolationContract):
     @pytest.fixture
     def retriever(self, hybrid: Named) -> HybridRetriever:
         return HybridRetriever(hybrid, embed_model=MODEL, top_k=5)
 
 
-@pytest.mark.parametrize("scope", [None, ACME, Scope("nobody")])
-@pytest.mark.parametrize("text", [*SAMPLE_QUERIES, "?!"])
 def test_a_store_with_one_client_answers_sync_and_async_as_others_do(
-    one_client: Named, hybrid: Named, text: str, scope: Scope | None
+    one_client: Named, hybrid: Named
 ) -> None:
-    search = Search(5, None if scope is None else scope.condition, scope)
-    vector = tuple(MODEL.get_query_embedding(text))
-    for query in (VectorQuery(vector, search), KeywordQuery(text, search)):
-        expected = found_by(_search(hybrid, query))
-        assert_same(found_by(_search(one_client, query)), expected)
-        assert_same(asyncio.run(arun(call(_search(one_client, query)))), expected)
+    search, text = Search(5, ACME.condition, ACME), SAMPLE_QUERIES[0]
+    vector = MODEL.get_query_embedding(text)
 
+    def searches(backend: Named) -> list[Call[list[Candidate]]]:
+        return [backend.dense(vector, search), backend.keyword(text, search)]
 
-def _search(backend: Named, query: VectorQuery | KeywordQuery) -> Call[list[Candidate]]:
-    if isinstance(query, VectorQuery):
-        return backend.dense(query.embedding, query.search)
-    return backend.keyword(query.text, query.search)
+    for ours, theirs in zip(searches(one_client), searches(hybrid), strict=True):
+        expected = found_by(theirs)
+        assert_same(found_by(ours), expected)
+        assert_same(asyncio.run(arun(call(ours))), expected)
