@@ -101,14 +101,6 @@ def _start(class_path: str) -> Server:
     return _run(["java", *_JAVA, "-cp", class_path, main, *home], folder, port)
 
 
-def start_again(server: Server) -> Server:
-    """Start a server that has ended, with what it wrote, on the same port."""
-    (server.folder / "logs/neo4j.log").unlink(missing_ok=True)
-    command = server.process.args
-    assert isinstance(command, list)
-    return _run(command, server.folder, int(server.url.rpartition(":")[2]))
-
-
 def _run(command: list[str], folder: Path, port: int) -> Server:
     process = spawn(command, folder)
     server = Server(f"bolt://127.0.0.1:{port}", folder, process)

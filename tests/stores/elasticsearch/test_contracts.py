@@ -3,17 +3,15 @@
 import pytest
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
-from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.stages.fusion import WeightedSum
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
 from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
-from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
+from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
 from tests.stores.elasticsearch.msearch import Opener
 
 pytestmark = pytest.mark.slow
@@ -56,17 +54,3 @@ class TestHybridRetrieverOfManyTenants(IsolationContract):
     @pytest.fixture
     def retriever(self, spread: ElasticsearchVectorStore, embed_model: BaseEmbedding) -> Retriever:
         return HybridRetriever(CollectionBackend(spread), embed_model=embed_model, top_k=5)
-
-
-class TestHybridRetrieverWithPushdown(RankingContract, IsolationContract):
-    @pytest.fixture
-    def retriever(self, filled: ElasticsearchVectorStore, embed_model: BaseEmbedding) -> Retriever:
-        return HybridRetriever(
-            CollectionBackend(filled),
-            embed_model=embed_model,
-            top_k=5,
-            fusion=WeightedSum(
-                normalise={"vector": Normalisation.COSINE, "keyword": Normalisation.NONE}
-            ),
-            pushdown=True,
-        )

@@ -67,8 +67,6 @@ def _forwarded(url: str, forwarder: Forwarder, name: str, *, timeout_s: int) -> 
     ("error", "reason"),
     [
         (MilvusException(3, "query node out of memory"), "cannot answer now"),
-        (MilvusException(8, "rate limit exceeded"), "cannot answer now"),
-        (MilvusException(9, "quota exceeded"), "cannot answer now"),
         (MilvusException(65535, "auth check failure, please check"), "refused the credentials"),
     ],
 )

@@ -7,14 +7,12 @@ import pytest
 
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
 from llama_retrieval_ext.stores.milvus.store import open_milvus
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
-from llama_retrieval_ext.testing.retriever_contract import RankingContract
 from tests.servers.given import collection_url
 
 pytestmark = pytest.mark.slow
@@ -53,9 +51,3 @@ class TestHybridRetriever(IsolationContract):
     @pytest.fixture
     def retriever(self, in_process: CollectionBackend) -> Retriever:
         return HybridRetriever(in_process, embed_model=MODEL)
-
-
-class TestHybridRetrieverWithPushdown(RankingContract, IsolationContract):
-    @pytest.fixture
-    def retriever(self, in_process: CollectionBackend) -> Retriever:
-        return HybridRetriever(in_process, embed_model=MODEL, fusion=RRF(), pushdown=True)

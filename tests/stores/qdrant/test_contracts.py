@@ -3,14 +3,12 @@
 import pytest
 
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
 from llama_retrieval_ext.stores.qdrant.store import QdrantStore
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
-from llama_retrieval_ext.testing.retriever_contract import RankingContract
 
 pytestmark = pytest.mark.slow
 
@@ -33,10 +31,3 @@ class TestHybridRetriever(IsolationContract):
     @pytest.fixture
     def retriever(self, filled: QdrantStore) -> HybridRetriever:
         return HybridRetriever(CollectionBackend(filled), embed_model=MODEL, top_k=5)
-
-
-class TestHybridRetrieverWithPushdown(RankingContract, IsolationContract):
-    @pytest.fixture
-    def retriever(self, filled: QdrantStore) -> HybridRetriever:
-        backend = CollectionBackend(filled)
-        return HybridRetriever(backend, embed_model=MODEL, fusion=RRF(), pushdown=True)
