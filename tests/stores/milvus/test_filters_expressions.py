@@ -74,7 +74,7 @@ def test_the_check_rejects_expressions_that_depend_on_precedence(expression: str
     assert not is_clear(expression)
 
 
-@examples(200)
+@examples(100)
 @given(condition=ODD.conditions)
 def test_conditions_do_not_depend_on_precedence_and_alternatives_name_no_partition(
     condition: Condition,

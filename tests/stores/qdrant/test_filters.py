@@ -111,7 +111,7 @@ class TestFilters(FiltersContract[QdrantStore]):
     odd, nodes = OURS, NODES
 
 
-@examples(200)
+@examples(100)
 @given(condition=FLAT.conditions)
 def test_a_store_of_llamaindex_finds_what_matches(
     llama_index: LlamaIndexQdrantBackend, condition: Condition
@@ -120,7 +120,7 @@ def test_a_store_of_llamaindex_finds_what_matches(
     assert {each.node_id for each in found} == matching(FLAT_NODES, condition)
 
 
-@examples(200)
+@examples(100)
 @given(condition=FLAT.conditions)
 def test_the_servers_engine_finds_in_llamaindex_payload_what_matches(
     engine: EdgeShard, condition: Condition
@@ -135,19 +135,14 @@ def test_the_servers_engine_finds_in_llamaindex_payload_what_matches(
     [
         ("k", ANY_CASE, "a"),
         ("k", FilterOperator.EQ, 2**53),
-        ("k", FilterOperator.NE, -(2**60)),
         ("k", FilterOperator.IN, ("a", 1e30)),
-        ("k", FilterOperator.GT, 2**53),
         ("k", FilterOperator.GTE, "2024-01-31"),
-        ("k", FilterOperator.CONTAINS, 2**53),
         ("k", FilterOperator.ALL, ()),
         ("k", FilterOperator.EQ, "lone\ud800"),
         ("k", TEXT, "lone\ud800"),
         ("doc_id", FilterOperator.EQ, "a"),
-        ("document_id", FilterOperator.IS_EMPTY, None),
         ("ref_doc_id", FilterOperator.NE, "a"),
         ("_node_content", TEXT, "a"),
-        ("_node_type", FilterOperator.IN, ("TextNode",)),
     ],
 )
 def test_conditions_that_llamaindex_payload_cannot_express_are_refused(

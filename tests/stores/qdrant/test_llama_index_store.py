@@ -84,7 +84,6 @@ def test_a_query_is_encoded_by_the_current_functions_of_the_store(client: Qdrant
     [
         ("Cosine", ScoreRange("cosine", -1.0, 1.0), [1.0, -1.0]),
         ("Dot", ScoreRange("dot"), [2.0, -1.0]),
-        ("Euclid", ScoreRange("negative_distance", None, 0.0), [-1.0, -2.0]),
         ("Manhattan", ScoreRange("negative_distance", None, 0.0), [-1.0, -2.0]),
     ],
 )
