@@ -155,11 +155,6 @@ def test_a_filter_that_the_store_cannot_evaluate_is_refused(search: SearchFuncti
         search(GenericBackend(store), Search(5, EN))
 
 
-def test_other_errors_of_the_store_are_raised_unchanged(search: SearchFunction) -> None:
-    with pytest.raises(ConnectionError, match="down"):
-        search(GenericBackend(Remote().answers(error=ConnectionError("down"))), Search(5))
-
-
 @pytest.mark.parametrize(
     ("condition", "calls_store", "filtered"),
     [

@@ -41,25 +41,6 @@ def test_an_index_name_that_names_none_or_several_is_refused(index: str) -> None
         FORM.parse(f"elasticsearch://localhost/{index.replace('#', '%23')}")
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://localhost/docs",
-        "elasticsearch://localhost/docs?timeout_s=-1",
-        "elasticsearch://localhost/docs?user_env=NOT_SET_ANYWHERE&password_env=NOT_SET_ANYWHERE",
-    ],
-)
-def test_a_url_that_cannot_work_is_refused(url: str) -> None:
-    with pytest.raises(ConfigurationError):
-        _config(FORM.parse(url))
-
-
-def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
-    with pytest.raises(ConfigurationError, match="environment") as caught:
-        FORM.parse("elasticsearch://elastic:hunter2@localhost/docs")
-    assert "hunter2" not in str(caught.value)
-
-
 def test_credentials_come_from_the_environment_and_are_not_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

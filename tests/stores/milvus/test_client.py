@@ -30,27 +30,11 @@ def test_a_file_has_a_collection(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url",
-    [
-        "milvus:",
-        "milvus:./kb",
-        "milvus:./no-such-folder/kb.db",
-        "milvus:./kb.db?token_env=X",
-        "milvus:./kb.db?collection=a-b",
-        "milvus://host",
-        "milvus://host/1a",
-        "qdrant://host/kb",
-    ],
+    "url", ["milvus:./kb", "milvus:./no-such-folder/kb.db", "milvus://host/1a"]
 )
-def test_an_invalid_url_is_refused(url: str) -> None:
+def test_a_file_or_collection_that_milvus_would_refuse_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError):
         parse_address(url)
-
-
-def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
-    with pytest.raises(ConfigurationError, match="environment variable") as caught:
-        parse_address("milvus://root:hidden@host/kb")
-    assert "hidden" not in str(caught.value)
 
 
 def test_credentials_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
