@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from llama_index.core import Document
 
 from llama_retrieval_ext import KnowledgeBase, open_store
 from llama_retrieval_ext.errors import ConfigurationError
@@ -63,19 +62,6 @@ def test_settings_that_milvus_would_ignore_in_a_collection_are_refused(
 def test_an_index_type_that_is_new_in_milvus_is_passed_on() -> None:
     index = {"index_type": "SCANN_NEXT", "params": {"any": 1}}
     assert MilvusParams.of({"index_params": index}).recorded == {"index_params": index}
-
-
-def test_the_index_of_a_store_is_the_one_in_its_settings(tmp_path: Path) -> None:
-    url = f"milvus:{tmp_path}/kb.db"
-    model = FakeEmbedding()
-    with KnowledgeBase.open(url, embed_model=model, store_params={"index_params": HNSW}) as kb:
-        kb.add([Document(text="annual leave")], show_progress=False)
-    with open_store(url, store_params={"index_params": HNSW}) as store:
-        index = store.client.describe_index("nodes", "dense")
-        assert (index["index_type"], index["metric_type"]) == ("HNSW", "COSINE")
-    other = {**HNSW, "params": {"M": 9, "efConstruction": 64}}
-    with pytest.raises(ConfigurationError, match=r"was made with index_params=.*'M': 8"):
-        open_store(url, store_params={"index_params": other})
 
 
 @pytest.mark.parametrize("distance", [None, "euclid"])
