@@ -13,11 +13,10 @@ from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
 from llama_retrieval_ext.stores.engine.collection import Collection, Nodes
 from llama_retrieval_ext.stores.engine.config import ConfigRequest, EngineParams, StoreConfig
-from llama_retrieval_ext.stores.engine.connection import Connection
+from llama_retrieval_ext.stores.engine.connection import Connection, Steps
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import IntentRecords, RecordStore
 from llama_retrieval_ext.stores.engine.search import AnySearch
-from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.urls import Address

@@ -21,9 +21,9 @@ from llama_retrieval_ext.stores.engine.backend import (
     check_exact,
 )
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
+from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
 from llama_retrieval_ext.stores.engine.search import AnySearch, EngineRequest
-from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 
 B = TypeVar("B", bound=BasePydanticVectorStore)

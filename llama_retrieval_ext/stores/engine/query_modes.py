@@ -23,8 +23,8 @@ from llama_retrieval_ext.stores.engine.backend import (
     VectorQuery,
     fuse_candidates,
 )
+from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch
-from llama_retrieval_ext.stores.engine.steps import Steps
 
 F = TypeVar("F")
 

@@ -20,8 +20,8 @@ from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine import search
 from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, Search, VectorQuery
+from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch, NativeSearch
-from llama_retrieval_ext.stores.engine.steps import Steps
 from tests.stores.engines import filled
 
 
