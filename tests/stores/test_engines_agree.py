@@ -26,10 +26,9 @@ from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.fusion_agreement import sample_fusions
 from tests.servers.elasticsearch import elasticsearch_url
-from tests.servers.milvus import milvus_url
 from tests.stores.engines import filled
 
-__all__ = ["elasticsearch_url", "milvus_url"]
+__all__ = ["elasticsearch_url"]
 
 pytestmark = pytest.mark.slow
 

@@ -13,9 +13,8 @@ from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.open import open_store
 from tests.knowledge_base.engines import place, start
 from tests.servers.elasticsearch import elasticsearch_url
-from tests.servers.milvus import milvus_url
 
-__all__ = ["elasticsearch_url", "milvus_url"]
+__all__ = ["elasticsearch_url"]
 
 pytestmark = pytest.mark.slow
 Open = Callable[..., EngineStore]

@@ -22,10 +22,9 @@ from llama_retrieval_ext.testing.fusion_agreement import (
     sample_fusions,
 )
 from tests.servers.elasticsearch import elasticsearch_url
-from tests.servers.milvus import milvus_url
 from tests.stores.engines import filled
 
-__all__ = ["elasticsearch_url", "milvus_url"]
+__all__ = ["elasticsearch_url"]
 
 BY_RANK = NativeFusion(kind=RRF, least_k=1, most_k=100, equal_weights=True)
 BY_SUM = NativeFusion(kind=WeightedSum, scales=(Normalisation.COSINE, Normalisation.NONE))
