@@ -61,18 +61,13 @@ class MilvusStore(CollectionStore):
             dense=dense,
             keyword=BM25_RANGE,
             most_hits=MAX_HITS,
-            fusions=fusions_of(dense.kind, lite=self.is_lite),
+            fusions=fusions_of(dense.kind, lite=self._collection.connection.is_lite),
         )
 
     @property
     def client(self) -> MilvusClient:
         """The client of pymilvus."""
         return self._collection.connection.client
-
-    @property
-    def is_lite(self) -> bool:
-        """Whether the engine is Milvus Lite."""
-        return self._collection.connection.is_lite
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
         """Make Milvus Lite index its log, which is durable already; a no-op on servers."""

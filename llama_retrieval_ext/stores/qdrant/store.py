@@ -10,7 +10,7 @@ from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
 from llama_retrieval_ext.stores.engine.query_modes import Target
-from llama_retrieval_ext.stores.qdrant.client import QdrantConnection, Version, parse_address
+from llama_retrieval_ext.stores.qdrant.client import QdrantConnection, parse_address
 from llama_retrieval_ext.stores.qdrant.nodes import QdrantNodes
 from llama_retrieval_ext.stores.qdrant.schema import QdrantCollection, StoreParams
 from llama_retrieval_ext.stores.qdrant.search import CollectionSearch
@@ -73,7 +73,7 @@ class QdrantStore(CollectionStore):
     @property
     def features(self) -> EngineFeatures:
         """All features; async only with a server, because local mode runs in this process."""
-        dense, version = SCORE_RANGES[self.distance], self.version
+        dense, version = SCORE_RANGES[self.distance], self._collection.version
         return EngineFeatures(
             dense=dense,
             keyword=BM25_RANGE,
@@ -90,20 +90,10 @@ class QdrantStore(CollectionStore):
         """Qdrant's client."""
         return self._collection.connection.client
 
-    @property
-    def where(self) -> str:
-        """The collection and its server or directory."""
-        return self._collection.where
-
-    @property
-    def version(self) -> Version:
-        """The server's version."""
-        return self._collection.version
-
     def _location(self) -> Mapping[str, object]:
         version = self._collection.version
         return {
-            "place": self.where,
+            "place": self._collection.where,
             "collection": self._collection.name,
             "version": f"{version.major}.{version.minor}",
             "rarity_in_scope": version.measures_rarity_in_scope,

@@ -41,7 +41,7 @@ def test_the_key_reaches_the_server_and_nothing_that_is_shown(
     monkeypatch.setenv("TEST_QDRANT_KEY", KEY)
     with QdrantStore(f"qdrant://{fake.host}/kb?api_key_env=TEST_QDRANT_KEY") as store:
         assert store.count() == 0
-        shown = [repr(store), str(store), store.model_dump_json(), str(vars(store)), store.where]
+        shown = [repr(store), str(store), store.model_dump_json(), str(vars(store))]
         shown.append(str(CollectionBackend(store).describe()))
     assert not any(KEY in text for text in shown)
 
