@@ -23,7 +23,7 @@ filter value, because LlamaIndex's filters cannot contain booleans.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import ge, gt, le, lt
@@ -89,8 +89,12 @@ ORDER_OPERATORS = (FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, Fil
 _TEXT_OPERATORS = {FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE}
 
 
-def parse_filters(filters: MetadataFilters) -> Condition:
+def parse_filters(filters: MetadataFilters, *, fields: Container[str] = ()) -> Condition:
     """Return LlamaIndex filters as a condition, or raise `InvalidFilterError` with a correction.
+
+    Args:
+        filters: The filters.
+        fields: Names of fields beside the metadata, which are keys as well.
 
     Examples:
         >>> from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
@@ -108,7 +112,9 @@ def parse_filters(filters: MetadataFilters) -> Condition:
             "got an empty group of filters; to filter nothing, pass filters=None"
         )
     parts = tuple(
-        parse_filters(part) if isinstance(part, MetadataFilters) else _parse_one(part)
+        parse_filters(part, fields=fields)
+        if isinstance(part, MetadataFilters)
+        else _parse_one(part, fields)
         for part in filters.filters
     )
     if filters.condition is FilterCondition.NOT:
@@ -123,9 +129,9 @@ def parse_filters(filters: MetadataFilters) -> Condition:
     )
 
 
-def _parse_one(given: MetadataFilter) -> Compare:
+def _parse_one(given: MetadataFilter, fields: Container[str]) -> Compare:
     key, operator, value = given.key, given.operator, given.value
-    if not _KEY.fullmatch(key):
+    if key not in fields and not _KEY.fullmatch(key):
         raise InvalidFilterError(
             f"got the filter key {key!r}; a key has 1 to 128 letters, digits or any of ' _.:/@+-', "
             "and begins and ends with a letter or digit"

@@ -29,9 +29,9 @@ ALLOWED_KEY = "allowed"
 # Stored with each node; they say whose it is, and are no part of its text.
 SCOPE_KEYS = (TENANT_KEY, KB_KEY, ALLOWED_KEY)
 # What stores of this package filter passages by, beside their metadata: the id of their document,
-# and their position in its text.
-DOCUMENT_FIELD = "_document"
-START_FIELD = "_start"
+# and their position in its text. No key of a filter on metadata begins with "@".
+DOCUMENT_FIELD = "@document"
+START_FIELD = "@start"
 # LlamaIndex's readers store the source file of a document under this key.
 SOURCE_KEY = "file_path"
 # The page or slide of a document: a number, or a label such as "iv".

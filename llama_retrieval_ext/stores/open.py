@@ -20,7 +20,9 @@ from llama_retrieval_ext.stores.embedded.files import EmbeddedParams, is_new
 from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.backend import Backend
+from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
 from llama_retrieval_ext.stores.engine.config import params_of
+from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.generic import GenericBackend, Lookup
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -194,19 +196,20 @@ def backend_for(store: BasePydanticVectorStore, *, lookup: Lookup | None = None)
     """Return the backend of a store: its engine's own, or the generic one."""
     if isinstance(store, EmbeddedVectorStore):
         return EmbeddedBackend(store)
-    home = _home_of(store)
-    backend: Backend | None = None if home is None else _import(*home).backend_of(store)
+    if isinstance(store, CollectionStore):
+        return CollectionBackend(store)
+    engine = _engine_of_llama_index(type(store))
+    layout = None if engine is None else _import(engine, "llama_index_store")
+    backend: Backend | None = None if layout is None else layout.backend_of(store)
     return backend or GenericBackend(store, lookup=None if store.stores_text else lookup)
 
 
-def _home_of(store: BasePydanticVectorStore) -> tuple[str, str] | None:
-    """Return the engine and the module with the backend of a store's class."""
-    for home in (kind.__module__ for kind in type(store).__mro__):
+def _engine_of_llama_index(kind: type[BasePydanticVectorStore]) -> str | None:
+    """Return the engine of a class of LlamaIndex's stores, or of one derived from it."""
+    for home in (each.__module__ for each in kind.__mro__):
         for engine in ENGINES.values():
-            if home.startswith(f"llama_retrieval_ext.stores.{engine}."):
-                return engine, "store"
             if home.startswith(f"llama_index.vector_stores.{engine}"):
-                return engine, "llama_index_store"
+                return engine
     return None
 
 

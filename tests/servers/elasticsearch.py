@@ -24,10 +24,9 @@ import pytest
 from tests.servers.artifact import Artifact, cache, fetched, locked, missing_tools, own_folder
 from tests.servers.given import given_server, reachable
 from tests.servers.once import url_of
-from tests.servers.process import Server, setpriv, spawn, wait_until
+from tests.servers.process import Server, spawn, wait_until
 
 URL_VARIABLE = "LLAMA_RETRIEVAL_ELASTICSEARCH_URL"
-USER = "elastic"
 
 _DISTRIBUTION = Artifact(
     "org.elasticsearch.distribution.integ-test-zip:elasticsearch:8.19.21:zip",
@@ -44,12 +43,7 @@ http.port: {port}
 transport.port: 0
 node.portsfile: true
 cluster.routing.allocation.disk.threshold_enabled: false
-"""
-_OPEN = "xpack.security.enabled: false\n"
-_SECURED = """\
-xpack.security.enabled: true
-xpack.security.http.ssl.enabled: false
-xpack.security.transport.ssl.enabled: false
+xpack.security.enabled: false
 """
 
 
@@ -59,14 +53,10 @@ def elasticsearch_url() -> str:
     given = given_server(URL_VARIABLE, "elasticsearch")
     if given:
         return reachable(URL_VARIABLE, given).replace("elasticsearch", "http", 1).rstrip("/")
-    return _started("")
-
-
-@pytest.fixture(scope="session")
-def secured_elasticsearch() -> tuple[str, str]:
-    """The base URL of a server that asks for credentials, and the password of `USER`."""
-    password = "not-a-secret-in-tests"
-    return _started(password), password
+    reason = missing_tools()
+    if reason:
+        pytest.skip(f"Elasticsearch needs Java 17 and Maven, or a URL in {URL_VARIABLE}; {reason}")
+    return url_of(__name__)
 
 
 def prefetch() -> None:
@@ -76,40 +66,25 @@ def prefetch() -> None:
             _home()
 
 
-def _started(password: str) -> str:
-    reason = missing_tools()
-    if reason:
-        pytest.skip(f"Elasticsearch needs Java 17 and Maven, or a URL in {URL_VARIABLE}; {reason}")
-    return url_of(__name__, password)
-
-
-def start(*, password: str = "", port: int = 0) -> Server:
-    """Start a server with an empty folder of its own.
-
-    Args:
-        password: Of the user `USER`; without one there is no security at all.
-        port: Where it listens; 0 for a free one.
-    """
+def start(*, port: int = 0) -> Server:
+    """Start a server with an empty folder of its own; at a free port for 0."""
     home = _home()
     folder = own_folder("elasticsearch")
-    _prepare(home, folder, secured=bool(password), port=port)
-    if password:
-        _set_password(home, _environment(folder), password)
-    return _run(home, folder, password)
+    _prepare(home, folder, port=port)
+    return _run(home, folder)
 
 
 def start_again(server: Server) -> Server:
     """Start a server that has ended, with what it wrote; on the same port if it was given one."""
     (server.folder / "logs/http.ports").unlink(missing_ok=True)
-    return _run(_home(), server.folder, "")
+    return _run(_home(), server.folder)
 
 
-def _run(home: Path, folder: Path, password: str) -> Server:
-    environment = _environment(folder)
+def _run(home: Path, folder: Path) -> Server:
     process = spawn(
         ["bash", str(home / "bin/elasticsearch")],
         folder,
-        environment=environment,
+        environment=_environment(folder),
         privileges=_somebody_else(),
     )
     server = Server("", folder, process)
@@ -118,7 +93,7 @@ def _run(home: Path, folder: Path, password: str) -> Server:
         ports = folder / "logs/http.ports"
         lines = ports.read_text().split() if ports.exists() else []
         url = f"http://{lines[0]}" if lines else ""
-        return url if url and _is_healthy(url, password) else ""
+        return url if url and _is_healthy(url) else ""
 
     return replace(server, url=wait_until(ready, server, "Elasticsearch", within_s=_START_S))
 
@@ -153,12 +128,12 @@ def _archive() -> Path:
     raise ConnectionError(f"Elasticsearch could not be fetched: {_failures[0]}")
 
 
-def _prepare(home: Path, folder: Path, *, secured: bool, port: int) -> None:
+def _prepare(home: Path, folder: Path, *, port: int) -> None:
     shutil.copytree(home / "config", folder / "config")
     for name in ("data", "logs", "tmp"):
         (folder / name).mkdir()
     paths = f"path.data: {folder / 'data'}\npath.logs: {folder / 'logs'}\n"
-    settings = _SETTINGS.format(port=port) + paths + (_SECURED if secured else _OPEN)
+    settings = _SETTINGS.format(port=port) + paths
     (folder / "config/elasticsearch.yml").write_text(settings)
     if os.getuid() == 0:
         for path in (folder, *folder.rglob("*")):
@@ -183,28 +158,9 @@ def _somebody_else() -> list[str]:
     return ["--reuid=nobody", "--regid=nogroup", "--clear-groups"] if root else []
 
 
-def _set_password(home: Path, environment: dict[str, str], password: str) -> None:
-    tool = [*setpriv(*_somebody_else()), "bash", str(home / "bin/elasticsearch-keystore")]
-    for arguments, stdin in (
-        (["create"], b""),
-        (["add", "-x", "bootstrap.password"], password.encode()),
-    ):
-        subprocess.run(
-            [*tool, *arguments],
-            env=environment,
-            input=stdin,
-            capture_output=True,
-            check=True,
-            timeout=60,
-        )
-
-
-def _is_healthy(url: str, password: str) -> bool:
-    passwords = urllib.request.HTTPPasswordMgrWithPriorAuth()
-    passwords.add_password(None, url, USER, password, is_authenticated=bool(password))
-    opener = urllib.request.build_opener(urllib.request.HTTPBasicAuthHandler(passwords))
+def _is_healthy(url: str) -> bool:
     try:
-        with opener.open(f"{url}/_cluster/health", timeout=5) as answer:
+        with urllib.request.urlopen(f"{url}/_cluster/health", timeout=5) as answer:
             return json.load(answer)["status"] in {"green", "yellow"}  # replicas need another
     except (urllib.error.URLError, TimeoutError, ConnectionError):
         return False

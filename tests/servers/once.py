@@ -18,24 +18,20 @@ from tests.servers.process import Server
 _VARIABLE = "LLAMA_RETRIEVAL_TESTS_CONTROLLER"
 
 
-def url_of(module: str, password: str = "") -> str:
+def url_of(module: str) -> str:
     """The URL of the server that ``start`` of a module starts, the same for the whole run.
-
-    Args:
-        module: As it is imported.
-        password: For a server that asks for one.
 
     Raises:
         ConnectionError: If it could not be started, now or for another worker.
     """
     address = os.environ.get(_VARIABLE)
-    return _of_the_controller(address, module, password) if address else _url(module, password)
+    return _of_the_controller(address, module) if address else _url(module)
 
 
 @functools.cache
-def _of_the_controller(address: str, module: str, password: str) -> str:
+def _of_the_controller(address: str, module: str) -> str:
     with Client(address) as connection:
-        connection.send((module, password))
+        connection.send(module)
         url, failure = connection.recv()
     if failure:
         raise ConnectionError(failure)
@@ -43,9 +39,8 @@ def _of_the_controller(address: str, module: str, password: str) -> str:
 
 
 @functools.cache  # also from wherever the fixtures are imported
-def _url(module: str, password: str) -> str:
-    start = importlib.import_module(module).start
-    server: Server = start(password=password) if password else start()
+def _url(module: str) -> str:
+    server: Server = importlib.import_module(module).start()
     atexit.register(server.stop)
     return server.url
 
@@ -66,7 +61,7 @@ class Controller:
 
     def _answer(self, connection: "Connection") -> None:
         try:
-            answer = (_url(*connection.recv()), "")
+            answer = (_url(connection.recv()), "")
         except Exception as error:  # noqa: BLE001 - whatever it is, the worker says it
             answer = ("", f"{type(error).__name__}: {error}")
         connection.send(answer)

@@ -18,7 +18,7 @@ from llama_retrieval_ext import RRF, KnowledgeBase, MemoryManager, RAGGenerator,
 from llama_retrieval_ext.config import Registry, from_yaml, to_yaml
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.filters import matches, parse_filters
+from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.knowledge_base.conversations import ConversationParser
 from llama_retrieval_ext.knowledge_base.passages import PassageParser
 from llama_retrieval_ext.pipeline.chains import refined
@@ -29,6 +29,7 @@ from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
 from llama_retrieval_ext.stages.expand import Expand
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.encoding.values import filterable
+from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.testing import ScriptedLLM
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from tests.quick import examples
@@ -91,7 +92,7 @@ class ListedStore(SimpleVectorStore):
     ) -> list[BaseNode]:
         assert node_ids is None
         assert filters is not None
-        condition = parse_filters(filters)
+        condition = Target(filters=filters).condition
         return [
             node
             for node in self.listed

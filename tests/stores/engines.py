@@ -13,7 +13,6 @@ from llama_index.core.schema import BaseNode
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.backend import Backend
 from llama_retrieval_ext.stores.open import backend_for
-from tests.servers.given import collection_url
 
 _CLIENTS = {"qdrant": "qdrant_client", "milvus": "pymilvus", "elasticsearch": "elasticsearch"}
 
@@ -30,25 +29,22 @@ def filled(
     """The backend of an engine with these nodes; skips the test where its client is missing.
 
     Args:
-        engine: ``embedded``, ``qdrant``, ``qdrant server``, ``milvus``, ``milvus server`` or
-            ``elasticsearch``.
+        engine: ``embedded``, ``qdrant``, ``milvus`` or ``elasticsearch``.
         nodes: What is in it; they are copied.
-        request: Of a test or fixture that can have ``elasticsearch_url``, ``milvus_url`` and
-            ``qdrant_url``.
+        request: Of a test or fixture that can have ``elasticsearch_url``.
         folder: For what lies in files.
         settings: How the store is opened.
     """
-    kind = engine.partition(" ")[0]
-    if kind == "embedded":
+    if engine == "embedded":
         store: Any = EmbeddedVectorStore(":memory:", **settings)
     else:
-        pytest.importorskip(_CLIENTS[kind])
-        opening = import_module(f"llama_retrieval_ext.stores.{kind}.store")
-        store = getattr(opening, f"open_{kind}")(_url(engine, request, folder), **settings)
+        pytest.importorskip(_CLIENTS[engine])
+        opening = import_module(f"llama_retrieval_ext.stores.{engine}.store")
+        store = getattr(opening, f"open_{engine}")(_url(engine, request, folder), **settings)
     with store:
         store.add([node.model_copy(deep=True) for node in nodes])
         yield backend_for(store)
-        if kind not in {"embedded", "qdrant"}:
+        if engine not in {"embedded", "qdrant"}:
             store.clear()
 
 
@@ -57,6 +53,4 @@ def _url(engine: str, request: pytest.FixtureRequest, folder: Path) -> str:
     if engine == "elasticsearch":
         base: str = request.getfixturevalue("elasticsearch_url")
         return f"{base.replace('http', 'elasticsearch', 1)}/{name}"
-    if engine.endswith(" server"):
-        return collection_url(request.getfixturevalue(engine.replace(" server", "_url")), name)
     return "qdrant::memory:" if engine == "qdrant" else f"milvus:{folder}/{name}.db"

@@ -19,6 +19,13 @@ STRINGS = [
     "", "a", "A", "ab", "3", "true", "None", "it's", 'say "x"', "back\\slash", "100%_*", "é", "É",
     "STRASSE", "straße", "中文法律", "line\nbreak", "a\x00b", "+", "-", "sA", "n3",
 ]  # fmt: skip
+# Syntax of the engines, and names of their fields.
+HOSTILE = [
+    "*", "_all", "n*", "../n1", '" or 1==1 or "', "' or 1==1 or '", '\\" or id != \\"',
+    '") or (id != "', 'doc0"] or tenant == "b" or doc_id in ["x', '"}},{"match_all":{}}',
+    '{"$ne": 1}', '"]} \n{"delete":{"_id":"n1"}}\n', "$meta", '"k"s', "\ue000\ue041", "\u2028\r\t",
+]  # fmt: skip
+STRINGS += HOSTILE
 # Strings that are dates, some of them the same instant, and strings that are nearly dates.
 DATES = [
     "2024-01-31",
@@ -98,11 +105,11 @@ CONFUSED: list[tuple[object, FilterOperator, Value]] = [
     (10**400, FilterOperator.GT, 0),
     (-(10**400), FilterOperator.LT, 0),
     *(
-        (field, operator, value)
+        (field, operator, DATES[0])
         for field in (*DATES, *NEAR_DATES, ["2024-01-31"], 20240131, None)
         for operator in SIZED
-        for value in (DATES[0], DATES[3], DATES[4], DATES[8])
     ),
+    *((DATES[4], operator, value) for operator in SIZED for value in (DATES[3:5])),
 ]
 
 

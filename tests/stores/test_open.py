@@ -15,7 +15,6 @@ from llama_retrieval_ext.stores.generic import GenericBackend
 from llama_retrieval_ext.stores.open import backend_for, open_store, source_of
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.knowledge_base.engines import ENGINES, place, start
 from tests.servers.elasticsearch import elasticsearch_url
 
@@ -33,7 +32,7 @@ def test_a_url_opens_a_directory_and_what_was_added_is_there_again(tmp_path: Pat
             assert store.count() == 1
 
 
-@pytest.mark.parametrize("url", ["", "embedded", "embedded:", "./kb", "memory", "sqlite:./kb"])
+@pytest.mark.parametrize("url", ["", "embedded:", "./kb", "sqlite:./kb"])
 def test_a_url_without_an_engine_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"is not a store URL\. A URL begins"):
         open_store(url)
@@ -51,11 +50,6 @@ def test_the_embedded_engine_has_no_other_parameters() -> None:
         ConfigurationError, match=r"hnsw_config.* The settings are: vectors, index, min_free_bytes$"
     ):
         open_store("embedded::memory:", store_params={"hnsw_config": {}})
-
-
-def test_a_tokenizer_goes_to_the_store() -> None:
-    with open_store("embedded::memory:", tokenizer=Tokenizer(language="none")) as store:
-        assert store.tokenizer == Tokenizer(language="none")
 
 
 def test_a_misspelt_engine_is_refused_with_the_right_spelling() -> None:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import ClassVar, Final, Unpack
 
 from elasticsearch import Elasticsearch
-from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic import PrivateAttr
 
 from llama_retrieval_ext.formulas.normalisation import Normalisation
@@ -17,9 +16,8 @@ from llama_retrieval_ext.stores.elasticsearch.records import ElasticsearchRecord
 from llama_retrieval_ext.stores.elasticsearch.schema import Index
 from llama_retrieval_ext.stores.elasticsearch.search import WINDOW, ElasticsearchSearch
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES
-from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
+from llama_retrieval_ext.stores.engine.backend import EngineFeatures
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
-from llama_retrieval_ext.stores.engine.engine_backend import StoreBackend
 from llama_retrieval_ext.stores.engine.pushdown import NativeFusion
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import RecordStore
@@ -42,7 +40,10 @@ class ElasticsearchVectorStore(CollectionStore):
     Similarities are cosine, inner product or negative Euclidean distance, or BM25 for keywords
     (k1 = 1.2, b = 0.75; the engine rounds lengths of texts above 40 terms): raw, and higher is
     better. Zeros have no cosine: with that distance, only keywords and filters find nodes with such
-    an embedding.
+    an embedding. The rarity of a term is that in the whole index, not in the scope: a tenant's
+    keyword scores reveal how common its terms are among all tenants, but never a text or an id. To
+    avoid this, use one index per tenant. Fusion in the engine uses the keyword score of every node,
+    not only of the candidates.
 
     Args:
         url: ``elasticsearch://host:9200/index``.
@@ -50,6 +51,7 @@ class ElasticsearchVectorStore(CollectionStore):
             `IndexParams`.
     """
 
+    engine: ClassVar[str] = "elasticsearch"
     title: ClassVar[str] = "Elasticsearch"
     params_type = IndexParams
     connection_type = Transport
@@ -62,6 +64,18 @@ class ElasticsearchVectorStore(CollectionStore):
 
     def __init__(self, url: str, **options: Unpack[StoreOptions]) -> None:
         super().__init__(url, **options)
+
+    @property
+    def features(self) -> EngineFeatures:
+        """All features except MMR."""
+        return EngineFeatures(
+            dense=SCORE_RANGES[self.distance],
+            keyword=BM25_RANGE,
+            one_round_trip=True,
+            most_hits=WINDOW,
+            fusions=_FUSIONS if self.distance == "cosine" else (),
+            real_async=True,
+        )
 
     @property
     def index(self) -> str:
@@ -93,39 +107,9 @@ class ElasticsearchVectorStore(CollectionStore):
         return compile_target(target)
 
 
-class ElasticsearchBackend(StoreBackend[ElasticsearchVectorStore]):
-    """Vector and keyword search of an `ElasticsearchVectorStore`, in one request.
-
-    The rarity of a term is that in the whole index, not in the scope: a tenant's keyword scores
-    reveal how common its terms are among all tenants, but never a text or an id. To avoid this,
-    use one index per tenant.
-
-    Fusion in the engine uses the keyword score of every node, not only of the candidates.
-    """
-
-    engine = "elasticsearch"
-
-    @property
-    def features(self) -> EngineFeatures:
-        """All features except MMR."""
-        return EngineFeatures(
-            dense=SCORE_RANGES[self.store.distance],
-            keyword=BM25_RANGE,
-            one_round_trip=True,
-            most_hits=WINDOW,
-            fusions=_FUSIONS if self.store.distance == "cosine" else (),
-            real_async=True,
-        )
-
-
 open_elasticsearch: Final = ElasticsearchVectorStore
 
 
 def is_new(url: str) -> bool:  # noqa: ARG001 - the engines' common signature
     """Return False: opening never creates an index."""
     return False
-
-
-def backend_of(store: BasePydanticVectorStore) -> Backend | None:
-    """Return the backend of one of this module's stores; None for others."""
-    return ElasticsearchBackend(store) if isinstance(store, ElasticsearchVectorStore) else None

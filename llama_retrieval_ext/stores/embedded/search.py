@@ -39,8 +39,8 @@ from llama_retrieval_ext.stores.engine.backend import (
     KeywordQuery,
     VectorQuery,
 )
+from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.search import EngineRequest
-from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.stores.qdrant_common.filters import clause_of
 from llama_retrieval_ext.stores.qdrant_common.points import NODE
 from llama_retrieval_ext.stores.qdrant_common.search import (

@@ -73,14 +73,6 @@ class Candidate:
             node = self._node = node()
         return node
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Candidate):
-            return NotImplemented
-        return self.score == other.score and self.node == other.node
-
-    def __hash__(self) -> int:
-        return hash((self.node_id, self.score))
-
     def __repr__(self) -> str:
         return f"Candidate({self.node_id!r}, {self.score})"
 

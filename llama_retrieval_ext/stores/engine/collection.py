@@ -20,8 +20,7 @@ from llama_retrieval_ext.stores.engine.config import (
     StoreConfig,
     format_error,
 )
-from llama_retrieval_ext.stores.engine.connection import Connection
-from llama_retrieval_ext.stores.engine.steps import Steps
+from llama_retrieval_ext.stores.engine.connection import Connection, Steps
 
 C = TypeVar("C", bound=StoreConfig)
 K = TypeVar("K", bound=Connection)

@@ -10,13 +10,13 @@ from pydantic import PrivateAttr
 
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.stores.encoding.vectors import Distance
+from llama_retrieval_ext.stores.engine.backend import EngineFeatures
 from llama_retrieval_ext.stores.engine.collection import Collection, Nodes
 from llama_retrieval_ext.stores.engine.config import ConfigRequest, EngineParams, StoreConfig
-from llama_retrieval_ext.stores.engine.connection import Connection
+from llama_retrieval_ext.stores.engine.connection import Connection, Steps
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import IntentRecords, RecordStore
 from llama_retrieval_ext.stores.engine.search import AnySearch
-from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.urls import Address
@@ -46,6 +46,7 @@ class CollectionStore(EngineStore):
             the recorded ones, or be left out.
 
     Attributes:
+        engine: Name of the engine.
         params_type: Settings of the engine.
         connection_type: Sends requests to the engine.
         collection_type: The state of a collection.
@@ -61,6 +62,7 @@ class CollectionStore(EngineStore):
             process has the file or directory open.
     """
 
+    engine: ClassVar[str]
     params_type: ClassVar[type[EngineParams]]
     connection_type: ClassVar[type[Connection]]
     collection_type: ClassVar[type[Collection[Any, Any, Any]]]
@@ -101,6 +103,11 @@ class CollectionStore(EngineStore):
     @abstractmethod
     def parse_address(url: str) -> Address:
         """Return the address of a URL."""
+
+    @property
+    @abstractmethod
+    def features(self) -> EngineFeatures:
+        """Operations that the engine supports natively."""
 
     @property
     def connection(self) -> Connection:

@@ -1,23 +1,33 @@
-"""`Connection`: sends the requests of an engine's steps, from threads and event loops."""
+"""`Connection`: sends the requests of an engine's steps, from threads and event loops.
+
+`Steps` are one operation of an engine as a generator of requests to its client. They are for
+engines what plans are for retrievers: `execution.plan` knows calls, time limits and parallel tasks;
+steps know only the engine's own requests, and the connection answers them. `Connection.call` makes
+one `Call` of all requests of an operation, so that an async client stays on its event loop, and a
+blocking one in its thread, from the first request to the last.
+"""
 
 import asyncio
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar
 
 from llama_retrieval_ext.errors import StoreClosedError
 from llama_retrieval_ext.execution.drivers import LoopThread, adrive, drive
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.urls import Address
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+# Requests and answers are of any type; see the engine's `Connection`.
+Steps: TypeAlias = Generator[Any, Any, T_co]
 
 
 class Connection(ABC):

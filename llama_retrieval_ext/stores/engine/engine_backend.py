@@ -1,10 +1,10 @@
-"""`EngineBackend`: backend over the searches of an engine; `StoreBackend`: of a store of ours."""
+"""`EngineBackend`: backend over the searches of an engine; `StoreBackend`: of our own stores."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
@@ -20,9 +20,10 @@ from llama_retrieval_ext.stores.engine.backend import (
     VectorQuery,
     check_exact,
 )
+from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
+from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
 from llama_retrieval_ext.stores.engine.search import AnySearch, EngineRequest
-from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 
 B = TypeVar("B", bound=BasePydanticVectorStore)
@@ -42,7 +43,7 @@ class EngineBackend(ABC, Generic[B]):
         requires_principals: Whether retrievers refuse scopes without principals.
     """
 
-    engine: ClassVar[str]
+    engine: str
     requires_scope: bool = False
     requires_principals: bool = False
 
@@ -142,6 +143,19 @@ class StoreBackend(EngineBackend[S]):
     def describe(self) -> Mapping[str, object]:
         """Return the engine, its location and its configuration, without secrets."""
         return {"engine": self.engine, **self.store.describe()}
+
+
+class CollectionBackend(StoreBackend[CollectionStore]):
+    """Backend of a store in a collection, which declares the features of its engine."""
+
+    def __init__(self, store: CollectionStore, *, drop_violations: bool = False) -> None:
+        super().__init__(store, drop_violations=drop_violations)
+        self.engine = store.engine
+
+    @property
+    def features(self) -> EngineFeatures:
+        """Operations that the engine supports natively."""
+        return self.store.features
 
 
 def blocking_call(steps: Callable[[], Steps[T]]) -> Call[T]:

@@ -10,8 +10,8 @@ from llama_index.core.schema import BaseNode
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.stores.engine.backend import Candidate
+from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.search import EngineSearch, NativeSearch
-from llama_retrieval_ext.stores.engine.steps import Steps
 
 H = TypeVar("H")
 

@@ -14,7 +14,7 @@ from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.filters import Condition, parse_filters
 from llama_retrieval_ext.pipeline.fusion import Fusion
-from llama_retrieval_ext.query import check_top_k
+from llama_retrieval_ext.query import DOCUMENT_FIELD, START_FIELD, check_top_k
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
@@ -23,11 +23,13 @@ from llama_retrieval_ext.stores.engine.backend import (
     VectorQuery,
     fuse_candidates,
 )
+from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch
-from llama_retrieval_ext.stores.engine.steps import Steps
 
 F = TypeVar("F")
 
+# Fields of a node beside its metadata, which the filters of a selection may name.
+_FIELDS: Final = (DOCUMENT_FIELD, START_FIELD)
 KEYWORD_MODES: Final = {VectorStoreQueryMode.SPARSE, VectorStoreQueryMode.TEXT_SEARCH}
 
 
@@ -48,7 +50,7 @@ class Target:
     @property
     def condition(self) -> Condition | None:
         """The parsed filters; None without filters."""
-        return None if self.filters is None else parse_filters(self.filters)
+        return None if self.filters is None else parse_filters(self.filters, fields=_FIELDS)
 
 
 # LlamaIndex passes them as ``vector_store_kwargs``.

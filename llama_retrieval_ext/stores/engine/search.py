@@ -23,8 +23,8 @@ from llama_retrieval_ext.stores.engine.backend import (
     tied_keys,
 )
 from llama_retrieval_ext.stores.engine.collection import Collection
+from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
-from llama_retrieval_ext.stores.engine.steps import Steps
 
 # The engine's types of a compiled filter, a search and a hit.
 F = TypeVar("F")

@@ -19,9 +19,9 @@ from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.stores.engine.config import StoreConfig
+from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.query_modes import Options, QueryModes, Target
 from llama_retrieval_ext.stores.engine.search import AnySearch
-from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 T = TypeVar("T")

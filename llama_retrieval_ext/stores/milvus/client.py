@@ -254,11 +254,20 @@ def translate_error(error: Exception, where: str) -> StoreError:
     return StoreError(f"Milvus at {where} refused the request: {reason}")
 
 
-def is_released(error: Exception) -> bool:
-    """Return whether the error means that the collection is not loaded into memory."""
-    return isinstance(error, MilvusException) and (
-        _code(error) in _RELEASED or "not loaded" in error.message or "released" in error.message
-    )
+def call_loaded(
+    client: MilvusClient,
+    function: Callable[[MilvusClient], T],
+    load: Callable[[MilvusClient], object],
+) -> T:
+    """Return the result of a function; load the collection first if it is not in memory."""
+    try:
+        return function(client)
+    except MilvusException as error:
+        message = error.message
+        if not (error.code in _RELEASED or "not loaded" in message or "released" in message):
+            raise
+    load(client)
+    return function(client)
 
 
 def _code(error: Exception) -> object:

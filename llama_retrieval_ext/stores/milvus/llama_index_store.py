@@ -17,7 +17,6 @@ from llama_index.core.vector_stores.utils import metadata_dict_to_node
 from llama_index.vector_stores.milvus import MilvusVectorStore
 from llama_index.vector_stores.milvus.utils import BaseSparseEmbeddingFunction
 from pymilvus import MilvusClient
-from pymilvus.exceptions import MilvusException
 
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, Scalar
@@ -35,12 +34,12 @@ from llama_retrieval_ext.stores.engine.backend import (
     KeywordQuery,
     VectorQuery,
 )
+from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage
 from llama_retrieval_ext.stores.engine.llama_index import PrefilteredEngineSearch, PrefilteredSearch
 from llama_retrieval_ext.stores.engine.search import EngineRequest
-from llama_retrieval_ext.stores.engine.steps import Steps
-from llama_retrieval_ext.stores.milvus.client import CLIENT_ERRORS, is_released, translate_error
+from llama_retrieval_ext.stores.milvus.client import CLIENT_ERRORS, call_loaded, translate_error
 from llama_retrieval_ext.stores.milvus.filters import (
     Expression,
     all_of,
@@ -116,15 +115,9 @@ class LlamaIndexMilvusSearch(PrefilteredEngineSearch[Hit]):
 
     def call(self, function: Callable[[MilvusClient], T]) -> T:
         """Call a function with the store's client; load the collection if it is not loaded."""
-        client = self._store.client
+        name = self._name  # Milvus Lite opens collections unloaded
         try:
-            try:
-                return function(client)
-            except MilvusException as error:
-                if not is_released(error):
-                    raise
-            client.load_collection(self._name)  # Milvus Lite opens collections unloaded
-            return function(client)
+            return call_loaded(self._store.client, function, lambda c: c.load_collection(name))
         except CLIENT_ERRORS as error:
             raise translate_error(error, str(self._store.uri)) from error
 

@@ -13,7 +13,7 @@ from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_t
 from llama_retrieval_ext.stores.encoding.values import batches, filterable, keyword_text, utf8_safe
 from llama_retrieval_ext.stores.engine.collection import CollectionMissingError, Nodes
 from llama_retrieval_ext.stores.engine.config import StoreConfig
-from llama_retrieval_ext.stores.engine.steps import Steps
+from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.milvus.filters import (
     COLUMNS,
     DOC,

@@ -11,14 +11,13 @@ from typing import Any, Final, TypeVar
 
 from pymilvus import CollectionSchema, DataType, Function, FunctionType, MilvusClient
 from pymilvus.client.types import LoadState
-from pymilvus.exceptions import MilvusException
 from pymilvus.milvus_client.index import IndexParams
 
 from llama_retrieval_ext.query import TENANT_KEY
 from llama_retrieval_ext.stores.engine.collection import Collection
 from llama_retrieval_ext.stores.engine.config import ConfigRequest, StoreConfig
-from llama_retrieval_ext.stores.engine.steps import Steps
-from llama_retrieval_ext.stores.milvus.client import FORM, MilvusConnection, is_released
+from llama_retrieval_ext.stores.engine.connection import Steps
+from llama_retrieval_ext.stores.milvus.client import FORM, MilvusConnection, call_loaded
 from llama_retrieval_ext.stores.milvus.filters import COLUMNS, DOC, ID
 from llama_retrieval_ext.stores.milvus.params import METRICS, MilvusParams, check_index_params
 
@@ -180,17 +179,7 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
 
     def loaded(self, function: Callable[[MilvusClient], T]) -> Callable[[MilvusClient], T]:
         """Return a function that loads the collection and retries if it is not loaded."""
-
-        def call(client: MilvusClient) -> T:
-            try:
-                return function(client)
-            except MilvusException as error:
-                if not is_released(error):
-                    raise
-            self._load(client)  # unloaded meanwhile
-            return function(client)
-
-        return call
+        return lambda client: call_loaded(client, function, self._load)
 
     def _describe(self, client: MilvusClient) -> Mapping[str, Any] | None:
         timeout_s = self.connection.timeout_s

@@ -4,14 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Final, Unpack
 
-from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic import PrivateAttr
 from pymilvus import MilvusClient
 
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES
-from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
+from llama_retrieval_ext.stores.engine.backend import EngineFeatures
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
-from llama_retrieval_ext.stores.engine.engine_backend import StoreBackend
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.milvus.client import MilvusConnection, parse_address
 from llama_retrieval_ext.stores.milvus.filters import Expression, compile_target
@@ -40,6 +38,7 @@ class MilvusStore(CollectionStore):
             `MilvusParams`.
     """
 
+    engine: ClassVar[str] = "milvus"
     title: ClassVar[str] = "Milvus"
     params_type = MilvusParams
     connection_type = MilvusConnection
@@ -55,14 +54,20 @@ class MilvusStore(CollectionStore):
         super().__init__(url, **options)
 
     @property
+    def features(self) -> EngineFeatures:
+        """Vector and keyword search, each with a request of its own: `hybrid_search` only fuses."""
+        dense = SCORE_RANGES[self.distance]
+        return EngineFeatures(
+            dense=dense,
+            keyword=BM25_RANGE,
+            most_hits=MAX_HITS,
+            fusions=fusions_of(dense.kind, lite=self._collection.connection.is_lite),
+        )
+
+    @property
     def client(self) -> MilvusClient:
         """The client of pymilvus."""
         return self._collection.connection.client
-
-    @property
-    def is_lite(self) -> bool:
-        """Whether the engine is Milvus Lite."""
-        return self._collection.connection.is_lite
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
         """Make Milvus Lite index its log, which is durable already; a no-op on servers."""
@@ -79,27 +84,6 @@ class MilvusStore(CollectionStore):
         return compile_target(target)
 
 
-class MilvusBackend(StoreBackend[MilvusStore]):
-    """Vector and keyword search of a `MilvusStore`, and Milvus's fusion of both.
-
-    No single request returns the scores of both: ``hybrid_search`` returns fused scores only, so
-    its hits have no scores of either search.
-    """
-
-    engine = "milvus"
-
-    @property
-    def features(self) -> EngineFeatures:
-        """Vector and keyword search; async callers wait in threads."""
-        dense = SCORE_RANGES[self.store.distance]
-        return EngineFeatures(
-            dense=dense,
-            keyword=BM25_RANGE,
-            most_hits=MAX_HITS,
-            fusions=fusions_of(dense.kind, lite=self.store.is_lite),
-        )
-
-
 open_milvus: Final = MilvusStore
 
 
@@ -107,8 +91,3 @@ def is_new(url: str) -> bool:
     """Return whether opening the URL would create files; always False for a server."""
     path = parse_address(url).path
     return bool(path) and not Path(path).exists()
-
-
-def backend_of(store: BasePydanticVectorStore) -> Backend | None:
-    """Return the backend of one of this module's stores; None for others."""
-    return MilvusBackend(store) if isinstance(store, MilvusStore) else None

@@ -29,8 +29,12 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.stores.engine.backend import EVERY_OPERATOR
 from llama_retrieval_ext.stores.engine.collection import CollectionMissingError
-from llama_retrieval_ext.stores.engine.connection import AsyncClient, Connection, SharedByPath
-from llama_retrieval_ext.stores.engine.steps import Steps
+from llama_retrieval_ext.stores.engine.connection import (
+    AsyncClient,
+    Connection,
+    SharedByPath,
+    Steps,
+)
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause, Contains, Group
 from llama_retrieval_ext.urls import Address, UrlForm, local_path
 

@@ -40,10 +40,10 @@ from llama_retrieval_ext.stores.engine.backend import (
     VectorQuery,
 )
 from llama_retrieval_ext.stores.engine.collection import CollectionMissingError
+from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.engine.filters import Comparison
 from llama_retrieval_ext.stores.engine.search import EngineRequest
-from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.stores.qdrant.client import (
     UNKNOWN,
     MethodCall,

@@ -8,7 +8,7 @@ from qdrant_client import models
 
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text
 from llama_retrieval_ext.stores.engine.collection import CollectionMissingError, Nodes
-from llama_retrieval_ext.stores.engine.steps import Steps
+from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.qdrant.filters import as_filter
 from llama_retrieval_ext.stores.qdrant.schema import BM25, DENSE, QdrantCollection
 from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, Clause

@@ -13,7 +13,7 @@ from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection, CollectionMissingError
 from llama_retrieval_ext.stores.engine.config import EngineParams, check_names
-from llama_retrieval_ext.stores.engine.steps import Steps
+from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.qdrant.client import (
     UNKNOWN,
     MethodCall,

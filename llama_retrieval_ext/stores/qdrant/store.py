@@ -1,19 +1,16 @@
 """`QdrantStore`: a LlamaIndex vector store with keyword search in a Qdrant collection."""
 
 from collections.abc import Mapping
-from functools import cache
-from typing import Final, Unpack
+from typing import ClassVar, Final, Unpack
 
-from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic import PrivateAttr
 from qdrant_client import QdrantClient
 
-from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
-from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
+from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES
+from llama_retrieval_ext.stores.engine.backend import EngineFeatures
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
-from llama_retrieval_ext.stores.engine.engine_backend import StoreBackend
 from llama_retrieval_ext.stores.engine.query_modes import Target
-from llama_retrieval_ext.stores.qdrant.client import QdrantConnection, Version, parse_address
+from llama_retrieval_ext.stores.qdrant.client import QdrantConnection, parse_address
 from llama_retrieval_ext.stores.qdrant.nodes import QdrantNodes
 from llama_retrieval_ext.stores.qdrant.schema import QdrantCollection, StoreParams
 from llama_retrieval_ext.stores.qdrant.search import CollectionSearch
@@ -36,7 +33,8 @@ class QdrantStore(CollectionStore):
     Higher is better in every mode. BM25 has k1 = 1.2 and b = 0.75. The mean text length is computed
     from the first added nodes, smoothed with ten pseudo-documents of 100 terms, and then fixed. A
     server with an HNSW index may miss some nearest nodes;
-    ``store_params={"search": {"exact": True}}`` compares all embeddings.
+    ``store_params={"search": {"exact": True}}`` compares all embeddings. Servers before 1.19
+    compute IDF on the whole collection, not on the scope.
 
     Args:
         url: ``qdrant://host:port/collection``, ``qdrants://`` for TLS, ``qdrant:DIRECTORY`` or
@@ -58,6 +56,8 @@ class QdrantStore(CollectionStore):
 
     """
 
+    engine: ClassVar[str] = "qdrant"
+    title: ClassVar[str] = "Qdrant"
     params_type = StoreParams
     connection_type = QdrantConnection
     collection_type = QdrantCollection
@@ -71,24 +71,29 @@ class QdrantStore(CollectionStore):
         super().__init__(url, **options)
 
     @property
+    def features(self) -> EngineFeatures:
+        """All features; async only with a server, because local mode runs in this process."""
+        dense, version = SCORE_RANGES[self.distance], self._collection.version
+        return EngineFeatures(
+            dense=dense,
+            keyword=BM25_RANGE,
+            one_round_trip=True,
+            fusions=fusions_of(dense.kind) if version.fuses else (),
+            mmr=CollectionSearch.has_mmr,
+            exact=True,
+            real_async=self.connection.real_async,
+            operators=version.operators,
+        )
+
+    @property
     def client(self) -> QdrantClient:
         """Qdrant's client."""
         return self._collection.connection.client
 
-    @property
-    def where(self) -> str:
-        """The collection and its server or directory."""
-        return self._collection.where
-
-    @property
-    def version(self) -> Version:
-        """The server's version."""
-        return self._collection.version
-
     def _location(self) -> Mapping[str, object]:
         version = self._collection.version
         return {
-            "place": self.where,
+            "place": self._collection.where,
             "collection": self._collection.name,
             "version": f"{version.major}.{version.minor}",
             "rarity_in_scope": version.measures_rarity_in_scope,
@@ -101,42 +106,6 @@ class QdrantStore(CollectionStore):
         return clause
 
 
-@cache
-def _features(distance: Distance, version: Version, *, real_async: bool) -> EngineFeatures:
-    dense = SCORE_RANGES[distance]
-    return EngineFeatures(
-        dense=dense,
-        keyword=BM25_RANGE,
-        one_round_trip=True,
-        fusions=fusions_of(dense.kind) if version.fuses else (),
-        mmr=CollectionSearch.has_mmr,
-        exact=True,
-        real_async=real_async,
-        operators=version.operators,
-    )
-
-
-class QdrantBackend(StoreBackend[QdrantStore]):
-    """Backend of a `QdrantStore`, with vector and keyword search in one request.
-
-    Servers before 1.19 compute IDF on the whole collection, not on the scope.
-
-    Examples:
-        >>> with QdrantStore("qdrant::memory:") as store:
-        ...     QdrantBackend(store).features.dense
-        ScoreRange(kind='cosine', low=-1.0, high=1.0)
-
-    """
-
-    engine = "qdrant"
-
-    @property
-    def features(self) -> EngineFeatures:
-        """All features; async only with a server, because local mode runs in this process."""
-        store = self.store
-        return _features(store.distance, store.version, real_async=store.connection.real_async)
-
-
 open_qdrant: Final = QdrantStore
 
 
@@ -144,8 +113,3 @@ def is_new(url: str) -> bool:
     """Return whether opening the URL would create files; does not contact a server."""
     path = parse_address(url).path
     return bool(path) and not (local_path(path) / _FILE).is_file()
-
-
-def backend_of(store: BasePydanticVectorStore) -> Backend | None:
-    """Return the backend of one of this module's stores; None for others."""
-    return QdrantBackend(store) if isinstance(store, QdrantStore) else None

@@ -14,7 +14,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 from llama_retrieval_ext.dates import NANOSECONDS, instant
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, Scalar
-from llama_retrieval_ext.query import ALLOWED_KEY
+from llama_retrieval_ext.query import ALLOWED_KEY, DOCUMENT_FIELD, START_FIELD
 from llama_retrieval_ext.stores.encoding.values import utf8_safe
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage, target_parts
 from llama_retrieval_ext.stores.engine.query_modes import Target
@@ -27,6 +27,7 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
     LOWER,
     META,
     NANO,
+    START,
     TIME,
     digits,
     marked,
@@ -139,20 +140,28 @@ def exact_bounds(key: str, value: Scalar, bound: str) -> Mapping[str, float]:
     return {bound: value}
 
 
+# Fields of a node beside its metadata, by the keys of filters.
+_BESIDE: Final = {DOCUMENT_FIELD: DOC, START_FIELD: START}
+
+
+def _path(key: str) -> str:
+    return _BESIDE.get(key) or path(META, key)
+
+
 def _equal(key: str, value: Scalar) -> Clause:
     if isinstance(value, str):
-        return Equals(path(META, key), (utf8_safe(value),))
+        return Equals(_path(key), (utf8_safe(value),))
     if abs(value) >= EXACT:
         return Equals(path(BIG, key), (digits(value),))
     # A range, because the engine's value match distinguishes 3 from 3.0.
-    return Within(path(META, key), gte=value, lte=value)
+    return Within(_path(key), gte=value, lte=value)
 
 
 def _among(key: str, values: Sequence[Scalar]) -> Clause:
     texts = tuple(utf8_safe(value) for value in values if isinstance(value, str))
     clauses = [_equal(key, value) for value in values if not isinstance(value, str)]
     if texts:
-        clauses.append(Equals(path(META, key), texts))
+        clauses.append(Equals(_path(key), texts))
     return any_of(clauses)
 
 
@@ -160,7 +169,7 @@ def _ordered(bound: str) -> Comparison[Clause]:
     def write(key: str, value: Scalar) -> Clause:
         moment = instant(value)
         if moment is None:
-            return Within(path(META, key), **exact_bounds(key, value, bound))
+            return Within(_path(key), **exact_bounds(key, value, bound))
         later = _since(key, moment + (bound in {"gt", "lte"}))
         if bound in {"gt", "gte"}:
             return later
@@ -196,7 +205,7 @@ def _has_all(key: str, values: Sequence[Scalar]) -> Clause:
 
 
 def _contains_text(key: str, text: str) -> Clause:
-    return Contains(path(META, key), utf8_safe(text))
+    return Contains(_path(key), utf8_safe(text))
 
 
 def _contains_text_in_any_case(key: str, text: str) -> Clause:
@@ -207,7 +216,7 @@ def _contains_text_in_any_case(key: str, text: str) -> Clause:
 
 
 def _is_empty(key: str, _: None) -> Clause:
-    return Group(every=(IsEmpty(path(META, key)),), no=(Equals(path(LIST, key), (FILLED,)),))
+    return Group(every=(IsEmpty(_path(key)),), no=(Equals(path(LIST, key), (FILLED,)),))
 
 
 def _visible(principals: Sequence[str]) -> Clause:

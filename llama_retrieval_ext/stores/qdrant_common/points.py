@@ -2,7 +2,7 @@
 
 ::
 
-    {"doc": ref_doc_id, "node": the node as text, "_start": its position in its document,
+    {"doc": ref_doc_id, "node": the node as text, "start": its position in its document,
      "meta": {key: string or number, or {} for any other value except None},
      "lower": {key: string in lower case, if it differs},
      "time": {key: seconds from 1970 to a date, rounded down},
@@ -31,7 +31,7 @@ from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.dates import NANOSECONDS, instant
 from llama_retrieval_ext.formulas.bm25 import bm25_term_counts, bm25_term_weight
-from llama_retrieval_ext.query import ALLOWED_KEY, DOCUMENT_FIELD, KB_KEY, START_FIELD, TENANT_KEY
+from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.node_json import node_to_text
 from llama_retrieval_ext.stores.encoding.values import all_utf8_safe, keyword_text
 from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors
@@ -43,8 +43,7 @@ _Groups: TypeAlias = dict[str, dict[str, object]]
 
 DOC: Final = "doc"
 NODE: Final = "node"
-# Fields of a node beside its metadata, by the keys of filters.
-_BESIDE: Final = {DOCUMENT_FIELD: DOC, START_FIELD: START_FIELD}
+START: Final = "start"
 META: Final = "meta"
 LOWER: Final = "lower"
 TIME: Final = "time"
@@ -62,7 +61,7 @@ _ESCAPED: Final = "\\ud"
 
 def path(group: str, key: str) -> str:
     """Return the engine's path of a metadata field; quotes allow dots and spaces in the key."""
-    return _BESIDE.get(key, f'"{group}"."{key}"')
+    return f'"{group}"."{key}"'
 
 
 def payload_of(node: BaseNode) -> Payload:
@@ -74,7 +73,7 @@ def payload_of(node: BaseNode) -> Payload:
         payload[DOC] = ref_doc_id
     start = getattr(node, "start_char_idx", None)
     if start is not None:
-        payload[START_FIELD] = start
+        payload[START] = start
     return all_utf8_safe(payload) if _ESCAPED in text else payload
 
 

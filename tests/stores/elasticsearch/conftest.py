@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.servers.elasticsearch import elasticsearch_url, prefetch, secured_elasticsearch
+from tests.servers.elasticsearch import elasticsearch_url, prefetch
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
     from tests.stores.elasticsearch.msearch import Opener
 
-__all__ = ["elasticsearch_url", "secured_elasticsearch"]
+__all__ = ["elasticsearch_url"]
 
 # With one server and a copy to keep, an index would never be whole.
 ALONE = {"number_of_replicas": 0}

@@ -3,19 +3,15 @@
 import pytest
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
-from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.stages.fusion import WeightedSum
-from llama_retrieval_ext.stores.elasticsearch.store import (
-    ElasticsearchBackend,
-    ElasticsearchVectorStore,
-)
+from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
+from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
-from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
+from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
 from tests.stores.elasticsearch.msearch import Opener
 
 pytestmark = pytest.mark.slow
@@ -38,37 +34,23 @@ def spread(open_store: Opener) -> ElasticsearchVectorStore:
 
 class TestBackend(BackendContract):
     @pytest.fixture
-    def backend(self, filled: ElasticsearchVectorStore) -> ElasticsearchBackend:
-        return ElasticsearchBackend(filled)
+    def backend(self, filled: ElasticsearchVectorStore) -> CollectionBackend:
+        return CollectionBackend(filled)
 
 
 class TestBackendOfManyTenants(BackendContract):
     @pytest.fixture
-    def backend(self, spread: ElasticsearchVectorStore) -> ElasticsearchBackend:
-        return ElasticsearchBackend(spread)
+    def backend(self, spread: ElasticsearchVectorStore) -> CollectionBackend:
+        return CollectionBackend(spread)
 
 
 class TestHybridRetriever(RetrieverContract):
     @pytest.fixture
     def retriever(self, filled: ElasticsearchVectorStore, embed_model: BaseEmbedding) -> Retriever:
-        return HybridRetriever(ElasticsearchBackend(filled), embed_model=embed_model, top_k=5)
+        return HybridRetriever(CollectionBackend(filled), embed_model=embed_model, top_k=5)
 
 
-class TestHybridRetrieverOfManyTenants(RankingContract, IsolationContract):
+class TestHybridRetrieverOfManyTenants(IsolationContract):
     @pytest.fixture
     def retriever(self, spread: ElasticsearchVectorStore, embed_model: BaseEmbedding) -> Retriever:
-        return HybridRetriever(ElasticsearchBackend(spread), embed_model=embed_model, top_k=5)
-
-
-class TestHybridRetrieverWithPushdown(RankingContract, IsolationContract):
-    @pytest.fixture
-    def retriever(self, filled: ElasticsearchVectorStore, embed_model: BaseEmbedding) -> Retriever:
-        return HybridRetriever(
-            ElasticsearchBackend(filled),
-            embed_model=embed_model,
-            top_k=5,
-            fusion=WeightedSum(
-                normalise={"vector": Normalisation.COSINE, "keyword": Normalisation.NONE}
-            ),
-            pushdown=True,
-        )
+        return HybridRetriever(CollectionBackend(spread), embed_model=embed_model, top_k=5)

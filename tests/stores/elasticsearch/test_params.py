@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from llama_retrieval_ext import open_store
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.elasticsearch.params import IndexParams
 
@@ -20,9 +19,7 @@ def field(**mapping: object) -> dict[str, object]:
     [
         ({"shards": 3}, "no setting 'shards'.*number_of_shards"),
         ({"number_of_shards": 0}, "number_of_shards must be at least 1"),
-        ({"settings": {"index.similarity.default": {}}}, "BM25 as on every engine"),
         ({"body": {"settings": {"similarity": {}}}}, "BM25 as on every engine"),
-        ({"body": {"aliases": {}}}, "body: there is no setting 'aliases'"),
         ({"body": {"mappings": {"dynamic": True}}}, "mappings: there is no setting 'dynamic'"),
         (field(type="keyword"), "field 'one' of the body has the type 'keyword'"),
         (field(type="text", norms=False), "no setting 'norms'"),
@@ -35,11 +32,6 @@ def field(**mapping: object) -> dict[str, object]:
 def test_settings_that_would_be_ignored_are_refused(params: Any, reason: str) -> None:
     with pytest.raises(ConfigurationError, match=reason):
         IndexParams.of(params)
-
-
-def test_an_unknown_setting_is_refused_before_any_request() -> None:
-    with pytest.raises(ConfigurationError, match="'shards'"):
-        open_store("elasticsearch://127.0.0.1:9/docs", store_params={"shards": 3})
 
 
 def test_a_body_gives_the_same_settings_as_their_names() -> None:

@@ -1,7 +1,5 @@
 """Creation of an index: its settings, its mapping, and which indices are refused."""
 
-from typing import Any
-
 import pytest
 from elasticsearch import Elasticsearch
 from llama_index.core.vector_stores.types import VectorStoreQuery
@@ -12,18 +10,6 @@ from tests.stores.elasticsearch.msearch import Opener
 from tests.stores.store_contract import node
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.mark.parametrize(
-    ("params", "reason"),
-    [({"analyzer": "standard"}, "without analyzer"), ({"routing": True}, "many_tenants")],
-)
-def test_settings_that_do_not_fit_are_refused_at_opening(
-    open_store: Opener, store: ElasticsearchVectorStore, params: dict[str, Any], reason: str
-) -> None:
-    store.add([node("a")])
-    with pytest.raises(ConfigurationError, match=reason):
-        open_store(store.index, store_params=params)
 
 
 def test_an_index_that_is_none_of_ours_is_refused_and_stays(

@@ -5,11 +5,7 @@ from typing import Any
 
 import pytest
 
-from llama_retrieval_ext.stores.elasticsearch.store import (
-    ElasticsearchBackend,
-    ElasticsearchVectorStore,
-)
-from llama_retrieval_ext.stores.open import backend_for
+from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
 from tests.stores.elasticsearch.msearch import Opener
 from tests.stores.store_contract import StoreContract
 
@@ -31,7 +27,3 @@ def opened(open_store: Opener) -> Iterator[Opener]:
 
 class TestStore(StoreContract[ElasticsearchVectorStore]):
     ranks_zeros = False  # they have no cosine
-
-
-def test_our_store_gets_the_exact_backend(store: ElasticsearchVectorStore) -> None:
-    assert isinstance(backend_for(store), ElasticsearchBackend)

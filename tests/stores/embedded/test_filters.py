@@ -10,8 +10,6 @@ from llama_retrieval_ext.filters import Compare
 from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.backend import Search
 from tests.stores.filters_contract import FiltersContract
-from tests.stores.injection_contract import NODES as HOSTILE_NODES
-from tests.stores.injection_contract import InjectionContract
 from tests.stores.odd_metadata import BIG, HARD_STRINGS, HUGE, NUMBERS, SIZED, STRINGS, OddMetadata
 
 ODD = OddMetadata(strings=[*STRINGS, *HARD_STRINGS], numbers=[*NUMBERS, *BIG, *HUGE], sizes=NUMBERS)
@@ -42,15 +40,3 @@ def test_sizes_beyond_exact_numbers_are_refused(
     with pytest.raises(UnsupportedFilterError, match="2\\*\\*53") as caught:
         EmbeddedBackend(store).dense([1.0, 0.0], Search(1000, Compare("k", operator, 2**53)))
     assert caught.value.operator == operator.name
-
-
-@pytest.fixture(scope="module")
-def victim() -> Iterator[EmbeddedVectorStore]:
-    with EmbeddedVectorStore(":memory:") as store:
-        store.add(HOSTILE_NODES)
-        yield store
-
-
-@pytest.mark.slow
-class TestInjection(InjectionContract[EmbeddedVectorStore]):
-    any_key = False

@@ -1,9 +1,8 @@
 """Searches of an engine: ties at the cut, hybrid searches that read nodes last, collapsed hits."""
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from llama_index.core.schema import NodeRelationship, QueryBundle, RelatedNodeInfo, TextNode
@@ -21,10 +20,8 @@ from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine import search
 from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, Search, VectorQuery
+from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch, NativeSearch
-from llama_retrieval_ext.stores.engine.steps import Steps
-from tests.servers.elasticsearch import elasticsearch_url
-from tests.servers.milvus import milvus_url
 from tests.stores.engines import filled
 
 
@@ -144,21 +141,9 @@ def test_ids_evicted_during_a_search_still_order_its_ties(
     assert _as_dicts(found.hits) == _as_dicts(retriever.explain(query).hits)
 
 
-__all__ = ["elasticsearch_url", "milvus_url"]
-
 N_NODES = 300
 WORDS = ["leave", "travel", "budget", "contract", "年假", "报销"]
-EXACT = {"number_of_replicas": 0, "index_options": {"type": "flat"}}
 COLLAPSES = [Collapse(), Collapse(3), Collapse(by="author"), Collapse(2, by="author")]
-
-
-@pytest.fixture
-def qdrant_url() -> Iterator[str]:
-    pytest.importorskip("qdrant_client")
-    from tests.stores.qdrant.fake_server import FakeServer, serving  # noqa: PLC0415 - only then
-
-    with serving(FakeServer()) as fake:
-        yield f"qdrant://{fake.host}"
 
 
 def random_nodes() -> list[TextNode]:
@@ -180,22 +165,11 @@ def random_nodes() -> list[TextNode]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("engine", "settings"),
-    [
-        ("embedded", {}),
-        ("qdrant", {}),
-        ("qdrant server", {}),
-        ("milvus", {}),
-        ("milvus server", {}),
-        ("elasticsearch", {"store_params": EXACT}),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("engine", ["embedded", "milvus"])
 def test_collapsed_hits_are_those_of_the_whole_ranking(
-    engine: str, settings: dict[str, Any], request: pytest.FixtureRequest, tmp_path: Path
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    with filled(engine, random_nodes(), request=request, folder=tmp_path, **settings) as backend:
+    with filled(engine, random_nodes(), request=request, folder=tmp_path) as backend:
         for kind in (VectorRetriever, KeywordRetriever):
             whole = kind(backend, top_k=N_NODES)
             for seed, collapse in enumerate(COLLAPSES):
@@ -206,23 +180,12 @@ def test_collapsed_hits_are_those_of_the_whole_ranking(
                     expected = collapse.refine(query, ranking)[:top_k]
                     assert node_ids(found.hits) == node_ids(expected), (kind, collapse, top_k)
                     assert not found.degraded
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ["embedded", "qdrant server", "milvus", "elasticsearch"])
-def test_collapsed_hybrid_search_takes_as_many_candidates_as_it_needs(
-    engine: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    settings: dict[str, Any] = {"store_params": EXACT} if engine == "elasticsearch" else {}
-    with filled(engine, random_nodes(), request=request, folder=tmp_path, **settings) as backend:
-        whole = HybridRetriever(backend, top_k=N_NODES, candidates=N_NODES)
+        hybrid = HybridRetriever(backend, top_k=N_NODES, candidates=N_NODES, scope=Scope("a"))
         retriever = HybridRetriever(
             backend, top_k=40, candidates=N_NODES, collapse=Collapse(), scope=Scope("a")
         )
-        query = query_of(1)
-        ranking = whole.for_scope(Scope("a")).search(query).hits
-        expected = Collapse().refine(query, ranking)[:40]
-        assert node_ids(retriever.retrieve(query)) == node_ids(expected)
+        expected = Collapse().refine(query_of(1), hybrid.search(query_of(1)).hits)[:40]
+        assert node_ids(retriever.retrieve(query_of(1))) == node_ids(expected)
 
 
 def query_of(seed: int) -> Query:

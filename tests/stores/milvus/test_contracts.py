@@ -7,13 +7,12 @@ import pytest
 
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stores.milvus.store import MilvusBackend, open_milvus
+from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
+from llama_retrieval_ext.stores.milvus.store import open_milvus
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
-from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
 from tests.servers.given import collection_url
 
 pytestmark = pytest.mark.slow
@@ -22,45 +21,33 @@ MODEL = FakeEmbedding()
 
 
 @pytest.fixture(scope="module")
-def in_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusBackend]:
+def in_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CollectionBackend]:
     with open_milvus(f"milvus:{tmp_path_factory.mktemp('lite')}/kb.db") as store:
         store.add(sample_nodes(MODEL))
-        yield MilvusBackend(store)
+        yield CollectionBackend(store)
 
 
 class TestInProcess(BackendContract):
     @pytest.fixture
-    def backend(self, in_process: MilvusBackend) -> MilvusBackend:
+    def backend(self, in_process: CollectionBackend) -> CollectionBackend:
         return in_process
 
 
 @pytest.fixture(scope="module")
-def on_server(milvus_url: str) -> Iterator[MilvusBackend]:
+def on_server(milvus_url: str) -> Iterator[CollectionBackend]:
     with open_milvus(collection_url(milvus_url, f"t{uuid.uuid4().hex}")) as store:
         store.add(sample_nodes(MODEL))
-        yield MilvusBackend(store)
+        yield CollectionBackend(store)
         store.clear()
 
 
 class TestServer(BackendContract):
     @pytest.fixture
-    def backend(self, on_server: MilvusBackend) -> MilvusBackend:
+    def backend(self, on_server: CollectionBackend) -> CollectionBackend:
         return on_server
 
 
-class TestHybridRetriever(RetrieverContract):
+class TestHybridRetriever(IsolationContract):
     @pytest.fixture
-    def retriever(self, in_process: MilvusBackend) -> Retriever:
+    def retriever(self, in_process: CollectionBackend) -> Retriever:
         return HybridRetriever(in_process, embed_model=MODEL)
-
-
-class TestHybridRetrieverOverAServer(RankingContract, IsolationContract):
-    @pytest.fixture
-    def retriever(self, on_server: MilvusBackend) -> Retriever:
-        return HybridRetriever(on_server, embed_model=MODEL)
-
-
-class TestHybridRetrieverWithPushdown(RankingContract, IsolationContract):
-    @pytest.fixture
-    def retriever(self, in_process: MilvusBackend) -> Retriever:
-        return HybridRetriever(in_process, embed_model=MODEL, fusion=RRF(), pushdown=True)

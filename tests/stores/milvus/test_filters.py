@@ -1,10 +1,6 @@
 """Milvus's expressions mean exactly what `matches` says, whatever stands in the metadata."""
 
-import os
-import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from llama_index.core.vector_stores.types import FilterOperator
@@ -12,12 +8,10 @@ from llama_index.core.vector_stores.types import FilterOperator
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not
 from llama_retrieval_ext.stores.engine.backend import Search
-from llama_retrieval_ext.stores.milvus.store import MilvusBackend, MilvusStore, open_milvus
-from tests.servers.given import collection_url
-from tests.servers.milvus import URL_VARIABLE
+from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
+from llama_retrieval_ext.stores.milvus.store import MilvusStore, open_milvus
 from tests.stores.filters_contract import FiltersContract
-from tests.stores.injection_contract import NODES as HOSTILE_NODES
-from tests.stores.injection_contract import InjectionContract
+from tests.stores.milvus.conftest import PLACES, place
 from tests.stores.milvus.hard_metadata import ODD
 from tests.stores.odd_metadata import EQ, IN, matching
 
@@ -26,34 +20,26 @@ pytestmark = pytest.mark.slow
 NODES = ODD.nodes(300, seed=7)
 
 
-# Milvus Lite reads expressions alike in a file and as a server; a user's own server does not.
-PLACES = ["file", "server"] if URL_VARIABLE in os.environ else ["file"]
-
-
-@contextmanager
-def opened_at(place: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[MilvusStore]:
-    url = f"milvus:{folder}/kb.db"
-    if place == "server":
-        url = collection_url(request.getfixturevalue("milvus_url"), f"t{uuid.uuid4().hex}")
-    with open_milvus(url) as store:
+@pytest.fixture(scope="module", params=PLACES)
+def changing(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MilvusStore]:
+    with (
+        place(request.param, request, tmp_path_factory.mktemp("lite")) as url,
+        open_milvus(url) as store,
+    ):
         yield store
-        store.clear()
 
 
 @pytest.fixture(scope="module", params=PLACES)
 def corpus(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[MilvusStore]:
-    with opened_at(request.param, request, tmp_path_factory.mktemp("lite")) as store:
+    with (
+        place(request.param, request, tmp_path_factory.mktemp("lite")) as url,
+        open_milvus(url) as store,
+    ):
         store.add(NODES)
-        yield store
-
-
-@pytest.fixture(scope="module", params=PLACES)
-def changing(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[MilvusStore]:
-    with opened_at(request.param, request, tmp_path_factory.mktemp("lite")) as store:
         yield store
 
 
@@ -83,17 +69,4 @@ def test_filters_nested_too_deeply_are_refused_before_anything_is_sent(store: Mi
     for _ in range(20):
         condition = Not(AllOf((condition, Compare("k", EQ, "b"))))
     with pytest.raises(UnsupportedFilterError, match="nested"):
-        MilvusBackend(store).dense([1.0], Search(1, condition))
-
-
-@pytest.fixture(scope="module", params=["file", "server"])
-def victim(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[MilvusStore]:
-    with opened_at(request.param, request, tmp_path_factory.mktemp("lite")) as store:
-        store.add(HOSTILE_NODES)
-        yield store
-
-
-class TestInjection(InjectionContract[MilvusStore]):
-    targets = 40  # a deletion on a server waits for all writes before: some 0.2 s
+        CollectionBackend(store).dense([1.0], Search(1, condition))

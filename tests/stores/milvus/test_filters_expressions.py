@@ -5,11 +5,11 @@ meant. Servers do not: to all of them ``not`` binds more tightly than ``==``, an
 some 2.5 ``exists`` more loosely than ``and``.
 """
 
-import random
 import re
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition
@@ -17,9 +17,8 @@ from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.milvus.filters import Expression, compile_condition, compile_target
 from llama_retrieval_ext.stores.milvus.llama_index_store import prefilter
-from tests.stores.injection_contract import hostile
 from tests.stores.milvus.hard_metadata import ODD
-from tests.stores.odd_metadata import EQ, examples
+from tests.stores.odd_metadata import EQ, HOSTILE, examples
 
 pytestmark = pytest.mark.slow
 
@@ -66,31 +65,25 @@ def is_clear(expression: Expression) -> bool:
     "expression",
     [
         'exists a and a == "x"',
-        '(exists $meta["a"] and a == "x")',
-        "exists a or exists b",
         'not a == "x"',
-        '(not a in ["x"])',
         'not (a == "x") and b == "y"',
         '(a == "x" and b == "y" or c == "z")',
-        '(a == "x"',
     ],
 )
 def test_the_check_rejects_expressions_that_depend_on_precedence(expression: str) -> None:
     assert not is_clear(expression)
 
 
-@examples(200)
+@examples(100)
 @given(condition=ODD.conditions)
-def test_conditions_do_not_depend_on_precedence(condition: Condition) -> None:
+def test_conditions_do_not_depend_on_precedence_and_alternatives_name_no_partition(
+    condition: Condition,
+) -> None:
     assert is_clear(compile_condition(condition))
-
-
-@examples(200)
-@given(condition=ODD.conditions)
-def test_alternatives_contain_no_partition_key(condition: Condition) -> None:
     # A server would search that partition alone: https://github.com/milvus-io/milvus has it in
     # internal/util/exprutil/expr_checker.go, up to 2.6 at least.
     assert not choices_name_a_partition(compile_condition(condition))
+    assert is_clear(prefilter(condition).expression)
 
 
 def test_a_scope_names_its_partition() -> None:
@@ -101,19 +94,11 @@ def test_a_scope_names_its_partition() -> None:
     assert choices_name_a_partition('((exists s_k) or (not ((tenant == "sa") and (kb == "sb"))))')
 
 
-@examples(200)
-@given(condition=ODD.conditions)
-def test_conditions_on_a_store_of_llama_index_do_not_depend_on_precedence(
-    condition: Condition,
-) -> None:
-    assert is_clear(prefilter(condition).expression)
-
-
 @pytest.mark.parametrize(
     "filters", [None, MetadataFilters(filters=[MetadataFilter(key="k", value=1)])]
 )
-@pytest.mark.parametrize("docs", [None, [], ["a.md"], ["a.md", 'b" or "'], [""]])
-@pytest.mark.parametrize("nodes", [None, [], ["a"], ["a", "b"]])
+@pytest.mark.parametrize("docs", [None, [], ["a.md", 'b" or "']])
+@pytest.mark.parametrize("nodes", [None, [], ["a", "b"]])
 def test_targets_do_not_depend_on_precedence(
     nodes: list[str] | None, docs: list[str] | None, filters: MetadataFilters | None
 ) -> None:
@@ -134,18 +119,12 @@ def test_a_negated_scope_does_not_depend_on_precedence() -> None:
     assert written == '(not (tenant == "sacme"))'
 
 
-def test_a_value_in_an_expression_has_no_character_of_syntax() -> None:
-    rng = random.Random(7)
-    harmless = compile_condition(Compare("k", EQ, "a"))
-    for _ in range(2000):
-        text = hostile(rng)
-        written = compile_condition(Compare("k", EQ, text))
-        assert isinstance(written, str)
-        assert isinstance(harmless, str)
-        assert written.count('"') == harmless.count('"') == 2
-        assert written.split('"')[0::2] == harmless.split('"')[0::2]
-        assert not set(written.split('"')[1]) & set("'\\%_{}\n\r\t\x00")
-        written.encode()
+@given(text=st.one_of(st.sampled_from(HOSTILE), st.text()))
+def test_a_value_in_an_expression_has_no_character_of_syntax(text: str) -> None:
+    harmless, written = (str(compile_condition(Compare("k", EQ, each))) for each in ("a", text))
+    assert written.split('"')[0::2] == harmless.split('"')[0::2]
+    assert not set(written.split('"')[1]) & set("'\\%_{}\n\r\t\x00")
+    written.encode()
 
 
 def test_ids_and_documents_are_quoted() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator
 from llama_index.vector_stores.milvus import MilvusVectorStore
@@ -21,8 +21,8 @@ from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
-from llama_retrieval_ext.testing.retriever_contract import RankingContract
 from tests.stores.milvus.hard_metadata import ODD, PLAIN, is_plain
+from tests.stores.odd_metadata import examples
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +47,7 @@ class TestContract(BackendContract):
         return filled
 
 
-class TestVectorRetriever(RankingContract, IsolationContract):
+class TestVectorRetriever(IsolationContract):
     @pytest.fixture
     def retriever(self, filled: LlamaIndexMilvusBackend) -> Retriever:
         return VectorRetriever(filled, embed_model=MODEL)
@@ -63,7 +63,7 @@ def random_corpus(
     return LlamaIndexMilvusBackend(store), nodes
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(100)
 @given(condition=ODD.conditions)
 def test_searches_find_exactly_the_nodes_that_match(
     random_corpus: tuple[LlamaIndexMilvusBackend, list[TextNode]], condition: Condition

@@ -5,24 +5,13 @@ from typing import Any
 
 import pytest
 
-from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError
+from llama_retrieval_ext.errors import StoreFormatError
 from llama_retrieval_ext.stores.milvus.store import MilvusStore
 from tests.stores.store_contract import MODES, found, node, where
 
 pytestmark = pytest.mark.slow
 
 Opened = Callable[..., MilvusStore]
-
-
-@pytest.mark.parametrize(
-    ("params", "reason"), [({"by_tenant": True}, "by_tenant"), ({"hnsw": 1}, "hnsw")]
-)
-def test_settings_that_do_not_fit_are_refused_at_opening(
-    opened: Opened, params: dict[str, object], reason: str
-) -> None:
-    opened().add([node("a")])
-    with pytest.raises(ConfigurationError, match=reason):
-        opened(store_params=params)
 
 
 @pytest.mark.parametrize(

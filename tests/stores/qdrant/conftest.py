@@ -49,8 +49,7 @@ def store(opened: "Callable[..., QdrantStore]") -> "QdrantStore":
     return opened()
 
 
-# In memory local mode is what it is in files.
-@pytest.fixture(scope="module", params=[kind for kind in PLACES if kind != "memory"])
+@pytest.fixture(scope="module", params=PLACES)
 def kept(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> "Iterator[QdrantStore]":

@@ -15,7 +15,6 @@ from qdrant_client.http.models import (
     CreateCollection,
     FilterSelector,
     PointsList,
-    QueryGroupsRequest,
     QueryRequestBatch,
     ScrollRequest,
 )
@@ -94,9 +93,6 @@ class FakeServer:
         )
         return {"points": points, "next_page_offset": offset}
 
-    def _post_points_query(self, name: str, data: dict[str, Any]) -> object:
-        return self._post_points_query_batch(name, {"searches": [data]})[0]
-
     def _post_points_query_batch(
         self, name: str, data: dict[str, Any]
     ) -> list[models.QueryResponse]:
@@ -108,26 +104,6 @@ class FakeServer:
             for point in page.points if search.prefetch is None else ():
                 point.score = round(point.score, 7)  # a server's scores have no noise
         return pages
-
-    def _post_points_query_groups(self, name: str, data: dict[str, Any]) -> object:
-        request = QueryGroupsRequest(**data)
-        query: Any = request.query  # one of a dozen kinds
-        result = self.client.query_points_groups(
-            name,
-            group_by=request.group_by,
-            query=query,
-            using=request.using,
-            query_filter=request.filter,
-            search_params=request.params and models.SearchParams(idf=request.params.idf),
-            score_threshold=request.score_threshold,
-            limit=request.limit or 10,
-            group_size=request.group_size or 3,
-            with_payload=request.with_payload or False,
-        )
-        for group in result.groups:
-            for point in group.hits:
-                point.score = round(point.score, 7)  # a server's scores have no noise
-        return result
 
 
 class _Handler(BaseHTTPRequestHandler):

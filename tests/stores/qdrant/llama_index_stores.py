@@ -1,6 +1,6 @@
 """LlamaIndex's `QdrantVectorStore`, as users set it up, and its nodes by their sample names."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -9,9 +9,7 @@ from llama_index.core.schema import BaseNode
 from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
-from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.stores.engine.backend import Candidate, HybridRankings, Search
-from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
+from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -51,58 +49,13 @@ def nodes_with_uuids(model: BaseEmbedding) -> list[BaseNode]:
     return list(nodes)
 
 
-class Named:
-    """A backend over `nodes_with_uuids` that finds `sample_nodes`."""
+def named(backend: LlamaIndexQdrantBackend) -> LlamaIndexQdrantBackend:
+    """The backend over `nodes_with_uuids`, which now finds `sample_nodes`."""
+    candidate = backend.searcher.candidate
 
-    def __init__(self, backend: LlamaIndexQdrantBackend) -> None:
-        self._backend = backend
-        self.store = backend.store
-        self.engine = backend.engine
-        self.drop_violations = backend.drop_violations
-        self.features = backend.features
+    def named_candidate(hit: models.ScoredPoint, score: float) -> Candidate:
+        node = candidate(hit, score).node
+        return Candidate(node.model_copy(update={"id_": NAMES[node.node_id]}), score)
 
-    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
-        return _mapped(self._backend.dense(embedding, search), _named)
-
-    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
-        return _mapped(self._backend.keyword(text, search), _named)
-
-    def hybrid(
-        self, embedding: Sequence[float], text: str, search: Search, *, nodes_last: bool
-    ) -> Call[HybridRankings]:
-        both = self._backend.hybrid(embedding, text, search, nodes_last=nodes_last)
-        return _mapped(both, _named_rankings)
-
-    def fused(
-        self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
-    ) -> Call[list[Candidate]]:
-        return _mapped(self._backend.fused(embedding, text, search, how), _named)
-
-    def describe(self) -> Mapping[str, object]:
-        return self._backend.describe()
-
-
-def _named(found: list[Candidate]) -> list[Candidate]:
-    return [
-        Candidate(each.node.model_copy(update={"id_": NAMES[each.node_id]}), each.score)
-        for each in found
-    ]
-
-
-def _named_rankings(found: HybridRankings) -> HybridRankings:
-    vector, keyword = (
-        [found.found[id_].rescored(score) for id_, score in ranking]
-        for ranking in (found.vector, found.keyword)
-    )
-    return HybridRankings.of(_named(vector), _named(keyword))
-
-
-def _mapped(call: Call[Any], change: Any) -> Call[Any]:
-    asynchronous = call.coroutine
-    if asynchronous is None:
-        return Call(lambda: change(call.function()))
-
-    async def coroutine() -> Any:
-        return change(await asynchronous())
-
-    return Call(lambda: change(call.function()), coroutine)
+    backend.searcher.candidate = named_candidate  # type: ignore[method-assign]
+    return backend

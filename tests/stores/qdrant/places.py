@@ -14,7 +14,8 @@ from uuid import uuid4
 from tests.servers.given import collection_url, given_server, reachable
 
 URL_VARIABLE = "LLAMA_RETRIEVAL_QDRANT_URL"
-PLACES = ["memory", "path", "http", *(["server"] if os.environ.get(URL_VARIABLE) else [])]
+# In memory local mode is what it is in files.
+PLACES = ["path", "http", *(["server"] if os.environ.get(URL_VARIABLE) else [])]
 
 
 @contextmanager
@@ -22,8 +23,6 @@ def place(kind: str, directory: Path) -> Iterator[str]:
     """The URL of a collection that does not exist yet."""
     name = f"test-{uuid4().hex}"
     match kind:
-        case "memory":
-            yield "qdrant::memory:"
         case "path":
             yield f"qdrant:{directory}/qdrant"
         case "http":

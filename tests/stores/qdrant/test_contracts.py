@@ -3,13 +3,12 @@
 import pytest
 
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
+from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
+from llama_retrieval_ext.stores.qdrant.store import QdrantStore
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
-from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
 
 pytestmark = pytest.mark.slow
 
@@ -24,18 +23,11 @@ def filled(kept: QdrantStore) -> QdrantStore:
 
 class TestBackend(BackendContract):
     @pytest.fixture
-    def backend(self, filled: QdrantStore) -> QdrantBackend:
-        return QdrantBackend(filled)
+    def backend(self, filled: QdrantStore) -> CollectionBackend:
+        return CollectionBackend(filled)
 
 
-class TestHybridRetriever(RetrieverContract):
+class TestHybridRetriever(IsolationContract):
     @pytest.fixture
     def retriever(self, filled: QdrantStore) -> HybridRetriever:
-        return HybridRetriever(QdrantBackend(filled), embed_model=MODEL, top_k=5)
-
-
-class TestHybridRetrieverWithPushdown(RankingContract, IsolationContract):
-    @pytest.fixture
-    def retriever(self, filled: QdrantStore) -> HybridRetriever:
-        backend = QdrantBackend(filled)
-        return HybridRetriever(backend, embed_model=MODEL, fusion=RRF(), pushdown=True)
+        return HybridRetriever(CollectionBackend(filled), embed_model=MODEL, top_k=5)

@@ -22,15 +22,14 @@ from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import AnyOf, Compare, Condition, Not, Value
 from llama_retrieval_ext.stores.embedded.filters import as_edge_filter
 from llama_retrieval_ext.stores.engine.backend import Search
+from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
 from llama_retrieval_ext.stores.qdrant.llama_index_store import (
     LlamaIndexQdrantBackend,
     flat_clause_of,
 )
-from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
+from llama_retrieval_ext.stores.qdrant.store import QdrantStore
 from llama_retrieval_ext.stores.qdrant_common.points import point_id
 from tests.stores.filters_contract import FiltersContract
-from tests.stores.injection_contract import NODES as HOSTILE_NODES
-from tests.stores.injection_contract import InjectionContract
 from tests.stores.odd_metadata import (
     ANY_CASE,
     BIG,
@@ -112,7 +111,7 @@ class TestFilters(FiltersContract[QdrantStore]):
     odd, nodes = OURS, NODES
 
 
-@examples(200)
+@examples(100)
 @given(condition=FLAT.conditions)
 def test_a_store_of_llamaindex_finds_what_matches(
     llama_index: LlamaIndexQdrantBackend, condition: Condition
@@ -121,7 +120,7 @@ def test_a_store_of_llamaindex_finds_what_matches(
     assert {each.node_id for each in found} == matching(FLAT_NODES, condition)
 
 
-@examples(200)
+@examples(100)
 @given(condition=FLAT.conditions)
 def test_the_servers_engine_finds_in_llamaindex_payload_what_matches(
     engine: EdgeShard, condition: Condition
@@ -136,19 +135,14 @@ def test_the_servers_engine_finds_in_llamaindex_payload_what_matches(
     [
         ("k", ANY_CASE, "a"),
         ("k", FilterOperator.EQ, 2**53),
-        ("k", FilterOperator.NE, -(2**60)),
         ("k", FilterOperator.IN, ("a", 1e30)),
-        ("k", FilterOperator.GT, 2**53),
         ("k", FilterOperator.GTE, "2024-01-31"),
-        ("k", FilterOperator.CONTAINS, 2**53),
         ("k", FilterOperator.ALL, ()),
         ("k", FilterOperator.EQ, "lone\ud800"),
         ("k", TEXT, "lone\ud800"),
         ("doc_id", FilterOperator.EQ, "a"),
-        ("document_id", FilterOperator.IS_EMPTY, None),
         ("ref_doc_id", FilterOperator.NE, "a"),
         ("_node_content", TEXT, "a"),
-        ("_node_type", FilterOperator.IN, ("TextNode",)),
     ],
 )
 def test_conditions_that_llamaindex_payload_cannot_express_are_refused(
@@ -164,15 +158,5 @@ def test_sizes_beyond_exact_numbers_are_refused(
     corpus: QdrantStore, operator: FilterOperator
 ) -> None:
     with pytest.raises(UnsupportedFilterError, match="2\\*\\*53") as caught:
-        QdrantBackend(corpus).dense([1.0, 0.0], Search(3, Compare("k", operator, 2**53)))
+        CollectionBackend(corpus).dense([1.0, 0.0], Search(3, Compare("k", operator, 2**53)))
     assert caught.value.operator == operator.name
-
-
-@pytest.fixture(scope="module")
-def victim(kept: QdrantStore) -> QdrantStore:
-    kept.add(HOSTILE_NODES)
-    return kept
-
-
-class TestInjection(InjectionContract[QdrantStore]):
-    any_key = False

@@ -17,7 +17,6 @@ from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import Search
-from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.stores.qdrant.fake_server import KEY, FakeServer
@@ -34,10 +33,6 @@ def client() -> Iterator[QdrantClient]:
     opened = QdrantClient(":memory:")
     yield opened
     opened.close()
-
-
-def test_the_backend_of_a_store_is_found(client: QdrantClient) -> None:
-    assert isinstance(backend_for(llama_index_store(client)), LlamaIndexQdrantBackend)
 
 
 def test_keyword_search_without_sparse_vectors_is_refused_and_no_vector_search(
@@ -89,7 +84,6 @@ def test_a_query_is_encoded_by_the_current_functions_of_the_store(client: Qdrant
     [
         ("Cosine", ScoreRange("cosine", -1.0, 1.0), [1.0, -1.0]),
         ("Dot", ScoreRange("dot"), [2.0, -1.0]),
-        ("Euclid", ScoreRange("negative_distance", None, 0.0), [-1.0, -2.0]),
         ("Manhattan", ScoreRange("negative_distance", None, 0.0), [-1.0, -2.0]),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from qdrant_client import QdrantClient
 
 from llama_retrieval_ext.errors import StoreUnavailableError
-from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore, backend_of
+from llama_retrieval_ext.stores.qdrant.store import QdrantStore
 from tests.stores.store_contract import StoreContract, node
 
 pytestmark = pytest.mark.slow
@@ -15,10 +15,6 @@ pytestmark = pytest.mark.slow
 
 class TestStore(StoreContract[QdrantStore]):
     many = 600
-
-    @pytest.fixture(autouse=True)
-    def _memory_is_not_shared(self, url: str) -> None:
-        self.reopens = url != "qdrant::memory:"  # type: ignore[misc]
 
 
 # The client that is refused leaves its lock file open.
@@ -44,8 +40,3 @@ def _refusal(url: str) -> str:
     except StoreUnavailableError as error:
         return str(error)
     return "none"
-
-
-def test_the_backend_of_a_store_is_found() -> None:
-    with QdrantStore("qdrant::memory:") as store:
-        assert isinstance(backend_of(store), QdrantBackend)
