@@ -71,21 +71,36 @@ class Passages:
 def fitted(hits: Sequence[Hit], *, room: int) -> Passages:
     """Return the first passages that fit into a number of tokens.
 
-    A passage that is too long is shortened if a good part of it fits. All passages after it are
-    dropped, so that a worse hit never replaces a better one.
+    A passage that is too long is shortened if a good part of it fits, and its hit with it. All
+    passages after it are dropped, so that a worse hit never replaces a better one.
     """
     texts: list[str] = []
+    shown: list[Hit] = []
     for number, hit in enumerate(hits, start=1):
         head, body = f"[{number}]{_title(hit.node)}\n", hit.node.get_content().strip()
         cost = count_tokens(f"{head}{body}\n\n")
         if cost > room:
             body = shortened(body, room - count_tokens(f"{head}\n\n") - 1)
-            if count_tokens(body) >= min(_LEAST_TOKENS, cost):
-                texts.append(head + body)
-            break
+            if count_tokens(body) < min(_LEAST_TOKENS, cost):
+                break
+            hit = _ended(hit, body)  # noqa: PLW2901 - the last one
         texts.append(head + body)
+        shown.append(hit)
         room -= cost
-    return Passages("\n\n".join(texts), tuple(hits[: len(texts)]))
+        if room < 0:
+            break
+    return Passages("\n\n".join(texts), tuple(shown))
+
+
+def _ended(hit: Hit, body: str) -> Hit:
+    """Return a hit that ends after a part of its text, also by its position in the document."""
+    node, whole = hit.node.model_copy(), hit.node.get_content()
+    text = whole[: whole.index(body) + len(body)]
+    node.set_content(text)
+    if isinstance(node, TextNode) and hit.start is not None and hit.end is not None:
+        is_slice = hit.end - hit.start == len(whole)
+        node.end_char_idx = hit.start + len(text) if is_slice else None
+    return hit.model_copy(update={"node": node})
 
 
 def as_hits(passages: PassagesLike, *, name: str = "context") -> list[Hit]:

@@ -1,8 +1,9 @@
 """The program: its commands and its error reporting."""
 
+import gc
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -19,6 +20,8 @@ from llama_retrieval_ext.cli.quickstart import quickstart
 from llama_retrieval_ext.cli.search import schema, search, validate
 from llama_retrieval_ext.cli.serve import mcp, serve
 from llama_retrieval_ext.cli.sync import sync
+
+_OBJECTS: Final = 50_000  # new ones, after which Python looks for garbage
 
 # Without markup, help is plain text, without boxes in a pipe or a log.
 app = typer.Typer(
@@ -46,6 +49,9 @@ def main(args: Sequence[str] | None = None) -> None:
         RetrievalExtError: A command failed, and ``--debug`` requests the traceback.
         SystemExit: In all other cases.
     """
+    if args is None:  # the whole process
+        # LlamaIndex's import makes objects that stay; to look for garbage among them took .3 s.
+        gc.set_threshold(_OBJECTS)
     given = list(sys.argv[1:] if args is None else args)
     # Removed here, because users usually append it to the command after a failure.
     app([arg for arg in given if arg != "--debug"], obj="--debug" in given)

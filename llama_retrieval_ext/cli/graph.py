@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import AsJson, ScopeOptions, with_groups
+from llama_retrieval_ext.cli.options import AsJson, ScopeOptions, key_values, with_groups
 from llama_retrieval_ext.cli.output import say, say_aside, say_json, say_table, three_digits
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.wording import counted
@@ -145,7 +145,7 @@ def run_rules(
     from llama_retrieval_ext.samples.construction_safety import construction_rules  # noqa: PLC0415
 
     rules = construction_rules() if file == SAMPLE else ext.load_rules(file)
-    values, scope = _context(context), options.scope
+    values, scope = key_values(context or [], "--context"), options.scope
     with _opened(graph) as opened:
         retriever = ext.KGRuleRetriever(opened, rules)
         found = retriever.requirements(process, context=values, scope=scope)
@@ -227,13 +227,3 @@ def _say_guess(name: str, linked: "Sequence[LinkedEntity]") -> None:
     for each in linked:
         if each.score < 1:
             say_aside(f"took {name!r} for {each.name!r}", style="yellow")
-
-
-def _context(pairs: list[str] | None) -> dict[str, object]:
-    context: dict[str, object] = {}
-    for pair in pairs or ():
-        key, separator, value = pair.partition("=")
-        if not separator or not key.strip():
-            raise ConfigurationError(f"got --context {pair!r}; write KEY=VALUE: chapter=safety")
-        context[key.strip()] = value.strip()
-    return context

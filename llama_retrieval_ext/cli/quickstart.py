@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,7 +14,6 @@ from llama_retrieval_ext.cli.ingest import add, read, watched
 from llama_retrieval_ext.cli.options import EmbedModel, KbOptions
 from llama_retrieval_ext.cli.output import say, say_table, show_passage, three_digits
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:
     from llama_index.core.schema import Document
@@ -92,12 +91,7 @@ def quickstart(
         typer.Option(metavar="QUESTION", help="A question to answer. May be repeated."),
     ] = None,
     kb: Annotated[
-        str,
-        typer.Option(
-            metavar="URL",
-            help="Where to keep the index; left out, it is not kept. One that holds other "
-            "documents is searched as it is; no samples are added.",
-        ),
+        str, typer.Option(metavar="URL", help="Where to keep the index; left out, it is not kept.")
     ] = "embedded::memory:",
     embed_model: EmbedModel = None,
     graph: Annotated[
@@ -116,23 +110,21 @@ def quickstart(
     options = KbOptions(url=kb, embed_model=embed_model)
     _check_questions(ask, options, has_paths=bool(paths))
     reading = read(paths, options) if paths else samples()
-    code = 0
+    asked: list[str] = []
     with options.open(must_exist=False) as opened:
-        adds_nothing = not paths and _holds_other_documents(opened)
-        if adds_nothing:
-            say(_unchanged(opened, ask))
-        else:
-            code = add(opened, reading, options)
-        uses_samples = not paths and not adds_nothing
-        asked = _answer(opened, ask or (QUESTIONS if uses_samples else _prompted()))
-        if asked:
-            _show_query_engine(opened, asked[0])
-    if not asked:
-        say(f"no question was asked; {_next_step(options)}")
-    elif adds_nothing:
-        _show_program(opening_lines(asked[0], kb, embed_model or "local"))
-    else:
-        _show_program(five_lines(asked[0], *(paths or ()), embed_model=embed_model or "local"))
+        if not paths:
+            _check_samples(opened)
+        code = add(opened, reading, options)
+        for question in ask or (_prompted() if paths else QUESTIONS):
+            if not asked:
+                say(_LEGEND)
+            _show_comparison(question, compare(opened, question))
+            asked.append(question)
+    if asked:
+        say("\nThe same in five lines of Python", style="bold")
+        say(five_lines(asked[0], paths or (), embed_model=embed_model or "local"))
+    elif not options.is_in_memory:
+        say(f"the index is kept: llama-retrieval search QUESTION --kb {kb}")
     raise typer.Exit(code)
 
 
@@ -170,23 +162,14 @@ def _sample_documents() -> "list[Document]":
     return [*python_topics(), *zh_safety_laws()]
 
 
-def _holds_other_documents(kb: "ext.KnowledgeBase") -> bool:
-    documents = {document.document_id for document in kb.documents()}
-    return bool(documents) and not documents <= {each.doc_id for each in _sample_documents()}
-
-
-def _unchanged(kb: "ext.KnowledgeBase", ask: list[str] | None) -> str:
-    holds = counted(len(kb.documents()), "document")
-    count = f"{kb.url} holds {holds}; the samples are not added to them"
-    if not ask and not sys.stdin.isatty():
-        raise ConfigurationError(f"{count}. Add --ask QUESTION, or choose another --kb for samples")
-    return count
-
-
-def _next_step(options: KbOptions) -> str:
-    if options.is_in_memory:
-        return "add --ask QUESTION, or keep the index with --kb embedded:./kb"
-    return f"the index is kept: llama-retrieval search QUESTION --kb {options.url}"
+def _check_samples(kb: "ext.KnowledgeBase") -> None:
+    """Raise if the knowledge base holds other documents than the samples."""
+    known = {each.document_id for each in kb.documents()}
+    if known and not known.issubset(each.doc_id for each in _sample_documents()):
+        raise ConfigurationError(
+            f"{kb.url} holds other documents, to which the samples are not added; search them with "
+            f"llama-retrieval search QUESTION --kb {kb.url}, or choose another --kb"
+        )
 
 
 def _prompted() -> Iterator[str]:
@@ -198,47 +181,12 @@ def _prompted() -> Iterator[str]:
         yield question
 
 
-def _answer(kb: "ext.KnowledgeBase", questions: Iterable[str]) -> list[str]:
-    asked: list[str] = []
-    for question in questions:
-        if not asked:
-            say(_LEGEND)
-        _show_comparison(question, compare(kb, question))
-        asked.append(question)
-    return asked
-
-
 def _show_comparison(question: str, results: "Mapping[str, ext.SearchResult]") -> None:
     say(f"\n{question}", style="bold")
     say_table(*table_of(results))
     for name, hit in list(best_passages(results["hybrid"]).items())[:1]:
         say(f"{name}:", style="dim")
         show_passage(hit.text, question, full=False)
-
-
-def _show_query_engine(kb: "ext.KnowledgeBase", question: str) -> None:
-    """Show the nodes that LlamaIndex's query engine passes to an LLM."""
-    from llama_index.core.llms import MockLLM  # noqa: PLC0415
-    from llama_index.core.query_engine import RetrieverQueryEngine  # noqa: PLC0415
-    from llama_index.core.response_synthesizers.no_text import NoText  # noqa: PLC0415
-
-    say("\nThe hybrid retriever in LlamaIndex's RetrieverQueryEngine", style="bold")
-    # Never called; without an LLM LlamaIndex tries OpenAI's.
-    synthesizer = NoText(llm=MockLLM())
-    engine = RetrieverQueryEngine(kb.retriever("hybrid", top_k=3), response_synthesizer=synthesizer)
-    sources = engine.query(question).source_nodes
-    say(f"{question} -> {len(sources)} source nodes:")
-    rows = [
-        (str(rank), three_digits(each.score or 0.0), each.node.ref_doc_id or each.node.node_id)
-        for rank, each in enumerate(sources, start=1)
-    ]
-    say_table(("", "score", "document"), rows)
-    say("No LLM is set up, so none wrote an answer: these are the sources it would have got.")
-
-
-def _show_program(program: str) -> None:
-    say("\nThe same in five lines of Python", style="bold")
-    say(program)
 
 
 _OF_SAMPLES = """\
@@ -253,15 +201,9 @@ documents = read_documents({paths})
 kb = KnowledgeBase.open("embedded::memory:", embed_model={model})
 kb.add(documents)
 print(kb.search({question}, top_k=3))"""
-_OF_KNOWLEDGE_BASE = """\
-from llama_retrieval_ext import {names}
-kb = KnowledgeBase.open({url}, embed_model={model}, must_exist=True)
-retriever = kb.retriever("hybrid", top_k=3)
-for hit in retriever.retrieve({question}):
-    print(hit.score, hit.text)"""
 
 
-def five_lines(question: str, *paths: Path, embed_model: str = "local") -> str:
+def five_lines(question: str, paths: Sequence[Path] = (), *, embed_model: str = "local") -> str:
     """Return Python code that answers a question from the English samples, or from files.
 
     Examples:
@@ -269,33 +211,14 @@ def five_lines(question: str, *paths: Path, embed_model: str = "local") -> str:
         print(kb.search("What is a tuple?", top_k=3))
 
     """
-    program = _OF_FILES if paths else _OF_SAMPLES
+    is_local = embed_model == "local"
     literals = [_literal(str(path)) for path in paths]
-    return program.format(
+    return (_OF_FILES if paths else _OF_SAMPLES).format(
+        names="KnowledgeBase, LocalEmbedding" if is_local else "KnowledgeBase",
+        model="LocalEmbedding()" if is_local else _literal(embed_model),
         paths=literals[0] if len(literals) == 1 else f"[{', '.join(literals)}]",
         question=_literal(question),
-        **_model(embed_model),
     )
-
-
-def opening_lines(question: str, url: str, embed_model: str) -> str:
-    """Return Python code that answers a question from an existing knowledge base.
-
-    Examples:
-        >>> print(opening_lines("What is a tuple?", "embedded:./kb", "openai:m").splitlines()[1])
-        kb = KnowledgeBase.open("embedded:./kb", embed_model="openai:m", must_exist=True)
-
-    """
-    return _OF_KNOWLEDGE_BASE.format(
-        question=_literal(question), url=_literal(url), **_model(embed_model)
-    )
-
-
-def _model(embed_model: str) -> dict[str, str]:
-    """Return the model as Python code, and the names to import."""
-    if embed_model == "local":
-        return {"model": "LocalEmbedding()", "names": "KnowledgeBase, LocalEmbedding"}
-    return {"model": _literal(embed_model), "names": "KnowledgeBase"}
 
 
 def _literal(text: str) -> str:

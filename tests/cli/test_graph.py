@@ -3,8 +3,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -27,7 +25,9 @@ def url(tmp_path: Path) -> str:
     return url
 
 
-def test_quickstart_answers_in_both_languages_with_proofs_in_milliseconds(run: Run) -> None:
+def test_quickstart_answers_in_both_languages_with_proofs_in_milliseconds(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     finished = run("quickstart", "--graph")
     assert finished.returncode == 0, finished.stderr
     assert "深基坑开挖需要哪些安全措施？" in finished.stdout
@@ -36,21 +36,11 @@ def test_quickstart_answers_in_both_languages_with_proofs_in_milliseconds(run: R
     times = [float(each) for each in re.findall(r"no LLM, ([\d.]+) ms", finished.stdout)]
     assert len(times) == 2
     assert max(times) < 200
-
-
-def test_the_program_that_the_quickstart_prints_runs(run: Run) -> None:
-    program = run("quickstart", "--graph").stdout.split("The same in Python\n", 1)[1]
-    finished = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert finished.returncode == 0, finished.stderr
-    assert "requires" in finished.stdout
-
-
-def test_quickstart_of_the_graph_takes_no_files(run: Run, tmp_path: Path) -> None:
-    finished = run("quickstart", tmp_path, "--graph")
-    assert finished.returncode == 1
-    assert "rules run" in finished.stderr
+    exec(finished.stdout.split("The same in Python\n", 1)[1], {})
+    assert "requires" in capsys.readouterr().out
+    refused = run("quickstart", tmp_path, "--graph")
+    assert refused.returncode == 1
+    assert "rules run" in refused.stderr
 
 
 def test_info_counts_labels_and_relations_of_a_scope(run: Run, url: str) -> None:
