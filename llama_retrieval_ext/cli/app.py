@@ -8,7 +8,6 @@ from typing import Annotated, Final
 import typer
 
 from llama_retrieval_ext import __version__
-from llama_retrieval_ext.cli.ask import ask
 from llama_retrieval_ext.cli.documents import copy, delete, info, list_, remove, share, show
 from llama_retrieval_ext.cli.errors import Program
 from llama_retrieval_ext.cli.evaluate import eval_
@@ -17,7 +16,7 @@ from llama_retrieval_ext.cli.ingest import ingest
 from llama_retrieval_ext.cli.options import with_groups
 from llama_retrieval_ext.cli.output import say
 from llama_retrieval_ext.cli.quickstart import quickstart
-from llama_retrieval_ext.cli.search import schema, search, validate
+from llama_retrieval_ext.cli.search import ask, schema, search, validate
 from llama_retrieval_ext.cli.serve import mcp, serve
 from llama_retrieval_ext.cli.sync import sync
 

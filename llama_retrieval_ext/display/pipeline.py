@@ -63,7 +63,7 @@ def _drawing(sketch: Sketch) -> Markup:
         "div",
         *([tag("small", sketch.frame)] if sketch.frame else []),
         *map(_box, sketch.before),
-        *([tag("div", *legs, class_="legs")] if legs else []),
+        *([tag("div", *legs, class_="legs")] if len(legs) > 1 else legs),
         *map(_box, sketch.after),
         class_="flow frame" if sketch.frame else "flow",
     )

@@ -31,13 +31,6 @@ def test_no_answer_is_in_the_language_of_the_question_or_of_the_argument(
     assert str(fixed.query(question)) == text
 
 
-def test_a_language_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    german = OutputTexts(no_answer="Dazu steht nichts im Text.")
-    monkeypatch.setitem(OutputTexts.languages, "de", german)
-    rag = RAGGenerator(FakeRetriever([]), llm=ScriptedLLM([]), language="de")
-    assert rag.generate("Wie viel Urlaub?").text == german.no_answer
-
-
 def test_a_language_without_texts_is_refused_before_a_model_is_called() -> None:
     llm = ScriptedLLM([])
     rag = RAGGenerator(FakeRetriever([("leave", 0.9, "25 days")]), llm=llm)

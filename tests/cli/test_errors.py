@@ -28,13 +28,7 @@ def _context(command: str) -> typer.Context:
             "pass max_deletions=1; to keep all, prune=False",
             "pass --max-deletions 1; to keep all, --no-prune",
         ),
-        ("copy", "pass graph=, too", "pass --graph URL, too"),
         ("search", "open it with graph='graph:./g'", "open it with ingest --graph graph:./g"),
-        (
-            "ingest",
-            "open it with read_only=True to search",
-            "open it with search --read-only to search",
-        ),
         ("search", "make one, or registry.bind(kb, graph=...)", "make one"),
         ("search", "pass scope=Scope(...)", "pass --tenant or --kb-id"),
         (
@@ -107,7 +101,6 @@ def test_each_problem_of_a_file_is_a_line_with_its_own_names(
     ("arguments", "part"),
     [
         (["search", "x", "--mode", "hybird"], "did you mean 'hybrid'?"),
-        (["eval", "--mode", "hybird"], "did you mean 'hybrid'?"),
         (["eval", "--baseline", "hybird"], "did you mean 'hybrid'?"),
         (["search", "x", "--top-k", "0"], "it should be greater than or equal to 1"),
     ],

@@ -54,7 +54,6 @@ def test_cut_line_fits(text: str, cells: int) -> None:
     ("text", "cut"),
     [
         ("a long sentence", "a long…"),
-        ("a long, sentence", "a long,…"),
         ("Donaudampfschifffahrt", "Donaudampf…"),
         ("a Donaudampfschifffahrt", "a Donaudam…"),
     ],
@@ -79,10 +78,7 @@ ROW = "name: Person50\ncity: Rome\namount: 675"
         ("Lunch is free. Leave is 25 days.", "days of leave", ["Leave is 25 days."]),
         ("第一条 总则。第二条 有效期为3年。", "有效期是多久", ["第二条 有效期为3年。"]),
         ("Heading\n\nThe answer is here", "where is the answer", ["The answer is here"]),
-        ("Leave. Leave.", "leave", ["Leave. Leave."]),
-        ("Nothing of it. At all.", "zeppelin", ["Nothing of it. At all."]),
         ("", "zeppelin", []),
-        ("No end", "", ["No end"]),
     ],
 )
 def test_quote_begins_with_the_sentence_that_answers(

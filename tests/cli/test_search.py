@@ -1,4 +1,4 @@
-"""`llama-retrieval search`: hits, filters, hints, explanations."""
+"""`llama-retrieval search`: hits, filters, hints, explanations; `ask`: an answer with citations."""
 
 import json
 import subprocess
@@ -14,6 +14,7 @@ from llama_retrieval_ext.config.registry import default_registry
 from llama_retrieval_ext.knowledge_base import opening
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.cli.conftest import Run, best
+from tests.servers.openai import FakeOpenAI
 
 pytestmark = pytest.mark.slow
 
@@ -185,3 +186,17 @@ def test_search_by_a_file(run: Run, read_url: str, tmp_path: Path) -> None:
     without = run("search", "leave", "--kb", kb, "--pipeline", file)
     assert without.returncode == 1
     assert "pipeline.source" in without.stderr
+
+
+def test_ask_prints_the_answer_with_the_documents_that_it_cites(run: Run, read_url: str) -> None:
+    with FakeOpenAI(["You have 25 days of annual leave [1]."]) as server:
+        options = ("--kb", read_url, "--llm-url", server.url, "--llm-model", "any")
+        finished = run("ask", "How", "many", "days", "of", "annual", "leave?", *options)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.splitlines() == ["You have 25 days of annual leave [1].", "[1] leave.md"]
+
+
+def test_ask_without_a_model_names_the_options(run: Run, read_url: str) -> None:
+    finished = run("ask", "How many?", "--kb", read_url)
+    assert finished.returncode == 1
+    assert "--llm-url URL --llm-model NAME" in finished.stderr

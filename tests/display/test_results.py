@@ -4,9 +4,8 @@ import re
 from pathlib import Path
 
 from llama_index.core import Document
-from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext import Hit, KnowledgeBase, SearchResult
+from llama_retrieval_ext import KnowledgeBase, SearchResult
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
 from tests.display.conftest import full_result, printed
 
@@ -28,13 +27,6 @@ def test_the_repr_of_a_long_result_is_cut() -> None:
     assert repr(SearchResult([])) == "SearchResult(0 hits)"
 
 
-def test_results_of_search_and_stream_hold_their_query() -> None:
-    retriever = FixedRetriever([("a", 0.9)])
-    assert retriever.search("leave").query == "leave"
-    assert retriever.search("leave").to_dict()["query"] == "leave"
-    assert {result.query for result in retriever.stream("leave")} == {"leave"}
-
-
 def test_the_html_of_a_result_has_documents_ranks_scores_times_and_degradations() -> None:
     html = full_result()._repr_html_()
     first, second = html.split('class="card"')[1:]
@@ -46,12 +38,6 @@ def test_the_html_of_a_result_has_documents_ranks_scores_times_and_degradations(
     assert "degraded: reranker: TimeoutError: &lt;late&gt;" in html
     assert "hybrid: 12.3 ms, 2 hits" in html
     assert "<mark>leave</mark>" in first
-
-
-def test_a_result_without_contributions_shows_the_source() -> None:
-    html = SearchResult([Hit(node=TextNode(id_="n", text="the text"), source="mine")])._repr_html_()
-    assert ">mine</small>" in html
-    assert "the text" in html
 
 
 def test_a_rich_console_prints_values_without_obeying_their_text() -> None:

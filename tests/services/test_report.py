@@ -195,7 +195,6 @@ def test_a_report_on_chinese_logs_is_chinese_throughout(
 @pytest.mark.parametrize(
     ("style", "language", "overview"),
     [
-        ("professional", None, "There are no work logs from 2026-05-04 to 2026-05-10."),
         ("正式", None, "2026-05-04 至 2026-05-10 没有工作日志。"),
         ("professional", "zh", "2026-05-04 至 2026-05-10 没有工作日志。"),
     ],
