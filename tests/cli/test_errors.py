@@ -101,7 +101,7 @@ def test_each_problem_of_a_file_is_a_line_with_its_own_names(
     ("arguments", "part"),
     [
         (["search", "x", "--mode", "hybird"], "did you mean 'hybrid'?"),
-        (["eval", "--baseline", "hybird"], "did you mean 'hybrid'?"),
+        (["eval", "--mode", "hybird"], "did you mean 'hybrid'?"),
         (["search", "x", "--top-k", "0"], "it should be greater than or equal to 1"),
     ],
 )
