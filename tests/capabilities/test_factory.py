@@ -63,9 +63,9 @@ def test_a_key_that_was_made_with_other_options_is_an_error(factory: CapabilityF
     for options in ({"top_k": 4}, {}, {"top_k": 3, "preset": "semantic"}):
         with pytest.raises(ConfigurationError, match="'k' has a retriever that was made with"):
             factory.create_retriever(cache_key="k", **options)
-    factory.create_rag_generator(cache_key="k", no_answer="No.")
+    factory.create_rag_generator(cache_key="k", top_k=3)
     with pytest.raises(ConfigurationError, match="clear_cache"):
-        factory.create_rag_generator(cache_key="k", no_answer="Nothing.")
+        factory.create_rag_generator(cache_key="k", top_k=4)
 
 
 def name_of(retriever: object) -> str:
