@@ -86,6 +86,7 @@ def held(capability: object) -> list[BaseRetriever]:
         ("style_generator", {}, ["basic"]),
         ("style_generator", {"with_retriever": False}, []),
         ("data_analyzer", {}, []),
+        ("data_analyzer", {"with_retriever": True}, ["advanced"]),
         ("data_analyzer", {"with_retriever": True, "retriever_preset": "basic"}, ["basic"]),
     ],
 )

@@ -12,6 +12,7 @@ from llama_retrieval_ext.retrievers.intent import (
     IntentAdaptive,
     IntentAdaptiveRetriever,
     IntentProfile,
+    default_intent_rules,
 )
 from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
 from llama_retrieval_ext.stages.selection import Top
@@ -58,6 +59,11 @@ def test_an_unsure_answer_counts_if_the_next_step_fails() -> None:
     assert found.name == "report"
     assert 0.5 < found.confidence < 0.85
     assert "503" in found.degraded[0]
+
+
+def test_the_default_intents_are_those_of_the_default_rules() -> None:
+    rules = {rule.route for rule in default_intent_rules().rules}
+    assert {each.name for each in IntentRecognizer().intents} == rules
 
 
 def test_a_recognizer_is_a_selector_of_adaptive_retrieval() -> None:

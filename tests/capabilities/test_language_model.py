@@ -93,6 +93,19 @@ def test_a_stream_that_is_closed_stops_the_model() -> None:
     assert llm._stopped.wait(20)
 
 
+def test_a_stream_has_no_reasoning_of_the_model(kb: KnowledgeBase) -> None:
+    said = "<think>secret plan</think>Annual leave is 25 days [1]."
+    shown = [
+        each.text
+        for each in RAGGenerator(kb.retriever(), llm=ScriptedLLM([said])).stream(
+            QUESTION, scope=ACME
+        )
+    ]
+    assert shown[-1] == "Annual leave is 25 days [1]."
+    assert all(shown[-1].startswith(each) for each in shown)
+    assert len(shown) > 3
+
+
 def test_temperature_is_set_for_one_answer_or_refused() -> None:
     temperatures: list[float] = []
 

@@ -99,6 +99,12 @@ def test_the_local_model_is_shown_in_a_word() -> None:
             "lang in ['en', 'zh'] and (year >= 2020 or draft == 'no')",
         ),
         (MetadataFilters(filters=[RECENT], condition=FilterCondition.NOT), "not (year >= 2020)"),
+        (
+            MetadataFilters(
+                filters=[MetadataFilter(key="year", value=None, operator=FilterOperator.IS_EMPTY)]
+            ),
+            "year is_empty",
+        ),
     ],
 )
 def test_filters_are_described_in_a_line(filters: MetadataFilters, text: str) -> None:

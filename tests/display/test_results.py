@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 from llama_index.core import Document
+from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext import KnowledgeBase, SearchResult
+from llama_retrieval_ext import Hit, KnowledgeBase, SearchResult
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
 from tests.display.conftest import full_result, printed
 
@@ -38,6 +39,12 @@ def test_the_html_of_a_result_has_documents_ranks_scores_times_and_degradations(
     assert "degraded: reranker: TimeoutError: &lt;late&gt;" in html
     assert "hybrid: 12.3 ms, 2 hits" in html
     assert "<mark>leave</mark>" in first
+
+
+def test_a_result_without_contributions_shows_the_source() -> None:
+    html = SearchResult([Hit(node=TextNode(id_="n", text="the text"), source="mine")])._repr_html_()
+    assert ">mine</small>" in html
+    assert "the text" in html
 
 
 def test_a_rich_console_prints_values_without_obeying_their_text() -> None:

@@ -82,6 +82,7 @@ KEY, OTHER = "key: 0123456789abcdef", "key: fedcba9876543210, tenant_id: b"
         ("{", "neither YAML nor JSON"),
         ("keys: []", "needs a list of keys"),
         ("keys: [{name: a, key: 0123456789abcdef}]", "needs a scope"),
+        ("keys: [{name: a, key: 0123456789abcdef, everything: true, tenant_id: a}]", "a scope"),
         ("keys: [{name: a, key: short, tenant_id: a}]", "at least 16 characters"),
         ("keys: [{name: a, key: {env: NO_SUCH}, tenant_id: a}]", "'NO_SUCH', which is unset"),
         ("keys: [{name: a, tenant_id: a}]", "one of key and sha256"),

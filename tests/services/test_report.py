@@ -14,7 +14,7 @@ from llama_retrieval_ext.errors import ConfigurationError, DeadlineExceededError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.services import ReportService
 from llama_retrieval_ext.services.report import WeeklyReport
-from tests.services.conftest import ACME, BETA, WEEK, factory, prompts_of
+from tests.services.conftest import ACME, WEEK, factory
 
 
 def analyst(prompt: str) -> str:
@@ -62,23 +62,6 @@ def test_a_weekly_report_from_the_logs_of_one_user_and_week(
     for prompt in service.analyzer.llm.prompts:  # type: ignore[attr-defined]
         assert not re.search("beta|Sunday|Monday|travel", prompt)
     assert WeeklyReport.model_validate_json(json.dumps(report.to_dict())) == report
-
-
-def test_a_report_compares_with_earlier_material_of_its_scope(kb: KnowledgeBase) -> None:
-    def compared(prompt: str) -> str:
-        return "Less than before [1]." if "Compare these" in prompt else analyst(prompt)
-
-    made = factory(kb, compared)
-    service = ReportService(
-        made.create_memory_manager(),
-        made.create_data_analyzer(with_retriever=True),
-        made.create_rag_generator(),
-        scope=BETA,
-    )
-    report = service.generate_weekly_report("ann", *WEEK, "cheerful")
-    assert report.comparison == "Less than before [1]."
-    assert "\n## Compared with earlier material\n" in report.to_markdown()
-    assert not any("acme" in prompt for prompt in prompts_of(made))
 
 
 @pytest.mark.parametrize("user_id", ["", 7])
