@@ -1,7 +1,6 @@
 """`llama-retrieval graph` and `rules`: look at a graph, find paths, check and run rules."""
 
 import json
-import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -17,19 +16,11 @@ from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.graph.backend import GraphBackend
-    from llama_retrieval_ext.graph.embedded import EmbeddedGraph
     from llama_retrieval_ext.graph.entity_linking import LinkedEntity
-    from llama_retrieval_ext.graph.rules.chaining import RuleSet
     from llama_retrieval_ext.graph.rules.inference import Conclusion
-    from llama_retrieval_ext.results import SearchResult
 
 SAMPLE: Final = "sample"
-QUESTIONS: Final = (
-    "Which measures does deep foundation pit excavation require?",
-    "深基坑开挖需要哪些安全措施？",  # noqa: RUF001 - Chinese punctuation
-)
 _MAX_HOPS: Final = 8
-_SHOWN: Final = 8
 
 graph_app = typer.Typer(
     help="Look at a graph: what it has, and what joins two entities.",
@@ -161,33 +152,6 @@ def run_rules(
         say(f"no rule concludes anything for {found.process}")
 
 
-def show_graph_quickstart() -> None:
-    """Answer questions from the sample graph, with proofs."""
-    graph, rules = _sample()
-    with graph:
-        retriever = ext.KGRuleRetriever(graph, rules)
-        retriever.search(QUESTIONS[0])  # the first query builds the list of names
-        for question in QUESTIONS:
-            start = time.perf_counter()
-            result = retriever.search(question)
-            _show_answer(question, result, 1e3 * (time.perf_counter() - start))
-    say("\nThe same in Python", style="bold")
-    say(
-        "from llama_retrieval_ext import KGRuleRetriever\n"
-        "from llama_retrieval_ext.samples.construction_safety import open_construction_safety\n"
-        "graph, rules = open_construction_safety()\n"
-        f'print(KGRuleRetriever(graph, rules).retrieve("{QUESTIONS[0]}")[0].text)'
-    )
-
-
-def _show_answer(question: str, result: "SearchResult", took_ms: float) -> None:
-    say(f"\n{question}", style="bold")
-    say(f"{counted(len(result), 'sentence')} by rules, no LLM, {took_ms:.1f} ms; the first:")
-    for hit in result[:_SHOWN]:
-        say(f"  {three_digits(hit.score or 0.0)}  {hit.text}")
-        say(f"        {'; '.join(map(str, hit.proof))}", style="dim")
-
-
 def _show(conclusion: "Conclusion", language: str) -> None:
     priority, confidence = conclusion.rule.priority, three_digits(conclusion.confidence)
     say(f"{conclusion.text}  ({conclusion.rule.id}, priority {priority}, {confidence})")
@@ -197,18 +161,14 @@ def _show(conclusion: "Conclusion", language: str) -> None:
 
 def _opened(url: str) -> "closing[GraphBackend]":
     if url == SAMPLE:
-        return closing(_sample()[0])
+        from llama_retrieval_ext.samples.construction_safety import open_construction_safety  # noqa: PLC0415 - LlamaIndex
+
+        return closing(open_construction_safety()[0])
     scheme, _, folder = url.partition(":")
     if scheme == "graph" and folder and folder != ":memory:" and not Path(folder).is_dir():
         # A typing error must not create an empty graph.
         raise ConfigurationError(f"there is no graph in the folder {folder}")
     return closing(ext.open_graph(url))
-
-
-def _sample() -> "tuple[EmbeddedGraph, RuleSet]":
-    from llama_retrieval_ext.samples.construction_safety import open_construction_safety  # noqa: PLC0415 - LlamaIndex
-
-    return open_construction_safety()
 
 
 def _entity(graph: "GraphBackend", name: str, scope: "ext.Scope | None") -> str:

@@ -4,12 +4,11 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.graph import show_graph_quickstart
 from llama_retrieval_ext.cli.ingest import add, read, watched
 from llama_retrieval_ext.cli.options import EmbedModel, KbOptions
 from llama_retrieval_ext.cli.output import say, say_table, show_passage, three_digits
@@ -20,51 +19,11 @@ if TYPE_CHECKING:
 
     from llama_retrieval_ext.knowledge_base.readers.files import Reading
 
-DEPTH = 10
-"""How many passages each retriever returns."""
+_DEPTH: Final = 10  # passages of each retriever
+_MODES: Final = ("vector", "keyword", "hybrid")
 _SHOWN = 3
 _RANK_CELLS = 2
 _SCORE_CELLS = 6
-
-
-def compare(kb: "ext.KnowledgeBase", question: str) -> "dict[str, ext.SearchResult]":
-    """Return the results of vector, keyword and hybrid search."""
-    modes: tuple[Literal["vector", "keyword", "hybrid"], ...] = ("vector", "keyword", "hybrid")
-    return {mode: kb.search(question, mode, top_k=DEPTH) for mode in modes}
-
-
-def table_of(results: "Mapping[str, ext.SearchResult]") -> tuple[list[str], list[list[str]]]:
-    """Return a header with the time of each retriever, and the ranks and scores of documents.
-
-    Each document that any retriever found has the rank of its best passage in each. The last
-    retriever determines the order.
-    """
-    columns = [best_passages(each) for each in results.values()]
-    documents = dict.fromkeys(
-        name for column in reversed(columns) for name in list(column)[:_SHOWN]
-    )
-    header = ["document", *(f"{name} {_took(each)}" for name, each in results.items())]
-    return header, [[name, *(_cell(column, name) for column in columns)] for name in documents]
-
-
-def best_passages(result: "ext.SearchResult") -> "dict[str, ext.Hit]":
-    """Return the best hit of each document by document id, best document first."""
-    best: dict[str, ext.Hit] = {}
-    for hit in result.hits:
-        best.setdefault(hit.node.ref_doc_id or hit.node.node_id, hit)
-    return best
-
-
-def _took(result: "ext.SearchResult") -> str:
-    seconds = None if result.trace is None else result.trace.duration_s
-    return "" if seconds is None else f"{seconds * 1e3:.1f} ms"
-
-
-def _cell(column: "Mapping[str, ext.Hit]", name: str) -> str:
-    if name not in column:
-        return f"{'-':>{_RANK_CELLS}}"
-    rank, score = list(column).index(name) + 1, three_digits(column[name].score or 0.0)
-    return f"{rank:>{_RANK_CELLS}}  {score:>{_SCORE_CELLS}}"
 
 
 QUESTIONS = (
@@ -77,7 +36,7 @@ QUESTIONS = (
 _LEGEND = f"""
 Rank and score by each retriever; a document counts with its best passage.
 Scores are cosines (vector), BM25 (keyword), and the sum of both, scaled (hybrid).
-"-" means that the document is not among the first {DEPTH} passages of that retriever."""
+"-" means that the document is not among the first {_DEPTH} passages of that retriever."""
 
 
 def quickstart(
@@ -94,19 +53,12 @@ def quickstart(
         str, typer.Option(metavar="URL", help="Where to keep the index; left out, it is not kept.")
     ] = "embedded::memory:",
     embed_model: EmbedModel = None,
-    graph: Annotated[
-        bool, typer.Option("--graph", help="Answer from the sample graph by rules, with proofs.")
-    ] = False,
 ) -> None:
     """Index samples or your files, and answer questions.
 
     The samples are Python's language reference and four Chinese laws, asked in both languages.
     For your own files add --ask QUESTION; in a terminal you are asked for questions.
     """
-    if graph:
-        _check_alone(paths, ask)
-        show_graph_quickstart()
-        return
     options = KbOptions(url=kb, embed_model=embed_model)
     _check_questions(ask, options, has_paths=bool(paths))
     reading = read(paths, options) if paths else samples()
@@ -118,7 +70,7 @@ def quickstart(
         for question in ask or (_prompted() if paths else QUESTIONS):
             if not asked:
                 say(_LEGEND)
-            _show_comparison(question, compare(opened, question))
+            _show_comparison(opened, question)
             asked.append(question)
     if asked:
         say("\nThe same in five lines of Python", style="bold")
@@ -126,14 +78,6 @@ def quickstart(
     elif not options.is_in_memory:
         say(f"the index is kept: llama-retrieval search QUESTION --kb {kb}")
     raise typer.Exit(code)
-
-
-def _check_alone(paths: list[Path] | None, ask: list[str] | None) -> None:
-    if paths or ask:
-        raise ConfigurationError(
-            "--graph shows the sample graph with its questions; for a graph of your own use "
-            "llama-retrieval rules run FILE --process QUESTION --graph URL"
-        )
 
 
 def _check_questions(ask: list[str] | None, options: KbOptions, *, has_paths: bool) -> None:
@@ -181,12 +125,43 @@ def _prompted() -> Iterator[str]:
         yield question
 
 
-def _show_comparison(question: str, results: "Mapping[str, ext.SearchResult]") -> None:
+def _show_comparison(kb: "ext.KnowledgeBase", question: str) -> None:
+    """Print the ranks and scores of documents by each retriever, and the best passage.
+
+    Each document that any retriever found has the rank of its best passage in each. The last
+    retriever determines the order.
+    """
+    results = {mode: kb.search(question, mode, top_k=_DEPTH) for mode in _MODES}
+    columns = [_best_passages(each) for each in results.values()]
+    documents = dict.fromkeys(
+        name for column in reversed(columns) for name in list(column)[:_SHOWN]
+    )
+    header = ["document", *(f"{mode} {_took(each)}" for mode, each in results.items())]
     say(f"\n{question}", style="bold")
-    say_table(*table_of(results))
-    for name, hit in list(best_passages(results["hybrid"]).items())[:1]:
+    say_table(header, [[name, *(_cell(each, name) for each in columns)] for name in documents])
+    for name, hit in list(columns[-1].items())[:1]:
         say(f"{name}:", style="dim")
         show_passage(hit.text, question, full=False)
+
+
+def _best_passages(result: "ext.SearchResult") -> "dict[str, ext.Hit]":
+    """Return the best hit of each document by document id, best document first."""
+    best: dict[str, ext.Hit] = {}
+    for hit in result.hits:
+        best.setdefault(hit.node.ref_doc_id or hit.node.node_id, hit)
+    return best
+
+
+def _took(result: "ext.SearchResult") -> str:
+    seconds = None if result.trace is None else result.trace.duration_s
+    return "" if seconds is None else f"{seconds * 1e3:.1f} ms"
+
+
+def _cell(column: "Mapping[str, ext.Hit]", name: str) -> str:
+    if name not in column:
+        return f"{'-':>{_RANK_CELLS}}"
+    rank, score = list(column).index(name) + 1, three_digits(column[name].score or 0.0)
+    return f"{rank:>{_RANK_CELLS}}  {score:>{_SCORE_CELLS}}"
 
 
 _OF_SAMPLES = """\

@@ -1,8 +1,6 @@
-# ruff: noqa: RUF001 - Chinese has its own punctuation
 """Graphs and rules on the command line."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -23,24 +21,6 @@ def url(tmp_path: Path) -> str:
     graph.upsert([], [Edge.of("pit", "USES", "crane", {"tenant_id": "globex"})])
     graph.close()
     return url
-
-
-def test_quickstart_answers_in_both_languages_with_proofs_in_milliseconds(
-    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    finished = run("quickstart", "--graph")
-    assert finished.returncode == 0, finished.stderr
-    assert "深基坑开挖需要哪些安全措施？" in finished.stdout
-    assert "deep foundation pit excavation requires" in finished.stdout
-    assert "深基坑开挖 -HAS_HAZARD-> " in finished.stdout
-    times = [float(each) for each in re.findall(r"no LLM, ([\d.]+) ms", finished.stdout)]
-    assert len(times) == 2
-    assert max(times) < 200
-    exec(finished.stdout.split("The same in Python\n", 1)[1], {})
-    assert "requires" in capsys.readouterr().out
-    refused = run("quickstart", tmp_path, "--graph")
-    assert refused.returncode == 1
-    assert "rules run" in refused.stderr
 
 
 def test_info_counts_labels_and_relations_of_a_scope(run: Run, url: str) -> None:
