@@ -83,7 +83,7 @@ def fitted(hits: Sequence[Hit], *, room: int) -> Passages:
             body = shortened(body, room - count_tokens(f"{head}\n\n") - 1)
             if count_tokens(body) >= min(_LEAST_TOKENS, cost):
                 texts.append(head + body)
-                shown.append(_with_text(hit, body))
+                shown.append(_ended(hit, body))
             break
         texts.append(head + body)
         shown.append(hit)
@@ -91,16 +91,15 @@ def fitted(hits: Sequence[Hit], *, room: int) -> Passages:
     return Passages("\n\n".join(texts), tuple(shown))
 
 
-def _with_text(hit: Hit, beginning: str) -> Hit:
-    """Return a hit with the beginning of its text, white space before it aside."""
-    node = hit.node
-    if not isinstance(node, TextNode):
-        return hit
-    space = len(node.text) - len(node.text.lstrip())
-    start = None if node.start_char_idx is None else node.start_char_idx + space
-    end = None if start is None else start + len(beginning)
-    update = {"text": beginning, "start_char_idx": start, "end_char_idx": end}
-    return hit.model_copy(update={"node": node.model_copy(update=update)})
+def _ended(hit: Hit, body: str) -> Hit:
+    """Return a hit that ends after a part of its text, also by its position in the document."""
+    node, whole = hit.node.model_copy(), hit.node.get_content()
+    text = whole[: whole.index(body) + len(body)]
+    node.set_content(text)
+    if isinstance(node, TextNode) and hit.start is not None and hit.end is not None:
+        is_slice = hit.end - hit.start == len(whole)
+        node.end_char_idx = hit.start + len(text) if is_slice else None
+    return hit.model_copy(update={"node": node})
 
 
 def as_hits(passages: PassagesLike, *, name: str = "context") -> list[Hit]:

@@ -232,8 +232,6 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
         llm: Any LlamaIndex LLM, or a function from prompt to text, sync or async.
         prompt: The prompt, with ``{passages}``, ``{query}`` and ``{nothing}``, which the model
             returns if the passages contain no answer.
-        no_answer: The text of the answer if nothing relevant was found; None for that of
-            `OutputTexts`.
         language: Language of this package's own texts, as in `OutputTexts`; None for the language
             of the question.
         top_k: Number of hits to retrieve; None for the retriever's default.
@@ -259,7 +257,6 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
     needs_passages: ClassVar[bool] = True
 
     retriever: BaseRetriever
-    no_answer: str | None = None
     language: str | None = None
     top_k: int | None = None
 
@@ -269,7 +266,6 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
         *,
         llm: LLM | Caller,
         prompt: str = RAG_PROMPT,
-        no_answer: str | None = None,
         language: str | None = None,
         top_k: int | None = None,
         timeout_s: float = GENERATION_TIMEOUT_S,
@@ -279,7 +275,6 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
             LanguageModel(llm, timeout_s),
             prompt,
             retriever=check_retriever(retriever, "retriever"),
-            no_answer=no_answer,
             language=check_language(language),
             top_k=None if top_k is None else check_top_k(top_k),
             streaming=streaming,
@@ -350,8 +345,7 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
         hits: list[NodeWithScore] = list(passages.hits)
         language = request.language or self.language or language_of(request.query.query_str)
         if not text or NOT_IN_PASSAGES in text:
-            nothing = OutputTexts.of(language).no_answer
-            return RAGAnswer(self.no_answer or nothing, hits, is_answered=False)
+            return RAGAnswer(OutputTexts.of(language).no_answer, hits, is_answered=False)
         citations, problems = check_citations(text, passages.hits, language=language)
         return RAGAnswer(
             text,

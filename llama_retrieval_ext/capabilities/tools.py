@@ -3,11 +3,19 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 from llama_index.core.tools import FunctionTool, ToolMetadata
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
-from pydantic import BaseModel, Field, StrictFloat, StrictInt, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictFloat,
+    StrictInt,
+    ValidationError,
+    field_validator,
+)
 
 from llama_retrieval_ext.capabilities.language_model import count_tokens, shortened
 from llama_retrieval_ext.capabilities.memory_storage import MEMORY_KEYS
@@ -18,7 +26,14 @@ from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking, called
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import children_of
-from llama_retrieval_ext.query import SCOPE_KEYS, Query, Scope, check_scope, narrowed_filters
+from llama_retrieval_ext.query import (
+    ALLOWED_KEY,
+    SCOPE_KEYS,
+    Query,
+    Scope,
+    check_scope,
+    narrowed_filters,
+)
 from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, VectorRetriever
 
@@ -28,19 +43,43 @@ _MOST_FIELDS: Final = 12
 _MOST_VALUES: Final = 8
 _MOST_CHARACTERS: Final = 60
 
-_Operator = Literal["==", "!=", ">", ">=", "<", "<=", "in", "nin", "contains", "text_match"]
-_Value = str | StrictInt | StrictFloat | list[str] | list[int] | list[float]
+_MOST_COMPARED: Final = 100
+V = TypeVar("V")
+_Values: TypeAlias = Annotated[list[V], Field(max_length=_MOST_COMPARED)]
+_Compared: TypeAlias = (
+    StrictInt | StrictFloat | str | _Values[str] | _Values[StrictInt] | _Values[StrictFloat]
+)
 
 
-class _Condition(BaseModel):
-    key: str = Field(description="a metadata field")
-    operator: _Operator = "=="
-    value: _Value
+class FieldCondition(BaseModel):
+    """A condition on a metadata field, in a request or an argument of a tool."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    key: str = Field(description="The metadata field.")
+    operator: FilterOperator = FilterOperator.EQ
+    value: _Compared | None = Field(default=None, description="Nothing for is_empty.")
+
+    @field_validator("key")
+    @classmethod
+    def _no_principals(cls, key: str) -> str:
+        if key == ALLOWED_KEY:
+            raise ValueError(f"{key} is no field to filter by")
+        return key
+
+    def to_filter(self) -> MetadataFilter:
+        """Return the condition as a LlamaIndex filter."""
+        return MetadataFilter(key=self.key, operator=self.operator, value=self.value)
+
+
+def all_of(conditions: Sequence[FieldCondition] | None) -> MetadataFilters | None:
+    """Return LlamaIndex filters for conditions that must all hold; None for none."""
+    return MetadataFilters(filters=[c.to_filter() for c in conditions]) if conditions else None
 
 
 class _Arguments(BaseModel):
     query: str = Field(description="what to search for, in words")
-    filters: list[_Condition] | None = Field(
+    filters: list[FieldCondition] | None = Field(
         default=None, description="conditions on metadata fields, all of which must hold"
     )
     top_k: int | None = Field(default=None, ge=1, le=50, description="how many passages")
@@ -69,7 +108,7 @@ class _Search:
             )
             bound = Query(
                 arguments.query,
-                filters=narrowed_filters(self.filters, _metadata_filters(arguments.filters)),
+                filters=narrowed_filters(self.filters, all_of(arguments.filters)),
                 scope=self.scope,
                 top_k=arguments.top_k or self.top_k,
                 timeout_s=self.timeout_s,
@@ -197,18 +236,6 @@ def _described(values: Sequence[object]) -> str:
 def _short(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
-
-
-def _metadata_filters(conditions: Sequence[_Condition] | None) -> MetadataFilters | None:
-    """Return the model's conditions as LlamaIndex filters."""
-    if not conditions:
-        return None
-    return MetadataFilters(
-        filters=[
-            MetadataFilter(key=each.key, value=each.value, operator=FilterOperator(each.operator))
-            for each in conditions
-        ]
-    )
 
 
 def _shown(hit: Hit) -> Hit:

@@ -91,10 +91,8 @@ def delete(
     Without --tenant or --kb-id, only documents without a tenant or kb id are deleted.
     """
     with options.open() as opened:
-        for source in sources:
-            for name in _matching(opened, source, options) or [source]:
-                gone = _apply(opened.delete, name, opened, options)
-                say(f"deleted {name}: {counted(gone, 'document')}")
+        for name, count in _apply_to_each(opened.delete, sources, opened, options):
+            say(f"deleted {name}: {counted(count, 'document')}")
 
 
 def share(
@@ -116,10 +114,17 @@ def share(
         raise ConfigurationError("name who may see them with --allowed NAME, or pass --everyone")
     with options.open() as opened:
         shared = partial(opened.share, allowed=allowed)
-        for source in sources:
-            for name in _matching(opened, source, options) or [source]:
-                count = _apply(shared, name, opened, options)
-                say(f"shared {name}: {counted(count, 'document')}")
+        for name, count in _apply_to_each(shared, sources, opened, options):
+            say(f"shared {name}: {counted(count, 'document')}")
+
+
+def _apply_to_each(
+    action: Callable[..., int], patterns: Sequence[str], kb: "ext.KnowledgeBase", options: KbOptions
+) -> Iterator[tuple[str, int]]:
+    """Yield each source that the patterns name, with the result of an action on it."""
+    for pattern in patterns:
+        for name in _matching(kb, pattern, options) or [pattern]:
+            yield name, _apply(action, name, kb, options)
 
 
 def _matching(kb: "ext.KnowledgeBase", pattern: str, options: KbOptions) -> list[str]:

@@ -24,6 +24,7 @@ _PASSED: Final = re.compile(r"(?:'[^']*'|[^',])+")
 _NAMED: Final = re.compile(r"\w+=")
 _REGISTRY: Final = re.compile(r", or registry\.\w+\(.*?\)")  # of Python alone
 _SCOPE: Final = "scope=Scope(...)"
+_SETTING: Final = re.compile(r"store_params=\{'(\w+)': ([^{}]*)\}")
 _VALUE: Final = r"'[^']*'|\[[^]]*]|\.\.\.|\w+(?:\.\w+)*|"
 _ARGUMENT: Final = re.compile(rf"(?<![\w'\"./-])([a-z]\w*)(?:=({_VALUE}))?(?![\w'\"(])")
 _CHOICE: Final = re.compile(r"'([^']*)'")
@@ -59,6 +60,7 @@ def in_options(told: object, ctx: typer.Context) -> str:
     text = _REGISTRY.sub("", str(told))
     text = _CALL.sub(lambda call: _command(ctx, call[1], call[2]), text)
     text = text.replace(_SCOPE, "--tenant or --kb-id")
+    text = _SETTING.sub(r"--store-param \1=\2", text)
     return _ARGUMENT.sub(lambda found: _spoken(found, known), text)
 
 

@@ -1,7 +1,6 @@
 """`llama-retrieval graph` and `rules`: look at a graph, find paths, check and run rules."""
 
 import json
-import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -10,26 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import AsJson, ScopeOptions, with_groups
+from llama_retrieval_ext.cli.options import AsJson, ScopeOptions, key_values, with_groups
 from llama_retrieval_ext.cli.output import say, say_aside, say_json, say_table, three_digits
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.graph.backend import GraphBackend
-    from llama_retrieval_ext.graph.embedded import EmbeddedGraph
     from llama_retrieval_ext.graph.entity_linking import LinkedEntity
-    from llama_retrieval_ext.graph.rules.chaining import RuleSet
     from llama_retrieval_ext.graph.rules.inference import Conclusion
-    from llama_retrieval_ext.results import SearchResult
 
 SAMPLE: Final = "sample"
-QUESTIONS: Final = (
-    "Which measures does deep foundation pit excavation require?",
-    "深基坑开挖需要哪些安全措施？",  # noqa: RUF001 - Chinese punctuation
-)
 _MAX_HOPS: Final = 8
-_SHOWN: Final = 8
 
 graph_app = typer.Typer(
     help="Look at a graph: what it has, and what joins two entities.",
@@ -145,7 +136,7 @@ def run_rules(
     from llama_retrieval_ext.samples.construction_safety import construction_rules  # noqa: PLC0415
 
     rules = construction_rules() if file == SAMPLE else ext.load_rules(file)
-    values, scope = _context(context), options.scope
+    values, scope = key_values(context or [], "--context"), options.scope
     with _opened(graph) as opened:
         retriever = ext.KGRuleRetriever(opened, rules)
         found = retriever.requirements(process, context=values, scope=scope)
@@ -161,33 +152,6 @@ def run_rules(
         say(f"no rule concludes anything for {found.process}")
 
 
-def show_graph_quickstart() -> None:
-    """Answer questions from the sample graph, with proofs."""
-    graph, rules = _sample()
-    with graph:
-        retriever = ext.KGRuleRetriever(graph, rules)
-        retriever.search(QUESTIONS[0])  # the first query builds the list of names
-        for question in QUESTIONS:
-            start = time.perf_counter()
-            result = retriever.search(question)
-            _show_answer(question, result, 1e3 * (time.perf_counter() - start))
-    say("\nThe same in Python", style="bold")
-    say(
-        "from llama_retrieval_ext import KGRuleRetriever\n"
-        "from llama_retrieval_ext.samples.construction_safety import open_construction_safety\n"
-        "graph, rules = open_construction_safety()\n"
-        f'print(KGRuleRetriever(graph, rules).retrieve("{QUESTIONS[0]}")[0].text)'
-    )
-
-
-def _show_answer(question: str, result: "SearchResult", took_ms: float) -> None:
-    say(f"\n{question}", style="bold")
-    say(f"{counted(len(result), 'sentence')} by rules, no LLM, {took_ms:.1f} ms; the first:")
-    for hit in result[:_SHOWN]:
-        say(f"  {three_digits(hit.score or 0.0)}  {hit.text}")
-        say(f"        {'; '.join(map(str, hit.proof))}", style="dim")
-
-
 def _show(conclusion: "Conclusion", language: str) -> None:
     priority, confidence = conclusion.rule.priority, three_digits(conclusion.confidence)
     say(f"{conclusion.text}  ({conclusion.rule.id}, priority {priority}, {confidence})")
@@ -197,18 +161,14 @@ def _show(conclusion: "Conclusion", language: str) -> None:
 
 def _opened(url: str) -> "closing[GraphBackend]":
     if url == SAMPLE:
-        return closing(_sample()[0])
+        from llama_retrieval_ext.samples.construction_safety import open_construction_safety  # noqa: PLC0415 - LlamaIndex
+
+        return closing(open_construction_safety()[0])
     scheme, _, folder = url.partition(":")
     if scheme == "graph" and folder and folder != ":memory:" and not Path(folder).is_dir():
         # A typing error must not create an empty graph.
         raise ConfigurationError(f"there is no graph in the folder {folder}")
     return closing(ext.open_graph(url))
-
-
-def _sample() -> "tuple[EmbeddedGraph, RuleSet]":
-    from llama_retrieval_ext.samples.construction_safety import open_construction_safety  # noqa: PLC0415 - LlamaIndex
-
-    return open_construction_safety()
 
 
 def _entity(graph: "GraphBackend", name: str, scope: "ext.Scope | None") -> str:
@@ -227,13 +187,3 @@ def _say_guess(name: str, linked: "Sequence[LinkedEntity]") -> None:
     for each in linked:
         if each.score < 1:
             say_aside(f"took {name!r} for {each.name!r}", style="yellow")
-
-
-def _context(pairs: list[str] | None) -> dict[str, object]:
-    context: dict[str, object] = {}
-    for pair in pairs or ():
-        key, separator, value = pair.partition("=")
-        if not separator or not key.strip():
-            raise ConfigurationError(f"got --context {pair!r}; write KEY=VALUE: chapter=safety")
-        context[key.strip()] = value.strip()
-    return context

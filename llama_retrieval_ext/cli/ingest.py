@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
-from rich.progress import track
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.cli.options import Allowed, FileOptions, KbOptions, WriterOptions
@@ -149,6 +148,8 @@ def _delete_outdated(kb: "ext.KnowledgeBase", reading: "Reading", options: KbOpt
 
 def watched(items: Sequence[T]) -> Iterable[T]:
     """Return files or documents, with a progress bar on a terminal while they are read."""
+    from rich.progress import track  # noqa: PLC0415 - other commands need no bar
+
     terminal = console(stderr=True)
     is_shown = terminal.is_terminal and len(items) > 1
     return track(items, "Adding", console=terminal, transient=True, disable=not is_shown)

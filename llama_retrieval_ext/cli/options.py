@@ -1,8 +1,9 @@
 """Options that several commands share, in groups: a command takes a group as one parameter."""
 
 import inspect
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -11,11 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeVar, get_
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    MissingDependencyError,
-    ModelRequiredError,
-)
+from llama_retrieval_ext.errors import ConfigurationError, ModelRequiredError, optional_module
 from llama_retrieval_ext.urls import Location
 
 if TYPE_CHECKING:
@@ -74,6 +71,28 @@ _DEFAULT_MODEL: Final = "local"
 _OPENAI_LIKE: Final = "llama-index-llms-openai-like>=0.8,<0.9"
 _NO_KEY: Final = "none"  # the client requires a key, even if the server does not
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def key_values(pairs: Sequence[str], option: str) -> dict[str, str]:
+    """Return the values by key of an option that is written KEY=VALUE."""
+    values: dict[str, str] = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator or not key.strip():
+            raise ConfigurationError(f"got {option} {pair!r}; write KEY=VALUE")
+        values[key.strip()] = value.strip()
+    return values
+
+
+def _json_values(pairs: Sequence[str]) -> dict[str, object]:
+    """Return settings of an engine; a value that is no JSON is a string."""
+    values: dict[str, object] = {}
+    for name, value in key_values(pairs, "--store-param").items():
+        try:
+            values[name] = json.loads(value)
+        except ValueError:
+            values[name] = value
+    return values
 
 
 def with_groups(command: Callable[..., T]) -> Callable[..., T]:
@@ -183,6 +202,7 @@ class KbOptions(ScopeOptions):
     # Options of the groups below.
     graph: str | None = None
     require_scope: bool = False
+    store_params: Sequence[str] = ()
     read_only: bool = False
 
     @property
@@ -216,6 +236,7 @@ class KbOptions(ScopeOptions):
                 require_scope=self.require_scope or None,
                 must_exist=must_exist,
                 graph=graph,
+                store_params=_json_values(self.store_params) or None,
                 read_only=self.read_only,
                 refresh_s=self.refresh_s if self.read_only else None,
             )
@@ -258,6 +279,14 @@ class WriterOptions(KbOptions):
             help="Create a knowledge base that rejects calls without --tenant or --kb-id.",
         ),
     ] = False
+    store_params: Annotated[
+        list[str],
+        typer.Option(
+            "--store-param",
+            metavar="NAME=VALUE",
+            help="A setting of the engine: index=hnsw, min_free_bytes=0, ... May be repeated.",
+        ),
+    ] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -300,11 +329,8 @@ class LLMOptions:
             raise ConfigurationError(
                 f"--llm-key-env names the variable {self.llm_key_env!r}, which is unset"
             )
-        try:
-            from llama_index.llms.openai_like import OpenAILike  # noqa: PLC0415 - optional
-        except ModuleNotFoundError as error:
-            raise MissingDependencyError("--llm-url", package=_OPENAI_LIKE) from error
-        return OpenAILike(
+        module = optional_module("llama_index.llms.openai_like", "--llm-url", package=_OPENAI_LIKE)
+        llm: LLM = module.OpenAILike(
             model=self.llm_model,
             api_base=self.llm_url,
             api_key=key,
@@ -312,3 +338,4 @@ class LLMOptions:
             context_window=self.llm_context,
             timeout=self.timeout_s,
         )
+        return llm

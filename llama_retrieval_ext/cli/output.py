@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import TextIOWrapper
 from itertools import groupby, islice, pairwise, zip_longest
 from textwrap import dedent
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -137,22 +137,13 @@ def one_line(text: str, *, cells: int | None = None) -> str:
 
 _SENTENCE_END = re.compile(r"[.!?:][\"')\]]*\s+|[。！？；]")  # noqa: RUF001 - Chinese punctuation
 _BLOCK = re.compile(r"(?:[^\n]*\S[^\n]*(?:\n|$))+")
-_FENCE = "```"
 _TOKENIZER = Tokenizer()
-
-
-class _Piece(NamedTuple):
-    """Sentence or block of code."""
-
-    text: str
-    is_code: bool
 
 
 def quote(text: str, question: str, *, width: int, lines: int) -> list[str]:
     """Return a short passage as it is, or lines from the sentence with most terms of a question.
 
-    The lines end with a whole word. Code keeps its lines and is quoted completely or omitted,
-    unless the quotation starts with it.
+    Lines of prose are filled and end with a whole word; code keeps its lines.
 
     Args:
         text: The passage.
@@ -168,71 +159,40 @@ def quote(text: str, question: str, *, width: int, lines: int) -> list[str]:
     own = [line.rstrip() for line in text.splitlines() if line.strip()]
     if len(own) <= lines and all(cell_len(line) <= width for line in own):
         return own
-    pieces = list(_with_code_joined(_pieces(text)))
-    whole = _lines(pieces, width)
-    if len(whole) <= lines:
-        return whole
-    terms = set(_TOKENIZER.query_tokens(question))
-    shared = [len(terms.intersection(_TOKENIZER.tokens(piece.text))) for piece in pieces]
-    start = shared.index(max(shared)) if shared else 0
-    return _fitted(pieces[start:], width, lines)
+    pieces = list(_pieces(text))
+    shown = _lines(pieces, width)
+    if len(shown) > lines:
+        terms = set(_TOKENIZER.query_tokens(question))
+        shared = [len(terms.intersection(_TOKENIZER.tokens(piece))) for piece, _ in pieces]
+        shown = _lines(pieces[shared.index(max(shared)) :], width)
+    if len(shown) > lines:
+        last = f"{shown[lines - 1]} …"
+        shown[lines - 1 :] = [last if cell_len(last) <= width else one_line(last, cells=width)]
+    return shown
 
 
-def _pieces(text: str) -> Iterator[_Piece]:
-    before, is_fenced = _Piece("", is_code=False), False
+def _pieces(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield sentences and blocks of code, each with whether it is code."""
+    before, is_code = "", False
     for match in _BLOCK.finditer(text):
         block = match[0]
-        is_code = is_fenced or _begins_as_code(block, before)
-        is_fenced ^= bool(block.count(_FENCE) % 2)
-        if is_code:
-            before = _Piece(dedent(block).rstrip(), is_code=True)
-            yield before
-            continue
-        ends = [match.end() for match in _SENTENCE_END.finditer(block)]
+        is_example = is_code or before.rstrip().endswith(":")
+        is_code = block.lstrip().startswith((">>>", "```")) or (is_example and block[0] in " \t")
+        before = block
+        ends = [] if is_code else [match.end() for match in _SENTENCE_END.finditer(block)]
         for start, end in pairwise(sorted({0, *ends, len(block)})):
-            before = _Piece(block[start:end], is_code=False)
-            yield before
+            yield block[start:end], is_code
 
 
-def _with_code_joined(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
-    for is_code, group in groupby(pieces, key=lambda piece: piece.is_code):
-        if is_code:
-            yield _Piece("\n\n".join(piece.text for piece in group), is_code=True)
-        else:
-            yield from group
-
-
-def _begins_as_code(block: str, before: _Piece) -> bool:
-    is_indented = block.startswith((" ", "\t"))
-    is_example = before.is_code or before.text.rstrip().endswith(":")
-    return block.lstrip().startswith((">>>", _FENCE)) or (is_indented and is_example)
-
-
-def _fitted(pieces: Sequence[_Piece], width: int, lines: int) -> list[str]:
-    kept: list[str] = []
-    for number, piece in enumerate(pieces, start=1):
-        longer = _lines(pieces[:number], width)
-        if len(longer) > lines:
-            return _unfinished(kept if piece.is_code and kept else longer[:lines], width)
-        kept = longer
-    return kept
-
-
-def _lines(pieces: Sequence[_Piece], width: int) -> list[str]:
+def _lines(pieces: Sequence[tuple[str, bool]], width: int) -> list[str]:
     lines: list[str] = []
-    for is_code, group in groupby(pieces, key=lambda piece: piece.is_code):
+    for is_code, group in groupby(pieces, key=lambda piece: piece[1]):
         if is_code:
-            lines += next(group).text.split("\n")
+            lines += dedent("".join(piece for piece, _ in group)).rstrip().split("\n")
         else:
-            prose = one_line("".join(piece.text for piece in group))
+            prose = one_line("".join(piece for piece, _ in group))
             lines += [line.plain.rstrip() for line in Text(prose).wrap(console(), width)]
     return lines
-
-
-def _unfinished(lines: Sequence[str], width: int) -> list[str]:
-    *others, last = lines
-    is_short = cell_len(last) + 2 <= width
-    return [*others, f"{last} …" if is_short else one_line(f"{last} …", cells=width)]
 
 
 def show_hits(hits: Sequence["ext.Hit"], query: str, *, full: bool) -> None:

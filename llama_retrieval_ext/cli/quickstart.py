@@ -2,70 +2,28 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.graph import show_graph_quickstart
 from llama_retrieval_ext.cli.ingest import add, read, watched
 from llama_retrieval_ext.cli.options import EmbedModel, KbOptions
 from llama_retrieval_ext.cli.output import say, say_table, show_passage, three_digits
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:
     from llama_index.core.schema import Document
 
     from llama_retrieval_ext.knowledge_base.readers.files import Reading
 
-DEPTH = 10
-"""How many passages each retriever returns."""
+_DEPTH: Final = 10  # passages of each retriever
+_MODES: Final = ("vector", "keyword", "hybrid")
 _SHOWN = 3
 _RANK_CELLS = 2
 _SCORE_CELLS = 6
-
-
-def compare(kb: "ext.KnowledgeBase", question: str) -> "dict[str, ext.SearchResult]":
-    """Return the results of vector, keyword and hybrid search."""
-    modes: tuple[Literal["vector", "keyword", "hybrid"], ...] = ("vector", "keyword", "hybrid")
-    return {mode: kb.search(question, mode, top_k=DEPTH) for mode in modes}
-
-
-def table_of(results: "Mapping[str, ext.SearchResult]") -> tuple[list[str], list[list[str]]]:
-    """Return a header with the time of each retriever, and the ranks and scores of documents.
-
-    Each document that any retriever found has the rank of its best passage in each. The last
-    retriever determines the order.
-    """
-    columns = [best_passages(each) for each in results.values()]
-    documents = dict.fromkeys(
-        name for column in reversed(columns) for name in list(column)[:_SHOWN]
-    )
-    header = ["document", *(f"{name} {_took(each)}" for name, each in results.items())]
-    return header, [[name, *(_cell(column, name) for column in columns)] for name in documents]
-
-
-def best_passages(result: "ext.SearchResult") -> "dict[str, ext.Hit]":
-    """Return the best hit of each document by document id, best document first."""
-    best: dict[str, ext.Hit] = {}
-    for hit in result.hits:
-        best.setdefault(hit.node.ref_doc_id or hit.node.node_id, hit)
-    return best
-
-
-def _took(result: "ext.SearchResult") -> str:
-    seconds = None if result.trace is None else result.trace.duration_s
-    return "" if seconds is None else f"{seconds * 1e3:.1f} ms"
-
-
-def _cell(column: "Mapping[str, ext.Hit]", name: str) -> str:
-    if name not in column:
-        return f"{'-':>{_RANK_CELLS}}"
-    rank, score = list(column).index(name) + 1, three_digits(column[name].score or 0.0)
-    return f"{rank:>{_RANK_CELLS}}  {score:>{_SCORE_CELLS}}"
 
 
 QUESTIONS = (
@@ -78,7 +36,7 @@ QUESTIONS = (
 _LEGEND = f"""
 Rank and score by each retriever; a document counts with its best passage.
 Scores are cosines (vector), BM25 (keyword), and the sum of both, scaled (hybrid).
-"-" means that the document is not among the first {DEPTH} passages of that retriever."""
+"-" means that the document is not among the first {_DEPTH} passages of that retriever."""
 
 
 def quickstart(
@@ -92,56 +50,34 @@ def quickstart(
         typer.Option(metavar="QUESTION", help="A question to answer. May be repeated."),
     ] = None,
     kb: Annotated[
-        str,
-        typer.Option(
-            metavar="URL",
-            help="Where to keep the index; left out, it is not kept. One that holds other "
-            "documents is searched as it is; no samples are added.",
-        ),
+        str, typer.Option(metavar="URL", help="Where to keep the index; left out, it is not kept.")
     ] = "embedded::memory:",
     embed_model: EmbedModel = None,
-    graph: Annotated[
-        bool, typer.Option("--graph", help="Answer from the sample graph by rules, with proofs.")
-    ] = False,
 ) -> None:
     """Index samples or your files, and answer questions.
 
     The samples are Python's language reference and four Chinese laws, asked in both languages.
     For your own files add --ask QUESTION; in a terminal you are asked for questions.
     """
-    if graph:
-        _check_alone(paths, ask)
-        show_graph_quickstart()
-        return
     options = KbOptions(url=kb, embed_model=embed_model)
     _check_questions(ask, options, has_paths=bool(paths))
     reading = read(paths, options) if paths else samples()
-    code = 0
+    asked: list[str] = []
     with options.open(must_exist=False) as opened:
-        adds_nothing = not paths and _holds_other_documents(opened)
-        if adds_nothing:
-            say(_unchanged(opened, ask))
-        else:
-            code = add(opened, reading, options)
-        uses_samples = not paths and not adds_nothing
-        asked = _answer(opened, ask or (QUESTIONS if uses_samples else _prompted()))
-        if asked:
-            _show_query_engine(opened, asked[0])
-    if not asked:
-        say(f"no question was asked; {_next_step(options)}")
-    elif adds_nothing:
-        _show_program(opening_lines(asked[0], kb, embed_model or "local"))
-    else:
-        _show_program(five_lines(asked[0], *(paths or ()), embed_model=embed_model or "local"))
+        if not paths:
+            _check_samples(opened)
+        code = add(opened, reading, options)
+        for question in ask or (_prompted() if paths else QUESTIONS):
+            if not asked:
+                say(_LEGEND)
+            _show_comparison(opened, question)
+            asked.append(question)
+    if asked:
+        say("\nThe same in five lines of Python", style="bold")
+        say(five_lines(asked[0], paths or (), embed_model=embed_model or "local"))
+    elif not options.is_in_memory:
+        say(f"the index is kept: llama-retrieval search QUESTION --kb {kb}")
     raise typer.Exit(code)
-
-
-def _check_alone(paths: list[Path] | None, ask: list[str] | None) -> None:
-    if paths or ask:
-        raise ConfigurationError(
-            "--graph shows the sample graph with its questions; for a graph of your own use "
-            "llama-retrieval rules run FILE --process QUESTION --graph URL"
-        )
 
 
 def _check_questions(ask: list[str] | None, options: KbOptions, *, has_paths: bool) -> None:
@@ -170,23 +106,14 @@ def _sample_documents() -> "list[Document]":
     return [*python_topics(), *zh_safety_laws()]
 
 
-def _holds_other_documents(kb: "ext.KnowledgeBase") -> bool:
-    documents = {document.document_id for document in kb.documents()}
-    return bool(documents) and not documents <= {each.doc_id for each in _sample_documents()}
-
-
-def _unchanged(kb: "ext.KnowledgeBase", ask: list[str] | None) -> str:
-    holds = counted(len(kb.documents()), "document")
-    count = f"{kb.url} holds {holds}; the samples are not added to them"
-    if not ask and not sys.stdin.isatty():
-        raise ConfigurationError(f"{count}. Add --ask QUESTION, or choose another --kb for samples")
-    return count
-
-
-def _next_step(options: KbOptions) -> str:
-    if options.is_in_memory:
-        return "add --ask QUESTION, or keep the index with --kb embedded:./kb"
-    return f"the index is kept: llama-retrieval search QUESTION --kb {options.url}"
+def _check_samples(kb: "ext.KnowledgeBase") -> None:
+    """Raise if the knowledge base holds other documents than the samples."""
+    known = {each.document_id for each in kb.documents()}
+    if known and not known.issubset(each.doc_id for each in _sample_documents()):
+        raise ConfigurationError(
+            f"{kb.url} holds other documents, to which the samples are not added; search them with "
+            f"llama-retrieval search QUESTION --kb {kb.url}, or choose another --kb"
+        )
 
 
 def _prompted() -> Iterator[str]:
@@ -198,47 +125,43 @@ def _prompted() -> Iterator[str]:
         yield question
 
 
-def _answer(kb: "ext.KnowledgeBase", questions: Iterable[str]) -> list[str]:
-    asked: list[str] = []
-    for question in questions:
-        if not asked:
-            say(_LEGEND)
-        _show_comparison(question, compare(kb, question))
-        asked.append(question)
-    return asked
+def _show_comparison(kb: "ext.KnowledgeBase", question: str) -> None:
+    """Print the ranks and scores of documents by each retriever, and the best passage.
 
-
-def _show_comparison(question: str, results: "Mapping[str, ext.SearchResult]") -> None:
+    Each document that any retriever found has the rank of its best passage in each. The last
+    retriever determines the order.
+    """
+    results = {mode: kb.search(question, mode, top_k=_DEPTH) for mode in _MODES}
+    columns = [_best_passages(each) for each in results.values()]
+    documents = dict.fromkeys(
+        name for column in reversed(columns) for name in list(column)[:_SHOWN]
+    )
+    header = ["document", *(f"{mode} {_took(each)}" for mode, each in results.items())]
     say(f"\n{question}", style="bold")
-    say_table(*table_of(results))
-    for name, hit in list(best_passages(results["hybrid"]).items())[:1]:
+    say_table(header, [[name, *(_cell(each, name) for each in columns)] for name in documents])
+    for name, hit in list(columns[-1].items())[:1]:
         say(f"{name}:", style="dim")
         show_passage(hit.text, question, full=False)
 
 
-def _show_query_engine(kb: "ext.KnowledgeBase", question: str) -> None:
-    """Show the nodes that LlamaIndex's query engine passes to an LLM."""
-    from llama_index.core.llms import MockLLM  # noqa: PLC0415
-    from llama_index.core.query_engine import RetrieverQueryEngine  # noqa: PLC0415
-    from llama_index.core.response_synthesizers.no_text import NoText  # noqa: PLC0415
-
-    say("\nThe hybrid retriever in LlamaIndex's RetrieverQueryEngine", style="bold")
-    # Never called; without an LLM LlamaIndex tries OpenAI's.
-    synthesizer = NoText(llm=MockLLM())
-    engine = RetrieverQueryEngine(kb.retriever("hybrid", top_k=3), response_synthesizer=synthesizer)
-    sources = engine.query(question).source_nodes
-    say(f"{question} -> {len(sources)} source nodes:")
-    rows = [
-        (str(rank), three_digits(each.score or 0.0), each.node.ref_doc_id or each.node.node_id)
-        for rank, each in enumerate(sources, start=1)
-    ]
-    say_table(("", "score", "document"), rows)
-    say("No LLM is set up, so none wrote an answer: these are the sources it would have got.")
+def _best_passages(result: "ext.SearchResult") -> "dict[str, ext.Hit]":
+    """Return the best hit of each document by document id, best document first."""
+    best: dict[str, ext.Hit] = {}
+    for hit in result.hits:
+        best.setdefault(hit.node.ref_doc_id or hit.node.node_id, hit)
+    return best
 
 
-def _show_program(program: str) -> None:
-    say("\nThe same in five lines of Python", style="bold")
-    say(program)
+def _took(result: "ext.SearchResult") -> str:
+    seconds = None if result.trace is None else result.trace.duration_s
+    return "" if seconds is None else f"{seconds * 1e3:.1f} ms"
+
+
+def _cell(column: "Mapping[str, ext.Hit]", name: str) -> str:
+    if name not in column:
+        return f"{'-':>{_RANK_CELLS}}"
+    rank, score = list(column).index(name) + 1, three_digits(column[name].score or 0.0)
+    return f"{rank:>{_RANK_CELLS}}  {score:>{_SCORE_CELLS}}"
 
 
 _OF_SAMPLES = """\
@@ -253,15 +176,9 @@ documents = read_documents({paths})
 kb = KnowledgeBase.open("embedded::memory:", embed_model={model})
 kb.add(documents)
 print(kb.search({question}, top_k=3))"""
-_OF_KNOWLEDGE_BASE = """\
-from llama_retrieval_ext import {names}
-kb = KnowledgeBase.open({url}, embed_model={model}, must_exist=True)
-retriever = kb.retriever("hybrid", top_k=3)
-for hit in retriever.retrieve({question}):
-    print(hit.score, hit.text)"""
 
 
-def five_lines(question: str, *paths: Path, embed_model: str = "local") -> str:
+def five_lines(question: str, paths: Sequence[Path] = (), *, embed_model: str = "local") -> str:
     """Return Python code that answers a question from the English samples, or from files.
 
     Examples:
@@ -269,33 +186,14 @@ def five_lines(question: str, *paths: Path, embed_model: str = "local") -> str:
         print(kb.search("What is a tuple?", top_k=3))
 
     """
-    program = _OF_FILES if paths else _OF_SAMPLES
+    is_local = embed_model == "local"
     literals = [_literal(str(path)) for path in paths]
-    return program.format(
+    return (_OF_FILES if paths else _OF_SAMPLES).format(
+        names="KnowledgeBase, LocalEmbedding" if is_local else "KnowledgeBase",
+        model="LocalEmbedding()" if is_local else _literal(embed_model),
         paths=literals[0] if len(literals) == 1 else f"[{', '.join(literals)}]",
         question=_literal(question),
-        **_model(embed_model),
     )
-
-
-def opening_lines(question: str, url: str, embed_model: str) -> str:
-    """Return Python code that answers a question from an existing knowledge base.
-
-    Examples:
-        >>> print(opening_lines("What is a tuple?", "embedded:./kb", "openai:m").splitlines()[1])
-        kb = KnowledgeBase.open("embedded:./kb", embed_model="openai:m", must_exist=True)
-
-    """
-    return _OF_KNOWLEDGE_BASE.format(
-        question=_literal(question), url=_literal(url), **_model(embed_model)
-    )
-
-
-def _model(embed_model: str) -> dict[str, str]:
-    """Return the model as Python code, and the names to import."""
-    if embed_model == "local":
-        return {"model": "LocalEmbedding()", "names": "KnowledgeBase, LocalEmbedding"}
-    return {"model": _literal(embed_model), "names": "KnowledgeBase"}
 
 
 def _literal(text: str) -> str:

@@ -14,10 +14,10 @@ from llama_retrieval_ext.cli.ingest import LEFT_OUT, check_lasting, interruptibl
 from llama_retrieval_ext.cli.options import Allowed, FileOptions, WriterOptions
 from llama_retrieval_ext.cli.output import console, say, say_aside, say_left_out, say_wrong
 from llama_retrieval_ext.errors import (
-    MissingDependencyError,
     RetrievalExtError,
     StoreUnavailableError,
     describe,
+    optional_module,
 )
 
 if TYPE_CHECKING:
@@ -132,10 +132,7 @@ def _watch(
     ctx: typer.Context, folder: Path, kb_folder: Path | None, run: Callable[[], "SyncReport"]
 ) -> None:
     """Sync again after each change until Ctrl-C."""
-    try:
-        import watchfiles  # noqa: PLC0415 - optional
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError("--watch", "watch") from error
+    watchfiles = optional_module("watchfiles", "--watch", "watch")
     from llama_retrieval_ext.knowledge_base.readers.files import folder_and_pattern  # noqa: PLC0415
 
     root, _ = folder_and_pattern(folder.expanduser().absolute())

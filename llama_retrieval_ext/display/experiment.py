@@ -4,11 +4,10 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from llama_retrieval_ext.display.html import Markup, join, page, table, tag
-from llama_retrieval_ext.display.results import document_title, short
+from llama_retrieval_ext.display.results import console_table, document_title, short
 from llama_retrieval_ext.evaluation.comparison import Comparison
 from llama_retrieval_ext.evaluation.experiment import SIGNIFICANT, Experiment
 from llama_retrieval_ext.evaluation.tuning import Tuning
@@ -38,7 +37,7 @@ def experiment_html(experiment: Experiment) -> Markup:
 def experiment_console(experiment: Experiment) -> RenderableType:
     """Return the table of an experiment for a rich console."""
     header, rows = _results(experiment)
-    shown = _console_table(header, rows)
+    shown = console_table(header, rows, bold=_BEST)
     for column in shown.columns[1:]:
         column.no_wrap = True
     return Group(shown, Text(_legend(experiment), style="dim"))
@@ -58,7 +57,7 @@ def comparison_console(comparison: Comparison) -> RenderableType:
     tables: list[RenderableType] = [Text(repr(comparison))]
     for question in comparison.different()[:_QUESTIONS]:
         tables += [Text(short(question, _QUESTION), style="bold")]
-        tables += [_console_table(*_side_by_side(comparison, question))]
+        tables += [console_table(*_side_by_side(comparison, question))]
     return Group(*tables, Text(_MARKS, style="dim"))
 
 
@@ -72,7 +71,7 @@ def tuning_console(tuning: Tuning) -> RenderableType:
     """Return the choices and their reasons for a rich console."""
     rows = [(each.parameter, each.before, each.after, each.why) for each in tuning.choices]
     verdict = Text(tuning.verdict)
-    return Group(verdict, _console_table(_CHOICES, rows)) if rows else verdict
+    return Group(verdict, console_table(_CHOICES, rows)) if rows else verdict
 
 
 _MARKS: Final = "+ found by this retriever alone; ✓ marked as right, ✗ as wrong"
@@ -138,12 +137,3 @@ def _beginning(node_id: str, every: Collection[str]) -> str:
     ends = range(_ID, len(node_id))
     alone = (n for n in ends if sum(each.startswith(node_id[:n]) for each in every) == 1)
     return node_id[: next(alone, None)]
-
-
-def _console_table(header: Cells, rows: Sequence[Cells]) -> Table:
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for title in header:
-        made.add_column(title, overflow="fold")
-    for row in rows:
-        made.add_row(*(Text(cell, style="bold" if _BEST in cell else "") for cell in row))
-    return made

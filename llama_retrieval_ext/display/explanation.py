@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from llama_retrieval_ext.display.html import N_COLOURS, Markup, arrow, chip, page, table, tag, tile
 from llama_retrieval_ext.display.results import (
+    console_table,
     degraded_html,
     document_title,
     document_titles,
@@ -40,6 +40,8 @@ _STEPS: Final = 40
 _NAME: Final = 60
 _TITLE: Final = 40
 _TEXT: Final = 120
+# Of a comparison.
+_COLUMNS: Final = ("first", "second", "moved", "document", "text")
 # Notes of a step that are shown, with their labels.
 _NOTES: Final = {
     "pushed_down": "pushed down",
@@ -231,13 +233,14 @@ def comparison_text(comparison: ExplanationComparison) -> str:
 
 def comparison_console(comparison: ExplanationComparison) -> RenderableType:
     """Return a comparison as a table for a rich console."""
-    grid = Table(box=None, pad_edge=False)
-    for title in ("first", "second", "moved", "document", "text"):
-        grid.add_column(title)
-    for pair in comparison.pairs:
-        texts = (document_title(pair.hit), short(pair.hit.text))
-        grid.add_row(*map(Text, (_rank(pair.first), _rank(pair.second), _move(pair), *texts)))
-    return Group(Text(_comparison_summary(comparison)), grid)
+    rows = (
+        (
+            *(_rank(pair.first), _rank(pair.second), _move(pair)),
+            *(document_title(pair.hit), short(pair.hit.text)),
+        )
+        for pair in comparison.pairs
+    )
+    return Group(Text(_comparison_summary(comparison)), console_table(_COLUMNS, rows))
 
 
 def comparison_html(comparison: ExplanationComparison) -> str:
@@ -262,7 +265,7 @@ def comparison_html(comparison: ExplanationComparison) -> str:
         tag("h3", "Two explanations side by side"),
         *(tag("p", tag("b", f"{n}. "), result_summary(each)) for n, each in enumerate(sides, 1)),
         tag("div", *tiles, class_="tiles"),
-        table(("first", "second", "moved", "document", "text"), rows),
+        table(_COLUMNS, rows),
     )
 
 

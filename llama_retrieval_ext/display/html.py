@@ -7,65 +7,14 @@ from typing import Final
 
 from llama_retrieval_ext.text.highlighting import matched_spans
 
-# By name: Jupyter's variable if there is one, and the colours in light and dark.
-_COLOURS: Final = {
-    "fg": ("--jp-content-font-color1", "#1f2328", "#e6e8eb"),
-    "dim": ("--jp-content-font-color2", "#5b6470", "#9aa4af"),
-    "bg": ("--jp-layout-color0", "#ffffff", "#16191d"),
-    "soft": ("--jp-layout-color1", "#f6f7f9", "#20252b"),
-    "line": ("--jp-border-color2", "#d5dae0", "#3a424b"),
-    "mark": ("", "#ffe58a", "#6b5610"),
-    "good": ("", "#1a7f4b", "#5fd08f"),
-    "bad": ("", "#c22f3d", "#ff8a8f"),
-    "c0": ("", "#4269d0", "#7f9df0"),
-    "c1": ("", "#e07b39", "#f2a66b"),
-    "c2": ("", "#2f9e75", "#5fc79d"),
-    "c3": ("", "#9a5fc4", "#c596e8"),
-    "c4": ("", "#c84e75", "#ef8aa9"),
-    "c5": ("", "#7d7461", "#b5ab95"),
-    "c6": ("", "#1f93a8", "#5cc3d6"),
-    "c7": ("", "#94902a", "#cfc95a"),
-}
-# Number of colours for legs and hits.
+# Number of colours for legs and hits, ``c0`` to ``c7`` in the style sheet.
 N_COLOURS: Final = 8
-
-
-def _palette(place: int) -> str:
-    return ";".join(
-        f"--l-{name}:{f'var({each[0]},{each[place]})' if each[0] else each[place]}"
-        for name, each in _COLOURS.items()
-    )
-
-
-_LIGHT, _DARK = _palette(1), _palette(2)
-_RULES: Final = (
-    files("llama_retrieval_ext.display").joinpath("style.css").read_text(encoding="utf-8")
+_STYLE: Final = (
+    files("llama_retrieval_ext.display")
+    .joinpath("style.css")
+    .read_text(encoding="utf-8")
+    .replace("\n", "")
 )
-_FILLS: Final = "".join(
-    f".lre i.c{n}{{background:var(--l-c{n})}}.lre svg rect.c{n}{{fill:var(--l-c{n});stroke:none}}"
-    f".lre svg path.c{n}{{stroke:var(--l-c{n})}}"
-    for n in range(N_COLOURS)
-)
-STYLE: Final = (
-    f".lre{{{_LIGHT}}}"
-    f"@media(prefers-color-scheme:dark){{.lre{{{_DARK}}}}}"
-    f"[data-jp-theme-light=true] .lre,.vscode-light .lre,[data-theme=light] .lre{{{_LIGHT}}}"
-    f"[data-jp-theme-light=false] .lre,.vscode-dark .lre,[data-theme=dark] .lre{{{_DARK}}}"
-    f"{_RULES}{_FILLS}"
-).replace("\n", "")
-
-
-# Lines and shades use the text colour of the page, half transparent.
-_STYLES: Final = {
-    "table": "border-collapse:collapse;margin:0.3em 0;",
-    "th": "text-align:left;font-weight:600;padding:0.2em 0.8em 0.2em 0;"
-    "border-bottom:1px solid rgba(128,128,128,0.5);",
-    "td": "text-align:left;vertical-align:top;padding:0.2em 0.8em 0.2em 0;"
-    "border-bottom:1px solid rgba(128,128,128,0.2);",
-    "pre": "background:none;color:inherit;margin:0.3em 0;white-space:pre-wrap;",
-    "small": "opacity:0.7;",
-    "ul": "margin:0.3em 0;",
-}
 
 
 class Markup(str):
@@ -74,30 +23,26 @@ class Markup(str):
     __slots__ = ()
 
 
-def tag(name: str, *contents: str, **attributes: str | float) -> Markup:
+def tag(name: str, *contents: str, **attributes: str | int) -> Markup:
     """Return an element around its contents; strings that are not `Markup` are escaped.
 
-    Of the attributes, ``class_`` is ``class``, and ``stroke_width`` is ``stroke-width``.
+    Of the attributes, ``class_`` is ``class``, and ``data_document`` is ``data-document``.
 
     Examples:
         >>> print(tag("p", "a < b ", tag("b", "!"), class_="x"))
         <p class="x">a &lt; b <b>!</b></p>
 
     """
-    if name in _STYLES and not attributes:
-        attributes = {"style": _STYLES[name]}
-    written = "".join(_attribute(key, value) for key, value in attributes.items())
+    written = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
+        for key, value in attributes.items()
+    )
     return Markup(f"<{name}{written}>{join(contents)}</{name}>")
-
-
-def _attribute(key: str, value: str | float) -> str:
-    text = f"{value:g}" if isinstance(value, float) else str(value)
-    return f' {key.rstrip("_").replace("_", "-")}="{escape(text)}"'
 
 
 def page(*contents: str) -> Markup:
     """Return a view: contents with their styles, which follow the notebook's theme."""
-    return tag("div", tag("style", Markup(STYLE)), *contents, class_="lre")
+    return tag("div", tag("style", Markup(_STYLE)), *contents, class_="lre")
 
 
 def highlighted(text: str, query: str) -> Markup:

@@ -68,23 +68,35 @@ def result_html(result: SearchResult) -> str:
     parts.append(hit_cards(result) if result else nothing_found())
     if result.trace is not None:
         summary = tag("summary", "steps and times")
-        parts.append(tag("details", summary, trace_html(result.trace)))
+        parts.append(tag("details", summary, _steps(result.trace)))
     return page(*parts)
 
 
 def result_console(result: SearchResult) -> RenderableType:
     """Return a result for a rich console; its text is not parsed as markup."""
     legs, titles = _legs(result.hits), document_titles(result)
-    grid = Table(box=None, pad_edge=False)
-    for title in ("", "score", "document", *(legs or ["source"]), "text"):
-        grid.add_column(Text(title))
-    for rank, hit in enumerate(result, start=1):
-        found = [_in_leg(part) for part in _by_leg(hit, legs)] or [hit.source]
-        text = short(hit.text, _LONG_TEXT)
-        cells = (str(rank), hit_score(hit), titles[hit.node_id], *found, text)
-        grid.add_row(*map(Text, cells))
+    header = ("", "score", "document", *(legs or ["source"]), "text")
+    rows = [
+        (
+            *(str(rank), hit_score(hit), titles[hit.node_id]),
+            *([_in_leg(part) for part in _by_leg(hit, legs)] or [hit.source]),
+            short(hit.text, _LONG_TEXT),
+        )
+        for rank, hit in enumerate(result, start=1)
+    ]
     degraded = (Text(f"degraded: {part}") for part in result.degraded)
-    return Group(Text(result_summary(result)), *degraded, *([grid] if result else []))
+    shown = [console_table(header, rows)] if rows else []
+    return Group(Text(result_summary(result)), *degraded, *shown)
+
+
+def console_table(header: Iterable[str], rows: Iterable[Iterable[str]], *, bold: str = "") -> Table:
+    """Return a table for a rich console, with cells that contain ``bold`` in bold type."""
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for title in header:
+        grid.add_column(Text(title), overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text(cell, "bold" if bold and bold in cell else "") for cell in row))
+    return grid
 
 
 def hit_html(hit: Hit) -> str:
@@ -97,8 +109,12 @@ def hit_console(hit: Hit) -> RenderableType:
     return Text(f"{hit_score(hit)}  {document_title(hit)}  {short(hit.text, _LONG_TEXT)}")
 
 
-def trace_html(trace: Trace) -> Markup:
+def trace_html(trace: Trace) -> str:
     """Return a trace's outline as HTML."""
+    return page(_steps(trace))
+
+
+def _steps(trace: Trace) -> Markup:
     lines = list(trace.lines())
     more = [f"… {len(lines) - _SHOWN_STEPS} more"] if len(lines) > _SHOWN_STEPS else []
     shown = [line[:_LONG_TEXT] for line in lines[:_SHOWN_STEPS]]

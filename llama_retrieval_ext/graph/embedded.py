@@ -389,8 +389,8 @@ def _locked(directory: Path) -> DirectoryLock:
         return DirectoryLock(directory)
     except StoreUnavailableError as error:
         raise StoreUnavailableError(
-            f"the graph {directory} is in use: it is open in another process, or twice in this "
-            "one; close it there, or use neo4j://, which several processes can share"
+            f"the graph {directory} is open already, perhaps in another process; close it there, "
+            "or use neo4j://, which several can share; in one program, pass on the open graph"
         ) from error
     except OSError as error:
         raise StoreUnavailableError(f"{directory} cannot be a graph's folder: {error}") from error

@@ -90,8 +90,8 @@ def open_recorded(recorded: str, kb_url: str) -> GraphSide:
     if not recorded.endswith(_OBJECT):
         return open_graph_side(recorded, None, kb_url)
     raise ConfigurationError(
-        f"{kb_url} has {recorded}, which cannot be opened from here; what needs it is to be done "
-        "with KnowledgeBase.open(url, graph=...): clear() before it is removed, for instance"
+        f"{kb_url} has {recorded}, which only a program with that object can open: do this there, "
+        "with the object passed as the graph; call clear() before it is removed"
     )
 
 

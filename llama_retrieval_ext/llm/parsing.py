@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from json_repair import repair_json
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
@@ -170,6 +169,8 @@ def _repaired(text: str) -> object:
     if not text.endswith(_CLOSING):
         with suppress(ValueError):
             return from_json(text, allow_partial=True)  # omits a last string that was cut off
+    from json_repair import repair_json  # noqa: PLC0415 - a search imports this module, not that
+
     try:
         marked = _APOSTROPHE.sub(_STAND_IN, text[:_MOST_REPAIRED])
         return from_json(repair_json(marked, ensure_ascii=False).replace(_STAND_IN, "'"))

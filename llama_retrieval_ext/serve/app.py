@@ -1,7 +1,7 @@
 """The HTTP application: its routes, its documentation and its errors."""
 
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any, Final
@@ -15,12 +15,11 @@ from starlette.exceptions import HTTPException
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.capabilities.language_model import Caller
-from llama_retrieval_ext.checks import nearest
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve.document_routes import document_router
 from llama_retrieval_ext.serve.guard import DEADLINE_HEADER, Guard, ServeLimits
-from llama_retrieval_ext.serve.http_errors import HttpError
+from llama_retrieval_ext.serve.http_errors import HttpError, problem
 from llama_retrieval_ext.serve.keys import ApiKeys
 from llama_retrieval_ext.serve.search_routes import search_router
 from llama_retrieval_ext.serve.service import Service, as_json, json_example
@@ -122,33 +121,28 @@ def _add_open_routes(app: FastAPI, service: Service) -> None:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     """Return the error for a request that does not fit its schema, without its content."""
-    found: list[Any] = (  # Any: pydantic's
-        list(error.errors()) if isinstance(error, RequestValidationError) else []
+    found: Sequence[Any] = (  # Any: pydantic's
+        error.errors() if isinstance(error, RequestValidationError) else ()
     )
-    fields = _fields_of(request)
-    shown = (_problem(each["type"], each["loc"], each["msg"], fields) for each in found[:_SHOWN])
-    return _answer(HttpError(422, "bad_request", "; ".join(shown)))
-
-
-def _fields_of(request: Request) -> list[str]:
-    """Return the names of the fields that the body of a request may have."""
     body = getattr(request.scope.get("route"), "body_field", None)
     model = getattr(getattr(body, "field_info", None), "annotation", None)
-    return list(getattr(model, "model_fields", {}))
+    fields = getattr(model, "model_fields", {})
+    shown = "; ".join(_problem(each, fields) for each in found[:_SHOWN])
+    return _answer(HttpError(422, "bad_request", shown))
 
 
-def _problem(kind: str, location: Sequence[object], message: str, fields: Sequence[str]) -> str:
+def _problem(error: Mapping[str, Any], fields: Collection[str]) -> str:
     """Return one problem of a request, in the words of HTTP."""
-    place = ".".join(map(str, location))
-    if kind == "json_invalid":
-        return "the body is not valid JSON"
-    if kind == "model_attributes_type" and len(location) == 1:
-        return "the body is no JSON object; send one with the header Content-Type: application/json"
-    if kind == "extra_forbidden":
-        name = str(location[-1])
-        near = nearest(name, fields) if len(location) == 2 else None  # noqa: PLR2004 - in the body
-        return f"{place}: there is no such field{'' if near is None else f'; write {near!r}'}"
-    return f"{place}: {message}"
+    is_in_body = len(error["loc"]) == 2  # noqa: PLR2004 - body and field
+    match error["type"]:
+        case "json_invalid":
+            return "the body is not valid JSON"
+        case "model_attributes_type" if len(error["loc"]) == 1:
+            return (
+                "the body is no JSON object; send one with the header Content-Type: "
+                "application/json"
+            )
+    return problem(error, fields if is_in_body else ())
 
 
 async def _refused(_: Request, error: Exception) -> Response:

@@ -1,5 +1,7 @@
 """Entry points for applications; they import the packages of the extras when called."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from llama_retrieval_ext.checks import checked_call
@@ -54,10 +56,8 @@ def create_app(
         ['/v1/search', '/v1/search-many']
 
     """
-    try:
+    with _needs("serving over HTTP", "serve"):
         from llama_retrieval_ext.serve.app import build_app  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        raise _missing(error, "serving over HTTP", "serve") from error
     if keys is not None:
         keys = keys.within(scope)  # raises at once, not with the first request
     return build_app(kb, keys=keys, scope=scope, limits=limits or ServeLimits(), llm=llm)
@@ -104,10 +104,8 @@ def serve_workers(
     factory: str, *, host: str, port: int, keys: ApiKeys | None, workers: int
 ) -> None:
     """Serve an application over HTTP by several processes; each calls ``module:function``."""
-    try:
+    with _needs("serving over HTTP", "serve"):
         from llama_retrieval_ext.serve.server import check_host, run_workers  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        raise _missing(error, "serving over HTTP", "serve") from error
     check_host(host, keys)
     run_workers(factory, host=host, port=port, workers=workers)
 
@@ -149,10 +147,8 @@ def create_mcp_server(
         ['search', 'search_many', 'read_document']
 
     """
-    try:
+    with _needs("serving MCP", "mcp"):
         from llama_retrieval_ext.serve.mcp_server import build_mcp_server  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        raise _missing(error, "serving MCP", "mcp") from error
     return build_mcp_server(
         kb, scope=scope, about=about, rules=rules, limits=limits or ServeLimits()
     )
@@ -205,8 +201,12 @@ def serve_mcp(  # noqa: PLR0913 - what a server is
         server.run("stdio")
 
 
-def _missing(error: ModuleNotFoundError, feature: str, extra: str) -> ImportError:
-    """Return the error for a missing extra; an import error of this package is unchanged."""
-    if (error.name or "").startswith("llama_retrieval_ext"):
-        return error
-    return MissingDependencyError(feature, extra)
+@contextmanager
+def _needs(feature: str, extra: str) -> Iterator[None]:
+    """Name the extra if a package is missing; an import error of this package is unchanged."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("llama_retrieval_ext"):
+            raise
+        raise MissingDependencyError(feature, extra) from error

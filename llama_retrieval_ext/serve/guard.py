@@ -10,7 +10,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from ipaddress import ip_address
 from random import getrandbits
 from typing import Any, Final, TypeAlias
@@ -35,15 +35,6 @@ _BEARER: Final = re.compile(r"bearer +(\S+) *", re.IGNORECASE)
 _LOOPBACK: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::\d+)?", re.IGNORECASE)
 
 log = logging.getLogger("llama_retrieval_ext.serve")
-# Limits of at least 1.
-_COUNTS: Final = (
-    "max_body_bytes",
-    "max_top_k",
-    "max_documents",
-    "max_queries",
-    "concurrency",
-    "max_waiting",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +67,9 @@ class ServeLimits:
     timeout_s: float = 30.0
 
     def __post_init__(self) -> None:
-        for name in _COUNTS:
-            check_count(getattr(self, name), name)
+        for each in fields(self):
+            if each.type is int:
+                check_count(getattr(self, each.name), each.name)
         if self.per_key is not None and check_count(self.per_key, "per_key") > self.concurrency:
             raise ConfigurationError(
                 f"per_key must be at most concurrency, {self.concurrency}, got {self.per_key}"

@@ -3,23 +3,20 @@
 import hmac
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from llama_retrieval_ext.checks import nearest
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError
-from llama_retrieval_ext.query import Scope, check_scope, principals_of
-
-T = TypeVar("T")
+from llama_retrieval_ext.query import Scope, check_scope
+from llama_retrieval_ext.serve.http_errors import problem
 
 _ENV: Final = "env:"
-_RIGHTS: Final = ("everything", "write", "names_principals")
-_FIELDS: Final = ("name", "key", "sha256", "tenant_id", "kb_ids", "principals", *_RIGHTS)
 # Keys must be generated secrets: a password typed by a person is guessed within hours.
 _LEAST_LENGTH: Final = 16
 # YAML of this size takes seconds to parse; it has thousands of keys.
@@ -199,60 +196,58 @@ def _narrowed(caller: KeyHolder, scope: Scope) -> KeyHolder:
         raise ScopeError(f"the key {caller.name!r} cannot be used: {error}") from error
 
 
+class _ListedKey(BaseModel):
+    """A key as a file lists it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str
+    key: str | dict[str, str] | None = None
+    sha256: str | None = None
+    tenant_id: str | None = None
+    kb_ids: list[str] = Field(default_factory=list)
+    principals: list[str] | None = None
+    everything: bool = False
+    write: bool = False
+    names_principals: bool = False
+
+
 def _key(content: object, where: str) -> ApiKey:
-    if not isinstance(content, dict):
-        raise ConfigurationError(f"{where} must be a mapping with {', '.join(_FIELDS)}")
-    for name in content:
-        if name not in _FIELDS:
-            near = nearest(str(name), _FIELDS)
-            advice = f"write {near!r}" if near else f"there are {', '.join(_FIELDS)}"
-            raise ConfigurationError(f"{where} has the unknown field {name!r}; {advice}")
-    name = _typed(content.get("name"), str, f"name of {where}")
-    _, *rights = (_typed(content.get(key, False), bool, f"{key} of {where}") for key in _RIGHTS)
-    holder = KeyHolder(name, _scope(content, where), *rights)
-    if any(rights) and holder.scope is not None and holder.scope.principals is not None:
+    try:
+        listed = _ListedKey.model_validate(content)
+    except ValidationError as error:
+        problems = (problem(each, _ListedKey.model_fields) for each in error.errors())
+        raise ConfigurationError(f"{where}: {'; '.join(problems)}") from None
+    writes, names = listed.write, listed.names_principals
+    if (writes or names) and listed.principals is not None:
         raise ConfigurationError(
             f"{where} has principals, and then neither writes nor names them; make two keys"
         )
-    return ApiKey(holder, _secret(content, where))
+    holder = KeyHolder(listed.name, _scope(listed, where), writes, names)
+    return ApiKey(holder, _secret(listed, where))
 
 
-def _scope(content: Mapping[str, object], where: str) -> Scope | None:
-    everything = _typed(content.get("everything", False), bool, f"everything of {where}")
-    tenant_id, kb_ids = content.get("tenant_id"), content.get("kb_ids")
-    if everything != (tenant_id is None and not kb_ids):
+def _scope(key: _ListedKey, where: str) -> Scope | None:
+    if key.everything != (key.tenant_id is None and not key.kb_ids):
         raise ConfigurationError(
             f"{where} needs a scope: tenant_id, kb_ids or both, or everything: true"
         )
-    principals = content.get("principals")
-    if principals is not None:
-        principals = principals_of(principals, f"principals of {where}")
-    if everything:
-        return None if principals is None else Scope(principals=principals)
-    tenant = None if tenant_id is None else _typed(tenant_id, str, f"tenant_id of {where}")
-    listed = _typed([] if kb_ids is None else kb_ids, list, f"kb_ids of {where}")
-    ids = [_typed(each, str, f"each of kb_ids of {where}") for each in listed]
-    return Scope(tenant, ids, principals)
+    is_bound = not key.everything or key.principals is not None
+    return Scope(key.tenant_id, key.kb_ids, key.principals) if is_bound else None
 
 
-def _typed(value: object, kind: type[T], what: str) -> T:
-    if not isinstance(value, kind):
-        raise ConfigurationError(f"{what} must be of type {kind.__name__}, got {value!r}")
-    return value
-
-
-def _secret(content: Mapping[str, object], where: str) -> bytes:
-    key, digest = content.get("key"), content.get("sha256")
+def _secret(listed: _ListedKey, where: str) -> bytes:
+    key, digest = listed.key, listed.sha256
     if (key is None) == (digest is None):
         raise ConfigurationError(f"{where} needs one of key and sha256")
     if digest is not None:
-        if not _DIGEST.fullmatch(str(digest)):
+        if not _DIGEST.fullmatch(digest):
             raise ConfigurationError(f"sha256 of {where} must be 64 hexadecimal digits")
-        return bytes.fromhex(str(digest))
-    secret = _variable(str(key.get("env"))) if isinstance(key, dict) else key
-    if not isinstance(secret, str) or len(secret) < _LEAST_LENGTH:
+        return bytes.fromhex(digest)
+    secret = _variable(key.get("env", "")) if isinstance(key, dict) else key
+    if secret is None or len(secret) < _LEAST_LENGTH:
         raise ConfigurationError(
-            f"the key of {where} must be a string of at least {_LEAST_LENGTH} characters"
+            f"the key of {where} must have at least {_LEAST_LENGTH} characters"
         )
     return _digest(secret)
 

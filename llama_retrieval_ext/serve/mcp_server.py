@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Annotated, Any, Final, ParamSpec, TypeAlias
 
-from llama_index.core.vector_stores.types import MetadataFilters
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.server.mcpserver.tools import Tool
@@ -17,7 +16,7 @@ from mcp.types import ToolAnnotations
 from pydantic import Field, ValidationError
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.capabilities.tools import retrieval_tool
+from llama_retrieval_ext.capabilities.tools import FieldCondition, all_of, retrieval_tool
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import arun
 from llama_retrieval_ext.execution.plan import Plan
@@ -39,13 +38,18 @@ from llama_retrieval_ext.serve.guard import (
     ServeLimits,
     log,
 )
-from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, raised_at
+from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, problem, raised_at
 from llama_retrieval_ext.serve.keys import ApiKeys, KeyHolder
-from llama_retrieval_ext.serve.requests import FieldCondition
 
 P = ParamSpec("P")
 Facts: TypeAlias = dict[str, Any]  # Any: tools return JSON
 
+# Arguments of tools.
+Words: TypeAlias = Annotated[str, Field(min_length=1, description="What to look for, in words.")]
+Conditions: TypeAlias = Annotated[list[FieldCondition] | None, Field(description="Conditions.")]
+Mode: TypeAlias = Annotated[
+    StoreKind, Field(description="By meaning and words, by meaning, or by words.")
+]
 _ABOUT: Final = "The documents of the knowledge base."
 _READS: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _TOP_K: Final = 8
@@ -73,10 +77,9 @@ class _Bound:
 
     def query(self, text: str, filters: Sequence[FieldCondition] | None, top_k: int) -> Query:
         """Return the query of a tool."""
-        conditions = [each.to_filter() for each in filters or ()]
         return Query(
             text,
-            filters=MetadataFilters(filters=[*conditions]) if conditions else None,
+            filters=all_of(filters),
             scope=self.scope,
             top_k=top_k,
             timeout_s=self.limits.timeout_s,
@@ -143,16 +146,13 @@ def mcp_app(
 def _search_tools(bound: _Bound, *, about: str) -> list[Tool]:
     """Return ``search``, ``search_many`` and ``read_document``."""
     most = bound.limits.max_top_k
+    few = min(_TOP_K, most)
 
     async def search(
-        query: Annotated[str, Field(min_length=1, description="What to look for, in words.")],
-        filters: Annotated[list[FieldCondition] | None, Field(description="Conditions.")] = None,
-        top_k: Annotated[int, Field(ge=1, le=most, description="How many passages.")] = min(
-            _TOP_K, most
-        ),
-        mode: Annotated[
-            StoreKind, Field(description="By meaning and words, by meaning, or by words.")
-        ] = "hybrid",
+        query: Words,
+        filters: Conditions = None,
+        top_k: Annotated[int, Field(ge=1, le=most, description="How many passages.")] = few,
+        mode: Mode = "hybrid",
     ) -> Facts:
         """Search the knowledge base for passages that answer a question.
 
@@ -163,15 +163,10 @@ def _search_tools(bound: _Bound, *, about: str) -> list[Tool]:
         return _found(await bound.kb.retriever(mode, top_k=top_k).asearch(asked))
 
     async def search_many(
-        queries: Annotated[
-            list[Annotated[str, Field(min_length=1)]],
-            Field(min_length=1, max_length=bound.limits.max_queries, description="In words."),
-        ],
-        filters: Annotated[list[FieldCondition] | None, Field(description="Conditions.")] = None,
-        top_k: Annotated[int, Field(ge=1, le=most, description="Passages of each query.")] = min(
-            _TOP_K, most
-        ),
-        mode: Annotated[StoreKind, Field(description="As for search.")] = "hybrid",
+        queries: Annotated[list[Words], Field(min_length=1, max_length=bound.limits.max_queries)],
+        filters: Conditions = None,
+        top_k: Annotated[int, Field(ge=1, le=most, description="Passages of each query.")] = few,
+        mode: Mode = "hybrid",
     ) -> Facts:
         """Search for several things at once, with the same filters; results are in their order."""
         asked = [bound.query(query, filters, top_k) for query in queries]
@@ -283,22 +278,9 @@ class _Tool(Tool):
             cause = error.__cause__
             if isinstance(error, UnexpectedToolError) or not isinstance(cause, ValidationError):
                 raise
-            known = list(self.fn_metadata.arg_model.model_fields)
-            raise ToolError(_problems(self.name, cause, known)) from None
-
-
-def _problems(tool: str, error: ValidationError, known: Sequence[str]) -> str:
-    """Return what is wrong with the arguments of a tool, in one line."""
-    found = [
-        (".".join(map(str, each["loc"])), each["type"], each["msg"]) for each in error.errors()
-    ]
-    problems = "; ".join(
-        f"{place}: there is no such argument, write one of {', '.join(known)}"
-        if kind == "extra_forbidden" and "." not in place
-        else f"{place}: {' '.join(message.split())}"
-        for place, kind, message in found[:_SHOWN_PROBLEMS]
-    )
-    return f"{tool}: {problems}"
+            known = self.fn_metadata.arg_model.model_fields
+            problems = (problem(each, known) for each in cause.errors()[:_SHOWN_PROBLEMS])
+            raise ToolError(f"{self.name}: {'; '.join(problems)}") from None
 
 
 def _tool_of(function: Callable[P, Awaitable[Facts]], *, name: str = "", more: str = "") -> Tool:

@@ -1,14 +1,9 @@
 """Request models for HTTP and MCP; an unknown field is an error."""
 
 from datetime import date
-from typing import Annotated, Literal, TypeAlias, TypeVar, Union
+from typing import Annotated, Literal, TypeAlias, Union
 
-from llama_index.core.vector_stores.types import (
-    FilterCondition,
-    FilterOperator,
-    MetadataFilter,
-    MetadataFilters,
-)
+from llama_index.core.vector_stores.types import FilterCondition, MetadataFilters
 from pydantic import (
     AwareDatetime,
     BaseModel,
@@ -16,41 +11,17 @@ from pydantic import (
     Discriminator,
     Field,
     JsonValue,
-    StrictFloat,
-    StrictInt,
     Tag,
     field_validator,
 )
 
+from llama_retrieval_ext.capabilities.tools import FieldCondition
 from llama_retrieval_ext.knowledge_base.kinds import SearchKind
-from llama_retrieval_ext.query import ALLOWED_KEY, SCOPE_KEYS, Scope
+from llama_retrieval_ext.query import SCOPE_KEYS, Scope
 
 _MAX_TEXT = 10_000
 _MAX_CONDITIONS = 100
-_MAX_VALUES = 100
 _MAX_HOPS = 5
-
-OperatorSign: TypeAlias = Literal[
-    "==",
-    "!=",
-    ">",
-    ">=",
-    "<",
-    "<=",
-    "in",
-    "nin",
-    "any",
-    "all",
-    "contains",
-    "text_match",
-    "text_match_insensitive",
-    "is_empty",
-]
-V = TypeVar("V")
-Values: TypeAlias = Annotated[list[V], Field(max_length=_MAX_VALUES)]
-ComparedValue: TypeAlias = (
-    StrictInt | StrictFloat | str | Values[str] | Values[StrictInt] | Values[StrictFloat]
-)
 
 
 class Sent(BaseModel):
@@ -61,27 +32,6 @@ class Sent(BaseModel):
 
 def _example(**fields: JsonValue) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": [fields]})
-
-
-class FieldCondition(Sent):
-    """A condition on a metadata field."""
-
-    key: str = Field(description="The metadata field.")
-    operator: OperatorSign = "=="
-    value: ComparedValue | None = Field(default=None, description="Nothing for is_empty.")
-
-    @field_validator("key")
-    @classmethod
-    def _no_principals(cls, key: str) -> str:
-        if key == ALLOWED_KEY:
-            raise ValueError(f"{key} is no field to filter by")
-        return key
-
-    def to_filter(self) -> MetadataFilter:
-        """Return the condition as a LlamaIndex filter."""
-        return MetadataFilter(
-            key=self.key, operator=FilterOperator(self.operator), value=self.value
-        )
 
 
 def _kind(value: object) -> str:

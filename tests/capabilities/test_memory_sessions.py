@@ -58,11 +58,6 @@ def test_a_message_is_found_by_the_two_before_it_and_shown_alone(manager: Memory
     assert stored(manager)["Nice."] == "Did you finish the pottery course?\nYes, last May!"
 
 
-def test_messages_of_the_same_time_keep_their_order(manager: MemoryManager) -> None:
-    remember(manager, "monday")
-    assert texts(manager.retrieve_by_timerange()) == [text for _, text in CHAT]
-
-
 def test_a_message_long_after_the_others_has_their_context(manager: MemoryManager) -> None:
     remember(manager, "monday")
     later = NOON + timedelta(days=3)
@@ -85,6 +80,7 @@ def test_a_forgotten_message_is_in_no_context(manager: MemoryManager) -> None:
 def test_a_forgotten_session_leaves_the_others(manager: MemoryManager) -> None:
     remember(manager, "monday")
     remember(manager, "tuesday")
+    # Of the same time: in their order.
     assert texts(manager.forget_session("monday")) == [text for _, text in CHAT]
     left = manager.retrieve("pottery", top_k=9)
     assert {each.session_id for each in left} == {"tuesday"}

@@ -30,6 +30,7 @@ def test_each_capability_over_http(kb: KnowledgeBase) -> None:
         *_, last = rag.stream("How much leave?", scope=ACME)
         assert last.text == "Annual leave is 25 days [1]."
         assert style.generate("Say hello", scope=ACME, temperature=0.9).text == "Cheers."
+        assert server.requests[-1]["temperature"] == pytest.approx(0.9)
         analysis = factory.create_data_analyzer().analyze(["Leave is granted"], ["rules"])
         assert analysis.metrics["rules"][0].sources == ["documents-1"]
         report = factory.create_insight_generator().generate(analysis)

@@ -7,13 +7,14 @@ import pytest
 from llama_index.core.base.response.schema import AsyncStreamingResponse, StreamingResponse
 from llama_index.core.query_engine import CustomQueryEngine
 
+from llama_retrieval_ext import RRF
 from llama_retrieval_ext.capabilities import RAGGenerator
 from llama_retrieval_ext.capabilities.rag import RAGAnswer
-from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, FlakyRetriever, ScriptedLLM
-from tests.capabilities.conftest import ACME, BETA, QUESTION
+from llama_retrieval_ext.testing import FakeRetriever, FlakyRetriever, ScriptedLLM
+from tests.capabilities.conftest import ACME, QUESTION
 
 Generated = Callable[..., RAGAnswer]
 
@@ -100,8 +101,6 @@ def test_a_degraded_retrieval_degrades_the_answer(kb: KnowledgeBase) -> None:
     both = kb.retriever("vector", name="v") | FlakyRetriever(
         [("n1", 0.9)], failures=9, error=RuntimeError("down")
     )
-    from llama_retrieval_ext import RRF  # noqa: PLC0415
-
     rag = RAGGenerator(both >> RRF(), llm=ScriptedLLM(["Annual leave is 25 days [1]."]))
     answer = rag.generate(QUESTION, scope=ACME)
     assert "down" in answer.degraded[0].reason
@@ -122,13 +121,3 @@ def test_a_rag_generator_is_a_query_engine_that_streams(kb: KnowledgeBase) -> No
         return "".join([part async for part in response.async_response_gen()])
 
     assert asyncio.run(streamed()) == said
-
-
-def test_a_required_scope_is_required() -> None:
-    with KnowledgeBase.open(
-        "embedded::memory:", embed_model=FakeEmbedding(), require_scope=True
-    ) as kb:
-        rag = RAGGenerator(kb.retriever(), llm=ScriptedLLM([]))
-        with pytest.raises(ScopeRequiredError):
-            rag.generate(QUESTION)
-        assert not rag.generate(QUESTION, scope=BETA).is_answered

@@ -9,6 +9,7 @@ import typer
 from llama_retrieval_ext.cli.app import app
 from llama_retrieval_ext.cli.errors import in_options
 from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
+from llama_retrieval_ext.knowledge_base.graph import open_recorded
 from llama_retrieval_ext.stores.embedded.files import check_room
 from tests.cli.conftest import Run
 
@@ -27,21 +28,13 @@ def _context(command: str) -> typer.Context:
             "pass max_deletions=1; to keep all, prune=False",
             "pass --max-deletions 1; to keep all, --no-prune",
         ),
-        ("sync", "max_deletions is a share", "--max-deletions is a share"),
-        ("list", "open it with embed_model=", "open it with --embed-model MODEL"),
-        ("copy", "pass graph=, too", "pass --graph URL, too"),
         ("search", "open it with graph='graph:./g'", "open it with ingest --graph graph:./g"),
-        (
-            "ingest",
-            "open it with read_only=True to search",
-            "open it with search --read-only to search",
-        ),
         ("search", "make one, or registry.bind(kb, graph=...)", "make one"),
         ("search", "pass scope=Scope(...)", "pass --tenant or --kb-id"),
         (
-            "search",
-            "create it: KnowledgeBase.open('embedded:./kb')",
-            "create it: llama-retrieval ingest PATH --kb embedded:./kb",
+            "ingest",
+            "open it with store_params={'min_free_bytes': ...} below 9",
+            "open it with --store-param min_free_bytes=... below 9",
         ),
         (
             "search",
@@ -66,9 +59,28 @@ def test_arguments_are_written_as_options(command: str, message: str, spoken: st
 
 def test_a_full_disk_is_answered_with_the_command_that_still_reads(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailableError) as raised:
-        check_room(tmp_path, size=2**60)
+        check_room(tmp_path, size=2**60, min_free=1)
     spoken = in_options(raised.value, _context("ingest"))
+    assert "or open it with --store-param min_free_bytes=... below 1" in spoken
     assert "opened with search --read-only, it is read from a copy" in spoken
+
+
+@pytest.mark.slow
+def test_a_setting_of_the_engine_is_an_option(run: Run, handbook: Path, tmp_path: Path) -> None:
+    ingest = ("ingest", handbook, "--kb", f"embedded:{tmp_path / 'kb'}", "--store-param")
+    refused = run(*ingest, f"min_free_bytes={2**60}")
+    assert refused.returncode == 1
+    assert "--store-param min_free_bytes=... below" in refused.stdout + refused.stderr
+    assert "write KEY=VALUE" in run(*ingest, "index").stderr
+    assert run(*ingest, "index=hnsw").returncode == 0
+
+
+def test_a_graph_that_was_passed_as_an_object_is_named_without_a_command() -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        open_recorded("a graph on neo4j, given as an object", "embedded:./kb")
+    spoken = in_options(raised.value, _context("remove"))
+    assert spoken == str(raised.value)
+    assert "only a program with that object can open" in spoken
 
 
 @pytest.mark.slow
@@ -90,7 +102,6 @@ def test_each_problem_of_a_file_is_a_line_with_its_own_names(
     [
         (["search", "x", "--mode", "hybird"], "did you mean 'hybrid'?"),
         (["eval", "--mode", "hybird"], "did you mean 'hybrid'?"),
-        (["eval", "--baseline", "hybird"], "did you mean 'hybrid'?"),
         (["search", "x", "--top-k", "0"], "it should be greater than or equal to 1"),
     ],
 )

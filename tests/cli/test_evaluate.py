@@ -10,10 +10,10 @@ from tests.cli.conftest import Run
 pytestmark = pytest.mark.slow
 
 
-def test_files_are_named_in_a_csv(run: Run, url: str, tmp_path: Path) -> None:
+def test_files_are_named_in_a_csv(run: Run, read_url: str, tmp_path: Path) -> None:
     judged = tmp_path / "judged.csv"
     judged.write_text("question,file\nannual leave of an employee,leave.md\nlunch,lunch.txt\n")
-    args = ("eval", judged, "--kb", url, "--measure", "RR", "--folder", tmp_path / "runs")
+    args = ("eval", judged, "--kb", read_url, "--measure", "RR", "--folder", tmp_path / "runs")
     shown = run(*args, "--mode", "keyword", "--mode", "hybrid", "--tune")
     assert shown.returncode == 0
     assert "1.0000*" in shown.stdout
@@ -26,23 +26,23 @@ def test_files_are_named_in_a_csv(run: Run, url: str, tmp_path: Path) -> None:
 
 
 def test_without_questions_known_items_are_made_and_said_to_be_synthetic(
-    run: Run, url: str
+    run: Run, read_url: str
 ) -> None:
-    shown = run("eval", "--kb", url)
+    shown = run("eval", "--kb", read_url)
     assert shown.returncode == 0
     assert "synthetic questions" in shown.stderr
     assert "(synthetic: known items)" in shown.stdout
     assert "Answering" not in shown.stderr  # which is no terminal
-    wrong = run("eval", "--kb", url, "--measure", "nope")
+    wrong = run("eval", "--kb", read_url, "--measure", "nope")
     assert wrong.returncode == 1
     assert "measures are those of ir-measures" in wrong.stderr
 
 
 def test_judged_documents_that_are_not_in_the_knowledge_base_are_named(
-    run: Run, url: str, tmp_path: Path
+    run: Run, read_url: str, tmp_path: Path
 ) -> None:
     judged = tmp_path / "judged.csv"
-    args = ("eval", judged, "--kb", url, "--measure", "RR", "--mode", "keyword")
+    args = ("eval", judged, "--kb", read_url, "--measure", "RR", "--mode", "keyword")
     judged.write_text("question,file\nannual leave,leave.md\nfax number,nosuch.md\n")
     shown = run(*args)
     assert shown.returncode == 0

@@ -1,10 +1,6 @@
-# ruff: noqa: RUF001 - Chinese has its own punctuation
 """Graphs and rules on the command line."""
 
 import json
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,32 +21,6 @@ def url(tmp_path: Path) -> str:
     graph.upsert([], [Edge.of("pit", "USES", "crane", {"tenant_id": "globex"})])
     graph.close()
     return url
-
-
-def test_quickstart_answers_in_both_languages_with_proofs_in_milliseconds(run: Run) -> None:
-    finished = run("quickstart", "--graph")
-    assert finished.returncode == 0, finished.stderr
-    assert "深基坑开挖需要哪些安全措施？" in finished.stdout
-    assert "deep foundation pit excavation requires" in finished.stdout
-    assert "深基坑开挖 -HAS_HAZARD-> " in finished.stdout
-    times = [float(each) for each in re.findall(r"no LLM, ([\d.]+) ms", finished.stdout)]
-    assert len(times) == 2
-    assert max(times) < 200
-
-
-def test_the_program_that_the_quickstart_prints_runs(run: Run) -> None:
-    program = run("quickstart", "--graph").stdout.split("The same in Python\n", 1)[1]
-    finished = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert finished.returncode == 0, finished.stderr
-    assert "requires" in finished.stdout
-
-
-def test_quickstart_of_the_graph_takes_no_files(run: Run, tmp_path: Path) -> None:
-    finished = run("quickstart", tmp_path, "--graph")
-    assert finished.returncode == 1
-    assert "rules run" in finished.stderr
 
 
 def test_info_counts_labels_and_relations_of_a_scope(run: Run, url: str) -> None:

@@ -34,7 +34,3 @@ def test_a_variable_names_the_knowledge_base(
     assert run("ingest", handbook).returncode == 0
     assert Path("other").is_dir()
     assert run("remove", "--kb", "embedded:./other", "--yes").returncode == 0
-
-
-def test_help_has_a_short_option(run: Run) -> None:
-    assert "--top-k" in run("search", "-h").stdout

@@ -1,4 +1,4 @@
-"""`llama-retrieval search`: hits, filters, hints, explanations."""
+"""`llama-retrieval search`: hits, filters, hints, explanations; `ask`: an answer with citations."""
 
 import json
 import subprocess
@@ -14,6 +14,7 @@ from llama_retrieval_ext.config.registry import default_registry
 from llama_retrieval_ext.knowledge_base import opening
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.cli.conftest import Run, best
+from tests.servers.openai import FakeOpenAI
 
 pytestmark = pytest.mark.slow
 
@@ -21,11 +22,17 @@ NOTHING = "nothing found; try other words, --mode keyword or vector, or fewer fi
 
 
 @pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
-@pytest.mark.parametrize(
-    ("query", "file"), [("annual leave", "leave.md"), ("年假", "年假.txt"), ("lunch", "lunch.txt")]
-)
-def test_ingested_file_is_found(run: Run, url: str, mode: str, query: str, file: str) -> None:
-    assert best(run, query, "--kb", url, "--mode", mode)[0] == file
+def test_ingested_files_are_found(run: Run, read_url: str, mode: str) -> None:
+    for query, file in (("annual leave", "leave.md"), ("年假", "年假.txt"), ("lunch", "lunch.txt")):
+        assert best(run, query, "--kb", read_url, "--mode", mode)[0] == file
+
+
+def test_an_empty_query_is_refused_and_no_match_is_no_error(run: Run, read_url: str) -> None:
+    refused = run("search", "  ", "--kb", read_url)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "the query is empty" in refused.stderr
+    finished = run("search", "zeppelin", "--kb", read_url, "--mode", "keyword")
+    assert (finished.returncode, finished.stdout) == (0, NOTHING)
 
 
 def test_search_of_a_missing_knowledge_base_makes_none(run: Run, tmp_path: Path) -> None:
@@ -35,36 +42,17 @@ def test_search_of_a_missing_knowledge_base_makes_none(run: Run, tmp_path: Path)
     assert not (tmp_path / "typo").exists()
 
 
-@pytest.mark.parametrize("query", ["", "  "])
-def test_empty_query_is_refused(run: Run, url: str, query: str) -> None:
-    finished = run("search", query, "--kb", url)
-    assert (finished.returncode, finished.stdout) == (1, "")
-    assert "the query is empty" in finished.stderr
-
-
-def test_no_match_is_no_error(run: Run, url: str) -> None:
-    finished = run("search", "zeppelin", "--kb", url, "--mode", "keyword")
-    assert (finished.returncode, finished.stdout) == (0, NOTHING)
-
-
-def test_top_k_limits_the_hits(run: Run, url: str) -> None:
-    assert len(best(run, "leave", "--kb", url, "--mode", "vector", "--top-k", "2")) == 2
-
-
-def test_filter_narrows_the_hits(run: Run, url: str) -> None:
-    names = best(run, "leave", "--kb", url, "--mode", "vector", "--filter", "file_name!=leave.md")
-    assert sorted(names) == ["lunch.txt", "年假.txt"]
-    two = ["--filter", "file_name~TXT", "--filter", 'file_name!="lunch.txt"']
-    assert best(run, "leave", "--kb", url, "--mode", "vector", *two) == ["年假.txt"]
+def test_filters_narrow_the_hits_and_a_bad_one_says_what_to_write(run: Run, read_url: str) -> None:
+    search = ("--kb", read_url, "--mode", "vector")
+    two = ("--filter", "file_name~TXT", "--filter", 'file_name!="lunch.txt"')
+    assert best(run, "leave", *search, *two) == ["年假.txt"]
     either = "file_name=lunch.txt or not file_name in (leave.md, lunch.txt)"
-    names = best(run, "leave", "--kb", url, "--mode", "vector", "--filter", either)
-    assert sorted(names) == ["lunch.txt", "年假.txt"]
-
-
-def test_bad_filter_says_what_to_write(run: Run, url: str) -> None:
-    finished = run("search", "leave", "--kb", url, "--filter", "file_name")
-    assert finished.returncode == 1
-    assert "KEY=VALUE" in finished.stderr
+    assert sorted(best(run, "leave", *search, "--filter", either)) == ["lunch.txt", "年假.txt"]
+    unmatched = run("search", "leave", *search, "--filter", "file_name=x and not lang=zh")
+    assert (unmatched.stdout, unmatched.stderr) == (NOTHING, "")  # of the right type: no hint
+    bad = run("search", "leave", *search, "--filter", "file_name")
+    assert bad.returncode == 1
+    assert "KEY=VALUE" in bad.stderr
 
 
 @pytest.mark.parametrize(
@@ -77,24 +65,19 @@ def test_bad_filter_says_what_to_write(run: Run, url: str) -> None:
     ],
 )
 def test_filter_that_matches_nothing_is_explained(
-    run: Run, url: str, option: str, hint: str
+    run: Run, read_url: str, option: str, hint: str
 ) -> None:
-    finished = run("search", "leave", "--kb", url, "--filter", option)
+    finished = run("search", "leave", "--kb", read_url, "--filter", option)
     assert (finished.returncode, finished.stdout) == (0, NOTHING)
     assert finished.stderr.startswith("hint: ")
     assert hint in finished.stderr
-    as_json = run("search", "leave", "--kb", url, "--filter", option, "--json")
+    as_json = run("search", "leave", "--kb", read_url, "--filter", option, "--json")
     assert json.loads(as_json.stdout)["hits"] == []
     assert hint in as_json.stderr
 
 
-def test_filter_of_the_right_type_that_matches_nothing_gets_no_hint(run: Run, url: str) -> None:
-    finished = run("search", "leave", "--kb", url, "--filter", "file_name=x and not lang=zh")
-    assert (finished.stdout, finished.stderr) == (NOTHING, "")
-
-
-def test_explain_shows_what_ran_and_the_account_of_each_hit(run: Run, url: str) -> None:
-    shown = run("search", "annual leave", "--kb", url, "--explain").stdout
+def test_explain_shows_what_ran_and_the_account_of_each_hit(run: Run, read_url: str) -> None:
+    shown = run("search", "annual leave", "--kb", read_url, "--explain").stdout
     assert "Explanation('annual leave'" in shown
     assert "hybrid: " in shown
     assert " ms" in shown
@@ -103,8 +86,8 @@ def test_explain_shows_what_ran_and_the_account_of_each_hit(run: Run, url: str) 
     assert "adds " in shown
 
 
-def test_why_not_names_the_stage_where_a_passage_fell_out(run: Run, url: str) -> None:
-    search = ("search", "leave", "--kb", url, "--json")
+def test_why_not_names_the_stage_where_a_passage_fell_out(run: Run, read_url: str) -> None:
+    search = ("search", "leave", "--kb", read_url, "--json")
     hits = json.loads(run(*search).stdout)["hits"]
     first, last = hits[0]["node_id"], hits[-1]["node_id"]
     options = ("--top-k", "1", "--why-not", last)
@@ -114,8 +97,8 @@ def test_why_not_names_the_stage_where_a_passage_fell_out(run: Run, url: str) ->
     assert answer["why_not"][1]["rank"] == 1
 
 
-def test_json_has_query_contributions_and_trace(run: Run, url: str) -> None:
-    result = json.loads(run("search", "年假", "--kb", url, "--json").stdout)
+def test_json_has_query_contributions_and_trace(run: Run, read_url: str) -> None:
+    result = json.loads(run("search", "年假", "--kb", read_url, "--json").stdout)
     assert result["query"] == "年假"
     legs = {part["leg"] for part in result["hits"][0]["contributions"]}
     assert legs == {"vector", "keyword"}
@@ -123,23 +106,23 @@ def test_json_has_query_contributions_and_trace(run: Run, url: str) -> None:
 
 
 def test_degraded_answer_says_what_is_missing(
-    run: Run, url: str, monkeypatch: pytest.MonkeyPatch
+    run: Run, read_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def down(_: LocalEmbedding, __: str) -> list[float]:
         raise ConnectionError("the model is down")
 
     monkeypatch.setattr(LocalEmbedding, "_get_query_embedding", down)
-    finished = run("search", "annual leave", "--kb", url)
+    finished = run("search", "annual leave", "--kb", read_url)
     assert finished.returncode == 0
     assert "leave.md" in finished.stdout
     assert finished.stderr == "degraded: vector: ConnectionError: the model is down\n"
 
 
 def test_another_embedding_model_is_an_error_that_names_both(
-    run: Run, url: str, monkeypatch: pytest.MonkeyPatch
+    run: Run, read_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opening, "resolve_embed_model", lambda _: FakeEmbedding())
-    finished = run("search", "leave", "--kb", url, "--embed-model", "local")
+    finished = run("search", "leave", "--kb", read_url, "--embed-model", "local")
     assert finished.returncode == 1
     assert "FakeEmbedding" in finished.stderr
     assert "wordllama" in finished.stderr
@@ -153,12 +136,11 @@ def test_a_long_file_leaves_room_for_others(run: Run, url: str, handbook: Path) 
     assert best(run, "lunch", *few, "--per-document", "1") == ["long.md", "lunch.txt"]
 
 
-def test_a_folder_that_is_open_elsewhere_is_searched_read_only(url: str) -> None:
-    search = [sys.executable, "-m", "llama_retrieval_ext", "search", "annual leave", "--kb", url]
-    with llama_retrieval_ext.KnowledgeBase.open(url, embed_model=LocalEmbedding()):
-        finished = subprocess.run(
-            [*search, "--read-only"], capture_output=True, text=True, check=False
-        )
+def test_a_folder_that_is_open_elsewhere_is_searched_read_only(read_url: str) -> None:
+    search = ["search", "annual leave", "--kb", read_url, "--read-only"]
+    program = [sys.executable, "-m", "llama_retrieval_ext", *search]
+    with llama_retrieval_ext.KnowledgeBase.open(read_url, embed_model=LocalEmbedding()):
+        finished = subprocess.run(program, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
     assert "leave.md" in finished.stdout
 
@@ -174,13 +156,8 @@ pipeline:
 """
 
 
-def test_the_schema_is_printed(run: Run) -> None:
-    shown = run("schema")
-    assert shown.returncode == 0
-    assert json.loads(shown.stdout) == pipeline_schema(default_registry())
-
-
 def test_a_file_is_valid_or_each_problem_is_a_line(run: Run, tmp_path: Path) -> None:
+    assert json.loads(run("schema").stdout) == pipeline_schema(default_registry())
     file = tmp_path / "p.yaml"
     file.write_text(PIPELINE)
     assert run("validate", file).stdout == f"{file} is valid\n"
@@ -194,10 +171,9 @@ def test_a_file_is_valid_or_each_problem_is_a_line(run: Run, tmp_path: Path) -> 
     assert run("validate", tmp_path / "none.yaml").returncode == 1
 
 
-def test_search_by_a_file(run: Run, handbook: Path, tmp_path: Path) -> None:
-    file, kb = tmp_path / "p.yaml", f"embedded:{tmp_path / 'kb'}"
+def test_search_by_a_file(run: Run, read_url: str, tmp_path: Path) -> None:
+    file, kb = tmp_path / "p.yaml", read_url
     file.write_text(PIPELINE)
-    assert run("ingest", handbook, "--kb", kb).returncode == 0
     found = run("search", "annual leave", "--kb", kb, "--pipeline", file, "--json")
     (hit,) = json.loads(found.stdout)["hits"]
     assert "25 days" in hit["text"]
@@ -210,3 +186,17 @@ def test_search_by_a_file(run: Run, handbook: Path, tmp_path: Path) -> None:
     without = run("search", "leave", "--kb", kb, "--pipeline", file)
     assert without.returncode == 1
     assert "pipeline.source" in without.stderr
+
+
+def test_ask_prints_the_answer_with_the_documents_that_it_cites(run: Run, read_url: str) -> None:
+    with FakeOpenAI(["You have 25 days of annual leave [1]."]) as server:
+        options = ("--kb", read_url, "--llm-url", server.url, "--llm-model", "any")
+        finished = run("ask", "How", "many", "days", "of", "annual", "leave?", *options)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.splitlines() == ["You have 25 days of annual leave [1].", "[1] leave.md"]
+
+
+def test_ask_without_a_model_names_the_options(run: Run, read_url: str) -> None:
+    finished = run("ask", "How many?", "--kb", read_url)
+    assert finished.returncode == 1
+    assert "--llm-url URL --llm-model NAME" in finished.stderr

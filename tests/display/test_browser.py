@@ -41,9 +41,8 @@ for (const section of document.querySelectorAll("section")) {
       each => each.getBoundingClientRect().right)),
     ground, contrast: Math.min(99, ...texts.map(
       each => contrast(light(getComputedStyle(each).color), ground))),
-    cut: [...view.querySelectorAll("svg g > rect + text")].filter(each =>
-      each.getBBox().width > each.parentNode.querySelector("rect").getBBox().width &&
-      !each.parentNode.querySelector(".frame, .c0, .c1")).map(each => each.textContent),
+    cut: [...view.querySelectorAll(".box")].filter(each =>
+      each.scrollWidth > each.clientWidth).map(each => each.textContent),
   };
 }
 document.querySelector("#measured").textContent = JSON.stringify(views);

@@ -28,13 +28,6 @@ def test_the_repr_of_a_long_result_is_cut() -> None:
     assert repr(SearchResult([])) == "SearchResult(0 hits)"
 
 
-def test_results_of_search_and_stream_hold_their_query() -> None:
-    retriever = FixedRetriever([("a", 0.9)])
-    assert retriever.search("leave").query == "leave"
-    assert retriever.search("leave").to_dict()["query"] == "leave"
-    assert {result.query for result in retriever.stream("leave")} == {"leave"}
-
-
 def test_the_html_of_a_result_has_documents_ranks_scores_times_and_degradations() -> None:
     html = full_result()._repr_html_()
     first, second = html.split('class="card"')[1:]

@@ -29,7 +29,7 @@ def test_nodes_and_edges_are_there_after_opening_again(tmp_path: Path) -> None:
 
 
 def test_a_graph_directory_cannot_be_opened_twice(tmp_path: Path) -> None:
-    with EmbeddedGraph(tmp_path), pytest.raises(StoreUnavailableError, match="in use"):
+    with EmbeddedGraph(tmp_path), pytest.raises(StoreUnavailableError, match="open already"):
         EmbeddedGraph(tmp_path)
     EmbeddedGraph(tmp_path).close()
 

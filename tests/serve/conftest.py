@@ -2,8 +2,11 @@
 
 import asyncio
 import json
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -31,6 +34,7 @@ keys:
   - {{name: reader, key: {SECRETS["reader"]}, tenant_id: acme}}
   - {{name: root, key: {SECRETS["root"]}, everything: true, write: true}}
 """
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 LOCAL = "http://127.0.0.1:8000"
 
 Connect = Callable[..., TestClient]
@@ -114,3 +118,11 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None]] = [
 def events_of(text: str) -> list[tuple[str, Any]]:
     blocks = [block.split("\n", 1) for block in text.strip().split("\n\n")]
     return [(n.removeprefix("event: "), json.loads(d.removeprefix("data: "))) for n, d in blocks]
+
+
+def dom_of(url: str, folder: Path) -> str:
+    """The document of a page after its scripts have run in a browser."""
+    args = (*("--headless", "--no-sandbox", "--disable-gpu"), "--virtual-time-budget=10000")
+    browser = [str(CHROMIUM), *args, f"--user-data-dir={folder / 'profile'}", "--dump-dom", url]
+    ended = subprocess.run(browser, capture_output=True, text=True, check=True, timeout=60)
+    return ended.stdout

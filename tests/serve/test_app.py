@@ -1,8 +1,11 @@
 """The application: its page and its description in OpenAPI."""
 
 import re
+from pathlib import Path
 
-from tests.serve.conftest import Connect
+import pytest
+
+from tests.serve.conftest import CHROMIUM, Connect, dom_of
 
 
 def test_the_page_loads_nothing_and_may_run_only_its_own_script(connect: Connect) -> None:
@@ -18,7 +21,25 @@ def test_the_page_loads_nothing_and_may_run_only_its_own_script(connect: Connect
     assert nonces[0] not in client.get("/").text
 
 
-def test_openapi_describes_each_route_with_examples_and_the_key(connect: Connect) -> None:
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: apt install chromium")
+@pytest.mark.parametrize(("key", "said"), [("", ""), ("wrong", "the server does not know this")])
+def test_the_page_says_that_a_key_is_wrong(
+    connect: Connect, tmp_path: Path, key: str, said: str
+) -> None:
+    typed = f'by("key").value = "{key}"; by("key").dispatchEvent(new Event("change"));'
+    refuse = "<script>window.fetch = async () => new Response('{}', {status: 401})</script>"
+    page = connect().get("/").text.replace("<script nonce", f"{refuse}<script nonce")
+    (tmp_path / "page.html").write_text(f"{page}<script>{typed}</script>", encoding="utf-8")
+    shown = dom_of((tmp_path / "page.html").as_uri(), tmp_path)
+    status = re.search(r'<p id="status"[^>]*>(.*?)</p>', shown)
+    assert status is not None
+    assert status[1].startswith(said)
+    assert bool(status[1]) == bool(said)
+    assert '<label id="key-field">' in shown
+
+
+def test_openapi_describes_each_route_with_examples_errors_and_the_key(connect: Connect) -> None:
     schema = connect().get("/openapi.json").json()
     methods = {(path, method) for path, each in schema["paths"].items() for method in each}
     assert {("/v1/documents/{document_id}", "delete"), ("/v1/stream", "post")} <= methods
@@ -26,6 +47,9 @@ def test_openapi_describes_each_route_with_examples_and_the_key(connect: Connect
         for operation in each.values():
             assert operation["description"]
             assert ("security" in operation) == path.startswith("/v1/")
+            if path.startswith("/v1/"):
+                errors = {"400", "401", "403", "404", "413", "503", "504"}
+                assert errors <= operation["responses"].keys()
     for name in ("SearchRequest", "AddRequest"):
         assert schema["components"]["schemas"][name]["examples"]
     for path, method in (
@@ -35,12 +59,3 @@ def test_openapi_describes_each_route_with_examples_and_the_key(connect: Connect
     ):
         content = schema["paths"][path][method]["responses"]["200"]["content"]
         assert content["application/json"]["example"]
-
-
-def test_openapi_lists_the_errors_of_each_route(connect: Connect) -> None:
-    schema = connect().get("/openapi.json").json()
-    for path, methods in schema["paths"].items():
-        for operation in methods.values():
-            if path.startswith("/v1/"):
-                expected = {"400", "401", "403", "404", "413", "503", "504"}
-                assert expected <= operation["responses"].keys()

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,9 +13,6 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.serve import ApiKeys, create_app, create_mcp_server, serve_mcp
 from tests.serve.conftest import ACME, KEYS
-
-if TYPE_CHECKING:
-    pass
 
 
 def test_an_mcp_server_without_a_scope_or_with_unsafe_options_is_refused(kb: KnowledgeBase) -> None:

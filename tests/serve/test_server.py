@@ -2,11 +2,9 @@
 
 import asyncio
 import json
-import shutil
 import socket
-import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -20,11 +18,12 @@ from llama_retrieval_ext.embeddings.local import LocalEmbedding
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.serve import serve_http
-from llama_retrieval_ext.serve.guard import Message, Receive, Send
+from llama_retrieval_ext.serve import create_app, serve_http
+from llama_retrieval_ext.serve.guard import App, Message, Receive, Send
 from llama_retrieval_ext.serve.server import TimedHeaders, uvicorn_config
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.knowledge_base.engines import place
+from tests.serve.conftest import ACME, CHROMIUM, dom_of
 from tests.serve.load import load
 from tests.serve.running import command, fill, free_port, keys_of, secret_of, serving
 from tests.servers.elasticsearch import elasticsearch_url
@@ -33,7 +32,6 @@ __all__ = ["elasticsearch_url"]
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning:anyio")
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 TENANTS = [f"tenant{n}" for n in range(5)]
 
 
@@ -59,12 +57,12 @@ def test_many_clients_get_their_own_answers_and_a_stop_finishes_writes(
     url, env = written_url, {"SERVE_KEYS": keys_of(TENANTS)}
     options = ("--keys", "env:SERVE_KEYS", "--workers", workers)
     with serving(url, tmp_path, *options, env=env) as server:
-        work = load(server.url, TENANTS, clients=20, requests=300, per_tenant=20)
+        work = load(server.url, TENANTS, clients=20, requests=200, per_tenant=20)
         outcome = asyncio.run(work)
         assert (outcome.crossed, outcome.unexpected) == ([], [])
-        assert sum(outcome.statuses.values()) == 300
+        assert sum(outcome.statuses.values()) == 200
         answers: list[Any] = []
-        documents = [{"id": f"late-{n}", "text": f"Late {n} of tenant1."} for n in range(200)]
+        documents = [{"id": f"late-{n}", "text": f"Late {n} of tenant1."} for n in range(100)]
 
         def write() -> None:
             headers = {"Authorization": f"Bearer {secret_of('tenant1')}"}
@@ -84,7 +82,7 @@ def test_many_clients_get_their_own_answers_and_a_stop_finishes_writes(
         stored = [d for d in kb.documents(scope=Scope("tenant1")) if "late" in d.document_id]
     # The request came before the stop, or was refused by it: all or nothing.
     accepted = bool(answers) and answers[0].status_code == 200
-    assert len(stored) == (200 if accepted else 0)
+    assert len(stored) == (100 if accepted else 0)
 
 
 @pytest.mark.slow
@@ -95,7 +93,7 @@ def test_two_workers_over_copies_answer_each_tenant_and_stop_with_their_parent(
     options = ("--keys", "env:SERVE_KEYS", "--read-only", "--workers", "2")
     with serving(url, tmp_path, *options, env=env) as server:
         work = load(
-            server.url, TENANTS, clients=8, requests=200, per_tenant=20, without=frozenset({"add"})
+            server.url, TENANTS, clients=8, requests=100, per_tenant=20, without=frozenset({"add"})
         )
         outcome = asyncio.run(work)
         assert (outcome.crossed, outcome.unexpected) == ([], [])
@@ -122,23 +120,15 @@ async def test_mcp_over_stdio_serves_the_scope_it_was_started_with(url: str) -> 
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: apt install chromium")
-def test_the_page_searches_and_shows_why_in_a_browser(url: str, tmp_path: Path) -> None:
-    with serving(url, tmp_path, "--tenant", "tenant1") as server:
-        args = (*("--headless", "--no-sandbox", "--disable-gpu"), "--virtual-time-budget=10000")
-        browser = [str(CHROMIUM), *args, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
-        shown = subprocess.run(
-            [*browser, f"{server.url}/#{quote('annual leave <img>')}"],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-        ).stdout
+def test_the_page_searches_and_shows_why_in_a_browser(kb: KnowledgeBase, tmp_path: Path) -> None:
+    with in_thread(create_app(kb, scope=ACME)) as port:
+        shown = dom_of(f"http://127.0.0.1:{port}/#{quote('annual leave <img>')}", tmp_path)
     assert "Why each hit ranks where it does" in shown
-    assert "tenant1" in shown
+    assert "acme" in shown
     assert '<p id="status" role="status" class=""></p>' in shown
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.com", ""])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "example.com", ""])
 def test_without_keys_a_server_listens_at_no_other_address(host: str) -> None:
     with (
         KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as kb,
@@ -162,10 +152,11 @@ async def slow_app(scope: Message, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body"})
 
 
-@pytest.fixture(scope="module")
-def port() -> Iterator[int]:
+@contextmanager
+def in_thread(app: App, **options: Any) -> Iterator[int]:
+    """Serve an application in a thread of this process; the port."""
     port = free_port()
-    server = uvicorn.Server(uvicorn_config(slow_app, host="127.0.0.1", port=port, http=Quick))
+    server = uvicorn.Server(uvicorn_config(app, host="127.0.0.1", port=port, **options))
     running = Thread(target=server.run)
     running.start()
     while not server.started:
@@ -175,8 +166,14 @@ def port() -> Iterator[int]:
     running.join(10)
 
 
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with in_thread(slow_app, http=Quick) as port:
+        yield port
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("sent", [b"", REQUEST, b"GE"], ids=["nothing", "a header", "a word"])
+@pytest.mark.parametrize("sent", [b"", REQUEST], ids=["nothing", "a header"])
 def test_a_connection_that_never_ends_its_headers_is_closed(port: int, sent: bytes) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
         client.sendall(sent)

@@ -18,10 +18,8 @@ def related(text: str, subject: str) -> list[str]:
     [
         "The leave budget is 12,345 EUR.",
         "# Leave\nEvery employee has annual leave; we said so to every employee.",
-        "Home office days are no leave, and leave at home is leave.",
         "- Max leave is a week\n| Max | leave |",
         "Ticket HR-4711 is about leave, and so is INC0012 of 2026-05-04.",
-        "See Section 5 and Table 2 for leave.",
         "All asked for leave. Nobody came.",
     ],
 )
