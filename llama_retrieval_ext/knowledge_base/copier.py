@@ -1,14 +1,16 @@
 """`Copier`: copies documents batch by batch, and embeds them anew if asked to."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from tempfile import TemporaryFile
+from typing import IO
 
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.errors import ModelMismatchError, StoreError, StoreUnavailableError
 from llama_retrieval_ext.knowledge_base.graph import graph_target
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
-from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
+from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Writable
 from llama_retrieval_ext.knowledge_base.opening import writer_of
 from llama_retrieval_ext.knowledge_base.reembedding import Reembedding
 from llama_retrieval_ext.knowledge_base.report import CopyReport
@@ -64,20 +66,19 @@ class Copier:
 
     def copy(self, entries: Sequence[Entry]) -> None:
         """Copy documents."""
-        documents = self._documents(entries)
-        if self._reembedding is not None:
-            documents = list(self._reembedded(documents, self._reembedding))
-        if not documents:
-            return
-        with self._writer.lock:
-            self._check_dimension()
-            outcomes = self._writer.write(documents)
+        with TemporaryFile() as file:
+            documents = self._documents(entries, file)
+            if not documents:
+                return
+            with self._writer.lock:
+                self._check_dimension()
+                outcomes = self._writer.write(documents)
         for document, outcome in zip(documents, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 self._failures[document.key] = outcome
             else:
                 self._copied += 1
-                self._n_nodes += len(document.nodes)
+                self._n_nodes += len(document.node_ids)
 
     def copy_rest(self) -> None:
         """Copy what syncs have recorded, and the graph rows that belong to no document."""
@@ -129,21 +130,17 @@ class Copier:
             seconds=seconds,
         )
 
-    def _documents(self, entries: Sequence[Entry]) -> list[Prepared]:
+    def _documents(self, entries: Sequence[Entry], file: IO[bytes]) -> list[Writable]:
+        """Return documents as they are to be written, long ones in the file; record failures."""
         source = self._source
-        found = stored_documents(entries, source.storage, source.ledger, where=source.url)
-        self._failures |= {k: each for k, each in found.items() if isinstance(each, Exception)}
-        return [each for each in found.values() if isinstance(each, Prepared)]
-
-    def _reembedded(
-        self, documents: Sequence[Prepared], reembedding: Reembedding
-    ) -> Iterator[Prepared]:
-        results = reembedding.embedded(documents)
-        for document, result in zip(documents, results, strict=True):
-            if isinstance(result, Exception):
-                self._failures[document.key] = result
-            else:
-                yield result
+        found = stored_documents(entries, source.storage, source.ledger, file, where=source.url)
+        results: dict[DocumentKey, Writable | Exception] = {**found}
+        if self._reembedding is not None:
+            whole = [each for each in found.values() if not isinstance(each, StoreError)]
+            embedded = self._reembedding.embedded(whole, file)
+            results |= {each.key: one for each, one in zip(whole, embedded, strict=True)}
+        self._failures |= {k: each for k, each in results.items() if isinstance(each, Exception)}
+        return [each for each in results.values() if not isinstance(each, Exception)]
 
     def _check_dimension(self) -> None:
         recorded, copied = self._target.ledger.dimension(), self._source.config.dimension

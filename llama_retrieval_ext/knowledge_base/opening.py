@@ -18,7 +18,7 @@ from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.access import Access
-from llama_retrieval_ext.knowledge_base.changes import IngestionParts
+from llama_retrieval_ext.knowledge_base.adding import IngestionParts
 from llama_retrieval_ext.knowledge_base.graph import extraction_for, graph_target, open_graph_side
 from llama_retrieval_ext.knowledge_base.ledger.journal import Journal, LocalJournal
 from llama_retrieval_ext.knowledge_base.ledger.ledger import (

@@ -9,7 +9,7 @@ from typing import IO, TypeAlias
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, Document, MetadataMode
 
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.knowledge_base.documents import (
     Allowed,
     SourceDocument,
@@ -24,10 +24,11 @@ from llama_retrieval_ext.knowledge_base.graph import Extraction
 from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     DocumentKey,
     Prepared,
+    SpooledDocument,
+    Writable,
     key_of_node,
     with_allowed,
 )
-from llama_retrieval_ext.knowledge_base.ledger.spooled import SpooledDocument
 from llama_retrieval_ext.knowledge_base.long_texts import Watch
 from llama_retrieval_ext.knowledge_base.readers.code import is_code
 from llama_retrieval_ext.knowledge_base.readers.outline import suffix_of
@@ -111,7 +112,7 @@ def _is_finite(node: BaseNode) -> bool:
 class PreparedBatch:
     """Documents ready to be written, without nodes if they have no text, or their errors."""
 
-    results: Mapping[DocumentKey, Prepared | SpooledDocument | Exception]
+    results: Mapping[DocumentKey, Writable | Exception]
     dimension: int | None = None  # of the vectors that the model returned; None if not called
     splitting: str = ""  # how documents were split; empty if all were nodes
 
@@ -210,6 +211,8 @@ class Preparation:
             for nodes in self.splitter.groups_of(document, watch):
                 embedder.known = known(nodes)
                 spooled.append(self._complete(_with_text(document, nodes), embedder))
+        except (StoreUnavailableError, StoreClosedError):  # of `known`; it concerns all documents
+            raise
         except Exception as error:  # noqa: BLE001 - the document's result
             return PreparedBatch({document.key: error})
         splitting = self.splitter.description

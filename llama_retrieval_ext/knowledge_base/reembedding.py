@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean
 from time import perf_counter
-from typing import Final
+from typing import IO, Final
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, MetadataMode
@@ -21,7 +21,12 @@ from llama_retrieval_ext.embeddings.resolve import (
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.documents import batched
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, KnowledgeBaseConfig
-from llama_retrieval_ext.knowledge_base.ledger.prepared import Prepared
+from llama_retrieval_ext.knowledge_base.ledger.prepared import (
+    Prepared,
+    SpooledDocument,
+    Writable,
+    content_of,
+)
 from llama_retrieval_ext.knowledge_base.preparation import Embedder
 from llama_retrieval_ext.wording import counted
 
@@ -69,11 +74,29 @@ class Reembedding:
                 seconds = (perf_counter() - started) / n_done * (total - n_done)
                 self._tell(f"{work}, about {seconds:,.0f} s more")
 
-    def embedded(self, documents: Sequence[Prepared]) -> list[Prepared | Exception]:
-        """Return the documents with new embeddings, or the error of each."""
-        bare = [_bare(each) for each in documents if _has_text(each)]
+    def embedded(
+        self, documents: Sequence[Writable], file: IO[bytes]
+    ) -> list[Writable | Exception]:
+        """Return the documents with new embeddings, long ones in the file, or the error of each."""
+        short = iter(self._parts([each for each in documents if isinstance(each, Prepared)]))
+        return [
+            next(short) if isinstance(each, Prepared) else self._long(each, file)
+            for each in documents
+        ]
+
+    def _long(self, document: SpooledDocument, file: IO[bytes]) -> SpooledDocument | Exception:
+        made = SpooledDocument(document.key, content_of(document.digest), document.allowed, file)
+        for part in document.parts():
+            (result,) = self._parts([part])
+            if isinstance(result, Exception):
+                return result
+            made.append(result)
+        return made
+
+    def _parts(self, parts: Sequence[Prepared]) -> list[Prepared | Exception]:
+        bare = [_bare(each) for each in parts if _has_text(each)]
         results = iter(self._embedder.embedded(bare))
-        return [next(results) if _has_text(each) else _textless(each) for each in documents]
+        return [next(results) if _has_text(each) else _textless(each) for each in parts]
 
     def _tell(self, estimate: str) -> None:
         if self._show:

@@ -33,10 +33,9 @@ from llama_retrieval_ext.knowledge_base.ledger.journal import (
     JournalState,
     Parts,
     Reply,
-    Writable,
     WriteOutcome,
 )
-from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
+from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared, Writable
 
 T = TypeVar("T")
 
@@ -276,12 +275,14 @@ class Writer:
         return failures
 
     def _upsert(self, begun: Sequence[tuple[Claim, Parts]]) -> list[None]:
-        loads = _written_together(document for _, document in begun)
-        for number, some in enumerate(loads):
+        held = [claim for claim, _ in begun]
+        for number, some in enumerate(_written_together(document for _, document in begun)):
             if number:  # a long document takes longer than others consider its claim alive
-                self._journal.confirm([claim for claim, _ in begun])
-            for target in self._targets:
-                target.upsert(some)
+                held = self._journal.confirm(held)
+            keys = {claim.key for claim in held}
+            ours = [each for each in some if each.key in keys]
+            for target in self._targets if ours else ():
+                target.upsert(ours)
         return [None] * len(begun)
 
     def _undo(self, claim: Claim) -> None:

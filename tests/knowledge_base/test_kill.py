@@ -17,13 +17,13 @@ pytestmark = pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork and no SIGKILL")
 @pytest.mark.timeout(300)
 def test_a_process_killed_while_adding_leaves_whole_documents(url: str, engine: str) -> None:
-    kill(url, *(("7", "1", "0.05") if engine == "embedded" else ("5", "1", "0.5")))
+    kill(url, *(("5", "1", "0.05") if engine == "embedded" else ("2", "1", "0.4")))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork and no SIGKILL")
 @EMBEDDED
 def test_a_process_killed_while_adding_leaves_the_graph_in_step(url: str, fast_disk: Path) -> None:
-    kill(url, "10", "2", "0.1", f"graph:{fast_disk / 'graph'}")
+    kill(url, "6", "2", "0.1", f"graph:{fast_disk / 'graph'}")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork and no SIGKILL")
@@ -33,7 +33,7 @@ def test_a_process_killed_while_adding_leaves_the_graph_on_neo4j_in_step(
 ) -> None:
     with closing(open_graph(neo4j_url)) as graph:
         graph.clear(scope=None)
-    kill(url, "4", "3", "0.6", neo4j_url)
+    kill(url, "2", "3", "0.6", neo4j_url)
 
 
 def kill(*arguments: str) -> None:

@@ -13,7 +13,7 @@ from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.urls import Location
-from tests.knowledge_base.engines import EMBEDDED
+from tests.knowledge_base.engines import EMBEDDED, LEDGERS
 
 Open = Callable[..., KnowledgeBase]
 
@@ -36,6 +36,7 @@ def test_added_documents_are_found_after_reopening(open_kb: Open) -> None:
         assert again.retriever(kind).retrieve("leave")[0].node.ref_doc_id == "d"
 
 
+@LEDGERS
 def test_a_new_knowledge_base_needs_an_embedding_model(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"needs embed_model=.*'local'"):
         KnowledgeBase.open(url)
@@ -45,6 +46,7 @@ def test_a_new_knowledge_base_needs_an_embedding_model(url: str) -> None:
     assert path is None or not path.exists() or not url.startswith("embedded")
 
 
+@LEDGERS
 def test_without_a_model_it_opens_with_the_recorded_one(open_kb: Open, url: str) -> None:
     with open_kb(embed_model="local") as kb:
         kb.add([Document(id_="d", text="annual leave")], show_progress=False)
@@ -55,6 +57,7 @@ def test_without_a_model_it_opens_with_the_recorded_one(open_kb: Open, url: str)
     assert open_kb(embed_model="local").count() == 2
 
 
+@LEDGERS
 def test_without_its_model_everything_works_that_embeds_nothing(open_kb: Open, url: str) -> None:
     with open_kb() as kb:
         kb.add([Document(id_=ref, text=f"{ref} leave") for ref in "abc"], show_progress=False)

@@ -193,7 +193,7 @@ def test_two_readers_see_each_document_whole_while_another_process_writes(tmp_pa
                 opened(tmp_path / "kb", graph=graph) as other,
             ):
                 seen = set()
-                for _ in range(10):
+                for _ in range(5):
                     for kb in (one, other):
                         kb.refresh()
                         hits = kb.retriever("keyword", top_k=50).retrieve("leave")

@@ -19,9 +19,9 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     DocumentKey,
     PackedNode,
     Prepared,
+    Writable,
     unpacked,
 )
-from llama_retrieval_ext.knowledge_base.ledger.spooled import SpooledDocument
 
 # Nodes of an unfinished update that are read at a time.
 _PAGE: Final = 1024
@@ -33,6 +33,7 @@ class WriteOutcome(StrEnum):
     ADDED = "added"
     UPDATED = "updated"
     UNCHANGED = "unchanged"
+    OUTDATED = "outdated"  # not written: the stored version is not the one that it was made from
 
 
 class JournalState(StrEnum):
@@ -70,8 +71,6 @@ class Parts(Protocol):
         ...
 
 
-# A document that can be written.
-Writable: TypeAlias = Prepared | SpooledDocument
 # UNCHANGED if this version is stored already; None if another writer has claimed the document.
 Reply: TypeAlias = Claim | WriteOutcome | Exception | None
 
@@ -183,8 +182,8 @@ class LocalJournal(Journal):
         """Return the new version of a document that is being updated."""
         with self._database.connection() as connection:
             document = _id_of(connection, claim.key)
-        redo = _Redo(self._database, claim.key, document)
-        return redo if any(redo.parts()) else None
+        kept = self._database.rows("SELECT 1 FROM redo WHERE document = ? LIMIT 1", document)
+        return _Redo(self._database, claim.key, document) if kept else None
 
     def finish(self, claims: Sequence[Claim]) -> list[Claim]:
         """Record that claims are done."""
@@ -235,7 +234,7 @@ def _begin(connection: sqlite3.Connection, document: Writable) -> Reply:
         return taken
     new = document.node_ids
     if id_ is not None:
-        return _begin_update(connection, document, id_, new)
+        return _begin_update(connection, document, id_)
     statement = (
         "INSERT INTO documents (tenant, kb, ref, digest, state, source, allowed) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -246,11 +245,9 @@ def _begin(connection: sqlite3.Connection, document: Writable) -> Reply:
     return Claim.of(document.key, JournalState.ADDING, (), new)
 
 
-def _begin_update(
-    connection: sqlite3.Connection, document: Writable, id_: int, new: Sequence[str]
-) -> Claim:
-    rows = connection.execute("SELECT node_id FROM nodes WHERE document = ?", (id_,)).fetchall()
-    claim = Claim.of(document.key, JournalState.UPDATING, [old for (old,) in rows], new)
+def _begin_update(connection: sqlite3.Connection, document: Writable, id_: int) -> Claim:
+    old = _node_ids(connection, id_)
+    claim = Claim.of(document.key, JournalState.UPDATING, old, document.node_ids)
     _insert_fresh(connection, id_, claim.fresh)
     connection.executemany(
         "UPDATE nodes SET role = 'doomed' WHERE node_id = ?", [(gone,) for gone in claim.doomed]
@@ -259,12 +256,10 @@ def _begin_update(
         connection.executemany(
             "INSERT INTO redo VALUES (?, ?, ?, ?)", [(id_, *each) for each in part.packed()]
         )
+    shown = document.source, json.dumps(document.allowed)
     connection.execute(
         "UPDATE documents SET digest = ?, state = ?, source = ?, new_allowed = ? WHERE id = ?",
-        (
-            *(document.digest, JournalState.UPDATING, document.source),
-            *(json.dumps(document.allowed), id_),
-        ),
+        (document.digest, JournalState.UPDATING, *shown, id_),
     )
     return claim
 
@@ -275,8 +270,12 @@ def _begin_deleting(connection: sqlite3.Connection, key: DocumentKey) -> Reply:
         return WriteOutcome.UNCHANGED
     connection.execute("UPDATE documents SET state = 'deleting' WHERE id = ?", (document,))
     connection.execute("UPDATE nodes SET role = 'doomed' WHERE document = ?", (document,))
+    return Claim.of(key, JournalState.DELETING, _node_ids(connection, document), ())
+
+
+def _node_ids(connection: sqlite3.Connection, document: int) -> list[str]:
     rows = connection.execute("SELECT node_id FROM nodes WHERE document = ?", (document,))
-    return Claim.of(key, JournalState.DELETING, [node_id for (node_id,) in rows], ())
+    return [node_id for (node_id,) in rows]
 
 
 def _insert_fresh(

@@ -18,19 +18,17 @@ from llama_index.core.vector_stores.types import (
 from pydantic import Field
 
 from llama_retrieval_ext.filters import matches, parse_filters
-from llama_retrieval_ext.knowledge_base.ledger.journal import (
-    Claim,
-    Journal,
-    LocalJournal,
-    Reply,
-    Writable,
-)
+from llama_retrieval_ext.knowledge_base.ledger.journal import Claim, Journal, LocalJournal, Reply
 from llama_retrieval_ext.knowledge_base.ledger.ledger import KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.knowledge_base.ledger.local_ledger import Database, LocalLedger
-from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
+from llama_retrieval_ext.knowledge_base.ledger.prepared import (
+    DocumentKey,
+    Prepared,
+    SpooledDocument,
+    Writable,
+)
 from llama_retrieval_ext.knowledge_base.ledger.remote_journal import RemoteJournal
 from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
-from llama_retrieval_ext.knowledge_base.ledger.spooled import SpooledDocument
 from llama_retrieval_ext.knowledge_base.write import StoreTarget, Writer
 from llama_retrieval_ext.stores.engine.records import IntentRecords
 

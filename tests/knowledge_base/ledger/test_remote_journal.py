@@ -1,16 +1,19 @@
 """The journal on a server: what several writers see of each other."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 
 import pytest
-from llama_index.core.schema import TextNode
+from llama_index.core.schema import BaseNode, TextNode
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.knowledge_base.ledger.journal import Claim, WriteOutcome
-from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
+from llama_retrieval_ext.knowledge_base.ledger.prepared import (
+    DocumentKey,
+    Prepared,
+    SpooledDocument,
+)
 from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
-from llama_retrieval_ext.knowledge_base.ledger.spooled import SpooledDocument
 from tests.knowledge_base.ledger.memory_server import PATIENCE_S, Server, prepared
 
 
@@ -76,6 +79,49 @@ def test_a_slow_writer_that_lost_its_claim_writes_its_document_again(server: Ser
     assert [each.n_nodes for each in server.ledger().documents(None)] == [2]
 
 
+def test_a_writer_that_lost_its_claim_on_a_long_document_writes_no_more_of_its_parts(
+    server: Server,
+) -> None:
+    written: list[str] = []
+    add = server.store.add
+
+    def adding(nodes: Sequence[BaseNode]) -> None:
+        add(nodes)
+        written.extend(node.node_id for node in nodes)
+        if len(written) == 1:
+            server.now_s += PATIENCE_S + 1
+            server.writer().write([prepared("a", "of another")])
+
+    server.store.add = adding  # type: ignore[method-assign]
+    assert server.writer().write([in_parts("a", 3)]) == [WriteOutcome.UPDATED]
+    assert written == ["a-0", "a-0", *(f"a-{n}" for n in range(3))]
+
+
+def in_parts(
+    ref: str, count: int, kind: type[SpooledDocument] = SpooledDocument
+) -> SpooledDocument:
+    """A long document, with one node in each part."""
+    long = kind(prepared(ref).key, "digest", None, BytesIO())
+    for n in range(count):
+        node = TextNode(id_=f"{ref}-{n}", text="long " * 10_000, embedding=[1.0])
+        long.append(Prepared(long.key, "digest", (node,)))
+    return long
+
+
+def test_a_document_made_from_a_version_that_is_no_longer_stored_is_not_written(
+    server: Server,
+) -> None:
+    writer = server.writer()
+    writer.write([prepared("a", "old"), prepared("b", "old")])
+    shared = [prepared(ref, "old").shared(["hr"], replaces=f"{ref}: old 1") for ref in "ab"]
+    server.writer().write([prepared("a", "new")])
+    assert writer.write(shared) == [WriteOutcome.OUTDATED, WriteOutcome.UPDATED]
+    server.writer().delete([prepared("b").key])
+    again = prepared("b", "old").shared(["it"], replaces=shared[1].digest)
+    assert writer.write([again]) == [WriteOutcome.OUTDATED]
+    assert server.texts() == {"a-0": "new"}
+
+
 def test_a_writer_that_is_overtaken_while_it_keeps_a_long_document_leaves_no_parts(
     server: Server,
 ) -> None:
@@ -89,11 +135,7 @@ def test_a_writer_that_is_overtaken_while_it_keeps_a_long_document_leaves_no_par
                     server.writer().write([prepared("a", "of another")])
                 yield part
 
-    long = Slow(prepared("a").key, "digest", None, BytesIO())
-    for n in range(3):
-        node = TextNode(id_=f"a-{n}", text="long " * 10_000, embedding=[1.0])
-        long.append(Prepared(long.key, "digest", (node,)))
-    assert server.journal().begin([long]) == [None]
+    assert server.journal().begin([in_parts("a", 3, Slow)]) == [None]
     assert server.texts() == {"a-0": "of another"}
     assert not [id_ for id_ in server.beside.nodes if id_.startswith("part:")]
 

@@ -1,8 +1,7 @@
-"""`Changes`: adds and deletes documents; `Addition`: one call of ``KnowledgeBase.add``."""
+"""`Addition`: one call of ``KnowledgeBase.add``, or of what adds documents as it does."""
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from tempfile import TemporaryFile
@@ -10,16 +9,9 @@ from types import MappingProxyType
 from typing import IO
 
 from llama_index.core.schema import BaseNode, MetadataMode
-from llama_index.core.vector_stores.types import MetadataFilters
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    DimensionMismatchError,
-    ModelMismatchError,
-)
-from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
-from llama_retrieval_ext.knowledge_base.access import Access
+from llama_retrieval_ext.errors import DimensionMismatchError, ModelMismatchError
 from llama_retrieval_ext.knowledge_base.documents import (
     Allowed,
     ReaderIds,
@@ -33,17 +25,15 @@ from llama_retrieval_ext.knowledge_base.groups import (
     grouped,
     size_of,
 )
-from llama_retrieval_ext.knowledge_base.ledger.journal import Writable
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, Ledger
-from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, content_of, key_of_node
+from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
+from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Writable, content_of
 from llama_retrieval_ext.knowledge_base.long_texts import Watch
 from llama_retrieval_ext.knowledge_base.preparation import Known, Preparation, PreparedBatch
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, Tally
 from llama_retrieval_ext.knowledge_base.sharing import Sharing
 from llama_retrieval_ext.knowledge_base.splitting import NodeIds
-from llama_retrieval_ext.knowledge_base.storage import Storage, batches
 from llama_retrieval_ext.knowledge_base.write import Writer
-from llama_retrieval_ext.query import Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +123,8 @@ class Addition:
         if not documents:
             return []
         names = {each.key: each.allowed or () for each in documents}
-        outcomes = self.parts.sharing.share_keys(names)
+        found = self.parts.sharing.share_keys(names)
+        outcomes = {k: each for k, each in found.items() if each is not WriteOutcome.OUTDATED}
         for key, outcome in outcomes.items():
             self.tally.stored(key, outcome, 0)
         return [each for each in documents if each.key not in outcomes]
@@ -229,14 +220,14 @@ class Addition:
     def _fitting(self, documents: Sequence[Writable], made: int | None) -> list[Writable]:
         """Return the documents whose embeddings have the dimension of the knowledge base."""
         recorded = self.parts.ledger.dimension()
-        dimension = recorded or made or next(iter(documents[0].dimensions))
+        # A document whose embeddings differ among themselves fails.
+        uniform = min(documents, key=lambda each: len(each.dimensions))
+        dimension = recorded or made or next(iter(uniform.dimensions))
         if made not in (None, dimension):
             raise ModelMismatchError(
                 f"the embedding model gives vectors of dimension {made}, the knowledge base holds "
                 f"vectors of dimension {dimension}; open it with the model that made those"
             )
-        if recorded is None:
-            self.parts.ledger.record_dimension(dimension)
         fitting: list[Writable] = []
         for document in documents:
             wrong = [each for each in document.dimensions if each != dimension]
@@ -248,91 +239,11 @@ class Addition:
                 f"the knowledge base has {dimension}; leave it out and it is made"
             )
             self.tally.failed(document.key.ref, error)
+        if fitting and recorded is None:
+            self.parts.ledger.record_dimension(dimension)
         return fitting
 
 
 def _embeddings(nodes: Iterable[BaseNode]) -> Known:
     """Return the embeddings of nodes by the text that was embedded."""
     return {node.get_content(MetadataMode.EMBED): node.get_embedding() for node in nodes}
-
-
-class Changes:
-    """The changes to the documents of a knowledge base; one thread writes at a time."""
-
-    def __init__(self, access: Access, storage: Storage, parts: IngestionParts) -> None:
-        self._access = access
-        self._storage = storage
-        self._parts = parts
-
-    def addition(self, scope: Scope | None, allowed: Allowed = None) -> Addition:
-        """Return a new call of ``add`` in a scope."""
-        self._access.check_writable()
-        self._access.check(scope, to_write=True)
-        return Addition(self._parts, {} if scope is None else scope.metadata(), allowed)
-
-    def delete(self, name: str, scope: Scope | None) -> int:
-        """Delete a document or all documents of a source; return their number."""
-        if not isinstance(name, str) or not name:
-            raise ConfigurationError(
-                f"delete needs the path of a file or the id of a document, got {name!r}"
-            )
-        with self._writing(scope):
-            self.settle()
-            return self._delete(self._parts.ledger.find(name, scope))
-
-    def share(self, name: str, allowed: Iterable[str] | None, scope: Scope | None) -> int:
-        """Change who may see a document or all documents of a source; return their number."""
-        names = () if allowed is None else allowed_names(allowed)
-        with self._writing(scope):
-            self.settle()
-            entries = self._parts.ledger.find(name, scope)
-            outcomes = self._parts.sharing.share(entries, {each.key: names for each in entries})
-        for outcome in outcomes.values():
-            if isinstance(outcome, Exception):
-                raise outcome
-        return len(entries)
-
-    def delete_where(self, filters: MetadataFilters, scope: Scope | None) -> int:
-        """Delete the documents with a node that satisfies the filters; return their number."""
-        with self._writing(scope):
-            parse_filters(filters)
-            if scope is not None:
-                within = as_metadata_filters(scope.condition)
-                filters = MetadataFilters(filters=[filters, within])
-            owners = set(map(key_of_node, self._storage.store.get_nodes(filters=filters)))
-            visible = self._parts.ledger.visible(scope)
-            return self._delete([each for each in visible if each.key in owners])
-
-    def clear(self, scope: Scope | None) -> int:
-        """Delete all documents visible to a scope; return their number."""
-        with self._writing(scope):
-            gone = self._delete(self._parts.ledger.visible(scope))
-            if gone and not self._parts.ledger.count()[1]:
-                self.compact()
-        return gone
-
-    def settle(self) -> None:
-        """Finish or undo unfinished changes, as far as there is room for it."""
-        self._parts.writer.settle_if_possible()
-
-    def compact(self) -> int:
-        """Free the disk space of deleted nodes; return the number of bytes."""
-        self._access.check_writable()
-        self._access.check_open()
-        self._parts.ledger.compact()
-        return self._storage.compact()
-
-    def _delete(self, entries: Sequence[Entry]) -> int:
-        if not entries:
-            self._parts.ledger.check_exists()
-        for batch in batches(entries):
-            self._parts.writer.delete([each.key for each in batch])
-        return len(entries)
-
-    @contextmanager
-    def _writing(self, scope: Scope | None) -> Generator[None]:
-        """Check the scope and hold the write lock."""
-        self._access.check_writable()
-        self._access.check(scope, to_write=True)
-        with self._storage.lock:
-            yield
