@@ -8,12 +8,7 @@ import pytest
 from llama_index.core.schema import BaseNode, Document, NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.errors import (
-    InvalidFilterError,
-    ScopeRequiredError,
-    StoreClosedError,
-    StoreUnavailableError,
-)
+from llama_retrieval_ext.errors import InvalidFilterError, StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.write import Writer
 from llama_retrieval_ext.query import Scope
@@ -116,21 +111,6 @@ def test_an_interrupted_clear_leaves_whole_documents(
         kb.clear()
     assert {each.document_id: each.n_nodes for each in kb.documents()} == {"b": 12, "c": 12}
     assert kb.clear() == 2
-
-
-@EMBEDDED
-def test_a_required_scope_is_required_to_clear_and_to_read(open_kb: Open) -> None:
-    kb = open_kb(require_scope=True)
-    kb.add([Document(id_="d", text="leave")], scope=ACME, show_progress=False)
-    calls: list[Callable[[], object]] = [
-        kb.clear,
-        lambda: kb.get("d"),
-        lambda: kb.delete_where(where("year", 2022)),
-    ]
-    for call in calls:
-        with pytest.raises(ScopeRequiredError):
-            call()
-    assert kb.count(scope=ACME) == 1
 
 
 @LEDGERS

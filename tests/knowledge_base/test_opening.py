@@ -121,19 +121,6 @@ def test_a_store_that_lost_nodes_is_reported_and_can_be_filled_again(
     assert len(kb.retriever("keyword").retrieve("leave")) == 3
 
 
-@pytest.mark.parametrize(
-    ("url", "advice"),
-    [
-        ("embeded:./kb", "did you mean embedded:"),
-        ("./kb", "begins with one of embedded"),
-        ("embedded:", "no"),
-    ],
-)
-def test_a_url_of_no_engine_is_refused(url: str, advice: str) -> None:
-    with pytest.raises(ConfigurationError, match=advice):
-        KnowledgeBase.open(url, embed_model=MockEmbedding(4))
-
-
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Free bytes that the system reports; more than the engine needs, less than adding does."""
@@ -188,8 +175,13 @@ def test_a_deletion_refused_for_lack_of_room_leaves_nothing_unfinished(
 
 
 @EMBEDDED
-def test_an_update_for_which_room_ran_out_blocks_neither_deleting_nor_opening(
-    full: KnowledgeBase, open_kb: Open, disk: dict[str, int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_an_update_for_which_room_ran_out_is_finished_later_and_blocks_neither_deleting_nor_opening(
+    full: KnowledgeBase,
+    open_kb: Open,
+    disk: dict[str, int],
+    monkeypatch: pytest.MonkeyPatch,
+    is_deleted: bool,
 ) -> None:
     with monkeypatch.context() as patched:  # the disk fills up after the check
         patched.setattr(CHECK, lambda *_, **__: None)
@@ -199,24 +191,12 @@ def test_an_update_for_which_room_ran_out_blocks_neither_deleting_nor_opening(
     with open_kb() as again:
         assert found(again) == {"annual leave", "sick leave"}
         assert again.delete("e") == 1
-        assert again.delete("d") == 1
+        if is_deleted:
+            assert again.delete("d") == 1
     disk["free"] = 2**40
-    with open_kb() as again:
-        assert found(again) == set()
-        assert again.add([Document(id_="d", text="parental leave")]).added == 1
-
-
-@EMBEDDED
-def test_an_interrupted_update_is_finished_when_there_is_room_again(
-    full: KnowledgeBase, open_kb: Open, disk: dict[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(CHECK, lambda *_, **__: None)
-        with pytest.raises(StoreUnavailableError, match="10 MB are free"):
-            full.add([Document(id_="d", text="parental leave")])
-    full.close()
-    disk["free"] = 2**40
-    assert found(open_kb()) == {"parental leave", "sick leave"}
+    with open_kb() as again:  # finishes it
+        assert found(again) == (set() if is_deleted else {"parental leave"})
+        assert again.add([Document(id_="d", text="unpaid leave")]).added == is_deleted
 
 
 @EMBEDDED

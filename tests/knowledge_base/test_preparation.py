@@ -120,12 +120,6 @@ def test_a_document_that_lost_its_text_loses_its_nodes(kb: KnowledgeBase) -> Non
     assert (kb.count(), kb.retriever("keyword").retrieve("leave")) == (0, [])
 
 
-def test_nothing_to_add_is_an_empty_report(kb: KnowledgeBase) -> None:
-    report = kb.add([])
-    assert (report.added, report.n_nodes, report.failures) == (0, 0, {})
-    assert kb.add(iter(())).added == 0
-
-
 def test_an_error_of_the_iterator_is_raised_and_stored_documents_stay(kb: KnowledgeBase) -> None:
     def reader() -> Iterator[Document]:
         for number in range(100):

@@ -18,7 +18,6 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.knowledge_base.reembedding import Reembedding
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -136,11 +135,6 @@ def test_the_estimate_is_shown_before_and_with_the_time_after_a_hundred_nodes(
     assert second.endswith(" s more")
 
 
-def test_nothing_to_embed_has_no_estimate(capsys: pytest.CaptureFixture[str]) -> None:
-    assert list(Reembedding(FakeEmbedding(), show=True).batches([], [])) == []
-    assert capsys.readouterr().err == ""
-
-
 @pytest.mark.slow
 def test_calibrations_of_the_old_vectors_are_not_copied(
     urls: list[str], new: PickyEmbedding
@@ -232,38 +226,6 @@ def test_missing_judgements_or_extras_of_a_comparison_are_found_before_the_copy(
     assert not Path(urls[1].partition(":")[2]).exists()
 
 
-@pytest.mark.slow
-def test_a_graph_is_copied_with_the_texts_and_not_extracted_again(
-    urls: list[str], new: PickyEmbedding, fast_disk: Path
-) -> None:
-    graphs = [f"graph:{fast_disk / name}" for name in ("links", "copied")]
-    train = Document(text="Night Train was made by Anne Lister.", metadata={"title": "Night Train"})
-    anne = Document(text="Born in York.", metadata={"title": "Anne Lister"})
-    fill(urls[0], OLD, [train, anne], graph=graphs[0])
-    options = {"graph": graphs[1], "compare": False, "show_progress": False}
-    copy_knowledge_base(*urls, embed_model=new, **options)  # type: ignore[arg-type]
-    with KnowledgeBase.open(urls[1], embed_model=new, graph=graphs[1]) as kb:
-        hits = kb.retriever("graph", scope=ACME).search("Where was the maker of Night Train born?")
-        assert [str(hit.path) for hit in hits] == [
-            "Night Train",
-            "Night Train -NAMES-> Anne Lister",
-        ]
-
-
 def test_judgements_without_another_model_are_refused(urls: list[str]) -> None:
     with pytest.raises(ConfigurationError, match="pass embed_model="):
         copy_knowledge_base(*urls, judgements="judged.csv")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ["elasticsearch"], indirect=True)
-def test_a_server_takes_the_texts_with_new_embeddings(url: str, urls: list[str]) -> None:
-    new = FakeEmbedding(dim=200)
-    fill(urls[0], OLD, documents(30))
-    report = copy_knowledge_base(urls[0], url, embed_model=new, show_progress=False)
-    assert (report.copied, report.not_compared) == (31, "")
-    assert [each.n_questions > 0 for each in report.comparisons] == [True]
-    with KnowledgeBase.open(url, embed_model=new) as kb:
-        assert kb.search("Page 2 about rule 14.", "vector", top_k=1, scope=ACME)[0].text.endswith(
-            "rule 14."
-        )

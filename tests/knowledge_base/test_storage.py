@@ -20,7 +20,6 @@ from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.knowledge_base.engines import BESIDE
 
 pytestmark = pytest.mark.slow
@@ -48,16 +47,6 @@ def test_opening_creates_the_ledger_and_no_collection_of_nodes(open_kb: Open, ur
     assert store.dimension is None
     assert ledger_of(store).count() == 1
     store.close()
-
-
-@ONE
-def test_the_first_writer_sets_the_tokenizer_for_all(open_kb: Open) -> None:
-    first = open_kb(tokenizer=Tokenizer(language="none"))
-    second = open_kb(tokenizer=Tokenizer(language="german"))
-    first.add([Document(id_="d", text="leaves")])
-    with pytest.raises(ConfigurationError, match="tokenizer"):
-        second.add([Document(id_="e", text="leaves")])
-    assert open_kb().retriever("keyword").retrieve("leave") == []
 
 
 @BESIDE
@@ -116,19 +105,6 @@ def test_a_knowledge_base_recreated_with_another_model_refuses_old_writers(
         with pytest.raises(ModelMismatchError, match=r"MockEmbedding.*PickyEmbedding"):
             old.add([Document(id_="e", text="annual leave")])
     assert new.count() == 0
-
-
-@ONE
-def test_the_tokenizer_is_recorded_although_the_store_is_empty(open_kb: Open, url: str) -> None:
-    with open_kb(tokenizer=Tokenizer(language="none")) as kb:
-        kb.add([Document(id_="d", text="leaves")])
-    store = store_at(url)
-    store.clear()
-    store.close()
-    again = open_kb()
-    again.add([Document(id_="d", text="leaves")])
-    assert again.retriever("keyword").retrieve("leave") == []
-    assert len(again.retriever("keyword").retrieve("leaves")) == 1
 
 
 @BESIDE
@@ -206,12 +182,6 @@ def test_recorded_settings_stay_if_only_others_are_passed_again(
         kb.add([Document(id_="d", text="leave")])
     with open_kb(store_params=PARAMS[engine], many_tenants=True) as kb:
         assert kb.count() == 1
-
-
-@ONE
-def test_settings_unknown_to_the_engine_are_refused(open_kb: Open) -> None:
-    with pytest.raises(ConfigurationError, match="sharks"):
-        open_kb(store_params={"sharks": 3})
 
 
 @ONE

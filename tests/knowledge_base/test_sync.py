@@ -16,7 +16,7 @@ from llama_retrieval_ext.query import Scope
 from tests.knowledge_base.conftest import PickyEmbedding
 from tests.knowledge_base.engines import EMBEDDED
 from tests.knowledge_base.folders import folder, is_equal, names
-from tests.knowledge_base.graphs import LINKS, check_in_step
+from tests.knowledge_base.graphs import LINKS
 from tests.knowledge_base.sync_edits import differences
 
 __all__ = ["folder"]
@@ -48,19 +48,6 @@ def test_a_moved_folder_is_not_embedded_again(
     with KnowledgeBase.open("embedded::memory:", embed_model=model) as fresh:
         fresh.add(read_documents(folder), show_progress=False)
         assert differences(kb, fresh, ["leave rule", "Ann"]) == []
-
-
-def test_a_moved_document_is_visible_to_whom_it_was_shared_with(
-    kb: KnowledgeBase, folder: Path
-) -> None:
-    kb.sync(folder)
-    for number in range(4):
-        kb.share(str(folder / "rules" / f"{number}.md"), allowed=["group:hr"])
-    (folder / "rules").rename(folder / "laws")
-    assert len(kb.sync(folder).moved) == 4
-    bob = Scope(principals=["user:bob"])
-    assert len(kb.documents(scope=bob)) == len(kb.documents()) - 4
-    assert kb.get(str(folder / "laws" / "1.md"), scope=bob) == []
 
 
 MOVED = {"/old/x": "/new/x"}
@@ -230,18 +217,6 @@ def test_a_copy_is_synced_further(folder: Path, open_kb: Open, url: str, fast_di
         assert (names(report.deleted), len(report.moved), len(report.unchanged)) == (["7.md"], 4, 4)
     kb.sync(folder)
     assert is_equal(kb, folder)
-
-
-@EMBEDDED
-def test_sync_changes_the_graph_with_the_documents(
-    folder: Path, open_kb: Open, fast_disk: Path
-) -> None:
-    kb = open_kb(graph=f"graph:{fast_disk / 'graph'}", links=LINKS)
-    kb.sync(folder)
-    (folder / "rules").rename(folder / "laws")
-    (folder / "7.md").unlink()
-    kb.sync(folder)
-    check_in_step(kb)
 
 
 @pytest.mark.slow
