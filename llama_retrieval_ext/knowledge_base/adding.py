@@ -1,7 +1,7 @@
 """`Addition`: one call of ``KnowledgeBase.add``, or of what adds documents as it does."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from tempfile import TemporaryFile
@@ -18,6 +18,7 @@ from llama_retrieval_ext.knowledge_base.documents import (
     SourceDocument,
     allowed_names,
 )
+from llama_retrieval_ext.knowledge_base.graph import GraphTarget
 from llama_retrieval_ext.knowledge_base.groups import (
     Group,
     character_bar,
@@ -27,7 +28,12 @@ from llama_retrieval_ext.knowledge_base.groups import (
 )
 from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
-from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Writable, content_of
+from llama_retrieval_ext.knowledge_base.ledger.prepared import (
+    DocumentKey,
+    Prepared,
+    Writable,
+    content_of,
+)
 from llama_retrieval_ext.knowledge_base.long_texts import Watch
 from llama_retrieval_ext.knowledge_base.preparation import Known, Preparation, PreparedBatch
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, Tally
@@ -45,6 +51,7 @@ class IngestionParts:
     ledger: Ledger
     sharing: Sharing
     nodes: Callable[[Sequence[str]], Iterable[BaseNode]]  # the stored nodes with some ids
+    extracted: GraphTarget | None = None  # the graph, if an extractor writes to it, too
     reader_ids: ReaderIds = field(default_factory=ReaderIds)
 
 
@@ -134,11 +141,12 @@ class Addition:
         documents: Sequence[SourceDocument],
         moved: Mapping[DocumentKey, DocumentKey] = MappingProxyType({}),
         watch: Watch = float,
+        kept: Container[DocumentKey] = (),
     ) -> None:
         """Prepare and store documents, each long one by itself; arguments as of `prepared`."""
         for is_long, some in groupby(documents, lambda each: each.is_long):
             if not is_long:
-                self.store(self.prepared([*some], moved, watch))
+                self.store(self.prepared([*some], moved, watch, kept))
                 continue
             for each in some:
                 with TemporaryFile() as file:
@@ -163,17 +171,26 @@ class Addition:
         documents: Sequence[SourceDocument],
         moved: Mapping[DocumentKey, DocumentKey] = MappingProxyType({}),
         watch: Watch = float,
+        kept: Container[DocumentKey] = (),
     ) -> PreparedBatch:
         """Return documents ready to be stored; text that is stored already is not embedded again.
 
-        `moved` has the documents whose content some of them have; `watch` is called as by
-        `Preparation.prepared`.
+        `moved` has the documents whose content some of them have, and `kept` those of which nothing
+        else has changed; `watch` is called as by `Preparation.prepared`.
         """
         self._before |= moved
         old = [self._before[each.key] for each in documents if each.key in self._before]
         ids = self.parts.ledger.node_ids(old) if old else {}
-        nodes = self.parts.nodes([id_ for own in ids.values() for id_ in own])
-        return self.parts.preparation.prepared(documents, _embeddings(nodes), watch)
+        nodes = list(self.parts.nodes([id_ for own in ids.values() for id_ in own]))
+
+        def rows(document: Prepared) -> Mapping[str, str]:
+            if self.parts.extracted is None or document.key not in kept:
+                return {}
+            own = {*ids.get(self._before[document.key], ())}
+            before = [node for node in nodes if node.node_id in own]
+            return self.parts.extracted.moved_rows(before, document.nodes)
+
+        return self.parts.preparation.prepared(documents, _embeddings(nodes), watch, rows)
 
     def store(self, batch: PreparedBatch) -> None:
         """Write prepared documents and record the outcome of each."""

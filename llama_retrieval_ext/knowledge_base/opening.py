@@ -94,7 +94,9 @@ class Opening:
             preparation = Preparation(splitter, model, extraction)
             writer = writer_of(storage, ledger)
             sharing = Sharing(storage, ledger, writer, self.url)
-            parts = IngestionParts(preparation, writer, ledger, sharing, storage.nodes)
+            graph = storage.graph if self.kg_extractors else None
+            extracted = None if graph is None else graph_target(graph, ledger)
+            parts = IngestionParts(preparation, writer, ledger, sharing, storage.nodes, extracted)
             access = Access(
                 self.url,
                 require_scope=ledger.requires_scope,

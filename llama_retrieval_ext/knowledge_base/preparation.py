@@ -174,18 +174,26 @@ class Preparation:
         return found
 
     def prepared(
-        self, documents: Sequence[SourceDocument], known: Known = _NONE, watch: Watch = float
+        self,
+        documents: Sequence[SourceDocument],
+        known: Known = _NONE,
+        watch: Watch = float,
+        rows: Callable[[Prepared], Mapping[str, str]] = lambda _: {},
     ) -> PreparedBatch:
         """Return documents ready to be stored, or the error of each; their keys must differ.
 
         `known` has embeddings by the text that was embedded. `watch` is called with a number of
-        characters after parts of long texts are split, and while texts are embedded.
+        characters after parts of long texts are split, and while texts are embedded. `rows` returns
+        the extracted rows of a document if they are known.
         """
         embedder = Embedder(self.embed_model, known, watch)
         made = self.splitter.nodes_of(documents, watch)
         results = {
             each.key: _with_text(each, nodes) for each, nodes in zip(documents, made, strict=True)
         }
+        for each in results.values():
+            if isinstance(each, Prepared) and each.nodes:
+                results[each.key] = replace(each, rows=rows(each))
         for stage in self._stages(embedder):
             ready = [each for each in results.values() if isinstance(each, Prepared) and each.nodes]
             for document, result in zip(ready, stage(ready), strict=True):

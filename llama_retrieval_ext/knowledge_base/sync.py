@@ -192,12 +192,18 @@ class Sync:
         self._owned.update(each.key for each in documents)
         if not self._options.dry_run:
             origins: dict[DocumentKey, DocumentKey] = {}
+            kept: set[DocumentKey] = set()  # whose extraction is that of their origins
             for read in batch:
-                if read.found.key in moved:
-                    origins |= self._origins(read, moved[read.found.key].key)
+                origin = moved.get(read.found.key)
+                if origin is None:
+                    continue
+                made = self._origins(read, origin.key)
+                origins |= made
+                if origin.stamp == self._stamp(_digests(self._stored[origin.key])):
+                    kept |= made.keys()
             changed = self._addition.changed(documents)
             for some in batched(changed, lambda each: weight_of(each.nodes), BATCH_WEIGHT):
-                self._addition.write(some, origins)
+                self._addition.write(some, origins, kept=kept)
         report = self._addition.tally.report()
         records = [self._finish(read, moved.get(read.found.key), report) for read in batch]
         done = [each for each in records if each is not None]

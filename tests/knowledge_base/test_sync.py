@@ -1,12 +1,19 @@
 """What a sync adds, moves, deletes and refuses, what it reports, and what it does not do again."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from llama_index.core.graph_stores.types import (
+    KG_NODES_KEY,
+    KG_RELATIONS_KEY,
+    TRIPLET_SOURCE_KEY,
+    EntityNode,
+    Relation,
+)
 from llama_index.core.node_parser import SentenceSplitter
-from llama_index.core.schema import Document
+from llama_index.core.schema import BaseNode, Document, TransformComponent
 
 from llama_retrieval_ext.errors import ConfigurationError, SyncRefusedError
 from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
@@ -16,7 +23,7 @@ from llama_retrieval_ext.query import Scope
 from tests.knowledge_base.conftest import PickyEmbedding
 from tests.knowledge_base.engines import EMBEDDED
 from tests.knowledge_base.folders import folder, is_equal, names
-from tests.knowledge_base.graphs import LINKS
+from tests.knowledge_base.graphs import LINKS, rows
 from tests.knowledge_base.sync_edits import differences
 
 __all__ = ["folder"]
@@ -114,6 +121,51 @@ def test_whom_documents_name_follows_the_argument_without_embedding(
     named = {each.allowed[0] for each in kb.documents()}
     assert named == {"group:s", *(f"group:{number}" for number in range(8))}
     assert len(model.calls) == calls
+
+
+class Crane(TransformComponent):
+    """Extracts a crane, which the document mentions and the passage after it moves."""
+
+    def __call__(self, nodes: Sequence[BaseNode], **_: object) -> Sequence[BaseNode]:
+        EXTRACTED.extend(node.node_id for node in nodes)
+        for node in nodes:
+            name = f"crane of {node.get_content()}"
+            node.metadata[KG_NODES_KEY] = [
+                EntityNode(name=name, label="MACHINE", properties=dict(node.metadata))
+            ]
+            source = {**node.metadata, TRIPLET_SOURCE_KEY: node.node_id}
+            del source[KG_NODES_KEY]
+            node.metadata[KG_RELATIONS_KEY] = [
+                Relation(
+                    label="lifts", source_id=str(node.ref_doc_id), target_id=name, properties=source
+                ),
+                Relation(
+                    label="is", source_id=node.node_id, target_id=node.node_id, properties=source
+                ),
+            ]
+        return nodes
+
+
+EXTRACTED: list[str] = []
+
+
+def test_the_extracted_graph_of_a_moved_file_moves_with_it(
+    folder: Path, model: PickyEmbedding
+) -> None:
+    options = {"embed_model": model, "graph": "graph::memory:", "kg_extractors": [Crane()]}
+    with (
+        KnowledgeBase.open("embedded::memory:", **options) as kb,  # type: ignore[arg-type]
+        KnowledgeBase.open("embedded::memory:", **options) as fresh,  # type: ignore[arg-type]
+    ):
+        kb.sync(folder).raise_for_failures()
+        (folder / "rules").rename(folder / "laws")
+        (folder / "7.md").unlink()
+        (folder / "4.md").write_text("Rule 4 is another.")
+        EXTRACTED.clear()
+        kb.sync(folder)
+        assert len(EXTRACTED) == 1  # of the file that has changed
+        fresh.sync(folder)
+        assert rows(kb.graph) == rows(fresh.graph)
 
 
 def test_a_renamed_file_is_embedded_again_because_its_name_is_embedded(
