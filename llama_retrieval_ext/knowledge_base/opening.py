@@ -41,7 +41,7 @@ from llama_retrieval_ext.knowledge_base.storage import (
     model_needed,
     open_storage,
 )
-from llama_retrieval_ext.knowledge_base.write import StoreTarget, Writer, WriteTarget
+from llama_retrieval_ext.knowledge_base.write import Writer, WriteTarget
 
 _logger = logging.getLogger(__name__)
 
@@ -224,7 +224,7 @@ def _doubt_all(ledger: Ledger, where: str) -> None:
 
 def writer_of(storage: Storage, ledger: Ledger) -> Writer:
     """Return a writer to a knowledge base."""
-    targets: list[WriteTarget] = [StoreTarget(storage.store, storage.flush, storage.check_room)]
+    targets: list[WriteTarget] = [storage]
     if storage.graph is not None:
         # The graph is first: its failures must not reach the store, which searches read.
         targets.insert(0, graph_target(storage.graph, ledger))

@@ -117,10 +117,6 @@ class PreparedBatch:
     splitting: str = ""  # how documents were split; empty if all were nodes
 
 
-# Returns documents, or their errors.
-_Stage: TypeAlias = Callable[[Sequence[Prepared]], Sequence[Prepared | Exception]]
-
-
 @dataclass(frozen=True, slots=True)
 class Preparation:
     """The steps before documents are written; picklable, with its model."""
@@ -187,17 +183,16 @@ class Preparation:
         the extracted rows of a document if they are known.
         """
         embedder = Embedder(self.embed_model, known, watch)
-        made = self.splitter.nodes_of(documents, watch)
+        split = self.splitter.nodes_of(documents, watch)
+        made = [_with_text(each, nodes) for each, nodes in zip(documents, split, strict=True)]
+        extracted = [
+            replace(each, rows=rows(each)) if isinstance(each, Prepared) and each.nodes else each
+            for each in made
+        ]
         results = {
-            each.key: _with_text(each, nodes) for each, nodes in zip(documents, made, strict=True)
+            each.key: result
+            for each, result in zip(documents, self._completed(extracted, embedder), strict=True)
         }
-        for each in results.values():
-            if isinstance(each, Prepared) and each.nodes:
-                results[each.key] = replace(each, rows=rows(each))
-        for stage in self._stages(embedder):
-            ready = [each for each in results.values() if isinstance(each, Prepared) and each.nodes]
-            for document, result in zip(ready, stage(ready), strict=True):
-                results[document.key] = result
         is_split = any(each.is_whole for each in documents)
         splitting = self.splitter.description if is_split else ""
         return PreparedBatch(results, embedder.dimension, splitting)
@@ -218,7 +213,8 @@ class Preparation:
         try:
             for nodes in self.splitter.groups_of(document, watch):
                 embedder.known = known(nodes)
-                spooled.append(self._complete(_with_text(document, nodes), embedder))
+                (part,) = self._completed([_with_text(document, nodes)], embedder)
+                spooled.append(_or_raised(part))
         except (StoreUnavailableError, StoreClosedError):  # of `known`; it concerns all documents
             raise
         except Exception as error:  # noqa: BLE001 - the document's result
@@ -226,20 +222,24 @@ class Preparation:
         splitting = self.splitter.description
         return PreparedBatch({document.key: spooled}, embedder.dimension, splitting)
 
-    def _stages(self, embedder: Embedder) -> Sequence[_Stage]:
-        """Return the steps after splitting, each for several documents or their parts."""
-        return [embedder.embedded] + (
-            [] if self.extraction is None else [self.extraction.extracted]
-        )
+    def _completed(
+        self, parts: Sequence[Prepared | Exception], embedder: Embedder
+    ) -> list[Prepared | Exception]:
+        """Return documents, or their parts, after all steps behind splitting, or their errors."""
+        extracted = [] if self.extraction is None else [self.extraction.extracted]
+        for stage in (embedder.embedded, *extracted):
+            ready = [each for each in parts if isinstance(each, Prepared) and each.nodes]
+            done = iter(stage(ready))
+            parts = [
+                next(done) if isinstance(each, Prepared) and each.nodes else each for each in parts
+            ]
+        return list(parts)
 
-    def _complete(self, part: Prepared | Exception, embedder: Embedder) -> Prepared:
-        """Return a part of a document after all steps, or raise its error."""
-        for stage in self._stages(embedder):
-            if isinstance(part, Prepared) and part.nodes:
-                (part,) = stage([part])
-        if isinstance(part, Exception):
-            raise part
-        return part
+
+def _or_raised(part: Prepared | Exception) -> Prepared:
+    if isinstance(part, Exception):
+        raise part
+    return part
 
 
 def _with_text(

@@ -18,8 +18,6 @@ from time import monotonic, sleep
 from typing import Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-from llama_index.core.vector_stores.types import BasePydanticVectorStore
-
 from llama_retrieval_ext.errors import (
     ModelMismatchError,
     StoreClosedError,
@@ -77,35 +75,6 @@ class WriteTarget(Protocol):
     def flush(self) -> None:
         """Write pending changes to disk."""
         ...
-
-
-class StoreTarget:
-    """A store as the target of writes.
-
-    `flush` writes to disk; `check_room` raises if documents of these sizes in bytes do not fit.
-    """
-
-    def __init__(
-        self,
-        store: BasePydanticVectorStore,
-        flush: Callable[[], None],
-        check_room: Callable[[Iterable[int]], None] = lambda _: None,
-    ) -> None:
-        self._store = store
-        self._check_room = check_room
-        self.flush = flush
-
-    def check(self, documents: Sequence[Writable]) -> None:
-        """Raise if there is no room; the journal, in the same place, is written first."""
-        self._check_room(each.size_bytes for each in documents)
-
-    def upsert(self, documents: Sequence[Prepared]) -> None:
-        """Add the nodes of documents, or replace those with the same id."""
-        self._store.add([node for document in documents for node in document.nodes])
-
-    def delete(self, node_ids: Sequence[str]) -> None:
-        """Delete nodes; missing ids are ignored."""
-        self._store.delete_nodes(node_ids=list(node_ids))
 
 
 def _written_together(documents: Iterable[Parts]) -> Iterator[Sequence[Prepared]]:
