@@ -1,12 +1,12 @@
 """`Addition`: one call of ``KnowledgeBase.add``, or of what adds documents as it does."""
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from tempfile import TemporaryFile
 from types import MappingProxyType
-from typing import IO
+from typing import IO, NamedTuple
 
 from llama_index.core.schema import BaseNode, MetadataMode
 from tqdm import tqdm  # type: ignore[import-untyped]
@@ -53,6 +53,13 @@ class IngestionParts:
     nodes: Callable[[Sequence[str]], Iterable[BaseNode]]  # the stored nodes with some ids
     extracted: GraphTarget | None = None  # the graph, if an extractor writes to it, too
     reader_ids: ReaderIds = field(default_factory=ReaderIds)
+
+
+class Origin(NamedTuple):
+    """The stored document that a document was before it moved."""
+
+    key: DocumentKey
+    is_current: bool  # whether it was split and extracted as documents are now
 
 
 class Addition:
@@ -139,18 +146,18 @@ class Addition:
     def write(
         self,
         documents: Sequence[SourceDocument],
-        moved: Mapping[DocumentKey, DocumentKey] = MappingProxyType({}),
+        moved: Mapping[DocumentKey, Origin] = MappingProxyType({}),
         watch: Watch = float,
-        kept: Container[DocumentKey] = (),
     ) -> None:
         """Prepare and store documents, each long one by itself; arguments as of `prepared`."""
         for is_long, some in groupby(documents, lambda each: each.is_long):
             if not is_long:
-                self.store(self.prepared([*some], moved, watch, kept))
+                self.store(self.prepared([*some], moved, watch))
                 continue
             for each in some:
+                before = moved[each.key].key if each.key in moved else each.key
                 with TemporaryFile() as file:
-                    self.store(self._spooled(each, moved.get(each.key, each.key), file, watch))
+                    self.store(self._spooled(each, before, file, watch))
 
     def _spooled(
         self, document: SourceDocument, before: DocumentKey, file: IO[bytes], watch: Watch
@@ -169,24 +176,24 @@ class Addition:
     def prepared(
         self,
         documents: Sequence[SourceDocument],
-        moved: Mapping[DocumentKey, DocumentKey] = MappingProxyType({}),
+        moved: Mapping[DocumentKey, Origin] = MappingProxyType({}),
         watch: Watch = float,
-        kept: Container[DocumentKey] = (),
     ) -> PreparedBatch:
         """Return documents ready to be stored; text that is stored already is not embedded again.
 
-        `moved` has the documents whose content some of them have, and `kept` those of which nothing
-        else has changed; `watch` is called as by `Preparation.prepared`.
+        `moved` has the documents whose content some of them have; `watch` is called as by
+        `Preparation.prepared`.
         """
-        self._before |= moved
+        self._before |= {key: each.key for key, each in moved.items()}
         old = [self._before[each.key] for each in documents if each.key in self._before]
         ids = self.parts.ledger.node_ids(old) if old else {}
         nodes = list(self.parts.nodes([id_ for own in ids.values() for id_ in own]))
 
         def rows(document: Prepared) -> Mapping[str, str]:
-            if self.parts.extracted is None or document.key not in kept:
+            origin = moved.get(document.key)
+            if self.parts.extracted is None or origin is None or not origin.is_current:
                 return {}
-            own = {*ids.get(self._before[document.key], ())}
+            own = {*ids.get(origin.key, ())}
             before = [node for node in nodes if node.node_id in own]
             return self.parts.extracted.moved_rows(before, document.nodes)
 

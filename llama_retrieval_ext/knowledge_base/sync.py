@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from llama_retrieval_ext.errors import ConfigurationError, SyncRefusedError
-from llama_retrieval_ext.knowledge_base.adding import Addition
+from llama_retrieval_ext.knowledge_base.adding import Addition, Origin
 from llama_retrieval_ext.knowledge_base.documents import SourceDocument, batched, name_of
 from llama_retrieval_ext.knowledge_base.groups import BATCH_WEIGHT, grouped, progress, weight_of
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, SourceKey, SyncedSource
@@ -191,19 +191,13 @@ class Sync:
         documents = [each for read in batch for each in read.documents]
         self._owned.update(each.key for each in documents)
         if not self._options.dry_run:
-            origins: dict[DocumentKey, DocumentKey] = {}
-            kept: set[DocumentKey] = set()  # whose extraction is that of their origins
+            origins: dict[DocumentKey, Origin] = {}
             for read in batch:
-                origin = moved.get(read.found.key)
-                if origin is None:
-                    continue
-                made = self._origins(read, origin.key)
-                origins |= made
-                if origin.stamp == self._stamp(_digests(self._stored[origin.key])):
-                    kept |= made.keys()
+                if read.found.key in moved:
+                    origins |= self._origins(read, moved[read.found.key])
             changed = self._addition.changed(documents)
             for some in batched(changed, lambda each: weight_of(each.nodes), BATCH_WEIGHT):
-                self._addition.write(some, origins, kept=kept)
+                self._addition.write(some, origins)
         report = self._addition.tally.report()
         records = [self._finish(read, moved.get(read.found.key), report) for read in batch]
         done = [each for each in records if each is not None]
@@ -229,18 +223,18 @@ class Sync:
             self._addition.tally.failed(each.key.ref, error)
         return read._replace(documents=[])
 
-    def _origins(self, read: _Read, before: SourceKey) -> dict[DocumentKey, DocumentKey]:
+    def _origins(self, read: _Read, before: SyncedSource) -> dict[DocumentKey, Origin]:
         """Return the stored documents of a source that has moved, by those that it has now.
 
         Ids are the same, or contain the path of a file. Others may be of any of the documents: all
         of these are visible to the same principals; see `_traced`.
         """
-        stored = [each.key for each in self._stored[before]]
-        rest = chain(stored, repeat(stored[-1]))
-        now = read.found.key
+        digests, now = _digests(self._stored[before.key]), read.found.key
+        is_current = before.stamp == self._stamp(digests)
+        rest = chain(digests, repeat(next(reversed(digests))))
         return {
-            each.key: _predecessor(each.key, stored, now, before) or origin
-            for each, origin in zip(read.documents, rest, strict=False)
+            each.key: Origin(_predecessor(each.key, digests, now, before.key) or other, is_current)
+            for each, other in zip(read.documents, rest, strict=False)
         }
 
     def _finish(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from llama_index.core.schema import BaseNode, Document, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.schema import Document, TextNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.errors import InvalidFilterError, StoreClosedError, StoreUnavailableError
@@ -14,19 +14,10 @@ from llama_retrieval_ext.knowledge_base.write import Writer
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.knowledge_base.engines import EMBEDDED, LEDGERS
+from tests.knowledge_base.nodes import book
 
 Open = Callable[..., KnowledgeBase]
 ACME, GLOBEX = Scope("acme"), Scope("globex")
-
-
-def book(ref: str, *, n_nodes: int = 12) -> list[BaseNode]:
-    source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=ref)}
-    return [
-        TextNode(
-            id_=f"{ref}-{n}", text=f"leave, {ref} {n}", relationships=source, start_char_idx=50 * n
-        )
-        for n in range(n_nodes)
-    ]
 
 
 def found(kb: KnowledgeBase) -> set[str]:

@@ -2,23 +2,14 @@
 
 from collections.abc import Callable
 
-from llama_index.core.schema import BaseNode, Document, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.schema import Document
 
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
+from tests.knowledge_base.nodes import book
 
 Open = Callable[..., KnowledgeBase]
 ACME, GLOBEX = Scope("acme"), Scope("globex")
-
-
-def book(ref: str, *, n_nodes: int = 12) -> list[BaseNode]:
-    source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=ref)}
-    return [
-        TextNode(
-            id_=f"{ref}-{n}", text=f"leave, {ref} {n}", relationships=source, start_char_idx=50 * n
-        )
-        for n in range(n_nodes)
-    ]
 
 
 def test_get_returns_nodes_in_the_order_of_the_text(open_kb: Open) -> None:
