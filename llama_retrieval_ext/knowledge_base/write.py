@@ -29,8 +29,8 @@ from llama_retrieval_ext.knowledge_base.ledger.journal import (
     Claim,
     Journal,
     JournalState,
-    Parts,
     Reply,
+    Version,
     WriteOutcome,
 )
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared, Writable
@@ -77,7 +77,7 @@ class WriteTarget(Protocol):
         ...
 
 
-def _written_together(documents: Iterable[Parts]) -> Iterator[Sequence[Prepared]]:
+def _written_together(documents: Iterable[Version]) -> Iterator[Sequence[Prepared]]:
     """Yield whole documents together, and the parts of long ones one by one."""
     for is_whole, some in groupby(documents, lambda each: isinstance(each, Prepared)):
         parts = [each.parts() for each in some]
@@ -134,7 +134,7 @@ class Writer:
         """Finish or undo unfinished changes."""
         with self.lock:
             finishing: list[Claim] = []
-            versions: list[tuple[Claim, Parts]] = []
+            versions: list[tuple[Claim, Version]] = []
             for claim in self._journal.unfinished():
                 updating = claim.state is JournalState.UPDATING
                 version = self._journal.new_version(claim) if updating else None
@@ -233,7 +233,7 @@ class Writer:
                 self._discard(self._journal.unowned(claims))
             raise
 
-    def _put(self, begun: Sequence[tuple[Claim, Parts]]) -> dict[DocumentKey, Exception]:
+    def _put(self, begun: Sequence[tuple[Claim, Version]]) -> dict[DocumentKey, Exception]:
         """Store documents; undo those that the store rejects, and return the errors."""
         results = each_or_error(begun, self._upsert, fatal=_FATAL)
         failures: dict[DocumentKey, Exception] = {}
@@ -243,7 +243,7 @@ class Writer:
                 failures[claim.key] = result
         return failures
 
-    def _upsert(self, begun: Sequence[tuple[Claim, Parts]]) -> list[None]:
+    def _upsert(self, begun: Sequence[tuple[Claim, Version]]) -> list[None]:
         held = [claim for claim, _ in begun]
         for number, some in enumerate(_written_together(document for _, document in begun)):
             if number:  # a long document takes longer than others consider its claim alive

@@ -8,10 +8,10 @@ after a crash it is unknown which nodes the engine has replaced already.
 import json
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol, Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from llama_retrieval_ext.errors import DuplicateNodeError
 from llama_retrieval_ext.knowledge_base.ledger.local_ledger import Database
@@ -63,14 +63,14 @@ class Claim:
         return cls(key, state, fresh, tuple(each for each in old if each not in kept))
 
 
-class Parts(Protocol):
-    """A version of a document, whose nodes are read in parts."""
+@dataclass(frozen=True, slots=True)
+class KeptVersion:
+    """The new version of a document, which a journal keeps during its update."""
 
-    def parts(self) -> Iterator[Prepared]:
-        """Yield documents with its key, each with some of its nodes."""
-        ...
+    parts: Callable[[], Iterator[Prepared]]  # documents with its key, each with some of its nodes
 
 
+Version: TypeAlias = Writable | KeptVersion
 # UNCHANGED if this version is stored already; None if another writer has claimed the document.
 Reply: TypeAlias = Claim | WriteOutcome | Exception | None
 
@@ -91,7 +91,7 @@ class Journal(ABC):
         """Claim the unfinished changes of this writer or of a dead one."""
 
     @abstractmethod
-    def new_version(self, claim: Claim) -> "Parts | None":
+    def new_version(self, claim: Claim) -> KeptVersion | None:
         """Return the new version of a document that is being updated; None if none was written."""
 
     @abstractmethod
@@ -178,49 +178,39 @@ class LocalJournal(Journal):
             claims.append(Claim(DocumentKey(*key), JournalState(state), fresh, doomed))
         return claims
 
-    def new_version(self, claim: Claim) -> Parts | None:
+    def new_version(self, claim: Claim) -> KeptVersion | None:
         """Return the new version of a document that is being updated."""
         with self._database.connection() as connection:
             document = _id_of(connection, claim.key)
         kept = self._database.rows("SELECT 1 FROM redo WHERE document = ? LIMIT 1", document)
-        return _Redo(self._database, claim.key, document) if kept else None
+        return KeptVersion(lambda: self._redo(claim.key, document)) if kept else None
 
-    def finish(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Record that claims are done."""
-        with self._database.transaction() as connection:
-            for claim in claims:
-                document = _id_of(connection, claim.key)
-                for statement in _FINISH:
-                    connection.execute(statement, (document,))
-        return list(claims)
-
-    def undo(self, claim: Claim) -> None:
-        """Record that a document has its old version again; see `Journal.undo`."""
-        with self._database.transaction() as connection:
-            document = _id_of(connection, claim.key)
-            for statement in _UNDO:
-                connection.execute(statement, (document,))
-
-
-@dataclass(frozen=True, slots=True)
-class _Redo:
-    """The new version of a document that the journal keeps during its update."""
-
-    database: Database
-    key: DocumentKey
-    document: int | None
-
-    def parts(self) -> Iterator[Prepared]:
-        """Yield documents with this key, each with some nodes of the new version."""
+    def _redo(self, key: DocumentKey, document: int | None) -> Iterator[Prepared]:
         query = (
             "SELECT redo.rowid, digest, redo.node, redo.embedding, redo.rows "
             "FROM redo JOIN documents ON document = id "
             "WHERE document = ? AND redo.rowid > ? ORDER BY redo.rowid LIMIT ?"
         )
         last = 0
-        while rows := self.database.rows(query, self.document, last, _PAGE):
+        while rows := self._database.rows(query, document, last, _PAGE):
             last, digest, *_ = rows[-1]
-            yield unpacked(self.key, digest, [PackedNode(*each) for _, _, *each in rows])
+            yield unpacked(key, digest, [PackedNode(*each) for _, _, *each in rows])
+
+    def finish(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Record that claims are done."""
+        self._end(claims, _FINISH)
+        return list(claims)
+
+    def undo(self, claim: Claim) -> None:
+        """Record that a document has its old version again; see `Journal.undo`."""
+        self._end([claim], _UNDO)
+
+    def _end(self, claims: Sequence[Claim], statements: Sequence[str]) -> None:
+        with self._database.transaction() as connection:
+            for claim in claims:
+                document = _id_of(connection, claim.key)
+                for statement in statements:
+                    connection.execute(statement, (document,))
 
 
 def _begin(connection: sqlite3.Connection, document: Writable) -> Reply:

@@ -8,7 +8,6 @@ import json
 import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from llama_index.core.schema import BaseNode
@@ -17,7 +16,7 @@ from llama_retrieval_ext.knowledge_base.ledger.journal import (
     Claim,
     Journal,
     JournalState,
-    Parts,
+    KeptVersion,
     Reply,
     WriteOutcome,
     duplicate_error,
@@ -34,7 +33,6 @@ from llama_retrieval_ext.knowledge_base.ledger.records import (
     Change,
     DocumentRecord,
     Value,
-    Values,
     documents_in,
     temporary,
 )
@@ -120,14 +118,23 @@ class RemoteJournal(Journal):
         claims = [_claim_on(each, *ids[key]) for key, each in claimed.items()]
         return [each for each in claims if each is not None]
 
-    def new_version(self, claim: Claim) -> Parts | None:
+    def new_version(self, claim: Claim) -> KeptVersion | None:
         """Return the new version of a document that is being updated; None if it was not kept."""
         change = self._claimed[claim.key].change
         # A part is listed after the one before it was written.
         needed = self._values.read([change.nodes, *change.redo[-1:]])
         if None in needed or not change.redo or len(change.redo) < change.n_redo:
             return None
-        return _Redo(self._values, claim.key, change)
+        return KeptVersion(lambda: self._kept(claim.key, change))
+
+    def _kept(self, key: DocumentKey, change: Change) -> Iterator[Prepared]:
+        for value in change.redo:
+            (redo,) = self._values.read([value])
+            nodes = [
+                PackedNode(text, b64decode(vector), rows)
+                for text, vector, rows in json.loads(redo or "[]")
+            ]
+            yield unpacked(key, change.digest, nodes)
 
     def confirm(self, claims: Sequence[Claim]) -> list[Claim]:
         """Return the claims that no other writer has taken over; renew old ones."""
@@ -274,25 +281,6 @@ class RemoteJournal(Journal):
                 if id_ in owned.get(owner, ()):
                     errors[new[id_].key] = duplicate_error(new[id_], id_, owner)
         return errors
-
-
-@dataclass(frozen=True, slots=True)
-class _Redo:
-    """The new version of a document that a record keeps during its update."""
-
-    values: Values
-    key: DocumentKey
-    change: Change
-
-    def parts(self) -> Iterator[Prepared]:
-        """Yield documents with this key, each with some nodes of the new version."""
-        for value in self.change.redo:
-            (redo,) = self.values.read([value])
-            nodes = [
-                PackedNode(text, b64decode(vector), rows)
-                for text, vector, rows in json.loads(redo or "[]")
-            ]
-            yield unpacked(self.key, self.change.digest, nodes)
 
 
 def _is_free(stored: DocumentRecord | None, document: Writable) -> bool:

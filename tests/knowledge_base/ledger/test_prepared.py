@@ -40,13 +40,6 @@ def test_a_document_is_the_same_after_packing_and_pickling() -> None:
     assert pickle.loads(pickle.dumps(PREPARED)) == PREPARED
 
 
-def test_a_document_in_memory_is_its_only_part() -> None:
-    assert list(PREPARED.parts()) == [PREPARED]
-    assert (PREPARED.node_ids, PREPARED.source, PREPARED.allowed) == (["a", "b"], "/f", ("ann",))
-    assert PREPARED.dimensions == {2: "a"}
-    assert PREPARED.size_bytes > 2000
-
-
 def test_a_shared_document_is_another_version_of_the_same_content() -> None:
     shared = PREPARED.shared(["bob", "ann"])
     assert shared.digest == PREPARED.shared(["ann", "bob"]).digest != PREPARED.digest
