@@ -24,9 +24,8 @@ def node_of(ref: str, id_: str, text: str, **fields: object) -> TextNode:
     return TextNode(id_=id_, text=text, relationships=source, **fields)
 
 
-def book(ref: str, *, n_nodes: int = 12) -> list[BaseNode]:
-    """The nodes of a document, in the order of its text."""
+def book(ref: str) -> list[BaseNode]:
+    """The twelve nodes of a document, in the order of its text."""
     return [
-        node_of(ref, f"{ref}-{n}", f"leave, {ref} {n}", start_char_idx=50 * n)
-        for n in range(n_nodes)
+        node_of(ref, f"{ref}-{n}", f"leave, {ref} {n}", start_char_idx=50 * n) for n in range(12)
     ]

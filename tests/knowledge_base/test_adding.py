@@ -25,6 +25,7 @@ def test_adding_the_same_again_does_nothing(kb: KnowledgeBase, model: FakeEmbedd
     before, calls = found(kb), len(model.calls)
     report = kb.add(items)
     assert (report.added, report.updated, report.unchanged, report.n_nodes) == (0, 0, 2, 0)
+    assert kb.add([]).unchanged == 0
     assert (found(kb), len(model.calls)) == (before, calls)
 
 

@@ -8,10 +8,17 @@ import pytest
 from llama_index.core.schema import Document, TextNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.errors import InvalidFilterError, StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.errors import (
+    InvalidFilterError,
+    ScopeRequiredError,
+    StoreClosedError,
+    StoreUnavailableError,
+)
+from llama_retrieval_ext.knowledge_base import storage
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.write import Writer
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.knowledge_base.engines import EMBEDDED, LEDGERS
 from tests.knowledge_base.nodes import book
@@ -88,7 +95,7 @@ def test_an_interrupted_clear_leaves_whole_documents(
     open_kb: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kb = open_kb()
-    kb.add([*book("a", n_nodes=1000), *book("b"), *book("c")], show_progress=False)
+    kb.add([*book("a"), *book("b"), *book("c")], show_progress=False)
     delete, calls = Writer.delete, []
 
     def failing(writer: Writer, keys: list[object]) -> None:
@@ -97,6 +104,7 @@ def test_an_interrupted_clear_leaves_whole_documents(
             raise StoreUnavailableError("the server is away")
         delete(writer, keys)  # type: ignore[arg-type]  # as the method has them
 
+    monkeypatch.setattr(storage, "_MANY_NODES", 12)
     monkeypatch.setattr(Writer, "delete", failing)
     with pytest.raises(StoreUnavailableError, match="away"):
         kb.clear()
@@ -140,3 +148,19 @@ def test_compact_frees_disk_space(open_kb: Open, url: str) -> None:
 def size_bytes(url: str) -> int:
     files = Path(url.partition(":")[2]).rglob("*")
     return sum(each.stat().st_blocks * 512 for each in files if each.is_file())
+
+
+def test_a_required_scope_is_required_of_every_change(model: FakeEmbedding) -> None:
+    with KnowledgeBase.open("embedded::memory:", embed_model=model, require_scope=True) as kb:
+        kb.add([Document(id_="d", text="leave")], scope=ACME, show_progress=False)
+        changes: list[Callable[[], object]] = [
+            kb.clear,
+            lambda: kb.get("d"),
+            lambda: kb.delete_where(where("year", 2022)),
+            lambda: kb.share("d", allowed=None),
+            lambda: kb.sync([], name="wiki"),
+        ]
+        for change in changes:
+            with pytest.raises(ScopeRequiredError):
+                change()
+        assert kb.count(scope=ACME) == 1

@@ -339,3 +339,12 @@ def test_extracted_values_are_seen_by_those_who_see_their_passage_also_after_sha
         assert [words(scope) for scope in (HR, NOBODY)] == [{"secret"}, {"open"}]
         kb.delete("b")
         assert [words(scope) for scope in (None, HR)] == [{"open"}, {"open"}]
+
+
+def test_a_calibration_for_everyone_gives_users_no_confidence() -> None:
+    with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding(dim=16)) as kb:
+        texts = (f"the quick fox number {n} jumps over lazy dog {n + 1}" for n in range(30))
+        kb.add([Document(id_=str(n), text=text) for n, text in enumerate(texts)])
+        kb.calibrate(questions=20)
+        assert kb.search("quick fox").confidence is not None
+        assert kb.search("quick fox", scope=HR).confidence is None

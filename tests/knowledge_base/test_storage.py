@@ -189,3 +189,9 @@ def test_the_url_of_a_ledger_is_refused(url: str, model: FakeEmbedding) -> None:
     separator = "?collection=kb" if "//" not in url else ""
     with pytest.raises(ConfigurationError, match="names the ledger"):
         KnowledgeBase.open(f"{url}{separator}__ledger", embed_model=model)
+
+
+@ONE
+def test_settings_unknown_to_the_engine_are_refused(open_kb: Open) -> None:
+    with pytest.raises(ConfigurationError, match="sharks"):
+        open_kb(store_params={"sharks": 3})
