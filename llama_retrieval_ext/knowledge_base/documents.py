@@ -239,7 +239,8 @@ def digest_of(nodes: Iterable[BaseNode], fingerprint: str = "") -> str:
         if isinstance(node, Document) and len(text) > LONG:  # JSON and its hash would copy it
             for start in range(0, len(text), LONG):
                 digest.update(text[start : start + LONG].encode("utf-8", "surrogatepass"))
-            node = node.model_copy(update={"text_resource": MediaResource(text="")})
+            rest = (node.text_resource or MediaResource()).model_copy(update={"text": ""})
+            node = node.model_copy(update={"text_resource": rest})
         digest.update(_content(node))
         if isinstance(node, Node):
             digest.update(node.hash.encode())  # media, which the JSON omits

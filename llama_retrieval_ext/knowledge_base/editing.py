@@ -1,22 +1,54 @@
-"""`Editable`: the methods of a knowledge base that add, share and delete documents."""
+"""`Editable`: the methods of a knowledge base that add, sync, share and delete documents."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.knowledge_base.changes import Changes
-from llama_retrieval_ext.knowledge_base.documents import Allowed
-from llama_retrieval_ext.knowledge_base.report import IngestionReport
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
+from llama_retrieval_ext.knowledge_base.access import Access
+from llama_retrieval_ext.knowledge_base.adding import Addition, IngestionParts
+from llama_retrieval_ext.knowledge_base.documents import Allowed, allowed_names
+from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry
+from llama_retrieval_ext.knowledge_base.ledger.prepared import key_of_node
+from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncReport
+from llama_retrieval_ext.knowledge_base.storage import Storage, batches
+from llama_retrieval_ext.knowledge_base.sync import Sync, SyncOptions
+from llama_retrieval_ext.knowledge_base.sync_sources import FileOptions, find_source
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.urls import Location
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _in_thread(method: Callable[P, T]) -> Callable[P, Coroutine[object, object, T]]:
+    """Return the async twin of a method, which runs it in a thread."""
+
+    @wraps(method)
+    async def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.to_thread(method, *args, **kwargs)
+
+    return run
 
 
 class Editable:
-    """The methods of a knowledge base that add, share and delete documents."""
+    """The methods of a knowledge base that add, sync, share and delete documents.
 
-    def __init__(self, changes: Changes) -> None:
-        self._changes = changes
+    One thread writes at a time.
+    """
+
+    def __init__(self, access: Access, storage: Storage, parts: IngestionParts) -> None:
+        self._access = access
+        self._storage = storage
+        self._parts = parts
 
     def add(
         self,
@@ -64,21 +96,80 @@ class Editable:
             StoreUnavailableError: There is no disk space or write permission, or another process
                 keeps writing the same documents; documents added before stay.
         """
-        addition = self._changes.addition(scope, allowed)
-        return addition.run(documents, show_progress=show_progress)
+        return self._addition(scope, allowed).run(documents, show_progress=show_progress)
 
-    async def aadd(
+    aadd = _in_thread(add)
+
+    def sync(  # noqa: PLR0913 - which files, and what may be done
         self,
-        documents: Iterable[BaseNode],
+        source: str | Path | Iterable[BaseNode],
         *,
+        name: str = "",
         scope: Scope | None = None,
+        prune: bool = True,
+        dry_run: bool = False,
+        max_deletions: float = 0.2,
+        checksum: bool = False,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        encoding: str = "",
+        follow_symlinks: bool = False,
         allowed: Allowed = None,
         show_progress: bool = True,
-    ) -> IngestionReport:
-        """Run `add` in a thread."""
-        return await asyncio.to_thread(
-            self.add, documents, scope=scope, allowed=allowed, show_progress=show_progress
-        )
+    ) -> SyncReport:
+        """Make it equal to a folder, or to a complete list of documents.
+
+        Sources that are new or have changed are added, others are deleted if an earlier sync of the
+        same name and scope added them. Text that is stored already is not embedded again: of a file
+        that was moved, or a document whose metadata changed, unless they are part of the text that
+        is embedded, as the name of a file is. A moved document is visible to whom it was; if
+        that is unknown, it fails. The whole source is compared before anything is written. After an
+        interruption the same call goes on.
+
+        Args:
+            source: A folder, which is read recursively, a glob pattern such as ``"docs/**/*.md"``,
+                or documents or nodes from any iterable that has all of them, as for `add`.
+            name: The name under which sources are recorded; empty for the absolute path of the
+                folder or pattern. Documents need one.
+            scope: The tenant or knowledge base, or both, that the documents belong to.
+            prune: Whether to delete sources that are gone.
+            dry_run: Whether to write nothing and only report what would be done, and in ``refusal``
+                why it would be refused.
+            max_deletions: Share of the recorded sources that may be gone, in ``[0, 1]``. Content
+                that was moved is not gone.
+            checksum: Whether to read each file. Otherwise a file with the same size and time of
+                modification is unchanged.
+            include: Patterns of files to read, as for `read_documents`.
+            exclude: Patterns of files to skip; if they were added earlier, they are deleted.
+            encoding: Encoding of texts that are not in UTF-8, as for `read_documents`.
+            follow_symlinks: Whether links may lead out of the folder, as for `read_documents`.
+            allowed: Who may see the documents, as for `add`; a function reads all files. For
+                unchanged sources, what `share` changed later stays.
+            show_progress: Whether to show a progress bar on standard error.
+
+        Returns:
+            The sources by what was done.
+
+        Raises:
+            SyncRefusedError: The folder is missing, a folder in it cannot be listed, the iterable
+                failed, or more than ``max_deletions`` is gone; nothing was changed.
+            ConfigurationError: An argument is invalid.
+            ScopeRequiredError: The knowledge base requires a scope.
+            StoreUnavailableError: As for `add`.
+        """
+        if not isinstance(max_deletions, int | float) or not 0 <= max_deletions <= 1:
+            raise ConfigurationError(
+                f"max_deletions is a share between 0 and 1, got {max_deletions!r}; to delete "
+                "nothing pass prune=False"
+            )
+        addition = self._addition(scope, allowed)
+        files = FileOptions(include, exclude, encoding, follow_symlinks)
+        found = find_source(source, name, addition.scope, files, Location.of(self._access.url).path)
+        options = SyncOptions(prune, dry_run, max_deletions, checksum)
+        return Sync(addition, scope, found, options).run(show_progress=show_progress)
+
+    # Its name would be `async`, which is a keyword.
+    async_sync = _in_thread(sync)
 
     def share(
         self, source_or_id: str, *, allowed: Iterable[str] | None, scope: Scope | None = None
@@ -97,13 +188,22 @@ class Editable:
             ConfigurationError: ``allowed`` is empty, or not a list of names.
             StoreError: A document is incomplete in the store.
         """
-        return self._changes.share(source_or_id, allowed, scope)
+        names = () if allowed is None else allowed_names(allowed)
+        with self._writing(scope):
+            self._settle()
+            entries = pending = self._parts.ledger.find(source_or_id, scope)
+            while pending:
+                outcomes = self._parts.sharing.share(pending, {each.key: names for each in pending})
+                for outcome in outcomes.values():
+                    if isinstance(outcome, Exception):
+                        raise outcome
+                # Another process has changed these: they are read again.
+                outdated = [k for k, each in outcomes.items() if each is WriteOutcome.OUTDATED]
+                found = self._parts.ledger.find(source_or_id, scope) if outdated else []
+                pending = [each for each in found if each.key in outdated]
+            return len(entries)
 
-    async def ashare(
-        self, source_or_id: str, *, allowed: Iterable[str] | None, scope: Scope | None = None
-    ) -> int:
-        """Run `share` in a thread."""
-        return await asyncio.to_thread(self.share, source_or_id, allowed=allowed, scope=scope)
+    ashare = _in_thread(share)
 
     def delete(self, source_or_id: str, *, scope: Scope | None = None) -> int:
         """Delete a document, or all documents of a source, such as the pages of a PDF.
@@ -121,11 +221,15 @@ class Editable:
             ConfigurationError: The name is empty.
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        return self._changes.delete(source_or_id, scope)
+        if not isinstance(source_or_id, str) or not source_or_id:
+            raise ConfigurationError(
+                f"delete needs the path of a file or the id of a document, got {source_or_id!r}"
+            )
+        with self._writing(scope):
+            self._settle()
+            return self._delete(self._parts.ledger.find(source_or_id, scope))
 
-    async def adelete(self, source_or_id: str, *, scope: Scope | None = None) -> int:
-        """Run `delete` in a thread."""
-        return await asyncio.to_thread(self.delete, source_or_id, scope=scope)
+    adelete = _in_thread(delete)
 
     def delete_where(self, filters: MetadataFilters, *, scope: Scope | None = None) -> int:
         """Delete the documents with a node that satisfies the filters.
@@ -142,7 +246,14 @@ class Editable:
             UnsupportedFilterError: The engine cannot evaluate them.
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        return self._changes.delete_where(filters, scope)
+        with self._writing(scope):
+            parse_filters(filters)
+            if scope is not None:
+                within = as_metadata_filters(scope.condition)
+                filters = MetadataFilters(filters=[filters, within])
+            owners = set(map(key_of_node, self._storage.store.get_nodes(filters=filters)))
+            visible = self._parts.ledger.visible(scope)
+            return self._delete([each for each in visible if each.key in owners])
 
     def clear(self, *, scope: Scope | None = None) -> int:
         """Delete all documents visible to a scope; without a scope, all documents.
@@ -156,4 +267,52 @@ class Editable:
         Raises:
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        return self._changes.clear(scope)
+        with self._writing(scope):
+            gone = self._delete(self._parts.ledger.visible(scope))
+            if gone and not self._parts.ledger.count()[1]:
+                self.compact()
+        return gone
+
+    def compact(self) -> int:
+        """Free the disk space of deleted and replaced nodes, on the embedded engine and graph.
+
+        It copies all nodes: this needs disk space for both copies and about 0.2 ms per node. BM25
+        gets the mean text length of these nodes, so call it when the texts have changed much.
+        Searches continue meanwhile, and writers wait. Servers compact automatically; for the files
+        of Qdrant's local mode and Milvus Lite it is a no-op.
+
+        Returns:
+            The number of bytes freed.
+
+        Raises:
+            StoreUnavailableError: There is no disk space for the copy; nothing has changed.
+        """
+        self._access.check_writable()
+        self._access.check_open()
+        self._parts.ledger.compact()
+        return self._storage.compact()
+
+    def _addition(self, scope: Scope | None, allowed: Allowed = None) -> Addition:
+        """Return a new call of `add` in a scope."""
+        self._access.check_writable()
+        self._access.check(scope, to_write=True)
+        return Addition(self._parts, {} if scope is None else scope.metadata(), allowed)
+
+    def _settle(self) -> None:
+        """Finish or undo unfinished changes, as far as there is room for it."""
+        self._parts.writer.settle_if_possible()
+
+    def _delete(self, entries: Sequence[Entry]) -> int:
+        if not entries:
+            self._parts.ledger.check_exists()
+        for batch in batches(entries):
+            self._parts.writer.delete([each.key for each in batch])
+        return len(entries)
+
+    @contextmanager
+    def _writing(self, scope: Scope | None) -> Generator[None]:
+        """Check the scope and hold the write lock."""
+        self._access.check_writable()
+        self._access.check(scope, to_write=True)
+        with self._storage.lock:
+            yield

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
 
-from llama_retrieval_ext.checks import nearest
+from llama_retrieval_ext.checks import nearest, one_of
 from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def query_engine(
     _check("as_query_engine", arguments, _parameters(make))
     model = _checked_llm(llm, "as_query_engine")
     mode = arguments.get("response_mode", "compact")
-    _check_value("response_mode", mode, [each.value for each in ResponseMode])
+    one_of(mode, [each.value for each in ResponseMode], "response_mode")
     kind = {"no_text": NoText, "context_only": ContextOnly}.get(mode)
     if kind is not None and arguments.get("response_synthesizer") is None:
         # LlamaIndex would give it the LLM of its Settings.
@@ -54,7 +54,7 @@ def chat_engine(
     from llama_index.core.memory import ChatMemoryBuffer  # noqa: PLC0415
     from llama_index.core.query_engine import RetrieverQueryEngine  # noqa: PLC0415
 
-    _check_value("chat_mode", chat_mode, _CHAT_ENGINES)
+    one_of(chat_mode, _CHAT_ENGINES, "chat_mode")
     make = getattr(engines, _CHAT_ENGINES[chat_mode]).from_defaults
     own, known = _parameters(make), _parameters(RetrieverQueryEngine.from_args)
     answers = "query_engine" in own
@@ -91,15 +91,6 @@ def _check(method: str, arguments: Iterable[str], known: Iterable[str]) -> None:
 
 # Arguments of LlamaIndex that the knowledge base passes.
 _GIVEN: Final = ("retriever", "query_engine")
-
-
-def _check_value(name: str, value: object, known: Iterable[str]) -> None:
-    values = list(known)
-    if value in values:
-        return
-    near = nearest(str(value), values)
-    advice = f"write one of {', '.join(values)}" if near is None else f"did you mean {near!r}?"
-    raise ConfigurationError(f"there is no {name} {value!r}; {advice}")
 
 
 def _checked_llm(llm: object, method: str) -> "LLM":

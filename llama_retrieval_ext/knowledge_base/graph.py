@@ -19,7 +19,7 @@ from llama_index.core.graph_stores.types import (
     Relation,
 )
 from llama_index.core.ingestion import run_transformations
-from llama_index.core.schema import BaseNode, TransformComponent
+from llama_index.core.schema import BaseNode, MetadataMode, TransformComponent
 from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.checks import of_type
@@ -188,6 +188,27 @@ class GraphTarget:
             for source, rows in found.items()
         }
 
+    def moved_rows(self, before: Sequence[BaseNode], after: Sequence[BaseNode]) -> dict[str, str]:
+        """Return the extracted rows of passages, for those that they are after a move, as JSON.
+
+        Passages are the same if the same text is embedded. Empty unless all have been stored.
+        """
+        pairs = _same_passages(before, after)
+        found = self._graph.said_by([self._source(old.node_id) for old, _ in pairs])
+        ids = {name: new for pair in pairs for name, new in zip(*map(_names, pair), strict=True)}
+        moved: dict[str, str] = {}
+        for old, new in pairs:
+            rows, own = found[self._source(old.node_id)], self._rows(old, "")
+            if all(node.id != old.node_id for node in rows.nodes):
+                return {}
+            known = {node.id for node in own.nodes}, {edge.id for edge in own.edges}
+            extracted = Contents(
+                [node for node in rows.nodes if node.id not in known[0]],
+                [edge for edge in rows.edges if edge.id not in known[1]],
+            )
+            moved[new.node_id] = _packed(_renamed(extracted, ids, old.metadata, new.metadata))
+        return moved
+
     def _source(self, node_id: str) -> str:
         return f"{self._key}:{node_id}"
 
@@ -209,6 +230,62 @@ def _passages(documents: Sequence[Prepared]) -> Iterator[tuple[BaseNode, str]]:
     for document in documents:
         for node in document.nodes:
             yield node, document.rows.get(node.node_id, "")
+
+
+def _same_passages(
+    before: Sequence[BaseNode], after: Sequence[BaseNode]
+) -> list[tuple[BaseNode, BaseNode]]:
+    """Return each passage with the one that it was; [] if one was none."""
+    left: dict[str, list[BaseNode]] = {}
+    for node in before:
+        left.setdefault(node.get_content(MetadataMode.EMBED), []).append(node)
+    pairs: list[tuple[BaseNode, BaseNode]] = []
+    for node in after:
+        same = left.get(node.get_content(MetadataMode.EMBED))
+        if not same:
+            return []
+        pairs.append((same.pop(0), node))
+    return pairs
+
+
+def _names(passage: BaseNode) -> tuple[str, ...]:
+    """Return the ids in a graph of a passage and of its document."""
+    return passage.node_id, f"{DOCUMENT_LABEL}:{passage.ref_doc_id}"
+
+
+def _renamed(
+    rows: Contents,
+    ids: Mapping[str, str],
+    before: Mapping[str, object],
+    after: Mapping[str, object],
+) -> Contents:
+    """Return rows with other ids, and with metadata of their passage as it is after a move."""
+
+    def moved(properties: Mapping[str, object]) -> dict[str, object]:
+        known = {
+            key: after.get(key, value) if key in before and before[key] == value else value
+            for key, value in properties.items()
+        }
+        return {
+            key: ids.get(each, each) if isinstance(each, str) else each
+            for key, each in known.items()
+        }
+
+    return Contents(
+        [
+            replace(node, id=ids.get(node.id, node.id), properties=moved(node.properties))
+            for node in rows.nodes
+        ],
+        [
+            Edge.of(
+                ids.get(edge.source, edge.source),
+                edge.type,
+                ids.get(edge.target, edge.target),
+                moved(edge.properties),
+            )
+            for edge in rows.edges
+        ],
+    )
 
 
 def _packed(rows: Contents) -> str:
@@ -257,8 +334,11 @@ class Extraction:
         self.fingerprint = repr((*names, ner, fingerprint_of(extractors)))
 
     def extracted(self, documents: Sequence[Prepared]) -> list[Prepared | Exception]:
-        """Return each document with its graph rows, or its error."""
-        return each_or_error(documents, self._extracted) if self._extractors else [*documents]
+        """Return each document with its graph rows, which it may have already, or its error."""
+        if not self._extractors:
+            return [*documents]
+        made = iter(each_or_error([each for each in documents if not each.rows], self._extracted))
+        return [each if each.rows else next(made) for each in documents]
 
     def _extracted(self, documents: Sequence[Prepared]) -> list[Prepared]:
         # Extractors modify their input.

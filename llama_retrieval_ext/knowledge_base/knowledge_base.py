@@ -12,14 +12,12 @@ from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.browsing import Browsable
 from llama_retrieval_ext.knowledge_base.calibration import CANDIDATES, QUESTIONS, Calibrations
-from llama_retrieval_ext.knowledge_base.changes import Changes
 from llama_retrieval_ext.knowledge_base.editing import Editable
 from llama_retrieval_ext.knowledge_base.opening import Opened, Opening
 from llama_retrieval_ext.knowledge_base.removal import remove_knowledge_base
 from llama_retrieval_ext.knowledge_base.searching import Searchable
 from llama_retrieval_ext.knowledge_base.snapshot import refresh_every
 from llama_retrieval_ext.knowledge_base.storage import RequestedSetup
-from llama_retrieval_ext.knowledge_base.syncing import Syncable
 from llama_retrieval_ext.pipeline.leg_weights import check_languages
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.confidence import Calibration
@@ -29,7 +27,7 @@ from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
-class KnowledgeBase(Searchable, Browsable, Editable, Syncable):
+class KnowledgeBase(Searchable, Browsable, Editable):
     """A searchable store of documents, updated by `add`, `sync` and `delete`.
 
     Created by `open`. Thread-safe; a process may open the same one several times.
@@ -80,8 +78,7 @@ class KnowledgeBase(Searchable, Browsable, Editable, Syncable):
             confidence=self._calibrations,
         )
         Browsable.__init__(self, access, storage, ledger)
-        Editable.__init__(self, Changes(access, storage, opened.parts))
-        Syncable.__init__(self, access.url, self._changes)
+        Editable.__init__(self, access, storage, opened.parts)
         self._copied = opened.copied
         self._resources = opened.resources
         if refresh_s is not None:
@@ -203,22 +200,6 @@ class KnowledgeBase(Searchable, Browsable, Editable, Syncable):
 
     remove = staticmethod(remove_knowledge_base)
 
-    def compact(self) -> int:
-        """Free the disk space of deleted and replaced nodes, on the embedded engine and graph.
-
-        It copies all nodes: this needs disk space for both copies and about 0.2 ms per node. BM25
-        gets the mean text length of these nodes, so call it when the texts have changed much.
-        Searches continue meanwhile, and writers wait. Servers compact automatically; for the files
-        of Qdrant's local mode and Milvus Lite it is a no-op.
-
-        Returns:
-            The number of bytes freed.
-
-        Raises:
-            StoreUnavailableError: There is no disk space for the copy; nothing has changed.
-        """
-        return self._changes.compact()
-
     def calibrate(
         self, *, scope: Scope | None = None, questions: int = QUESTIONS, seed: int = 0
     ) -> Calibration:
@@ -273,7 +254,7 @@ class KnowledgeBase(Searchable, Browsable, Editable, Syncable):
                 raise ConfigurationError(f"{self.url} is no copy: leave refresh() out")
             changed = self._copied.refresh(self._storage, self._ledger)
             if changed:
-                self._changes.settle()
+                self._settle()
                 self._calibrations.read()
             return changed
 

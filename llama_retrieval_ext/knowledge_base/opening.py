@@ -18,7 +18,7 @@ from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.access import Access
-from llama_retrieval_ext.knowledge_base.changes import IngestionParts
+from llama_retrieval_ext.knowledge_base.adding import IngestionParts
 from llama_retrieval_ext.knowledge_base.graph import extraction_for, graph_target, open_graph_side
 from llama_retrieval_ext.knowledge_base.ledger.journal import Journal, LocalJournal
 from llama_retrieval_ext.knowledge_base.ledger.ledger import (
@@ -41,7 +41,7 @@ from llama_retrieval_ext.knowledge_base.storage import (
     model_needed,
     open_storage,
 )
-from llama_retrieval_ext.knowledge_base.write import StoreTarget, Writer, WriteTarget
+from llama_retrieval_ext.knowledge_base.write import Writer, WriteTarget
 
 _logger = logging.getLogger(__name__)
 
@@ -94,7 +94,9 @@ class Opening:
             preparation = Preparation(splitter, model, extraction)
             writer = writer_of(storage, ledger)
             sharing = Sharing(storage, ledger, writer, self.url)
-            parts = IngestionParts(preparation, writer, ledger, sharing, storage.nodes)
+            graph = storage.graph if self.kg_extractors else None
+            extracted = None if graph is None else graph_target(graph, ledger)
+            parts = IngestionParts(preparation, writer, ledger, sharing, storage.nodes, extracted)
             access = Access(
                 self.url,
                 require_scope=ledger.requires_scope,
@@ -222,7 +224,7 @@ def _doubt_all(ledger: Ledger, where: str) -> None:
 
 def writer_of(storage: Storage, ledger: Ledger) -> Writer:
     """Return a writer to a knowledge base."""
-    targets: list[WriteTarget] = [StoreTarget(storage.store, storage.flush, storage.check_room)]
+    targets: list[WriteTarget] = [storage]
     if storage.graph is not None:
         # The graph is first: its failures must not reach the store, which searches read.
         targets.insert(0, graph_target(storage.graph, ledger))

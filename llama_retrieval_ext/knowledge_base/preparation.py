@@ -9,7 +9,7 @@ from typing import IO, TypeAlias
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, Document, MetadataMode
 
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.knowledge_base.documents import (
     Allowed,
     SourceDocument,
@@ -24,10 +24,11 @@ from llama_retrieval_ext.knowledge_base.graph import Extraction
 from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     DocumentKey,
     Prepared,
+    SpooledDocument,
+    Writable,
     key_of_node,
     with_allowed,
 )
-from llama_retrieval_ext.knowledge_base.ledger.spooled import SpooledDocument
 from llama_retrieval_ext.knowledge_base.long_texts import Watch
 from llama_retrieval_ext.knowledge_base.readers.code import is_code
 from llama_retrieval_ext.knowledge_base.readers.outline import suffix_of
@@ -111,13 +112,9 @@ def _is_finite(node: BaseNode) -> bool:
 class PreparedBatch:
     """Documents ready to be written, without nodes if they have no text, or their errors."""
 
-    results: Mapping[DocumentKey, Prepared | SpooledDocument | Exception]
+    results: Mapping[DocumentKey, Writable | Exception]
     dimension: int | None = None  # of the vectors that the model returned; None if not called
     splitting: str = ""  # how documents were split; empty if all were nodes
-
-
-# Returns documents, or their errors.
-_Stage: TypeAlias = Callable[[Sequence[Prepared]], Sequence[Prepared | Exception]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,22 +170,29 @@ class Preparation:
         return found
 
     def prepared(
-        self, documents: Sequence[SourceDocument], known: Known = _NONE, watch: Watch = float
+        self,
+        documents: Sequence[SourceDocument],
+        known: Known = _NONE,
+        watch: Watch = float,
+        rows: Callable[[Prepared], Mapping[str, str]] = lambda _: {},
     ) -> PreparedBatch:
         """Return documents ready to be stored, or the error of each; their keys must differ.
 
         `known` has embeddings by the text that was embedded. `watch` is called with a number of
-        characters after parts of long texts are split, and while texts are embedded.
+        characters after parts of long texts are split, and while texts are embedded. `rows` returns
+        the extracted rows of a document if they are known.
         """
         embedder = Embedder(self.embed_model, known, watch)
-        made = self.splitter.nodes_of(documents, watch)
+        split = self.splitter.nodes_of(documents, watch)
+        made = [_with_text(each, nodes) for each, nodes in zip(documents, split, strict=True)]
+        extracted = [
+            replace(each, rows=rows(each)) if isinstance(each, Prepared) and each.nodes else each
+            for each in made
+        ]
         results = {
-            each.key: _with_text(each, nodes) for each, nodes in zip(documents, made, strict=True)
+            each.key: result
+            for each, result in zip(documents, self._completed(extracted, embedder), strict=True)
         }
-        for stage in self._stages(embedder):
-            ready = [each for each in results.values() if isinstance(each, Prepared) and each.nodes]
-            for document, result in zip(ready, stage(ready), strict=True):
-                results[document.key] = result
         is_split = any(each.is_whole for each in documents)
         splitting = self.splitter.description if is_split else ""
         return PreparedBatch(results, embedder.dimension, splitting)
@@ -209,26 +213,33 @@ class Preparation:
         try:
             for nodes in self.splitter.groups_of(document, watch):
                 embedder.known = known(nodes)
-                spooled.append(self._complete(_with_text(document, nodes), embedder))
+                (part,) = self._completed([_with_text(document, nodes)], embedder)
+                spooled.append(_or_raised(part))
+        except (StoreUnavailableError, StoreClosedError):  # of `known`; it concerns all documents
+            raise
         except Exception as error:  # noqa: BLE001 - the document's result
             return PreparedBatch({document.key: error})
         splitting = self.splitter.description
         return PreparedBatch({document.key: spooled}, embedder.dimension, splitting)
 
-    def _stages(self, embedder: Embedder) -> Sequence[_Stage]:
-        """Return the steps after splitting, each for several documents or their parts."""
-        return [embedder.embedded] + (
-            [] if self.extraction is None else [self.extraction.extracted]
-        )
+    def _completed(
+        self, parts: Sequence[Prepared | Exception], embedder: Embedder
+    ) -> list[Prepared | Exception]:
+        """Return documents, or their parts, after all steps behind splitting, or their errors."""
+        extracted = [] if self.extraction is None else [self.extraction.extracted]
+        for stage in (embedder.embedded, *extracted):
+            ready = [each for each in parts if isinstance(each, Prepared) and each.nodes]
+            done = iter(stage(ready))
+            parts = [
+                next(done) if isinstance(each, Prepared) and each.nodes else each for each in parts
+            ]
+        return list(parts)
 
-    def _complete(self, part: Prepared | Exception, embedder: Embedder) -> Prepared:
-        """Return a part of a document after all steps, or raise its error."""
-        for stage in self._stages(embedder):
-            if isinstance(part, Prepared) and part.nodes:
-                (part,) = stage([part])
-        if isinstance(part, Exception):
-            raise part
-        return part
+
+def _or_raised(part: Prepared | Exception) -> Prepared:
+    if isinstance(part, Exception):
+        raise part
+    return part
 
 
 def _with_text(

@@ -17,6 +17,7 @@ from llama_retrieval_ext.knowledge_base.documents import batched
 from llama_retrieval_ext.knowledge_base.graph import GraphSide
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.knowledge_base.ledger.local_ledger import Database, LocalLedger
+from llama_retrieval_ext.knowledge_base.ledger.prepared import Prepared, Writable
 from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
 from llama_retrieval_ext.knowledge_base.write import lock_of
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
@@ -44,7 +45,7 @@ def batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The parts of a knowledge base that depend on its engine."""
+    """The parts of a knowledge base that depend on its engine; a `WriteTarget`."""
 
     store: BasePydanticVectorStore
     close: Callable[[], None]
@@ -65,6 +66,18 @@ class Storage:
         """Yield the nodes with these ids, in this order; missing ones are omitted."""
         for start in range(0, len(ids), _MANY_NODES):
             yield from self.store.get_nodes(node_ids=list(ids[start : start + _MANY_NODES]))
+
+    def check(self, documents: Sequence[Writable]) -> None:
+        """Raise if there is no room; the journal, in the same place, is written first."""
+        self.check_room(each.size_bytes for each in documents)
+
+    def upsert(self, documents: Sequence[Prepared]) -> None:
+        """Add the nodes of documents, or replace those with the same id."""
+        self.store.add([node for document in documents for node in document.nodes])
+
+    def delete(self, node_ids: Sequence[str]) -> None:
+        """Delete nodes; missing ids are ignored."""
+        self.store.delete_nodes(node_ids=list(node_ids))
 
     def compact(self) -> int:
         """Free the disk space of deleted nodes if the engine does not; return the bytes."""

@@ -6,7 +6,7 @@ crash the same call goes on.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
-from llama_retrieval_ext.errors import SyncRefusedError
-from llama_retrieval_ext.knowledge_base.changes import Addition
+from llama_retrieval_ext.errors import ConfigurationError, SyncRefusedError
+from llama_retrieval_ext.knowledge_base.adding import Addition, Origin
 from llama_retrieval_ext.knowledge_base.documents import SourceDocument, batched, name_of
 from llama_retrieval_ext.knowledge_base.groups import BATCH_WEIGHT, grouped, progress, weight_of
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, SourceKey, SyncedSource
@@ -187,13 +187,14 @@ class Sync:
 
     def _apply(self, batch: Sequence[_Read], moved: Mapping[SourceKey, SyncedSource]) -> None:
         """Store documents that are new or changed, and delete those that their sources lack."""
+        batch = [self._traced(read, moved.get(read.found.key)) for read in batch]
         documents = [each for read in batch for each in read.documents]
         self._owned.update(each.key for each in documents)
         if not self._options.dry_run:
-            origins: dict[DocumentKey, DocumentKey] = {}
+            origins: dict[DocumentKey, Origin] = {}
             for read in batch:
                 if read.found.key in moved:
-                    origins |= self._origins(read, moved[read.found.key].key)
+                    origins |= self._origins(read, moved[read.found.key])
             changed = self._addition.changed(documents)
             for some in batched(changed, lambda each: weight_of(each.nodes), BATCH_WEIGHT):
                 self._addition.write(some, origins)
@@ -203,19 +204,38 @@ class Sync:
         self._delete(entry for each in done for entry in self._stored.get(each.key, ()))
         self._record([each for each in done if each.stamp])
 
-    def _origins(self, read: _Read, before: SourceKey) -> dict[DocumentKey, DocumentKey]:
+    def _traced(self, read: _Read, origin: SyncedSource | None) -> _Read:
+        """Return the source, without its documents if it is unknown who may see them."""
+        if origin is None:
+            return read
+        stored = self._stored[origin.key]
+        keys, now = {each.key for each in stored}, read.found.key
+        unnamed = [each.key for each in read.documents if each.allowed is None]
+        is_known = all(_predecessor(key, keys, now, origin.key) for key in unnamed)
+        if is_known or len({frozenset(each.allowed) for each in stored}) == 1:
+            return read
+        error = ConfigurationError(
+            f"{now.source} was {origin.key.source}, whose documents are visible to different "
+            "principals, and their ids do not say which of them these are; pass allowed=, or name "
+            "the principals in the documents' metadata"
+        )
+        for each in read.documents:
+            self._addition.tally.failed(each.key.ref, error)
+        return read._replace(documents=[])
+
+    def _origins(self, read: _Read, before: SyncedSource) -> dict[DocumentKey, Origin]:
         """Return the stored documents of a source that has moved, by those that it has now.
 
-        Ids contain the path of a file; other ids may change, and then the order decides. Documents
-        without a stored one count as the last of these: they must not become visible to all.
+        Ids are the same, or contain the path of a file. Others may be of any of the documents: all
+        of these are visible to the same principals; see `_traced`.
         """
-        keys = [each.key for each in read.documents]
-        stored = {each.key: each.key for each in self._stored[before]}
-        last = next(reversed(stored))
-        by_path = [stored.get(_before(key, read.found.key, before)) for key in keys]
-        if not any(by_path):
-            return dict(zip(keys, chain(stored, repeat(last)), strict=False))
-        return {key: each or last for key, each in zip(keys, by_path, strict=True)}
+        digests, now = _digests(self._stored[before.key]), read.found.key
+        is_current = before.stamp == self._stamp(digests)
+        rest = chain(digests, repeat(next(reversed(digests))))
+        return {
+            each.key: Origin(_predecessor(each.key, digests, now, before.key) or other, is_current)
+            for each, other in zip(read.documents, rest, strict=False)
+        }
 
     def _finish(
         self, read: _Read, origin: SyncedSource | None, report: IngestionReport
@@ -284,6 +304,9 @@ def _digests(stored: Iterable[Entry]) -> dict[DocumentKey, str]:
     return {each.key: content_of(each.digest) for each in stored}
 
 
-def _before(key: DocumentKey, now: SourceKey, before: SourceKey) -> DocumentKey:
-    """Return the document that had the place of another in a source that has moved."""
-    return DocumentKey(before.tenant, before.kb, before.source + key.ref.removeprefix(now.source))
+def _predecessor(
+    key: DocumentKey, stored: Container[DocumentKey], now: SourceKey, before: SourceKey
+) -> DocumentKey | None:
+    """Return the document of a source before it moved that a document was, by its id."""
+    old = DocumentKey(before.tenant, before.kb, before.source + key.ref.removeprefix(now.source))
+    return next((each for each in (key, old) if each in stored), None)

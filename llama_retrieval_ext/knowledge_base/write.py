@@ -18,8 +18,6 @@ from time import monotonic, sleep
 from typing import Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-from llama_index.core.vector_stores.types import BasePydanticVectorStore
-
 from llama_retrieval_ext.errors import (
     ModelMismatchError,
     StoreClosedError,
@@ -31,12 +29,11 @@ from llama_retrieval_ext.knowledge_base.ledger.journal import (
     Claim,
     Journal,
     JournalState,
-    Parts,
     Reply,
-    Writable,
+    Version,
     WriteOutcome,
 )
-from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
+from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared, Writable
 
 T = TypeVar("T")
 
@@ -80,36 +77,7 @@ class WriteTarget(Protocol):
         ...
 
 
-class StoreTarget:
-    """A store as the target of writes.
-
-    `flush` writes to disk; `check_room` raises if documents of these sizes in bytes do not fit.
-    """
-
-    def __init__(
-        self,
-        store: BasePydanticVectorStore,
-        flush: Callable[[], None],
-        check_room: Callable[[Iterable[int]], None] = lambda _: None,
-    ) -> None:
-        self._store = store
-        self._check_room = check_room
-        self.flush = flush
-
-    def check(self, documents: Sequence[Writable]) -> None:
-        """Raise if there is no room; the journal, in the same place, is written first."""
-        self._check_room(each.size_bytes for each in documents)
-
-    def upsert(self, documents: Sequence[Prepared]) -> None:
-        """Add the nodes of documents, or replace those with the same id."""
-        self._store.add([node for document in documents for node in document.nodes])
-
-    def delete(self, node_ids: Sequence[str]) -> None:
-        """Delete nodes; missing ids are ignored."""
-        self._store.delete_nodes(node_ids=list(node_ids))
-
-
-def _written_together(documents: Iterable[Parts]) -> Iterator[Sequence[Prepared]]:
+def _written_together(documents: Iterable[Version]) -> Iterator[Sequence[Prepared]]:
     """Yield whole documents together, and the parts of long ones one by one."""
     for is_whole, some in groupby(documents, lambda each: isinstance(each, Prepared)):
         parts = [each.parts() for each in some]
@@ -166,7 +134,7 @@ class Writer:
         """Finish or undo unfinished changes."""
         with self.lock:
             finishing: list[Claim] = []
-            versions: list[tuple[Claim, Parts]] = []
+            versions: list[tuple[Claim, Version]] = []
             for claim in self._journal.unfinished():
                 updating = claim.state is JournalState.UPDATING
                 version = self._journal.new_version(claim) if updating else None
@@ -265,7 +233,7 @@ class Writer:
                 self._discard(self._journal.unowned(claims))
             raise
 
-    def _put(self, begun: Sequence[tuple[Claim, Parts]]) -> dict[DocumentKey, Exception]:
+    def _put(self, begun: Sequence[tuple[Claim, Version]]) -> dict[DocumentKey, Exception]:
         """Store documents; undo those that the store rejects, and return the errors."""
         results = each_or_error(begun, self._upsert, fatal=_FATAL)
         failures: dict[DocumentKey, Exception] = {}
@@ -275,13 +243,15 @@ class Writer:
                 failures[claim.key] = result
         return failures
 
-    def _upsert(self, begun: Sequence[tuple[Claim, Parts]]) -> list[None]:
-        loads = _written_together(document for _, document in begun)
-        for number, some in enumerate(loads):
+    def _upsert(self, begun: Sequence[tuple[Claim, Version]]) -> list[None]:
+        held = [claim for claim, _ in begun]
+        for number, some in enumerate(_written_together(document for _, document in begun)):
             if number:  # a long document takes longer than others consider its claim alive
-                self._journal.confirm([claim for claim, _ in begun])
-            for target in self._targets:
-                target.upsert(some)
+                held = self._journal.confirm(held)
+            keys = {claim.key for claim in held}
+            ours = [each for each in some if each.key in keys]
+            for target in self._targets if ours else ():
+                target.upsert(ours)
         return [None] * len(begun)
 
     def _undo(self, claim: Claim) -> None:

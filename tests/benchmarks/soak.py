@@ -95,6 +95,7 @@ class Soak:
     engine: str
     kb: KnowledgeBase
     stop: threading.Event
+    maintenance_s: float
     tenants: list[Tenant] = field(default_factory=lambda: [Tenant(f"t{n}") for n in range(TENANTS)])
     counts: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
@@ -152,7 +153,7 @@ class Soak:
         self.expect(owners <= {tenant.name}, f"{tenant.name} sees {owners}")
 
     def _maintain(self) -> None:
-        if self.stop.wait(MAINTENANCE_S):
+        if self.stop.wait(self.maintenance_s):
             return
         self.kb.compact()
         if self.kb.url.startswith("embedded:"):
@@ -245,11 +246,12 @@ def growth(samples: Sequence[Sample]) -> tuple[Sample, Sample]:
 def soak(seconds: float, engines: Sequence[str]) -> list[str]:
     """Run the load, print what was done and held, and return what is wrong."""
     stop = threading.Event()
+    maintenance_s = min(MAINTENANCE_S, seconds / 4)
     model = FakeEmbedding(dim=64)
     with contextlib.ExitStack() as stack:
         urls = {engine: stack.enter_context(place(engine)) for engine in engines}
         soaks = [
-            Soak(engine, KnowledgeBase.open(url, embed_model=model), stop)
+            Soak(engine, KnowledgeBase.open(url, embed_model=model), stop, maintenance_s)
             for engine, url in urls.items()
         ]
         threads = [thread for each in soaks for thread in each.threads()]

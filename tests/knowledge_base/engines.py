@@ -16,6 +16,10 @@ _CLIENTS = {"qdrant": "qdrant_client", "milvus": "pymilvus", "elasticsearch": "e
 
 # For tests of what only the embedded engine has.
 EMBEDDED = pytest.mark.parametrize("engine", ["embedded"], indirect=True)
+# For tests of the ledger: one in a file, and one beside the store.
+LEDGERS = pytest.mark.parametrize(
+    "engine", ["embedded", pytest.param("qdrant", marks=pytest.mark.slow)], indirect=True
+)
 # For tests of what the ledger beside a store adds.
 BESIDE = pytest.mark.parametrize("engine", SERVERS, indirect=True)
 

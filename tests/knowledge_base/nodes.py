@@ -1,6 +1,12 @@
 """Nodes to add, and what keyword search finds of them."""
 
-from llama_index.core.schema import MetadataMode, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.schema import (
+    BaseNode,
+    MetadataMode,
+    NodeRelationship,
+    RelatedNodeInfo,
+    TextNode,
+)
 
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 
@@ -16,3 +22,10 @@ def found(kb: KnowledgeBase, query: str = "leave") -> dict[str, str]:
 def node_of(ref: str, id_: str, text: str, **fields: object) -> TextNode:
     source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=ref)}
     return TextNode(id_=id_, text=text, relationships=source, **fields)
+
+
+def book(ref: str) -> list[BaseNode]:
+    """The twelve nodes of a document, in the order of its text."""
+    return [
+        node_of(ref, f"{ref}-{n}", f"leave, {ref} {n}", start_char_idx=50 * n) for n in range(12)
+    ]

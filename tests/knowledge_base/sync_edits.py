@@ -2,7 +2,7 @@
 
     python sync_edits.py URL FOLDER FILES EDITS KILL_EVERY SEED [GRAPH]
 
-Run by `test_sync_kill.py` with few files, and by hand with 2,000; see tests/benchmarks/README.md.
+Run by `test_kill.py` with few files, and by hand with 2,000; see tests/benchmarks/README.md.
 Texts have the same number of words, since engines score keywords by the mean length of the texts
 that they met first.
 """

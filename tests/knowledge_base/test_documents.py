@@ -8,9 +8,10 @@ from uuid import uuid4
 import pytest
 from llama_index.core import SimpleDirectoryReader
 from llama_index.core.node_parser import SentenceSplitter
-from llama_index.core.schema import Document
+from llama_index.core.schema import Document, MediaResource
 
 from llama_retrieval_ext.errors import UnstableIdWarning
+from llama_retrieval_ext.knowledge_base import documents
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -113,3 +114,13 @@ def test_chosen_ids_stay_without_a_warning(kb: KnowledgeBase) -> None:
         kb.add([Document(id_="a", text="x", metadata={"file_path": "f"})], show_progress=False)
         kb.add([Document(text="y")], show_progress=False)  # no reader of files made it
     assert "a" in {each.document_id for each in kb.documents()}
+
+
+def test_everything_but_the_text_of_a_long_document_counts_as_a_change_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(documents, "LONG", 10)
+    others = [{"mimetype": "text/html"}, {"path": "/a"}, {"url": "https://a.example/"}, {}]
+    resources = [MediaResource.model_validate({"text": "long " * 9, **each}) for each in others]
+    made = [Document(id_="d", text_resource=each) for each in resources]
+    assert len({documents.digest_of([each]) for each in made}) == len(made)

@@ -83,16 +83,13 @@ def test_the_engine_that_condenses_questions_takes_arguments_of_both(filled: Kno
     ("method", "arguments", "advice"),
     [
         ("as_query_engine", {"node_postprocessor": []}, "write node_postprocessors="),
-        ("as_query_engine", {"top_k": 3}, "write similarity_top_k="),
         ("as_query_engine", {"retriever": None}, "no argument 'retriever'"),
-        ("as_query_engine", {"response_mode": "compakt"}, "did you mean 'compact'"),
-        ("as_chat_engine", {"chatmode": "context"}, "write chat_mode="),
-        ("as_chat_engine", {"chat_mode": "contex"}, "did you mean 'context'"),
-        ("as_chat_engine", {"chat_mode": "simple"}, "there is no chat_mode 'simple'"),
+        ("as_query_engine", {"response_mode": "compakt"}, r"must be one of \[.*'compact'"),
+        ("as_chat_engine", {"chat_mode": "simple"}, r"must be one of \[.*'context'"),
         ("as_chat_engine", {"system_promt": "Be brief."}, "write system_prompt="),
     ],
 )
-def test_a_wrong_argument_of_an_engine_gets_the_nearest_name(
+def test_a_wrong_argument_of_an_engine_gets_the_right_one(
     filled: KnowledgeBase, method: str, arguments: dict[str, Any], advice: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=advice):

@@ -1,3 +1,5 @@
+"""Processes that add or sync and are killed: what they leave is whole, or as in a new build."""
+
 import subprocess
 import sys
 from contextlib import closing
@@ -11,40 +13,57 @@ from tests.servers.neo4j import neo4j_url
 
 __all__ = ["neo4j_url"]
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork and no SIGKILL"),
+]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork and no SIGKILL")
 @pytest.mark.timeout(300)
 def test_a_process_killed_while_adding_leaves_whole_documents(url: str, engine: str) -> None:
-    kill(url, *(("7", "1", "0.05") if engine == "embedded" else ("5", "1", "0.5")))
+    kill(url, *(("5", "1", "0.05") if engine == "embedded" else ("2", "1", "0.4")))
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork and no SIGKILL")
 @EMBEDDED
 def test_a_process_killed_while_adding_leaves_the_graph_in_step(url: str, fast_disk: Path) -> None:
-    kill(url, "10", "2", "0.1", f"graph:{fast_disk / 'graph'}")
+    kill(url, "6", "2", "0.1", f"graph:{fast_disk / 'graph'}")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork and no SIGKILL")
 @EMBEDDED
 def test_a_process_killed_while_adding_leaves_the_graph_on_neo4j_in_step(
     url: str, neo4j_url: str
 ) -> None:
     with closing(open_graph(neo4j_url)) as graph:
         graph.clear(scope=None)
-    kill(url, "4", "3", "0.6", neo4j_url)
+    kill(url, "2", "3", "0.6", neo4j_url)
+
+
+# One engine in files, and one on a server.
+@pytest.mark.parametrize("engine", ["embedded", "elasticsearch"], indirect=True)
+@pytest.mark.timeout(300)
+def test_a_folder_synced_by_processes_that_are_killed_is_as_in_a_new_build(
+    url: str, engine: str, tmp_path: Path
+) -> None:
+    edits = 36 if engine == "embedded" else 18
+    graph = [f"graph:{tmp_path / 'graph'}"] if engine == "embedded" else []
+    (tmp_path / "handbook").mkdir()
+    arguments = [url, str(tmp_path / "handbook"), "40", str(edits), "6", "1", *graph]
+    assert run("sync_edits.py", *arguments).startswith(f"{edits} edits of 40 files, ")
 
 
 def kill(*arguments: str) -> None:
     """Kill a process that adds, some times, and look at what is left each time."""
-    program = Path(__file__).with_name("kills.py")
+    assert run("kills.py", *arguments).startswith(f"{arguments[1]} rounds")
+
+
+def run(program: str, *arguments: str) -> str:
+    """Return the output of a program of this folder."""
     done = subprocess.run(
-        [sys.executable, str(program), *arguments],
+        [sys.executable, str(Path(__file__).with_name(program)), *arguments],
         capture_output=True,
         text=True,
         timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"{arguments[1]} rounds")
+    return done.stdout

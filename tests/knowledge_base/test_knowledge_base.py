@@ -1,37 +1,15 @@
-"""What is done with a knowledge base in the course of its life, on every engine."""
+"""The nodes of a document, on every engine."""
 
-import random
 from collections.abc import Callable
-from pathlib import Path
 
-import pytest
-from llama_index.core.schema import BaseNode, Document, NodeRelationship, RelatedNodeInfo, TextNode
-from llama_index.core.vector_stores.types import MetadataFilters
+from llama_index.core.schema import Document
 
-from llama_retrieval_ext.errors import InvalidFilterError, StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.knowledge_base.write import Writer
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.text.tokenizer import Tokenizer
-from tests.knowledge_base.engines import EMBEDDED
+from tests.knowledge_base.nodes import book
 
 Open = Callable[..., KnowledgeBase]
 ACME, GLOBEX = Scope("acme"), Scope("globex")
-
-
-def book(ref: str, *, n_nodes: int = 12) -> list[BaseNode]:
-    source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=ref)}
-    return [
-        TextNode(
-            id_=f"{ref}-{n}", text=f"leave, {ref} {n}", relationships=source, start_char_idx=50 * n
-        )
-        for n in range(n_nodes)
-    ]
-
-
-def found(kb: KnowledgeBase) -> set[str]:
-    hits = kb.retriever("keyword", top_k=100).retrieve("leave")
-    return {str(hit.node.ref_doc_id) for hit in hits}
 
 
 def test_get_returns_nodes_in_the_order_of_the_text(open_kb: Open) -> None:
@@ -50,116 +28,3 @@ def test_get_returns_only_documents_of_the_scope(open_kb: Open) -> None:
     for scope in (ACME, GLOBEX, None):
         assert [each.get_content() for each in kb.get("d", scope=scope)] == [f"leave of {scope}"]
     assert kb.get("d", scope=Scope("umbrella")) == []
-
-
-def where(key: str, value: object) -> MetadataFilters:
-    return MetadataFilters.from_dicts([{"key": key, "value": value}])
-
-
-def test_delete_where_deletes_documents_that_satisfy_the_filters(open_kb: Open) -> None:
-    kb = open_kb()
-    for scope in (ACME, GLOBEX):
-        documents = [
-            Document(id_=str(year), text="leave", metadata={"year": year, "of": "leave"})
-            for year in (2022, 2023, 2024)
-        ]
-        kb.add(documents, scope=scope, show_progress=False)
-    assert kb.delete_where(where("year", 2022), scope=ACME) == 1
-    assert [each.document_id for each in kb.documents(scope=ACME)] == ["2023", "2024"]
-    assert kb.delete_where(where("year", 2023)) == 2
-    assert kb.delete_where(where("tenant_id", "globex"), scope=ACME) == 0
-    assert [each.document_id for each in kb.documents()] == ["2022", "2024", "2024"]
-    assert len(kb.retriever("keyword").retrieve("leave")) == kb.count() == 3
-    with pytest.raises(InvalidFilterError):
-        kb.delete_where(MetadataFilters(filters=[]))
-    assert kb.count() == 3
-
-
-def test_delete_where_deletes_all_nodes_of_a_document_if_one_satisfies_the_filters(
-    open_kb: Open,
-) -> None:
-    kb = open_kb()
-    nodes = book("a")
-    nodes[3].metadata["page"] = 7
-    kb.add([*nodes, *book("b")], show_progress=False)
-    assert kb.delete_where(where("page", 7)) == 1
-    assert found(kb) == {"b"}
-
-
-def test_clear_keeps_the_settings(open_kb: Open) -> None:
-    kb = open_kb(tokenizer=Tokenizer(language="none"))
-    kb.add([*book("a"), *book("b")], show_progress=False)
-    assert kb.clear() == 2
-    assert (kb.count(), kb.documents(), found(kb)) == (0, [], set())
-    assert kb.clear() == 0
-    kb.close()
-    kb = open_kb()
-    assert kb.add(book("a"), show_progress=False).added == 1
-    assert found(kb) == {"a"}
-    assert kb.retriever("keyword").retrieve("leaves") == []  # it has the tokenizer that it had
-
-
-def test_clear_of_a_scope_keeps_the_other_scopes(open_kb: Open) -> None:
-    kb = open_kb()
-    for scope in (ACME, GLOBEX, None):
-        kb.add([Document(id_="d", text="leave")], scope=scope, show_progress=False)
-    assert kb.clear(scope=ACME) == 1
-    assert [each.tenant_id for each in kb.documents()] == [None, "globex"]
-    assert len(kb.retriever("keyword").retrieve("leave")) == 2
-
-
-def test_an_interrupted_clear_leaves_whole_documents(
-    open_kb: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kb = open_kb()
-    kb.add([*book("a", n_nodes=1000), *book("b"), *book("c")], show_progress=False)
-    delete, calls = Writer.delete, []
-
-    def failing(writer: Writer, keys: list[object]) -> None:
-        calls.append(keys)
-        if len(calls) == 2:
-            raise StoreUnavailableError("the server is away")
-        delete(writer, keys)  # type: ignore[arg-type]  # as the method has them
-
-    monkeypatch.setattr(Writer, "delete", failing)
-    with pytest.raises(StoreUnavailableError, match="away"):
-        kb.clear()
-    assert {each.document_id: each.n_nodes for each in kb.documents()} == {"b": 12, "c": 12}
-    assert kb.clear() == 2
-
-
-def test_compact_does_not_change_the_contents(open_kb: Open) -> None:
-    kb = open_kb()
-    kb.add([*book("a"), *book("b")], show_progress=False)
-    kb.delete("b")
-    assert kb.compact() >= 0
-    assert (found(kb), kb.count()) == ({"a"}, 12)
-    kb.close()
-    kb = open_kb()
-    assert (found(kb), kb.count()) == ({"a"}, 12)
-    assert kb.add([*book("a"), *book("b")], show_progress=False).unchanged == 1
-    kb.close()
-    with pytest.raises(StoreClosedError):
-        kb.compact()
-
-
-@EMBEDDED
-@pytest.mark.slow
-def test_clear_frees_disk_space(open_kb: Open, url: str) -> None:
-    rng = random.Random(1)
-    nodes = [
-        TextNode(
-            id_=f"n{number}", text="leave", embedding=[rng.gauss(0, 1) for _ in range(16)] * 64
-        )
-        for number in range(4_000)
-    ]
-    kb = open_kb()
-    kb.add(nodes, show_progress=False)
-    full = size_bytes(url)
-    kb.clear()
-    assert size_bytes(url) < full / 2
-
-
-def size_bytes(url: str) -> int:
-    files = Path(url.partition(":")[2]).rglob("*")
-    return sum(each.stat().st_blocks * 512 for each in files if each.is_file())

@@ -19,9 +19,14 @@ from llama_retrieval_ext.errors import (
     IngestionError,
     ModelMismatchError,
     StoreClosedError,
+    StoreUnavailableError,
 )
+from llama_retrieval_ext.knowledge_base import documents
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.knowledge_base.engines import EMBEDDED
+from tests.knowledge_base.nodes import LONG, node_of
 
 Open = Callable[..., KnowledgeBase]
 
@@ -62,6 +67,28 @@ def test_failed_documents_are_reported_and_the_others_stored(open_kb: Open) -> N
     assert kb.count() == len(hits) == len(good)
 
 
+def test_a_document_with_embeddings_of_two_dimensions_does_not_decide_which_is_right(
+    kb: KnowledgeBase,
+) -> None:
+    mixed = [node_of("mixed", str(n), "leave", embedding=[0.5] * n) for n in (3, 16)]
+    assert isinstance(kb.add(mixed).failures["mixed"], DimensionMismatchError)
+    report = kb.add([*mixed, TextNode(id_="n", text="leave", embedding=[0.5] * 16)])
+    assert (report.added, list(report.failures)) == (1, ["mixed"])
+
+
+def test_an_error_of_the_store_is_raised_and_is_no_failure_of_a_long_document(
+    kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise StoreUnavailableError("the disk is gone")
+
+    monkeypatch.setattr(documents, "LONG", 3000)
+    kb.add([Document(id_="long", text=LONG)])
+    monkeypatch.setattr(EmbeddedVectorStore, "get_nodes", fail)
+    with pytest.raises(StoreUnavailableError, match="gone"):
+        kb.add([Document(id_="long", text=LONG + " More leave.")])
+
+
 def test_a_failed_document_keeps_its_old_version_until_it_is_added_again(kb: KnowledgeBase) -> None:
     kb.add([TextNode(id_="n", text="leave")])
     report = kb.add([TextNode(id_="n", text="unembeddable")])
@@ -93,12 +120,6 @@ def test_a_document_that_lost_its_text_loses_its_nodes(kb: KnowledgeBase) -> Non
     assert (kb.count(), kb.retriever("keyword").retrieve("leave")) == (0, [])
 
 
-def test_nothing_to_add_is_an_empty_report(kb: KnowledgeBase) -> None:
-    report = kb.add([])
-    assert (report.added, report.n_nodes, report.failures) == (0, 0, {})
-    assert kb.add(iter(())).added == 0
-
-
 def test_an_error_of_the_iterator_is_raised_and_stored_documents_stay(kb: KnowledgeBase) -> None:
     def reader() -> Iterator[Document]:
         for number in range(100):
@@ -118,21 +139,13 @@ def test_two_nodes_of_a_document_with_one_id_are_an_error(kb: KnowledgeBase) -> 
     assert kb.count() == 0
 
 
-def test_a_node_id_in_use_by_another_document_is_refused(kb: KnowledgeBase) -> None:
-    kb.add([TextNode(id_="n", text="leave")])
-    source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id="d")}
-    report = kb.add([TextNode(id_="n", text="canteen", relationships=source)])
-    assert isinstance(report.failures["d"], DuplicateNodeError)
-    assert [hit.node_id for hit in kb.retriever("keyword").retrieve("leave")] == ["n"]
-
-
 def test_a_node_with_several_sources_is_an_error(kb: KnowledgeBase) -> None:
     sources = [RelatedNodeInfo(node_id="a"), RelatedNodeInfo(node_id="b")]
     node = TextNode(id_="n", text="leave", relationships={NodeRelationship.SOURCE: sources})
     assert list(kb.add([node]).failures) == ["n"]
 
 
-@pytest.mark.parametrize("id_", ["\udc80.txt", "a\0b"])
+@pytest.mark.parametrize("id_", ["\udc80.txt", "a\0b", ""])
 def test_an_id_that_cannot_be_stored_is_an_error(kb: KnowledgeBase, id_: str) -> None:
     report = kb.add([Document(id_=id_, text="leave"), Document(id_="d", text="leave")])
     assert (report.added, list(report.failures)) == (1, [id_])
@@ -144,6 +157,7 @@ def test_text_with_lone_surrogates_is_stored(kb: KnowledgeBase) -> None:
     assert kb.add([TextNode(id_="n", text="leave \udc80")]).unchanged == 1
 
 
+@EMBEDDED
 def test_a_model_of_another_dimension_adds_nothing(open_kb: Open, model: FakeEmbedding) -> None:
     kb = open_kb()
     kb.add([Document(id_="d", text="leave")])
@@ -159,6 +173,7 @@ def test_deleting_without_an_id_is_refused(kb: KnowledgeBase, ref_doc_id: object
         kb.delete(ref_doc_id)  # type: ignore[arg-type]
 
 
+@EMBEDDED
 def test_using_a_closed_knowledge_base_is_an_error(open_kb: Open) -> None:
     kb = open_kb()
     retriever = kb.retriever("keyword")
@@ -178,18 +193,13 @@ def test_using_a_closed_knowledge_base_is_an_error(open_kb: Open) -> None:
     assert "closed" in repr(kb)
 
 
+@EMBEDDED
 def test_transformations_of_another_type_are_refused(open_kb: Open) -> None:
     with pytest.raises(ConfigurationError, match="transformations, got str"):
         open_kb(transformations=["sentences"])
 
 
-def test_an_empty_id_is_refused(kb: KnowledgeBase) -> None:
-    report = kb.add([Document(id_="", text="annual leave"), Document(id_="d", text="leave")])
-    assert report.added == 1
-    assert "the id ''" in str(report.failures[""])
-    assert "the id ''" in str(kb.add([TextNode(id_="", text="leave")]).failures[""])
-
-
+@EMBEDDED
 def test_a_transformation_that_repeats_a_node_fails_only_that_document(open_kb: Open) -> None:
     class Repeats(TransformComponent):
         def __call__(self, nodes: Sequence[BaseNode], **_: object) -> Sequence[BaseNode]:

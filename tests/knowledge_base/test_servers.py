@@ -75,7 +75,7 @@ def test_an_outage_of_the_server_raises_and_loses_no_document(line: Line) -> Non
         assert len(kb.retriever("keyword").retrieve("leave")) == kb.count() == 2
 
 
-@ON_SERVERS
+@pytest.mark.parametrize("engine", ["qdrant-server", "milvus-server"], indirect=True)
 def test_add_update_delete_and_search_on_a_server(open_kb: Open) -> None:
     documents = [Document(id_=f"d{number}", text=f"leave {number}") for number in range(70)]
     with open_kb() as kb:

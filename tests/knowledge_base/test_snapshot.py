@@ -99,7 +99,9 @@ os.kill(os.getpid(), 9)
     assert list(place.iterdir()) == []
 
 
-def test_read_only_is_refused_except_for_a_directory(tmp_path: Path) -> None:
+def test_read_only_is_refused_except_for_a_directory_with_file_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ConfigurationError, match="there is no knowledge base"):
         opened(tmp_path / "none")
     with pytest.raises(ConfigurationError, match="a server takes any number"):
@@ -109,6 +111,9 @@ def test_read_only_is_refused_except_for_a_directory(tmp_path: Path) -> None:
         pytest.raises(ConfigurationError, match="is no copy"),
     ):
         kb.refresh()
+    monkeypatch.setattr(snapshot, "CAN_FREEZE", False)
+    with pytest.raises(ConfigurationError, match="Windows"):
+        opened(tmp_path / "kb")
 
 
 def passages(kb: KnowledgeBase) -> set[str]:
@@ -156,15 +161,6 @@ def test_a_graph_is_copied_with_its_knowledge_base(tmp_path: Path) -> None:
             opened(tmp_path / folder, graph=other)
 
 
-def test_read_only_is_refused_without_file_locks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened(tmp_path / "kb", read_only=False).close()
-    monkeypatch.setattr(snapshot, "CAN_FREEZE", False)
-    with pytest.raises(ConfigurationError, match="Windows"):
-        opened(tmp_path / "kb")
-
-
 _WRITER = """
 import sys
 sys.path[:0] = {path!r}
@@ -193,7 +189,7 @@ def test_two_readers_see_each_document_whole_while_another_process_writes(tmp_pa
                 opened(tmp_path / "kb", graph=graph) as other,
             ):
                 seen = set()
-                for _ in range(10):
+                for _ in range(5):
                     for kb in (one, other):
                         kb.refresh()
                         hits = kb.retriever("keyword", top_k=50).retrieve("leave")

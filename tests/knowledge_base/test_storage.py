@@ -20,10 +20,12 @@ from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.knowledge_base.engines import BESIDE
 
-pytestmark = [BESIDE, pytest.mark.slow]
+pytestmark = pytest.mark.slow
+
+# For tests of the ledger, which is the same beside each store.
+ONE = pytest.mark.parametrize("engine", ["qdrant"], indirect=True)
 
 Open = Callable[..., KnowledgeBase]
 
@@ -36,6 +38,7 @@ def ledger_of(store: Any) -> Any:
     return store.beside("__ledger")
 
 
+@BESIDE
 def test_opening_creates_the_ledger_and_no_collection_of_nodes(open_kb: Open, url: str) -> None:
     with open_kb() as kb:
         assert kb.documents() == []
@@ -46,15 +49,7 @@ def test_opening_creates_the_ledger_and_no_collection_of_nodes(open_kb: Open, ur
     store.close()
 
 
-def test_the_first_writer_sets_the_tokenizer_for_all(open_kb: Open) -> None:
-    first = open_kb(tokenizer=Tokenizer(language="none"))
-    second = open_kb(tokenizer=Tokenizer(language="german"))
-    first.add([Document(id_="d", text="leaves")])
-    with pytest.raises(ConfigurationError, match="tokenizer"):
-        second.add([Document(id_="e", text="leaves")])
-    assert open_kb().retriever("keyword").retrieve("leave") == []
-
-
+@BESIDE
 def test_writing_after_the_ledger_was_deleted_fails_and_writes_nothing(
     open_kb: Open, url: str
 ) -> None:
@@ -72,6 +67,7 @@ def test_writing_after_the_ledger_was_deleted_fails_and_writes_nothing(
         open_kb()
 
 
+@ONE
 def test_a_store_that_lost_nodes_opens_without_write_permission(
     open_kb: Open, url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +92,7 @@ def test_a_store_that_lost_nodes_opens_without_write_permission(
     assert [hit.node.ref_doc_id for hit in kb.retriever("keyword").retrieve("leave")] == ["b"]
 
 
+@ONE
 def test_a_knowledge_base_recreated_with_another_model_refuses_old_writers(
     open_kb: Open, url: str
 ) -> None:
@@ -110,18 +107,7 @@ def test_a_knowledge_base_recreated_with_another_model_refuses_old_writers(
     assert new.count() == 0
 
 
-def test_the_tokenizer_is_recorded_although_the_store_is_empty(open_kb: Open, url: str) -> None:
-    with open_kb(tokenizer=Tokenizer(language="none")) as kb:
-        kb.add([Document(id_="d", text="leaves")])
-    store = store_at(url)
-    store.clear()
-    store.close()
-    again = open_kb()
-    again.add([Document(id_="d", text="leaves")])
-    assert again.retriever("keyword").retrieve("leave") == []
-    assert len(again.retriever("keyword").retrieve("leaves")) == 1
-
-
+@BESIDE
 def test_the_ledger_keeps_documents_with_many_nodes(open_kb: Open) -> None:
     nodes = [TextNode(id_=f"{number:04} {'n' * 200}", text="leave") for number in range(300)]
     source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id="book")}
@@ -136,6 +122,7 @@ def test_the_ledger_keeps_documents_with_many_nodes(open_kb: Open) -> None:
     assert open_kb().delete("book") == 1
 
 
+@BESIDE
 @pytest.mark.parametrize("many_tenants", [False, True])
 def test_tenants_are_separate_with_and_without_grouping_by_the_engine(
     open_kb: Open, many_tenants: bool
@@ -160,6 +147,7 @@ PARAMS: dict[str, dict[str, object]] = {
 }
 
 
+@BESIDE
 def test_settings_are_remembered_until_the_collection_is_made_with_them(
     open_kb: Open, engine: str
 ) -> None:
@@ -174,6 +162,7 @@ def test_settings_are_remembered_until_the_collection_is_made_with_them(
         open_kb(store_params={name: other[name]})
 
 
+@ONE
 def test_settings_can_be_changed_until_a_document_is_added(open_kb: Open, engine: str) -> None:
     open_kb(store_params=PARAMS[engine]).close()
     with open_kb(many_tenants=False, store_params={}) as kb:
@@ -182,6 +171,7 @@ def test_settings_can_be_changed_until_a_document_is_added(open_kb: Open, engine
         open_kb(store_params=PARAMS[engine])
 
 
+@ONE
 @pytest.mark.parametrize("first", ["store_params", "many_tenants"])
 def test_recorded_settings_stay_if_only_others_are_passed_again(
     open_kb: Open, engine: str, first: str
@@ -194,12 +184,14 @@ def test_recorded_settings_stay_if_only_others_are_passed_again(
         assert kb.count() == 1
 
 
-def test_settings_unknown_to_the_engine_are_refused(open_kb: Open) -> None:
-    with pytest.raises(ConfigurationError, match="sharks"):
-        open_kb(store_params={"sharks": 3})
-
-
+@ONE
 def test_the_url_of_a_ledger_is_refused(url: str, model: FakeEmbedding) -> None:
     separator = "?collection=kb" if "//" not in url else ""
     with pytest.raises(ConfigurationError, match="names the ledger"):
         KnowledgeBase.open(f"{url}{separator}__ledger", embed_model=model)
+
+
+@ONE
+def test_settings_unknown_to_the_engine_are_refused(open_kb: Open) -> None:
+    with pytest.raises(ConfigurationError, match="sharks"):
+        open_kb(store_params={"sharks": 3})

@@ -1,12 +1,21 @@
-"""What a sync adds, moves and deletes, what it reports, and what it does not do again."""
+"""What a sync adds, moves, deletes and refuses, what it reports, and what it does not do again."""
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from llama_index.core.graph_stores.types import (
+    KG_NODES_KEY,
+    KG_RELATIONS_KEY,
+    TRIPLET_SOURCE_KEY,
+    EntityNode,
+    Relation,
+)
 from llama_index.core.node_parser import SentenceSplitter
-from llama_index.core.schema import Document
+from llama_index.core.schema import BaseNode, Document, TransformComponent
 
+from llama_retrieval_ext.errors import ConfigurationError, SyncRefusedError
 from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
@@ -14,7 +23,7 @@ from llama_retrieval_ext.query import Scope
 from tests.knowledge_base.conftest import PickyEmbedding
 from tests.knowledge_base.engines import EMBEDDED
 from tests.knowledge_base.folders import folder, is_equal, names
-from tests.knowledge_base.graphs import LINKS, check_in_step
+from tests.knowledge_base.graphs import LINKS, rows
 from tests.knowledge_base.sync_edits import differences
 
 __all__ = ["folder"]
@@ -48,51 +57,56 @@ def test_a_moved_folder_is_not_embedded_again(
         assert differences(kb, fresh, ["leave rule", "Ann"]) == []
 
 
-def test_a_moved_document_is_visible_to_whom_it_was_shared_with(
-    kb: KnowledgeBase, folder: Path
-) -> None:
-    kb.sync(folder)
-    for number in range(4):
-        kb.share(str(folder / "rules" / f"{number}.md"), allowed=["group:hr"])
-    (folder / "rules").rename(folder / "laws")
-    assert len(kb.sync(folder).moved) == 4
-    bob = Scope(principals=["user:bob"])
-    assert len(kb.documents(scope=bob)) == len(kb.documents()) - 4
-    assert kb.get(str(folder / "laws" / "1.md"), scope=bob) == []
+MOVED = {"/old/x": "/new/x"}
 
 
-def test_a_document_of_a_list_that_moves_and_changes_its_id_keeps_its_principals(
-    kb: KnowledgeBase,
-) -> None:
-    def pages(folder: str) -> list[Document]:
-        return [
-            Document(id_=f"{folder} {n}", text=f"leave {n}", metadata={"file_path": f"/{folder}/x"})
-            for n in range(3)
-        ]
-
-    kb.sync(pages("old"), name="wiki")
-    for number in range(2):
-        kb.share(f"old {number}", allowed=[f"user:{number}"])
-    assert kb.sync(pages("new"), name="wiki", max_deletions=1).moved == {"/old/x": "/new/x"}
-    allowed = {each.document_id: each.allowed for each in kb.documents()}
-    assert allowed == {"new 0": ("user:0",), "new 1": ("user:1",), "new 2": ()}
+def pages(folder: str, id_: str) -> list[Document]:
+    """Three documents of one file; the pattern of their ids gets the folder and their number."""
+    metadata = {"file_path": f"/{folder}/x"}
+    return [
+        Document(id_=id_.format(folder, n), text=f"leave {n}", metadata=metadata) for n in range(3)
+    ]
 
 
-@pytest.mark.parametrize("id_", ["{} {}", "/{}/x {}"], ids=["by order", "by path"])
-def test_moved_documents_without_a_predecessor_are_visible_to_whom_others_are(
+@pytest.mark.parametrize("id_", ["page {1}", "/{0}/x {1}"], ids=["same id", "path in the id"])
+def test_documents_of_a_list_keep_their_principals_when_their_file_moves(
     kb: KnowledgeBase, id_: str
 ) -> None:
-    def pages(folder: str) -> list[Document]:
-        metadata = {"file_path": f"/{folder}/x"}
-        return [
-            Document(id_=id_.format(folder, n), text=f"leave {n}", metadata=metadata)
-            for n in range(3)
-        ]
+    kb.sync(pages("old", id_), name="wiki")
+    for number in range(3):
+        kb.share(id_.format("old", number), allowed=[f"user:{number}"])
+    kb.sync(pages("new", id_), name="wiki", max_deletions=1)
+    allowed = {each.document_id: each.allowed for each in kb.documents()}
+    assert allowed == {id_.format("new", n): (f"user:{n}",) for n in range(3)}
 
-    kb.sync(pages("old"), name="wiki")
+
+@pytest.mark.parametrize("id_", ["{0} {1}", "page {1}", "/{0}/x {1}"])
+def test_moved_documents_without_a_predecessor_are_visible_to_whom_all_others_are(
+    kb: KnowledgeBase, id_: str
+) -> None:
+    kb.sync(pages("old", id_), name="wiki")
     kb.share("/old/x", allowed=["group:hr"])
     kb.delete(id_.format("old", 0))
-    assert kb.sync(pages("new"), name="wiki", max_deletions=1).moved == {"/old/x": "/new/x"}
+    assert kb.sync(pages("new", id_), name="wiki", max_deletions=1).moved == MOVED
+    assert {each.allowed for each in kb.documents()} == {("group:hr",)}
+
+
+@pytest.mark.parametrize("id_", ["{0} {1}", "page {1}", "/{0}/x {1}"])
+def test_moved_documents_fail_if_it_is_unknown_who_may_see_them(
+    kb: KnowledgeBase, id_: str
+) -> None:
+    kb.sync(pages("old", id_), name="wiki")
+    for number in range(3):
+        kb.share(id_.format("old", number), allowed=[f"user:{number}"])
+    kb.delete(id_.format("old", 0))
+    before = kb.documents()
+    for dry_run in (True, False):
+        report = kb.sync(pages("new", id_), name="wiki", max_deletions=1, dry_run=dry_run)
+        assert (report.moved, len(report.failures)) == ({}, 3)
+        assert "pass allowed=" in str(report.failures[id_.format("new", 1)])
+    assert kb.documents() == before
+    named = kb.sync(pages("new", id_), name="wiki", max_deletions=1, allowed=["group:hr"])
+    assert (named.moved, named.failures) == (MOVED, {})
     assert {each.allowed for each in kb.documents()} == {("group:hr",)}
 
 
@@ -107,6 +121,51 @@ def test_whom_documents_name_follows_the_argument_without_embedding(
     named = {each.allowed[0] for each in kb.documents()}
     assert named == {"group:s", *(f"group:{number}" for number in range(8))}
     assert len(model.calls) == calls
+
+
+class Crane(TransformComponent):
+    """Extracts a crane, which the document mentions and the passage after it moves."""
+
+    def __call__(self, nodes: Sequence[BaseNode], **_: object) -> Sequence[BaseNode]:
+        EXTRACTED.extend(node.node_id for node in nodes)
+        for node in nodes:
+            name = f"crane of {node.get_content()}"
+            node.metadata[KG_NODES_KEY] = [
+                EntityNode(name=name, label="MACHINE", properties=dict(node.metadata))
+            ]
+            source = {**node.metadata, TRIPLET_SOURCE_KEY: node.node_id}
+            del source[KG_NODES_KEY]
+            node.metadata[KG_RELATIONS_KEY] = [
+                Relation(
+                    label="lifts", source_id=str(node.ref_doc_id), target_id=name, properties=source
+                ),
+                Relation(
+                    label="is", source_id=node.node_id, target_id=node.node_id, properties=source
+                ),
+            ]
+        return nodes
+
+
+EXTRACTED: list[str] = []
+
+
+def test_the_extracted_graph_of_a_moved_file_moves_with_it(
+    folder: Path, model: PickyEmbedding
+) -> None:
+    options = {"embed_model": model, "graph": "graph::memory:", "kg_extractors": [Crane()]}
+    with (
+        KnowledgeBase.open("embedded::memory:", **options) as kb,  # type: ignore[arg-type]
+        KnowledgeBase.open("embedded::memory:", **options) as fresh,  # type: ignore[arg-type]
+    ):
+        kb.sync(folder).raise_for_failures()
+        (folder / "rules").rename(folder / "laws")
+        (folder / "7.md").unlink()
+        (folder / "4.md").write_text("Rule 4 is another.")
+        EXTRACTED.clear()
+        kb.sync(folder)
+        assert len(EXTRACTED) == 1  # of the file that has changed
+        fresh.sync(folder)
+        assert rows(kb.graph) == rows(fresh.graph)
 
 
 def test_a_renamed_file_is_embedded_again_because_its_name_is_embedded(
@@ -212,18 +271,6 @@ def test_a_copy_is_synced_further(folder: Path, open_kb: Open, url: str, fast_di
     assert is_equal(kb, folder)
 
 
-@EMBEDDED
-def test_sync_changes_the_graph_with_the_documents(
-    folder: Path, open_kb: Open, fast_disk: Path
-) -> None:
-    kb = open_kb(graph=f"graph:{fast_disk / 'graph'}", links=LINKS)
-    kb.sync(folder)
-    (folder / "rules").rename(folder / "laws")
-    (folder / "7.md").unlink()
-    kb.sync(folder)
-    check_in_step(kb)
-
-
 @pytest.mark.slow
 @EMBEDDED
 def test_no_byte_of_a_deleted_text_is_left_after_compaction(
@@ -250,3 +297,80 @@ def files_with(folder: Path, word: str) -> list[str]:
     forms = {word.encode(), word.lower().encode(), word.encode("utf-16-le")}
     files = [path for path in folder.rglob("*") if path.is_file()]
     return [path.name for path in files if any(form in path.read_bytes() for form in forms)]
+
+
+@pytest.mark.parametrize("share", [-0.1, 20, None])
+def test_a_share_of_deletions_outside_of_zero_to_one_is_refused(
+    kb: KnowledgeBase, folder: Path, share: object
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"share between 0 and 1, got .* prune=False"):
+        kb.sync(folder, max_deletions=share)  # type: ignore[arg-type]
+
+
+def test_the_folder_of_the_knowledge_base_is_left_out(folder: Path, fast_disk: Path) -> None:
+    place = fast_disk / "docs"
+    shutil.copytree(folder, place)
+    with KnowledgeBase.open(f"embedded:{place / 'kb'}", embed_model="local") as kb:
+        assert len(kb.sync(place).added) == 9
+        assert len(kb.sync(place).unchanged) == 9
+
+
+async def test_the_async_twin_returns_the_same_report(kb: KnowledgeBase, folder: Path) -> None:
+    planned = kb.sync(folder, dry_run=True)
+    assert await kb.async_sync(folder, show_progress=False) == planned
+
+
+def test_a_dry_run_reports_what_the_sync_does_and_writes_nothing(
+    kb: KnowledgeBase, folder: Path
+) -> None:
+    (folder / "logo.png").write_bytes(b"\x89PNG\r\n\x1a\n\x00")
+    (folder / "empty.txt").touch()
+    assert kb.sync(folder, dry_run=True) == kb.sync(folder)
+    (folder / "rules").rename(folder / "laws")
+    (folder / "4.md").unlink()
+    (folder / "5.md").write_text("Rule 5 is about lunch.")
+    (folder / "9.md").write_text("Rule 9 is new.")
+    (folder / "staff.csv").write_text("name\nAnn\n")
+    before = kb.documents()
+    planned = kb.sync(folder, dry_run=True)
+    assert kb.documents() == before
+    done = kb.sync(folder)
+    assert planned == done
+    assert names(done.added) == ["9.md"]
+    assert names(done.changed) == ["5.md", "staff.csv"]
+    assert names(done.deleted) == ["4.md"]
+    assert [(old, new) for old, new in done.moved.items()] == [
+        (str(folder / "rules" / f"{n}.md"), str(folder / "laws" / f"{n}.md")) for n in range(4)
+    ]
+    assert names(done.unchanged) == ["6.md", "7.md"]
+    assert sorted(done.left_out.values()) == ["no text", "this kind of file is not supported: .png"]
+    assert is_equal(kb, folder)
+    assert str(done).startswith("1 added, 2 changed, 4 moved, 1 deleted, 2 unchanged, 2 left out; ")
+
+
+def test_scopes_are_synced_apart(kb: KnowledgeBase, folder: Path) -> None:
+    for tenant in ("acme", "globex"):
+        assert len(kb.sync(folder, scope=Scope(tenant)).added) == 9
+    (folder / "7.md").unlink()
+    assert names(kb.sync(folder, scope=Scope("acme")).deleted) == ["7.md"]
+    assert len(kb.sources(scope=Scope("acme"))) == 8
+    assert len(kb.sources(scope=Scope("globex"))) == 9
+
+
+def test_more_deletions_than_allowed_are_refused_and_nothing_is_changed(
+    kb: KnowledgeBase, folder: Path
+) -> None:
+    kb.sync(folder)
+    for number in (5, 6):
+        (folder / f"{number}.md").unlink()
+    (folder / "9.md").write_text("Rule 9 is new.")
+    before = kb.documents()
+    planned = kb.sync(folder, dry_run=True)
+    assert (len(planned.deleted), [*planned.added, *planned.changed]) == (2, [str(folder / "9.md")])
+    assert "2 of 9 sources" in planned.refusal
+    assert "A real run would be refused: 2 of 9" in str(planned)
+    with pytest.raises(SyncRefusedError, match=r"2 of 9 sources .* pass max_deletions=1"):
+        kb.sync(folder)
+    assert kb.documents() == before
+    assert kb.sync(folder, prune=False).deleted == ()
+    assert len(kb.sync(folder, max_deletions=0.3).deleted) == 2

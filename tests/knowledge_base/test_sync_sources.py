@@ -115,7 +115,6 @@ def test_an_iterable_that_fails_half_way_is_refused(kb: KnowledgeBase) -> None:
     [
         ({"source": [Document(text="a")]}, "need name"),
         ({"source": [Document(text="a")], "name": "wiki", "include": ["*.md"]}, "for a folder"),
-        ({"source": 3, "name": "wiki"}, "expected documents"),
         ({"source": ["text"], "name": "wiki"}, "expected LlamaIndex documents"),
         ({"source": ""}, "is empty"),
         ({"source": ".", "encoding": "latin-one"}, "encoding"),

@@ -1,7 +1,6 @@
 """Writes that are interrupted or refused, and what is left of them."""
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 
 import hypothesis.strategies as st
 import pytest
@@ -27,55 +26,37 @@ from tests.knowledge_base.ledger.crashes import (
 pytestmark = pytest.mark.slow
 
 
-interrupted = given(
-    before=batches(), last=batches(), steps=st.integers(0, 60), kind=st.sampled_from(sorted(WORLDS))
+@given(
+    before=batches(),
+    last=batches(),
+    steps=st.integers(0, 60),
+    kind=st.sampled_from(sorted(WORLDS)),
+    error=st.sampled_from([Killed, lambda: StoreUnavailableError("no room")]),
 )
-
-
-@interrupted
-def test_an_interrupted_write_can_be_repeated(
-    before: dict[str, Version | None], last: dict[str, Version | None], steps: int, kind: str
+def test_an_interrupted_or_refused_write_leaves_whole_documents_and_can_be_repeated(
+    *,
+    before: dict[str, Version | None],
+    last: dict[str, Version | None],
+    steps: int,
+    kind: str,
+    error: Callable[[], BaseException],
 ) -> None:
-    world = WORLDS[kind]()
-    apply(world.writer(Fuse(ENDLESS)), before)
-    try:
-        apply(world.writer(Fuse(steps)), last)
-    except Killed:
-        apply(world.writer(Fuse(ENDLESS)), last)
-    found = world.stored()
-    assert {ref: found.get(ref) for ref in last} == last
-
-
-@interrupted
-def test_a_store_that_refuses_writes_keeps_its_documents(
-    before: dict[str, Version | None], last: dict[str, Version | None], steps: int, kind: str
-) -> None:
-    world = WORLDS[kind]()
-    apply(world.writer(Fuse(ENDLESS)), before)
-    old = world.stored()
-    try:
-        apply(world.writer(Fuse(steps, lambda: StoreUnavailableError("no room"))), last)
-    except StoreUnavailableError:
-        world.writer(Fuse(ENDLESS)).settle()
-        found = world.stored()
-        assert all(found.get(ref) in (old.get(ref), last.get(ref)) for ref in {*old, *last})
-    else:
-        assert {ref: world.stored().get(ref) for ref in last} == last
-
-
-@interrupted
-def test_a_writer_continues_after_an_outage_of_the_store(
-    before: dict[str, Version | None], last: dict[str, Version | None], steps: int, kind: str
-) -> None:
-    world = WORLDS[kind]()
-    fuse = Fuse(ENDLESS, lambda: StoreUnavailableError("away"))
+    world, fuse = WORLDS[kind](), Fuse(ENDLESS, error)
     writer = world.writer(fuse)
     apply(writer, before)
+    old = world.stored()
     fuse.steps = steps
-    with suppress(StoreUnavailableError):
+    try:
+        apply(writer, last)
+    except (Killed, StoreUnavailableError):
+        fuse.steps = ENDLESS
+        if error is Killed:  # another process goes on
+            writer = world.writer(fuse)
+        writer.settle()
+        found = world.stored()
+        assert all(found.get(ref) in (old.get(ref), last.get(ref)) for ref in {*old, *last})
         apply(writer, last)
     fuse.steps = ENDLESS
-    apply(writer, last)
     found = world.stored()
     assert {ref: found.get(ref) for ref in last} == last
 

@@ -12,7 +12,7 @@ from tests.servers.elasticsearch import URL_VARIABLE, elasticsearch_url
 __all__ = ["elasticsearch_url"]
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 12
+SECONDS = 10
 
 
 @pytest.mark.slow

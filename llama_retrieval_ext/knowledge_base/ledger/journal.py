@@ -8,10 +8,10 @@ after a crash it is unknown which nodes the engine has replaced already.
 import json
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol, Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from llama_retrieval_ext.errors import DuplicateNodeError
 from llama_retrieval_ext.knowledge_base.ledger.local_ledger import Database
@@ -19,9 +19,9 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     DocumentKey,
     PackedNode,
     Prepared,
+    Writable,
     unpacked,
 )
-from llama_retrieval_ext.knowledge_base.ledger.spooled import SpooledDocument
 
 # Nodes of an unfinished update that are read at a time.
 _PAGE: Final = 1024
@@ -33,6 +33,7 @@ class WriteOutcome(StrEnum):
     ADDED = "added"
     UPDATED = "updated"
     UNCHANGED = "unchanged"
+    OUTDATED = "outdated"  # not written: the stored version is not the one that it was made from
 
 
 class JournalState(StrEnum):
@@ -62,16 +63,14 @@ class Claim:
         return cls(key, state, fresh, tuple(each for each in old if each not in kept))
 
 
-class Parts(Protocol):
-    """A version of a document, whose nodes are read in parts."""
+@dataclass(frozen=True, slots=True)
+class KeptVersion:
+    """The new version of a document, which a journal keeps during its update."""
 
-    def parts(self) -> Iterator[Prepared]:
-        """Yield documents with its key, each with some of its nodes."""
-        ...
+    parts: Callable[[], Iterator[Prepared]]  # documents with its key, each with some of its nodes
 
 
-# A document that can be written.
-Writable: TypeAlias = Prepared | SpooledDocument
+Version: TypeAlias = Writable | KeptVersion
 # UNCHANGED if this version is stored already; None if another writer has claimed the document.
 Reply: TypeAlias = Claim | WriteOutcome | Exception | None
 
@@ -92,7 +91,7 @@ class Journal(ABC):
         """Claim the unfinished changes of this writer or of a dead one."""
 
     @abstractmethod
-    def new_version(self, claim: Claim) -> "Parts | None":
+    def new_version(self, claim: Claim) -> KeptVersion | None:
         """Return the new version of a document that is being updated; None if none was written."""
 
     @abstractmethod
@@ -179,49 +178,39 @@ class LocalJournal(Journal):
             claims.append(Claim(DocumentKey(*key), JournalState(state), fresh, doomed))
         return claims
 
-    def new_version(self, claim: Claim) -> Parts | None:
+    def new_version(self, claim: Claim) -> KeptVersion | None:
         """Return the new version of a document that is being updated."""
         with self._database.connection() as connection:
             document = _id_of(connection, claim.key)
-        redo = _Redo(self._database, claim.key, document)
-        return redo if any(redo.parts()) else None
+        kept = self._database.rows("SELECT 1 FROM redo WHERE document = ? LIMIT 1", document)
+        return KeptVersion(lambda: self._redo(claim.key, document)) if kept else None
 
-    def finish(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Record that claims are done."""
-        with self._database.transaction() as connection:
-            for claim in claims:
-                document = _id_of(connection, claim.key)
-                for statement in _FINISH:
-                    connection.execute(statement, (document,))
-        return list(claims)
-
-    def undo(self, claim: Claim) -> None:
-        """Record that a document has its old version again; see `Journal.undo`."""
-        with self._database.transaction() as connection:
-            document = _id_of(connection, claim.key)
-            for statement in _UNDO:
-                connection.execute(statement, (document,))
-
-
-@dataclass(frozen=True, slots=True)
-class _Redo:
-    """The new version of a document that the journal keeps during its update."""
-
-    database: Database
-    key: DocumentKey
-    document: int | None
-
-    def parts(self) -> Iterator[Prepared]:
-        """Yield documents with this key, each with some nodes of the new version."""
+    def _redo(self, key: DocumentKey, document: int | None) -> Iterator[Prepared]:
         query = (
             "SELECT redo.rowid, digest, redo.node, redo.embedding, redo.rows "
             "FROM redo JOIN documents ON document = id "
             "WHERE document = ? AND redo.rowid > ? ORDER BY redo.rowid LIMIT ?"
         )
         last = 0
-        while rows := self.database.rows(query, self.document, last, _PAGE):
+        while rows := self._database.rows(query, document, last, _PAGE):
             last, digest, *_ = rows[-1]
-            yield unpacked(self.key, digest, [PackedNode(*each) for _, _, *each in rows])
+            yield unpacked(key, digest, [PackedNode(*each) for _, _, *each in rows])
+
+    def finish(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Record that claims are done."""
+        self._end(claims, _FINISH)
+        return list(claims)
+
+    def undo(self, claim: Claim) -> None:
+        """Record that a document has its old version again; see `Journal.undo`."""
+        self._end([claim], _UNDO)
+
+    def _end(self, claims: Sequence[Claim], statements: Sequence[str]) -> None:
+        with self._database.transaction() as connection:
+            for claim in claims:
+                document = _id_of(connection, claim.key)
+                for statement in statements:
+                    connection.execute(statement, (document,))
 
 
 def _begin(connection: sqlite3.Connection, document: Writable) -> Reply:
@@ -235,7 +224,7 @@ def _begin(connection: sqlite3.Connection, document: Writable) -> Reply:
         return taken
     new = document.node_ids
     if id_ is not None:
-        return _begin_update(connection, document, id_, new)
+        return _begin_update(connection, document, id_)
     statement = (
         "INSERT INTO documents (tenant, kb, ref, digest, state, source, allowed) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -246,11 +235,9 @@ def _begin(connection: sqlite3.Connection, document: Writable) -> Reply:
     return Claim.of(document.key, JournalState.ADDING, (), new)
 
 
-def _begin_update(
-    connection: sqlite3.Connection, document: Writable, id_: int, new: Sequence[str]
-) -> Claim:
-    rows = connection.execute("SELECT node_id FROM nodes WHERE document = ?", (id_,)).fetchall()
-    claim = Claim.of(document.key, JournalState.UPDATING, [old for (old,) in rows], new)
+def _begin_update(connection: sqlite3.Connection, document: Writable, id_: int) -> Claim:
+    old = _node_ids(connection, id_)
+    claim = Claim.of(document.key, JournalState.UPDATING, old, document.node_ids)
     _insert_fresh(connection, id_, claim.fresh)
     connection.executemany(
         "UPDATE nodes SET role = 'doomed' WHERE node_id = ?", [(gone,) for gone in claim.doomed]
@@ -259,12 +246,10 @@ def _begin_update(
         connection.executemany(
             "INSERT INTO redo VALUES (?, ?, ?, ?)", [(id_, *each) for each in part.packed()]
         )
+    shown = document.source, json.dumps(document.allowed)
     connection.execute(
         "UPDATE documents SET digest = ?, state = ?, source = ?, new_allowed = ? WHERE id = ?",
-        (
-            *(document.digest, JournalState.UPDATING, document.source),
-            *(json.dumps(document.allowed), id_),
-        ),
+        (document.digest, JournalState.UPDATING, *shown, id_),
     )
     return claim
 
@@ -275,8 +260,12 @@ def _begin_deleting(connection: sqlite3.Connection, key: DocumentKey) -> Reply:
         return WriteOutcome.UNCHANGED
     connection.execute("UPDATE documents SET state = 'deleting' WHERE id = ?", (document,))
     connection.execute("UPDATE nodes SET role = 'doomed' WHERE document = ?", (document,))
+    return Claim.of(key, JournalState.DELETING, _node_ids(connection, document), ())
+
+
+def _node_ids(connection: sqlite3.Connection, document: int) -> list[str]:
     rows = connection.execute("SELECT node_id FROM nodes WHERE document = ?", (document,))
-    return Claim.of(key, JournalState.DELETING, [node_id for (node_id,) in rows], ())
+    return [node_id for (node_id,) in rows]
 
 
 def _insert_fresh(

@@ -1,11 +1,14 @@
-"""Identity and stored form of a document."""
+"""Identity and stored form of a document: in memory, or in a file if it is long."""
 
 import json
+import pickle
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from os import SEEK_END
+from typing import IO, Final, NamedTuple, TypeAlias
 
 from llama_index.core.schema import BaseNode, Document, MetadataMode
 
@@ -49,6 +52,7 @@ class Prepared:
     nodes: tuple[BaseNode, ...]
     rows: Mapping[str, str] = field(default_factory=dict)  # extracted graph rows by node id, JSON
     keeps_allowed: bool = False  # whether a stored version keeps the principals that it names
+    replaces: str | None = None  # see `shared`
 
     @property
     def node_ids(self) -> list[str]:
@@ -82,10 +86,14 @@ class Prepared:
         """The principals who may see it; empty for everyone in its scope."""
         return allowed_in(self.nodes[0].metadata)
 
-    def shared(self, allowed: Sequence[str]) -> "Prepared":
-        """Return the document as visible to these principals; empty for everyone."""
+    def shared(self, allowed: Sequence[str], *, replaces: str | None = None) -> "Prepared":
+        """Return the document as visible to these principals; empty for everyone.
+
+        With `replaces`, it is only written in place of this stored version.
+        """
         nodes = tuple(with_allowed(node, allowed) for node in self.nodes)
-        return replace(self, digest=version_of(content_of(self.digest), allowed), nodes=nodes)
+        digest = version_of(content_of(self.digest), allowed)
+        return replace(self, digest=digest, nodes=nodes, replaces=replaces)
 
     @property
     def source(self) -> str:
@@ -124,6 +132,65 @@ def unpacked(
     return Prepared(key, digest, tuple(nodes), rows, keeps_allowed)
 
 
+class SpooledDocument:
+    """A document ready to be stored, as `Prepared`, whose nodes are in a file in parts.
+
+    Its creator owns the file, and appends parts until it is written.
+    """
+
+    replaces: str | None = None
+
+    def __init__(
+        self, key: DocumentKey, content: str, allowed: tuple[str, ...] | None, file: IO[bytes]
+    ) -> None:
+        self.key = key
+        self.digest = version_of(content, allowed or ())
+        self.allowed = allowed or ()
+        self.keeps_allowed = allowed is None
+        self.source = ""
+        self.node_ids: list[str] = []
+        self.dimensions: dict[int, str] = {}
+        self.size_bytes = 0
+        self._file = file
+        self._starts: list[int] = []
+
+    def append(self, part: Prepared) -> None:
+        """Write the next nodes to the file."""
+        if not part.nodes:
+            return
+        self.source = self.source or part.source
+        self.node_ids += part.node_ids
+        for dimension, node_id in part.dimensions.items():
+            self.dimensions.setdefault(dimension, node_id)
+        self.size_bytes += part.size_bytes
+        self._starts.append(self._file.seek(0, SEEK_END))
+        pickle.dump(part, self._file)
+
+    def shared(self, allowed: Sequence[str], *, replaces: str | None = None) -> "SpooledDocument":
+        """Return the document as visible to these principals; see `Prepared.shared`."""
+        shared = copy(self)
+        shared.replaces = replaces
+        shared.allowed = tuple(allowed)
+        shared.digest = version_of(content_of(self.digest), allowed)
+        return shared
+
+    @property
+    def n_parts(self) -> int:
+        """The number of its parts."""
+        return len(self._starts)
+
+    def parts(self) -> Iterator[Prepared]:
+        """Yield documents with this key and version, each with the next nodes."""
+        for start in self._starts:
+            self._file.seek(start)
+            part: Prepared = pickle.load(self._file)  # noqa: S301 - its own
+            yield part.shared(self.allowed)
+
+
+# A document that can be written.
+Writable: TypeAlias = Prepared | SpooledDocument
+
+
 # The fields of a node in JSON without its text and metadata: ids, relations, settings.
 _FIELDS_BYTES: Final = 1000
 
@@ -153,11 +220,8 @@ def with_allowed(node: BaseNode, allowed: Sequence[str]) -> BaseNode:
     """
     metadata = without_allowed(node.metadata)
     if not allowed:
-        return (
-            node
-            if ALLOWED_KEY not in node.metadata
-            else node.model_copy(update={"metadata": metadata})
-        )
+        is_named = ALLOWED_KEY in node.metadata
+        return node.model_copy(update={"metadata": metadata}) if is_named else node
     hidden = {
         name: list(dict.fromkeys([*getattr(node, name), ALLOWED_KEY]))
         for name in ("excluded_embed_metadata_keys", "excluded_llm_metadata_keys")

@@ -7,9 +7,8 @@ written and until they are deleted, so that a crash leaves no unlisted part.
 import json
 import secrets
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
 
@@ -18,8 +17,6 @@ from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, SourceKey, S
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.engine.records import Record, RecordStore, all_of, where
-
-Json: TypeAlias = dict[str, Any]
 
 _DOCUMENT: Final = "document"
 _SYNCED: Final = "synced"
@@ -30,8 +27,7 @@ _PART: Final = 30_000
 _INLINE: Final = 4_000
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(NamedTuple):
     """A text in a record if it is short, else a reference to its parts."""
 
     text: str = ""
@@ -44,8 +40,7 @@ class Value:
         return [f"part:{self.stamp}/{number}" for number in range(self.n_parts)]
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """The new version of a document that a writer changes."""
 
     state: JournalState | None = None  # None for a document at rest
@@ -61,8 +56,7 @@ class Change:
 _AT_REST: Final = Change()
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentRecord:
+class DocumentRecord(NamedTuple):
     """A document in the ledger."""
 
     key: DocumentKey
@@ -104,8 +98,7 @@ class DocumentRecord:
     def finished(self) -> "DocumentRecord":
         """Return the record with the change done."""
         new = self.change
-        done = replace(
-            self,
+        done = self._replace(
             digest=new.digest,
             source=new.source,
             n_nodes=new.n_nodes,
@@ -116,7 +109,7 @@ class DocumentRecord:
 
     def undone(self) -> "DocumentRecord":
         """Return the record without the change; the document counts as changed."""
-        return _at_rest(replace(self, digest=""), self.change.nodes, *self.change.redo)
+        return _at_rest(self._replace(digest=""), self.change.nodes, *self.change.redo)
 
     def to_record(self) -> Record:
         """Return the stored form of the record."""
@@ -127,37 +120,35 @@ class DocumentRecord:
             "kb": _digest(self.key.kb),
             "source": _digest(self.entry.source),
         }
-        content = asdict(self)
-        del content["version"]
-        if self.is_at_rest:
-            content["change"] = None
-        else:
+        if not self.is_at_rest:
             fields |= {_SINCE: self.since, _WRITER: self.writer}
-        return Record(self.id, json.dumps(content), fields, self.version)
+        return Record(self.id, json.dumps(self._replace(version="")), fields, self.version)
 
     @classmethod
     def from_record(cls, record: Record) -> "DocumentRecord":
         """Return the document of a record."""
-        content: dict[str, Any] = json.loads(record.text)  # Any: JSON
-        change = content["change"]
-        content |= {
-            "key": DocumentKey(*content["key"]),
-            "allowed": tuple(content["allowed"]),
-            "nodes": Value(**content["nodes"]),
-            "change": _AT_REST if change is None else _change(**change),
-            "trash": tuple(Value(**each) for each in content["trash"]),
-        }
-        return cls(**content, version=record.version)
+        key, created, digest, source, n_nodes, allowed, nodes, change, trash, *claim = json.loads(
+            record.text
+        )
+        return cls(
+            *(DocumentKey(*key), created, digest, source, n_nodes, tuple(allowed)),
+            *(Value(*nodes), _change(*change), tuple(Value(*each) for each in trash)),
+            *(*claim[:-1], record.version),
+        )
 
 
 def _at_rest(record: DocumentRecord, *unused: Value) -> DocumentRecord:
     trash = tuple(each for each in unused if each.n_parts)
-    return replace(record, change=_AT_REST, trash=trash)
+    return record._replace(change=_AT_REST, trash=trash)
 
 
-def _change(state: str, nodes: Json, redo: list[Json], **others: Any) -> Change:  # noqa: ANN401 - JSON
-    others |= {"allowed": tuple(others["allowed"]), "redo": tuple(Value(**each) for each in redo)}
-    return Change(JournalState(state), nodes=Value(**nodes), **others)
+def _change(state: str | None, *others: Any) -> Change:  # noqa: ANN401 - JSON
+    if state is None:
+        return _AT_REST
+    digest, source, n_nodes, allowed, nodes, redo, n_redo = others
+    parts = tuple(Value(*each) for each in redo)
+    shown = digest, source, n_nodes, tuple(allowed)
+    return Change(JournalState(state), *shown, Value(*nodes), parts, n_redo)
 
 
 def record_id(key: DocumentKey) -> str:

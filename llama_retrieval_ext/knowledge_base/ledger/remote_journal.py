@@ -8,7 +8,6 @@ import json
 import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from llama_index.core.schema import BaseNode
@@ -17,9 +16,8 @@ from llama_retrieval_ext.knowledge_base.ledger.journal import (
     Claim,
     Journal,
     JournalState,
-    Parts,
+    KeptVersion,
     Reply,
-    Writable,
     WriteOutcome,
     duplicate_error,
 )
@@ -27,6 +25,7 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     DocumentKey,
     PackedNode,
     Prepared,
+    Writable,
     key_of_node,
     unpacked,
 )
@@ -34,7 +33,6 @@ from llama_retrieval_ext.knowledge_base.ledger.records import (
     Change,
     DocumentRecord,
     Value,
-    Values,
     documents_in,
     temporary,
 )
@@ -68,7 +66,7 @@ class RemoteJournal(Journal):
         found = self._read(each.key for each in documents)
         ids = self._ledger.ids_of(found)
         replies: dict[DocumentKey, Reply] = {
-            key: WriteOutcome.UNCHANGED if each.is_at_rest else None for key, each in found.items()
+            each.key: _unclaimed(found.get(each.key), each) for each in documents
         }
         free = [each for each in documents if _is_free(found.get(each.key), each)]
         errors = self._duplicates(free, ids)
@@ -97,7 +95,7 @@ class RemoteJournal(Journal):
         found = self._read(keys)
         change = Change(JournalState.DELETING)
         claimed = self._claim(
-            [replace(each, change=change) for each in found.values() if each.is_at_rest]
+            [each._replace(change=change) for each in found.values() if each.is_at_rest]
         )
         ids = self._ledger.ids_of(claimed)
         claims = {key: _claim_on(claimed.get(key), *ids.get(key, _NO_IDS)) for key in found}
@@ -120,14 +118,23 @@ class RemoteJournal(Journal):
         claims = [_claim_on(each, *ids[key]) for key, each in claimed.items()]
         return [each for each in claims if each is not None]
 
-    def new_version(self, claim: Claim) -> Parts | None:
+    def new_version(self, claim: Claim) -> KeptVersion | None:
         """Return the new version of a document that is being updated; None if it was not kept."""
         change = self._claimed[claim.key].change
         # A part is listed after the one before it was written.
         needed = self._values.read([change.nodes, *change.redo[-1:]])
         if None in needed or not change.redo or len(change.redo) < change.n_redo:
             return None
-        return _Redo(self._values, claim.key, change)
+        return KeptVersion(lambda: self._kept(claim.key, change))
+
+    def _kept(self, key: DocumentKey, change: Change) -> Iterator[Prepared]:
+        for value in change.redo:
+            (redo,) = self._values.read([value])
+            nodes = [
+                PackedNode(text, b64decode(vector), rows)
+                for text, vector, rows in json.loads(redo or "[]")
+            ]
+            yield unpacked(key, change.digest, nodes)
 
     def confirm(self, claims: Sequence[Claim]) -> list[Claim]:
         """Return the claims that no other writer has taken over; renew old ones."""
@@ -178,8 +185,8 @@ class RemoteJournal(Journal):
             if record is None:
                 return
             value = self._redo(part)
-            change = replace(record.change, redo=(*record.change.redo, value))
-            claimed = self._claim([replace(record, change=change)])
+            change = record.change._replace(redo=(*record.change.redo, value))
+            claimed = self._claim([record._replace(change=change)])
             self._values.write([value] if claimed else [])
 
     def _changing(
@@ -198,9 +205,9 @@ class RemoteJournal(Journal):
             # Several parts are too large to be kept in memory; `_keep` writes them.
             redo = () if document.n_parts > 1 else tuple(map(self._redo, document.parts()))
             state = JournalState.UPDATING
-            change = replace(change, state=state, redo=redo, n_redo=document.n_parts)
+            change = change._replace(state=state, redo=redo, n_redo=document.n_parts)
         created = self._ledger.now_ms * 1_000_000 + number
-        return replace(stored or DocumentRecord(document.key, created), change=change)
+        return (stored or DocumentRecord(document.key, created))._replace(change=change)
 
     def _redo(self, part: Prepared) -> Value:
         packed = [
@@ -214,12 +221,12 @@ class RemoteJournal(Journal):
             return {}
         now_ms = self._ledger.now_ms
         self._values.delete(value for each in records for value in each.trash)
-        new = [replace(each, trash=(), writer=self._writer, since=now_ms) for each in records]
+        new = [each._replace(trash=(), writer=self._writer, since=now_ms) for each in records]
         versions = self._records.replace([each.to_record() for each in new])
         for each in new:
             self._claimed.pop(each.key, None)
         claimed = {
-            each.key: replace(each, version=versions[each.id])
+            each.key: each._replace(version=versions[each.id])
             for each in new
             if each.id in versions
         }
@@ -276,28 +283,20 @@ class RemoteJournal(Journal):
         return errors
 
 
-@dataclass(frozen=True, slots=True)
-class _Redo:
-    """The new version of a document that a record keeps during its update."""
-
-    values: Values
-    key: DocumentKey
-    change: Change
-
-    def parts(self) -> Iterator[Prepared]:
-        """Yield documents with this key, each with some nodes of the new version."""
-        for value in self.change.redo:
-            (redo,) = self.values.read([value])
-            nodes = [
-                PackedNode(text, b64decode(vector), rows)
-                for text, vector, rows in json.loads(redo or "[]")
-            ]
-            yield unpacked(self.key, self.change.digest, nodes)
-
-
 def _is_free(stored: DocumentRecord | None, document: Writable) -> bool:
     """Return whether a document can be claimed and must be written."""
-    return stored is None or (stored.is_at_rest and stored.digest != document.digest)
+    if stored is None:
+        return document.replaces is None
+    is_new = stored.is_at_rest and stored.digest != document.digest
+    return is_new and document.replaces in (None, stored.digest)
+
+
+def _unclaimed(stored: DocumentRecord | None, document: Writable) -> WriteOutcome | None:
+    """Return the reply to a document that is not free; None if another writer has it."""
+    if stored is not None and not stored.is_at_rest:
+        return None
+    is_stored = stored is not None and stored.digest == document.digest
+    return WriteOutcome.UNCHANGED if is_stored else WriteOutcome.OUTDATED
 
 
 def _claim_on(

@@ -81,7 +81,7 @@ class RemoteLedger(Ledger):
             old = _values_in(found.get(CONFIG))
             value = self.values.create(json.dumps(asdict(config)))
             self.values.write([value])
-            text = json.dumps(asdict(value))
+            text = json.dumps(value)
             version = found[CONFIG].version if CONFIG in found else ""
             if self.records.replace([Record(CONFIG, text, {"kind": CONFIG}, version)]):
                 self.values.delete(old)
@@ -182,7 +182,7 @@ class RemoteLedger(Ledger):
 
     def doubt_all(self) -> None:
         """Mark every document as changed, so that adding it again writes it again."""
-        doubted = [replace(each, digest="") for each in self._at_rest()]
+        doubted = [each._replace(digest="") for each in self._at_rest()]
         self.records.replace([each.to_record() for each in doubted])
 
     def entries(self) -> list[Entry]:
@@ -240,7 +240,7 @@ def _visible(records: Iterable[DocumentRecord], scope: Scope | None) -> list[Ent
 
 
 def _values_in(record: Record | None) -> list[Value]:
-    return [] if record is None else [Value(**json.loads(record.text))]
+    return [] if record is None else [Value(*json.loads(record.text))]
 
 
 def _removed_error() -> StoreClosedError:

@@ -20,7 +20,7 @@ from ray.exceptions import (
 )
 
 from llama_retrieval_ext.errors import ConfigurationError, IngestionError, describe
-from llama_retrieval_ext.knowledge_base.changes import Addition
+from llama_retrieval_ext.knowledge_base.adding import Addition
 from llama_retrieval_ext.knowledge_base.documents import Allowed, SourceDocument
 from llama_retrieval_ext.knowledge_base.groups import Group
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
@@ -209,6 +209,6 @@ class _Writer:
         self._scope = scope
 
     def write(self, batch: PreparedBatch) -> IngestionReport:
-        addition = self._kb._changes.addition(self._scope)  # noqa: SLF001 - an actor of the same package
+        addition = self._kb._addition(self._scope)  # noqa: SLF001 - an actor of the same package
         addition.store(batch)
         return addition.tally.report()

@@ -102,7 +102,7 @@ def ingest_with_ray(  # noqa: PLR0913 - what is added, to what, and how, in one 
         )
     settings = {"embed_model": embed_model, **options}
     with KnowledgeBase.open(url, **settings) as kb:
-        addition = kb._changes.addition(scope, allowed)  # noqa: SLF001 - a function of the same package
+        addition = kb._addition(scope, allowed)  # noqa: SLF001 - a function of the same package
         cluster = _cluster_type()(addition, task_options or {})
         selection = {"include": include, "exclude": exclude, "leave_out": location.path}
         items, work = _source(documents, cluster, selection)

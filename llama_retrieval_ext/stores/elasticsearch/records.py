@@ -32,7 +32,7 @@ from llama_retrieval_ext.stores.engine.records import Record, in_parts, node_of,
 T = TypeVar("T")
 
 _DIMENSION: Final = 2
-_PAGE: Final = 4_000  # most have less than 1 KB
+_PAGE: Final = 10_000  # the most that the engine gives at once; most have less than 1 KB
 _BATCH: Final = 200  # at most about 6 MB
 _ABSENT: Final = "index_not_found_exception"
 

@@ -5,34 +5,27 @@ from dataclasses import replace
 from io import BytesIO
 from threading import RLock
 from time import time
-from typing import Any
 
 import hypothesis.strategies as st
 from llama_index.core.schema import BaseNode, TextNode
-from llama_index.core.vector_stores.types import (
-    BasePydanticVectorStore,
-    MetadataFilters,
-    VectorStoreQuery,
-    VectorStoreQueryResult,
-)
-from pydantic import Field
+from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.filters import matches, parse_filters
-from llama_retrieval_ext.knowledge_base.ledger.journal import (
-    Claim,
-    Journal,
-    LocalJournal,
-    Reply,
-    Writable,
-)
+from llama_retrieval_ext.knowledge_base.ledger.journal import Claim, Journal, LocalJournal, Reply
 from llama_retrieval_ext.knowledge_base.ledger.ledger import KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.knowledge_base.ledger.local_ledger import Database, LocalLedger
-from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
+from llama_retrieval_ext.knowledge_base.ledger.prepared import (
+    DocumentKey,
+    Prepared,
+    SpooledDocument,
+    Writable,
+)
 from llama_retrieval_ext.knowledge_base.ledger.remote_journal import RemoteJournal
 from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
-from llama_retrieval_ext.knowledge_base.ledger.spooled import SpooledDocument
-from llama_retrieval_ext.knowledge_base.write import StoreTarget, Writer
+from llama_retrieval_ext.knowledge_base.write import Writer
 from llama_retrieval_ext.stores.engine.records import IntentRecords
+from tests.knowledge_base.ledger.memory_server import Nodes
+
+ENDLESS = 10**9
 
 
 class Killed(BaseException):
@@ -52,60 +45,41 @@ class Fuse:
         self.steps -= 1
 
 
-class FusedStore(BasePydanticVectorStore):
-    """Nodes in a dict; each node written or deleted is a step."""
+class FusedStore(Nodes):
+    """Nodes in a dict; each node written or deleted, and each look at them, is a step."""
 
-    stores_text: bool = True
-    nodes: dict[str, BaseNode] = Field(default_factory=dict)
-    on_disk: dict[str, BaseNode] = Field(default_factory=dict)
-    fuse: Any = None
+    def __init__(self, *, waits_for_flush: bool = False) -> None:
+        super().__init__()
+        self.fuse = Fuse(ENDLESS)
+        self._on_disk: dict[str, BaseNode] | None = {} if waits_for_flush else None
 
-    @property
-    def client(self) -> None:
-        return None
-
-    def add(self, nodes: Sequence[BaseNode], **_: Any) -> list[str]:
+    def add(self, nodes: Sequence[BaseNode]) -> None:
         for node in nodes:
             self.fuse.step()
             if node.get_content() == "poison":
                 raise ValueError("poison")
             self.nodes[node.node_id] = node
-        return [node.node_id for node in nodes]
-
-    def delete(self, ref_doc_id: str, **_: Any) -> None:
-        raise NotImplementedError
-
-    def delete_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **_: Any
-    ) -> None:
-        for node_id in node_ids or []:
-            self.fuse.step()
-            self.nodes.pop(node_id, None)
 
     def get_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
     ) -> list[BaseNode]:
         self.fuse.step()
-        ids = self.nodes if node_ids is None else node_ids
-        condition = None if filters is None else parse_filters(filters)
-        found = [self.nodes[node_id] for node_id in ids if node_id in self.nodes]
-        return [node for node in found if matches(condition, node.metadata)]
+        return super().get_nodes(node_ids, filters)
 
-    def count(self, filters: MetadataFilters | None = None) -> int:
-        return len(self.get_nodes(filters=filters))
+    def delete_nodes(self, node_ids: Sequence[str] | None = None) -> None:
+        for node_id in node_ids or []:
+            self.fuse.step()
+            self.nodes.pop(node_id, None)
 
-    def query(self, query: VectorStoreQuery, **_: Any) -> VectorStoreQueryResult:
-        raise NotImplementedError
+    delete = delete_nodes
 
     def flush(self) -> None:
-        self.fuse.step()
-        self.on_disk = dict(self.nodes)
+        if self._on_disk is not None:
+            self.fuse.step()
+            self._on_disk = dict(self.nodes)
 
     def lose_power(self) -> None:
-        self.nodes = dict(self.on_disk)
-
-    def texts(self) -> dict[str, str]:
-        return {node_id: node.get_content() for node_id, node in self.nodes.items()}
+        self.nodes = dict(self._on_disk or {})
 
 
 class FusedJournal(LocalJournal):
@@ -134,7 +108,7 @@ class World:
     """A store, a ledger, and a graph beside them, that outlive the process that writes them."""
 
     def __init__(self) -> None:
-        self.store = FusedStore()
+        self.store = FusedStore(waits_for_flush=True)
         self.graph = FusedStore()  # what it has taken is on disk
         self.file = Database(None)
 
@@ -148,8 +122,7 @@ class World:
 
     def writer(self, fuse: Fuse) -> Writer:
         self.store.fuse = self.graph.fuse = fuse
-        targets = [StoreTarget(self.graph, lambda: None), StoreTarget(self.store, self.store.flush)]
-        return Writer(targets, self.journal(fuse), lock=RLock())
+        return Writer([self.graph, self.store], self.journal(fuse), lock=RLock())
 
     def stored(self) -> dict[str, dict[str, str]]:
         """Texts of each document's nodes in the store, by what the ledger says is whose."""
@@ -189,9 +162,6 @@ class ServerWorld(World):
 
 
 WORLDS = {"file": World, "server": ServerWorld}
-
-
-ENDLESS = 10**9
 
 
 NODE_NAMES = ("1", "2", "3")

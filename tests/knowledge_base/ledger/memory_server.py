@@ -63,6 +63,9 @@ class Nodes:
     def flush(self) -> None:
         pass
 
+    def texts(self) -> dict[str, str]:
+        return {id_: node.get_content() for id_, node in self.nodes.items()}
+
 
 class Server:
     """A store, the records beside it, and a clock that stands still."""
@@ -89,7 +92,7 @@ class Server:
         return Writer([self.store], self.journal(), lock=RLock())
 
     def texts(self) -> dict[str, str]:
-        return {id_: node.get_content() for id_, node in self.store.nodes.items()}
+        return self.store.texts()
 
 
 def prepared(ref: str, text: str = "text", *, n_nodes: int = 1) -> Prepared:

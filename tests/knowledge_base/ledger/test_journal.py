@@ -46,8 +46,9 @@ def test_after_random_crashes_each_document_is_whole_in_its_old_or_new_version(
     )
 
 
-@pytest.mark.parametrize("kind", ["file", pytest.param("server", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("power_cut", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "power_cut"), [("file", False), ("file", True), ("server", False)]
+)
 @pytest.mark.parametrize(
     "last",
     [

@@ -1,6 +1,7 @@
 """The identity of documents, and their stored form, from which the same document is read again."""
 
 import pickle
+from io import BytesIO
 
 import pytest
 from llama_index.core.schema import Document, NodeRelationship, RelatedNodeInfo, TextNode
@@ -9,6 +10,7 @@ from llama_retrieval_ext.errors import ScopeError
 from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     DocumentKey,
     Prepared,
+    SpooledDocument,
     content_of,
     key_of_node,
     ref_of,
@@ -38,13 +40,6 @@ def test_a_document_is_the_same_after_packing_and_pickling() -> None:
     assert pickle.loads(pickle.dumps(PREPARED)) == PREPARED
 
 
-def test_a_document_in_memory_is_its_only_part() -> None:
-    assert list(PREPARED.parts()) == [PREPARED]
-    assert (PREPARED.node_ids, PREPARED.source, PREPARED.allowed) == (["a", "b"], "/f", ("ann",))
-    assert PREPARED.dimensions == {2: "a"}
-    assert PREPARED.size_bytes > 2000
-
-
 def test_a_shared_document_is_another_version_of_the_same_content() -> None:
     shared = PREPARED.shared(["bob", "ann"])
     assert shared.digest == PREPARED.shared(["ann", "bob"]).digest != PREPARED.digest
@@ -68,3 +63,52 @@ def test_a_node_belongs_to_its_source_and_scope() -> None:
     assert key_of_node(mine, {"tenant_id": "acme"}) == KEY
     with pytest.raises(ScopeError, match="has tenant_id='acme' in its metadata"):
         key_of_node(mine, {"tenant_id": "globex"})
+
+
+LONG_NODES = [
+    TextNode(id_=f"n{n}", text=f"text {n}", embedding=[float(n)], metadata={"file_path": "/long"})
+    for n in range(5)
+]
+
+
+@pytest.fixture
+def spooled() -> SpooledDocument:
+    document = SpooledDocument(KEY, "digest", None, BytesIO())
+    for some in (LONG_NODES[:2], [], LONG_NODES[2:]):
+        document.append(Prepared(KEY, "digest", tuple(some), {each.node_id: "{}" for each in some}))
+    return document
+
+
+def test_the_parts_of_a_spooled_document_have_its_nodes_each_time(spooled: SpooledDocument) -> None:
+    for _ in range(2):
+        parts = list(spooled.parts())
+        assert [part.node_ids for part in parts] == [["n0", "n1"], ["n2", "n3", "n4"]]
+        assert [node for part in parts for node in part.nodes] == LONG_NODES
+        assert [part.rows.keys() for part in parts] == [{"n0", "n1"}, {"n2", "n3", "n4"}]
+
+
+def test_a_spooled_document_says_the_same_as_one_in_memory(spooled: SpooledDocument) -> None:
+    whole = Prepared(KEY, "digest", tuple(LONG_NODES))
+    for name in ("key", "digest", "source", "allowed", "node_ids", "dimensions", "size_bytes"):
+        assert getattr(spooled, name) == getattr(whole, name), name
+    assert (whole.n_parts, spooled.n_parts) == (1, 2)
+
+
+def test_a_shared_spooled_document_is_the_shared_document(spooled: SpooledDocument) -> None:
+    shared, whole = (
+        spooled.shared(["ann"]),
+        Prepared(KEY, "digest", tuple(LONG_NODES)).shared(["ann"]),
+    )
+    assert (shared.digest, shared.allowed) == (whole.digest, whole.allowed)
+    assert tuple(node for part in shared.parts() for node in part.nodes) == whole.nodes
+    assert spooled.shared(["ann"]).shared([]).digest == spooled.digest
+
+
+def test_the_first_node_of_another_dimension_is_named() -> None:
+    document = SpooledDocument(KEY, "digest", None, BytesIO())
+    lengths = {"a": 2, "b": 3, "c": 2, "d": 3}
+    nodes = [TextNode(id_=id_, text="x", embedding=[0.0] * n) for id_, n in lengths.items()]
+    for node in nodes:
+        document.append(Prepared(KEY, "digest", (node,)))
+    for each in (document, Prepared(KEY, "digest", tuple(nodes))):
+        assert list(each.dimensions.items()) == [(2, "a"), (3, "b")]

@@ -1,21 +1,19 @@
 """The journal on a server: what several writers see of each other."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 
 import pytest
-from llama_index.core.schema import TextNode
+from llama_index.core.schema import BaseNode, TextNode
 
-from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.errors import StoreClosedError
 from llama_retrieval_ext.knowledge_base.ledger.journal import Claim, WriteOutcome
-from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
-from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
-from llama_retrieval_ext.knowledge_base.ledger.spooled import SpooledDocument
+from llama_retrieval_ext.knowledge_base.ledger.prepared import (
+    DocumentKey,
+    Prepared,
+    SpooledDocument,
+)
 from tests.knowledge_base.ledger.memory_server import PATIENCE_S, Server, prepared
-
-
-def refs(ledger: RemoteLedger) -> list[str]:
-    return [each.document_id for each in ledger.documents(None)]
 
 
 def test_writers_of_different_documents_do_not_wait_for_each_other(server: Server) -> None:
@@ -26,7 +24,7 @@ def test_writers_of_different_documents_do_not_wait_for_each_other(server: Serve
     assert isinstance(other, Claim)
     assert second.finish([other]) == [other]
     assert first.finish([one]) == [one]
-    assert refs(server.ledger()) == ["a", "b"]
+    assert [each.document_id for each in server.ledger().documents(None)] == ["a", "b"]
 
 
 def test_a_claimed_document_is_free_when_its_writer_is_done(server: Server) -> None:
@@ -76,6 +74,49 @@ def test_a_slow_writer_that_lost_its_claim_writes_its_document_again(server: Ser
     assert [each.n_nodes for each in server.ledger().documents(None)] == [2]
 
 
+def test_a_writer_that_lost_its_claim_on_a_long_document_writes_no_more_of_its_parts(
+    server: Server,
+) -> None:
+    written: list[str] = []
+    add = server.store.add
+
+    def adding(nodes: Sequence[BaseNode]) -> None:
+        add(nodes)
+        written.extend(node.node_id for node in nodes)
+        if len(written) == 1:
+            server.now_s += PATIENCE_S + 1
+            server.writer().write([prepared("a", "of another")])
+
+    server.store.add = adding  # type: ignore[method-assign]
+    assert server.writer().write([in_parts("a", 3)]) == [WriteOutcome.UPDATED]
+    assert written == ["a-0", "a-0", *(f"a-{n}" for n in range(3))]
+
+
+def in_parts(
+    ref: str, count: int, kind: type[SpooledDocument] = SpooledDocument
+) -> SpooledDocument:
+    """A long document, with one node in each part."""
+    long = kind(prepared(ref).key, "digest", None, BytesIO())
+    for n in range(count):
+        node = TextNode(id_=f"{ref}-{n}", text="long " * 10_000, embedding=[1.0])
+        long.append(Prepared(long.key, "digest", (node,)))
+    return long
+
+
+def test_a_document_made_from_a_version_that_is_no_longer_stored_is_not_written(
+    server: Server,
+) -> None:
+    writer = server.writer()
+    writer.write([prepared("a", "old"), prepared("b", "old")])
+    shared = [prepared(ref, "old").shared(["hr"], replaces=f"{ref}: old 1") for ref in "ab"]
+    server.writer().write([prepared("a", "new")])
+    assert writer.write(shared) == [WriteOutcome.OUTDATED, WriteOutcome.UPDATED]
+    server.writer().delete([prepared("b").key])
+    again = prepared("b", "old").shared(["it"], replaces=shared[1].digest)
+    assert writer.write([again]) == [WriteOutcome.OUTDATED]
+    assert server.texts() == {"a-0": "new"}
+
+
 def test_a_writer_that_is_overtaken_while_it_keeps_a_long_document_leaves_no_parts(
     server: Server,
 ) -> None:
@@ -89,24 +130,9 @@ def test_a_writer_that_is_overtaken_while_it_keeps_a_long_document_leaves_no_par
                     server.writer().write([prepared("a", "of another")])
                 yield part
 
-    long = Slow(prepared("a").key, "digest", None, BytesIO())
-    for n in range(3):
-        node = TextNode(id_=f"a-{n}", text="long " * 10_000, embedding=[1.0])
-        long.append(Prepared(long.key, "digest", (node,)))
-    assert server.journal().begin([long]) == [None]
+    assert server.journal().begin([in_parts("a", 3, Slow)]) == [None]
     assert server.texts() == {"a-0": "of another"}
     assert not [id_ for id_ in server.beside.nodes if id_.startswith("part:")]
-
-
-def test_a_failed_write_leaves_no_document(server: Server) -> None:
-    writer = server.writer()
-    writer.write([prepared("a")])
-    server.beside.is_down = True
-    with pytest.raises(StoreUnavailableError, match="down"):
-        writer.write([prepared("b")])
-    server.beside.is_down = False
-    assert refs(server.ledger()) == ["a"]
-    assert writer.write([prepared("b")]) == [WriteOutcome.ADDED]
 
 
 def test_a_node_id_of_another_document_is_refused_and_one_of_none_is_reused(server: Server) -> None:

@@ -1,31 +1,24 @@
-"""`Changes`: adds and deletes documents; `Addition`: one call of ``KnowledgeBase.add``."""
+"""`Addition`: one call of ``KnowledgeBase.add``, or of what adds documents as it does."""
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from tempfile import TemporaryFile
 from types import MappingProxyType
-from typing import IO
+from typing import IO, NamedTuple
 
 from llama_index.core.schema import BaseNode, MetadataMode
-from llama_index.core.vector_stores.types import MetadataFilters
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    DimensionMismatchError,
-    ModelMismatchError,
-)
-from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
-from llama_retrieval_ext.knowledge_base.access import Access
+from llama_retrieval_ext.errors import DimensionMismatchError, ModelMismatchError
 from llama_retrieval_ext.knowledge_base.documents import (
     Allowed,
     ReaderIds,
     SourceDocument,
     allowed_names,
 )
+from llama_retrieval_ext.knowledge_base.graph import GraphTarget
 from llama_retrieval_ext.knowledge_base.groups import (
     Group,
     character_bar,
@@ -33,17 +26,20 @@ from llama_retrieval_ext.knowledge_base.groups import (
     grouped,
     size_of,
 )
-from llama_retrieval_ext.knowledge_base.ledger.journal import Writable
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, Ledger
-from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, content_of, key_of_node
+from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
+from llama_retrieval_ext.knowledge_base.ledger.prepared import (
+    DocumentKey,
+    Prepared,
+    Writable,
+    content_of,
+)
 from llama_retrieval_ext.knowledge_base.long_texts import Watch
 from llama_retrieval_ext.knowledge_base.preparation import Known, Preparation, PreparedBatch
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, Tally
 from llama_retrieval_ext.knowledge_base.sharing import Sharing
 from llama_retrieval_ext.knowledge_base.splitting import NodeIds
-from llama_retrieval_ext.knowledge_base.storage import Storage, batches
 from llama_retrieval_ext.knowledge_base.write import Writer
-from llama_retrieval_ext.query import Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +51,15 @@ class IngestionParts:
     ledger: Ledger
     sharing: Sharing
     nodes: Callable[[Sequence[str]], Iterable[BaseNode]]  # the stored nodes with some ids
+    extracted: GraphTarget | None = None  # the graph, if an extractor writes to it, too
     reader_ids: ReaderIds = field(default_factory=ReaderIds)
+
+
+class Origin(NamedTuple):
+    """The stored document that a document was before it moved."""
+
+    key: DocumentKey
+    is_current: bool  # whether it was split and extracted as documents are now
 
 
 class Addition:
@@ -133,7 +137,8 @@ class Addition:
         if not documents:
             return []
         names = {each.key: each.allowed or () for each in documents}
-        outcomes = self.parts.sharing.share_keys(names)
+        found = self.parts.sharing.share_keys(names)
+        outcomes = {k: each for k, each in found.items() if each is not WriteOutcome.OUTDATED}
         for key, outcome in outcomes.items():
             self.tally.stored(key, outcome, 0)
         return [each for each in documents if each.key not in outcomes]
@@ -141,7 +146,7 @@ class Addition:
     def write(
         self,
         documents: Sequence[SourceDocument],
-        moved: Mapping[DocumentKey, DocumentKey] = MappingProxyType({}),
+        moved: Mapping[DocumentKey, Origin] = MappingProxyType({}),
         watch: Watch = float,
     ) -> None:
         """Prepare and store documents, each long one by itself; arguments as of `prepared`."""
@@ -150,8 +155,9 @@ class Addition:
                 self.store(self.prepared([*some], moved, watch))
                 continue
             for each in some:
+                before = moved[each.key].key if each.key in moved else each.key
                 with TemporaryFile() as file:
-                    self.store(self._spooled(each, moved.get(each.key, each.key), file, watch))
+                    self.store(self._spooled(each, before, file, watch))
 
     def _spooled(
         self, document: SourceDocument, before: DocumentKey, file: IO[bytes], watch: Watch
@@ -170,7 +176,7 @@ class Addition:
     def prepared(
         self,
         documents: Sequence[SourceDocument],
-        moved: Mapping[DocumentKey, DocumentKey] = MappingProxyType({}),
+        moved: Mapping[DocumentKey, Origin] = MappingProxyType({}),
         watch: Watch = float,
     ) -> PreparedBatch:
         """Return documents ready to be stored; text that is stored already is not embedded again.
@@ -178,11 +184,20 @@ class Addition:
         `moved` has the documents whose content some of them have; `watch` is called as by
         `Preparation.prepared`.
         """
-        self._before |= moved
+        self._before |= {key: each.key for key, each in moved.items()}
         old = [self._before[each.key] for each in documents if each.key in self._before]
         ids = self.parts.ledger.node_ids(old) if old else {}
-        nodes = self.parts.nodes([id_ for own in ids.values() for id_ in own])
-        return self.parts.preparation.prepared(documents, _embeddings(nodes), watch)
+        nodes = list(self.parts.nodes([id_ for own in ids.values() for id_ in own]))
+
+        def rows(document: Prepared) -> Mapping[str, str]:
+            origin = moved.get(document.key)
+            if self.parts.extracted is None or origin is None or not origin.is_current:
+                return {}
+            own = {*ids.get(origin.key, ())}
+            before = [node for node in nodes if node.node_id in own]
+            return self.parts.extracted.moved_rows(before, document.nodes)
+
+        return self.parts.preparation.prepared(documents, _embeddings(nodes), watch, rows)
 
     def store(self, batch: PreparedBatch) -> None:
         """Write prepared documents and record the outcome of each."""
@@ -229,14 +244,14 @@ class Addition:
     def _fitting(self, documents: Sequence[Writable], made: int | None) -> list[Writable]:
         """Return the documents whose embeddings have the dimension of the knowledge base."""
         recorded = self.parts.ledger.dimension()
-        dimension = recorded or made or next(iter(documents[0].dimensions))
+        # A document whose embeddings differ among themselves fails.
+        uniform = min(documents, key=lambda each: len(each.dimensions))
+        dimension = recorded or made or next(iter(uniform.dimensions))
         if made not in (None, dimension):
             raise ModelMismatchError(
                 f"the embedding model gives vectors of dimension {made}, the knowledge base holds "
                 f"vectors of dimension {dimension}; open it with the model that made those"
             )
-        if recorded is None:
-            self.parts.ledger.record_dimension(dimension)
         fitting: list[Writable] = []
         for document in documents:
             wrong = [each for each in document.dimensions if each != dimension]
@@ -248,91 +263,11 @@ class Addition:
                 f"the knowledge base has {dimension}; leave it out and it is made"
             )
             self.tally.failed(document.key.ref, error)
+        if fitting and recorded is None:
+            self.parts.ledger.record_dimension(dimension)
         return fitting
 
 
 def _embeddings(nodes: Iterable[BaseNode]) -> Known:
     """Return the embeddings of nodes by the text that was embedded."""
     return {node.get_content(MetadataMode.EMBED): node.get_embedding() for node in nodes}
-
-
-class Changes:
-    """The changes to the documents of a knowledge base; one thread writes at a time."""
-
-    def __init__(self, access: Access, storage: Storage, parts: IngestionParts) -> None:
-        self._access = access
-        self._storage = storage
-        self._parts = parts
-
-    def addition(self, scope: Scope | None, allowed: Allowed = None) -> Addition:
-        """Return a new call of ``add`` in a scope."""
-        self._access.check_writable()
-        self._access.check(scope, to_write=True)
-        return Addition(self._parts, {} if scope is None else scope.metadata(), allowed)
-
-    def delete(self, name: str, scope: Scope | None) -> int:
-        """Delete a document or all documents of a source; return their number."""
-        if not isinstance(name, str) or not name:
-            raise ConfigurationError(
-                f"delete needs the path of a file or the id of a document, got {name!r}"
-            )
-        with self._writing(scope):
-            self.settle()
-            return self._delete(self._parts.ledger.find(name, scope))
-
-    def share(self, name: str, allowed: Iterable[str] | None, scope: Scope | None) -> int:
-        """Change who may see a document or all documents of a source; return their number."""
-        names = () if allowed is None else allowed_names(allowed)
-        with self._writing(scope):
-            self.settle()
-            entries = self._parts.ledger.find(name, scope)
-            outcomes = self._parts.sharing.share(entries, {each.key: names for each in entries})
-        for outcome in outcomes.values():
-            if isinstance(outcome, Exception):
-                raise outcome
-        return len(entries)
-
-    def delete_where(self, filters: MetadataFilters, scope: Scope | None) -> int:
-        """Delete the documents with a node that satisfies the filters; return their number."""
-        with self._writing(scope):
-            parse_filters(filters)
-            if scope is not None:
-                within = as_metadata_filters(scope.condition)
-                filters = MetadataFilters(filters=[filters, within])
-            owners = set(map(key_of_node, self._storage.store.get_nodes(filters=filters)))
-            visible = self._parts.ledger.visible(scope)
-            return self._delete([each for each in visible if each.key in owners])
-
-    def clear(self, scope: Scope | None) -> int:
-        """Delete all documents visible to a scope; return their number."""
-        with self._writing(scope):
-            gone = self._delete(self._parts.ledger.visible(scope))
-            if gone and not self._parts.ledger.count()[1]:
-                self.compact()
-        return gone
-
-    def settle(self) -> None:
-        """Finish or undo unfinished changes, as far as there is room for it."""
-        self._parts.writer.settle_if_possible()
-
-    def compact(self) -> int:
-        """Free the disk space of deleted nodes; return the number of bytes."""
-        self._access.check_writable()
-        self._access.check_open()
-        self._parts.ledger.compact()
-        return self._storage.compact()
-
-    def _delete(self, entries: Sequence[Entry]) -> int:
-        if not entries:
-            self._parts.ledger.check_exists()
-        for batch in batches(entries):
-            self._parts.writer.delete([each.key for each in batch])
-        return len(entries)
-
-    @contextmanager
-    def _writing(self, scope: Scope | None) -> Generator[None]:
-        """Check the scope and hold the write lock."""
-        self._access.check_writable()
-        self._access.check(scope, to_write=True)
-        with self._storage.lock:
-            yield
