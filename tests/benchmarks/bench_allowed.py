@@ -3,12 +3,14 @@
 ``python -m tests.benchmarks.bench_allowed fuzz 20000 [URL [GRAPH]]`` compares answers with an
 oracle, while documents are shared, revoked and deleted. ``... speed 100000`` times the top 10 of
 100,000 nodes for 10,000 groups and users in 200 of them, in processor time, in turns with queries
-without principals.
+without principals; ``... speed 100000 hnsw FOLDER`` keeps the store in a folder for the next run.
 """
 
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from random import Random
 
 import numpy as np
@@ -39,20 +41,32 @@ def fuzz(queries: str, url: str = "embedded::memory:", graph: str | None = None)
     print(f"{time.perf_counter() - begun:.0f} s", *fuzzer.wrong[:5], sep="\n")
 
 
-def speed(nodes: str, index: str = "exact") -> None:
+def speed(nodes: str, index: str = "exact", folder: str = "") -> None:
     """Print the times of both searches, exact or ``hnsw``, and the recall of the visible."""
+    with tempfile.TemporaryDirectory() as temporary:
+        _speed(int(nodes), index, folder or temporary)
+
+
+def _speed(nodes: int, index: str, folder: str) -> None:
     random, numbers = Random(0), np.random.default_rng(0)
     # Texts of different lengths, with frequent words and rare ones: scores seldom tie.
-    words, weights = zip(*((f"w{n}", 1 / (n + 10)) for n in range(20_000)), strict=True)
+    words = [f"w{n}" for n in range(20_000)]
+    weights = list(accumulate(1 / (n + 10) for n in range(20_000)))
     centres = numbers.standard_normal((200, DIM))
 
     def text(least: int, most: int) -> str:
-        return " ".join(random.choices(words, weights, k=random.randint(least, most)))
+        return " ".join(random.choices(words, cum_weights=weights, k=random.randint(least, most)))
 
     def embedding() -> list[float]:
-        return list(centres[random.randrange(200)] + 0.7 * numbers.standard_normal(DIM))
+        return (centres[random.randrange(200)] + 0.7 * numbers.standard_normal(DIM)).tolist()
 
-    store = _filled(int(nodes), index, random, lambda: (text(20, 80), embedding()))
+    with EmbeddedVectorStore(folder, index="exact") as store:
+        if not store.count():
+            _fill(store, nodes, random, lambda: (text(20, 80), embedding()))
+    store = EmbeddedVectorStore(folder, index="hnsw" if index == "hnsw" else "exact")
+    if index == "hnsw" and not store.index_info().indexed:
+        store.build_index()
+    random, numbers = Random(1), np.random.default_rng(1)  # the same queries for a kept store
     model = FakeEmbedding(dim=DIM)
     vector = VectorRetriever(store, embed_model=model, top_k=10)
     hybrid = HybridRetriever(store, embed_model=model, top_k=10)
@@ -81,11 +95,13 @@ def _groups(random: Random, count: int) -> list[str]:
     return [f"group:{number}" for number in random.sample(range(GROUPS), count)]
 
 
-def _filled(
-    nodes: int, index: str, random: Random, content: Callable[[], tuple[str, list[float]]]
-) -> EmbeddedVectorStore:
-    """Return a store of nodes; a tenth is for everyone, the others for some groups."""
-    store = EmbeddedVectorStore(":memory:", index="hnsw" if index == "hnsw" else "exact")
+def _fill(
+    store: EmbeddedVectorStore,
+    nodes: int,
+    random: Random,
+    content: Callable[[], tuple[str, list[float]]],
+) -> None:
+    """Add nodes; a tenth is for everyone, the others for some groups."""
     for start in range(0, nodes, 2_000):
         made = []
         for number in range(start, start + 2_000):
@@ -96,9 +112,6 @@ def _filled(
                 TextNode(id_=str(number), text=text, metadata=metadata, embedding=embedding)
             )
         store.add(made)
-    if index == "hnsw":
-        store.build_index()
-    return store
 
 
 def _compare(

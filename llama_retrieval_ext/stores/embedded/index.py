@@ -180,7 +180,7 @@ def _become_current(directory: StoreDirectory, draft: Draft) -> None:
     new = EdgeShard.load(str(draft.folder))
     try:
         draft.indexed = _indexed(new)
-        while len(draft.changes) > _FEW and not draft.is_abandoned:
+        while draft.n_changes > _FEW and not draft.is_abandoned:
             directory.read(lambda old: draft.bring_changes(old, new, directory.lock), empty=None)
         directory.finish_draft(draft, new)
     finally:

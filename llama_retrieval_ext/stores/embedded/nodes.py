@@ -186,21 +186,18 @@ def _add_indexes(shard: EdgeShard, payloads: Iterable[Payload]) -> None:
         shard.update(UpdateOperation.create_field_index(field.path, _INDEXES[field.kind]))
 
 
-def compact(directory: StoreDirectory, *, min_free: int) -> int:
-    """Copy the nodes to a new shard and remove the old shard; return the freed bytes.
+def compact(directory: StoreDirectory, *, min_free: int) -> None:
+    """Copy the nodes to a new shard and remove the old shard.
 
     The keyword weights are those for the mean number of terms of all nodes. Searches continue;
     writers wait, about 0.2 ms per node.
     """
     with directory.lock:
-        before = bytes_on_disk(directory.path)
-        nodes = directory.read(lambda shard: shard.info().points_count, empty=0)
-        if nodes:
-            check_room(directory.path, size=before, min_free=min_free)
+        if directory.read(lambda shard: shard.info().points_count, empty=0):
+            check_room(directory.path, size=bytes_on_disk(directory.path), min_free=min_free)
         else:
             check_room(directory.path)
         directory.rebuild(_copy)
-        return max(0, before - bytes_on_disk(directory.path))
 
 
 def _copy(old: EdgeShard, new: EdgeShard, weights: Reweighing) -> None:

@@ -156,8 +156,8 @@ class EmbeddedVectorStore(EngineStore):
         return Call(function, answered)
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
-        """Flush the engine's log to its storage; `add` is already durable."""
-        self._directory.flush()
+        """Make all changes survive a crash of the machine; those of the process `add` does."""
+        self._directory.sync()
 
     def check_room(self, sizes: Iterable[int]) -> None:
         """Raise `StoreUnavailableError` if the disk has no room to add so many bytes."""
@@ -179,10 +179,9 @@ class EmbeddedVectorStore(EngineStore):
                 store is unchanged.
             StoreClosedError: The store was closed.
         """
-        if not self.index_info().indexed:
-            return compact(self._directory, min_free=self.min_free_bytes)
         before = bytes_on_disk(self._directory.path)
-        build(self._directory, min_free=self.min_free_bytes)  # deleted nodes are not copied
+        rebuild = build if self.index_info().indexed else compact  # neither copies deleted nodes
+        rebuild(self._directory, min_free=self.min_free_bytes)
         return max(0, before - bytes_on_disk(self._directory.path))
 
     def build_index(self) -> bool:

@@ -1,5 +1,4 @@
 import random
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
 from llama_retrieval_ext.stores.embedded import directory, index
 from llama_retrieval_ext.stores.embedded.shard import Draft
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from tests.programs import run_program
 
 _DIM = 16
 _RNG = random.Random(3)
@@ -164,8 +164,7 @@ def test_the_vector_type_is_fixed_and_the_kind_of_index_may_change(tmp_path: Pat
 
 
 _KILLED = """
-import os, signal, sys, threading, time
-sys.path[:0] = {path!r}
+import os, signal
 from tests.stores.embedded.test_index import EmbeddedVectorStore, nodes
 from llama_retrieval_ext.stores.embedded import directory, index
 store = EmbeddedVectorStore({folder!r})
@@ -199,10 +198,7 @@ def test_a_process_killed_while_it_builds_loses_nothing(
     target: str, before: bool, count: int, tmp_path: Path
 ) -> None:
     folder = tmp_path / "s"
-    program = _KILLED.format(path=sys.path, folder=str(folder), target=target, before=before)
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = run_program(_KILLED.format(folder=str(folder), target=target, before=before))
     assert done.returncode == -9, done.stderr
     with EmbeddedVectorStore(folder) as store:
         assert store.count() == count
