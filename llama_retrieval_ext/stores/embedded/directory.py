@@ -70,6 +70,9 @@ class StoreDirectory:
         is_closing: Whether the last one is closing it.
     """
 
+    config: EmbeddedConfig
+    lock: FreezingLock
+
     def __init__(self, path: Path, *, temporary: bool = False) -> None:
         self.path = path
         self.drafting = RLock()

@@ -65,11 +65,10 @@ def _of_field(clause: Within | Contains | Equals | IsEmpty) -> FieldCondition:
             return FieldCondition(field, range=RangeFloat(gt=gt, gte=gte, lt=lt, lte=lte))
         case Contains(field, text):
             return FieldCondition(field, match=MatchSubstring(text))
-        case Equals(field, texts):
-            one = len(texts) == 1
-            return FieldCondition(
-                field, match=MatchValue(texts[0]) if one else MatchAny(list(texts))
-            )
+        case Equals(field, values):
+            one = len(values) == 1
+            match = MatchValue(values[0]) if one else MatchAny(list(values))  # type: ignore[arg-type]  # all str or all int
+            return FieldCondition(field, match=match)
 
 
 def _each(clauses: Sequence[Clause]) -> "list[ConditionType] | None":

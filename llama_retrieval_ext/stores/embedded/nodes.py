@@ -12,6 +12,7 @@ from qdrant_edge import (
     CountRequest,
     EdgeShard,
     FloatIndexParams,
+    IntegerIndexParams,
     KeywordIndexParams,
     Point,
     Record,
@@ -171,10 +172,11 @@ def _node(record: Record) -> BaseNode:
     return node
 
 
-_INDEXES: Final[Mapping[str, KeywordIndexParams | FloatIndexParams]] = {
+_INDEXES: Final[Mapping[str, KeywordIndexParams | FloatIndexParams | IntegerIndexParams]] = {
     "keyword": KeywordIndexParams(),
     "tenant": KeywordIndexParams(is_tenant=True),
     "number": FloatIndexParams(),
+    "principal": IntegerIndexParams(lookup=True, range=False),
 }
 
 
