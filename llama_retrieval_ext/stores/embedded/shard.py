@@ -126,7 +126,7 @@ class Draft:
         process: The running index process.
         is_abandoned: Whether the copied shard is no longer current.
         is_changed: Whether changes were applied to the new shard.
-        indexed: Number of nodes in the index.
+        indexed: Number of nodes to index, then in the index.
         weights: Change of the keyword weights of the copy.
     """
 

@@ -212,7 +212,7 @@ def _is_empty(key: str, _: None) -> Clause:
 
 
 def _visible(principals: Sequence[str]) -> Clause:
-    numbers = tuple(principal_number(marked(name)) for name in principals)
+    numbers = tuple(map(principal_number, principals))
     named = [Equals(ALLOWED, numbers)] if numbers else []
     return any_of([IsEmpty(ALLOWED), *named])
 

@@ -57,6 +57,8 @@ LIST: Final = "list"
 # First element of every stored list: whether the list has values.
 FILLED: Final = "+"
 EMPTY: Final = "-"
+# Mark of the strings in it.
+_STRING: Final = "s"
 _NOBODY: Final = 0
 # Below this, integers and floats are equally exact in JSON and Python.
 EXACT: Final = 2**53
@@ -86,7 +88,7 @@ def payload_of(node: BaseNode) -> Payload:
 
 def marked(value: str | float) -> str:
     """Return the stored form of a list value; strings never equal numbers."""
-    return f"s{value}" if isinstance(value, str) else f"n{digits(value)}"
+    return f"{_STRING}{value}" if isinstance(value, str) else f"n{digits(value)}"
 
 
 def digits(number: float) -> str:
@@ -138,15 +140,16 @@ def _put_text(groups: _Groups, key: str, text: str) -> None:
 
 
 def _principal_numbers(groups: Payload) -> list[int]:
-    """Return the numbers of the listed principals; what is no list names nobody."""
+    """Return the numbers of the listed principals; what is no list of strings names nobody."""
     lists = groups.get(LIST)
     names = lists.get(ALLOWED_KEY, [])[1:] if isinstance(lists, dict) else []
-    return [principal_number(name) for name in names] or [_NOBODY]
+    numbers = [principal_number(name[1:]) for name in names if name.startswith(_STRING)]
+    return numbers or [_NOBODY]
 
 
 @lru_cache(maxsize=100_000)
 def principal_number(name: str) -> int:
-    """Return the number of a principal, from the `marked` name.
+    """Return the number of a principal.
 
     The engine finds integers three times as fast as strings, of which a query may have hundreds.
     Should two names ever have the same of 2**63 numbers, the check of hits by name remains.

@@ -13,10 +13,8 @@ from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
-from llama_retrieval_ext.stores.embedded.search import EmbeddedSearch
 from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
-from llama_retrieval_ext.stores.engine.backend import Search, VectorQuery
-from llama_retrieval_ext.stores.engine.search import EngineRequest
+from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 TEXTS = [
@@ -184,18 +182,3 @@ def test_nodes_that_changed_after_the_rankings_are_left_out(store: EmbeddedVecto
     store.add([moved])
     assert found.read is not None
     assert [each.node_id for each in found.read(keys).function().values()] == ["acme0"]
-
-
-def test_a_vector_search_for_principals_goes_through_nodes_that_they_do_not_see() -> None:
-    with EmbeddedVectorStore(":memory:") as store:
-        store.add(nodes(TEXTS[:2]))
-        search = EmbeddedSearch(store._directory)
-        for scope, expected in (
-            (None, False),
-            (Scope("acme"), False),
-            (Scope(principals=[]), True),
-        ):
-            query = VectorQuery((1.0, 0.0), Search(2, scope=scope))
-            params = search.vector_search(query, EngineRequest(query)).params
-            assert params is not None
-            assert (params.acorn is not None and params.acorn.enable) == expected
