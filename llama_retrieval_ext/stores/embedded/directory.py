@@ -37,6 +37,7 @@ from llama_retrieval_ext.stores.embedded.shard import (
     PointId,
     Reweighing,
     close_shard,
+    count_points,
     create_shard,
     is_borrowed,
     open_shard,
@@ -128,7 +129,7 @@ class StoreDirectory:
             shard = self._usable()
             if not self._temporary:
                 keep_reserve(self.path)
-            is_empty = shard is None or not shard.info().points_count
+            is_empty = shard is None or not count_points(shard)
             if not is_empty and self.config.dimension == dimension:
                 return
             config = ConfigRequest(dimension=dimension).resolve(self.config, self.path)
@@ -270,7 +271,7 @@ class StoreDirectory:
         with self.lock:
             if self._draft is draft:
                 self._draft = None
-            if not (self.is_made_of(draft) or not self._is_open):
+            if self._is_open and not self.is_made_of(draft):
                 shutil.rmtree(draft.folder, ignore_errors=True)
 
     def is_made_of(self, draft: Draft) -> bool:

@@ -26,7 +26,14 @@ from llama_retrieval_ext.stores.embedded.files import (
     clear_errors,
 )
 from llama_retrieval_ext.stores.embedded.search import vector_params
-from llama_retrieval_ext.stores.embedded.shard import BM25, DATATYPES, DENSE, Draft, Reweighing
+from llama_retrieval_ext.stores.embedded.shard import (
+    BM25,
+    DATATYPES,
+    DENSE,
+    Draft,
+    Reweighing,
+    count_points,
+)
 from llama_retrieval_ext.stores.encoding.vectors import SCORES
 from llama_retrieval_ext.wording import counted
 
@@ -82,7 +89,7 @@ class IndexInfo:
 
 def index_info(directory: StoreDirectory) -> IndexInfo:
     """Return the storage and index state of a store's embeddings."""
-    nodes = directory.read(_count, empty=0)
+    nodes = directory.read(count_points, empty=0)
     config = directory.config
     return IndexInfo(
         config.vectors,
@@ -91,10 +98,6 @@ def index_info(directory: StoreDirectory) -> IndexInfo:
         min(config.indexed, nodes),
         is_building=directory.is_drafting,
     )
-
-
-def _count(shard: EdgeShard) -> int:
-    return shard.info().points_count
 
 
 def _indexed(shard: EdgeShard) -> int:
@@ -138,7 +141,7 @@ def build_if_due(directory: StoreDirectory, *, min_free: int) -> None:
     least = BUILD_FROM.get(directory.config.index)
     if least is None or directory.is_drafting:
         return
-    nodes = directory.read(_count, empty=0)
+    nodes = directory.read(count_points, empty=0)
     if nodes - directory.config.indexed < least or nodes < directory.build_from:
         return
     directory.build_from = nodes + least  # also after a failure: not every batch tries again
@@ -172,7 +175,7 @@ def _reweigh(draft: Draft) -> None:
     """Compute the keyword weights of the copy for the mean number of terms of its nodes."""
     shard = EdgeShard.load(str(draft.folder))
     try:
-        draft.indexed = _count(shard)
+        draft.indexed = count_points(shard)
         draft.weights = Reweighing.of(shard, draft.config)
         draft.weights.apply(shard)
         shard.flush()

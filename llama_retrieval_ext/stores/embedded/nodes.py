@@ -31,6 +31,7 @@ from llama_retrieval_ext.stores.embedded.shard import (
     Reweighing,
     copy_points,
     copy_schema,
+    count_points,
     scroll,
 )
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_id_in
@@ -50,7 +51,7 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
 _BATCH: Final = 256
 _PAGE: Final = 1024
 # A node is written to the log and to the storage, its metadata also to indexes.
-_COPIES: Final = 3
+COPIES: Final = 3
 _DELETION: Final = 1024
 
 
@@ -59,24 +60,11 @@ def add_nodes(directory: StoreDirectory, nodes: Sequence[BaseNode], *, min_free:
     batches = prepare_batches(nodes, size=_BATCH, config=directory.config, where=directory.path)
     dimension, average = len(batches[0].vectors[0]), mean_length(batches)
     with directory.lock:
-        check_room(directory.path, size=_written_bytes(batches[0]), min_free=min_free)
+        check_room(directory.path, size=COPIES * batches[0].size_bytes, min_free=min_free)
         directory.establish(dimension=dimension, average_length=average)
         for batch in batches:
-            check_room(directory.path, size=_written_bytes(batch), min_free=min_free)
+            check_room(directory.path, size=COPIES * batch.size_bytes, min_free=min_free)
             _write(directory, batch)
-
-
-def check_room_for(directory: StoreDirectory, sizes: Iterable[int], *, min_free: int) -> None:
-    """Raise `StoreUnavailableError` if nodes of these sizes in bytes do not fit.
-
-    Without any, as before a deletion, a full disk gets the reserve back: a journal in the same
-    place is written before the store.
-    """
-    size = _COPIES * sum(sizes)
-    if size:
-        check_room(directory.path, size=size, min_free=min_free)
-    else:
-        check_room(directory.path)
 
 
 def delete_matching(directory: StoreDirectory, clause: Clause) -> None:
@@ -106,7 +94,7 @@ def _write(directory: StoreDirectory, batch: PointBatch) -> None:
         _add_indexes(shard, batch.payloads)
         _update(directory, shard, insertion, new=len(points))
 
-    directory.change(write, size_bytes=_written_bytes(batch), points=ids)
+    directory.change(write, size_bytes=COPIES * batch.size_bytes, points=ids)
 
 
 def _check_ids(shard: EdgeShard, ids: list[PointId], nodes: Sequence[BaseNode]) -> None:
@@ -131,14 +119,10 @@ def _same_id(new: str, stored: str) -> ConfigurationError:
 def _update(
     directory: StoreDirectory, shard: EdgeShard, operation: UpdateOperation, *, new: int = 0
 ) -> None:
-    before = shard.info().points_count
+    before = count_points(shard)
     shard.update(operation)
-    if shard.info().points_count != before + new:  # something was deleted or replaced
+    if count_points(shard) != before + new:  # something was deleted or replaced
         directory.inexact = True
-
-
-def _written_bytes(batch: PointBatch) -> int:
-    return _COPIES * batch.size_bytes
 
 
 def matching_nodes(shard: EdgeShard, clause: Clause | None) -> list[BaseNode]:
@@ -195,7 +179,7 @@ def compact(directory: StoreDirectory, *, min_free: int) -> None:
     writers wait, about 0.2 ms per node.
     """
     with directory.lock:
-        if directory.read(lambda shard: shard.info().points_count, empty=0):
+        if directory.read(count_points, empty=0):
             check_room(directory.path, size=bytes_on_disk(directory.path), min_free=min_free)
         else:
             check_room(directory.path)

@@ -33,7 +33,7 @@ from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import EmbeddedConfig
 from llama_retrieval_ext.stores.embedded.filters import EVERYTHING, as_edge_filter
 from llama_retrieval_ext.stores.embedded.nodes import stored_vectors
-from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE, PointId
+from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE, PointId, count_points
 from llama_retrieval_ext.stores.encoding.vectors import SCORES, query_vector
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
@@ -281,7 +281,7 @@ def vector_params(
 def _most_points(shard: EdgeShard, searches: Sequence[PointSearch], limits: Sequence[int]) -> int:
     """Return the maximum number of hits; the engine allocates memory for the whole limit."""
     limit = max((*limits, *(leg.top_k for search in searches for leg in search.legs)))
-    return limit if limit <= _SMALL_LIMIT else shard.info().points_count
+    return limit if limit <= _SMALL_LIMIT else count_points(shard)
 
 
 def _request(search: PointSearch, limit: int, most: int, *, with_payload: bool) -> QueryRequest:

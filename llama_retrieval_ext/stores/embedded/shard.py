@@ -245,6 +245,11 @@ def close_shard(shard: EdgeShard) -> None:
             return
 
 
+def count_points(shard: EdgeShard) -> int:
+    """Return the number of points."""
+    return shard.info().points_count
+
+
 def scroll(
     shard: EdgeShard,
     *,

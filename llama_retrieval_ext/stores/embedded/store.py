@@ -21,6 +21,7 @@ from llama_retrieval_ext.stores.embedded.files import (
     IndexKind,
     VectorType,
     bytes_on_disk,
+    check_room,
 )
 from llama_retrieval_ext.stores.embedded.filters import filter_of
 from llama_retrieval_ext.stores.embedded.index import (
@@ -31,8 +32,8 @@ from llama_retrieval_ext.stores.embedded.index import (
     recall,
 )
 from llama_retrieval_ext.stores.embedded.nodes import (
+    COPIES,
     add_nodes,
-    check_room_for,
     compact,
     count_matching,
     delete_matching,
@@ -160,8 +161,13 @@ class EmbeddedVectorStore(EngineStore):
         self._directory.sync()
 
     def check_room(self, sizes: Iterable[int]) -> None:
-        """Raise `StoreUnavailableError` if the disk has no room to add so many bytes."""
-        check_room_for(self._directory, sizes, min_free=self.min_free_bytes)
+        """Raise `StoreUnavailableError` if the disk has no room to add nodes of these sizes.
+
+        Without any, as before a deletion, a full disk gets the reserve back: a journal in the same
+        place is written before the store.
+        """
+        size, path = COPIES * sum(sizes), self._directory.path
+        check_room(path, size=size, min_free=self.min_free_bytes) if size else check_room(path)
 
     def compact(self) -> int:
         """Free the disk space of deleted and replaced nodes.

@@ -1,11 +1,13 @@
 """Store directories: what is refused, and what a crash leaves."""
 
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import VectorStoreQuery
 
 from llama_retrieval_ext.errors import (
     DimensionMismatchError,
@@ -80,6 +82,22 @@ def test_a_full_disk_gives_the_reserve_to_a_deletion_and_to_no_addition(
         assert reserve.exists()
         store.check_room([])  # as before a knowledge base writes its journal
         assert not reserve.exists()
+
+
+def test_with_the_log_alone_nothing_is_lost_that_was_written_since_a_flush(tmp_path: Path) -> None:
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        store.add(NODES[:1])
+        store._directory.flush()
+        shutil.copytree(tmp_path / "s", tmp_path / "crashed")
+        store.add(NODES[1:])
+        store.delete_nodes(["a"])
+        store.persist()  # only the log is on the disk when the machine dies
+        log = tmp_path / "crashed" / "shard" / "wal"
+        shutil.rmtree(log)
+        shutil.copytree(tmp_path / "s" / "shard" / "wal", log)
+    with EmbeddedVectorStore(tmp_path / "crashed") as store:
+        assert [node.node_id for node in store.get_nodes()] == ["b"]
+        assert store.query(VectorStoreQuery(query_embedding=[0.0, 1.0])).ids == ["b"]
 
 
 def test_a_crash_before_the_first_manifest_leaves_an_empty_store(tmp_path: Path) -> None:

@@ -230,7 +230,6 @@ store.build_index()
 @pytest.mark.parametrize(
     ("target", "before", "count"),
     [
-        ("index._index_files", False, 450),
         ("directory.StoreDirectory.finish_draft", True, 450),
         ("directory.write_config", False, 400),
     ],

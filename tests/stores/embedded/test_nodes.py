@@ -68,13 +68,13 @@ def shards(store: EmbeddedVectorStore) -> list[str]:
 @pytest.mark.slow
 def test_compaction_makes_the_directory_smaller(tmp_path: Path) -> None:
     with EmbeddedVectorStore(tmp_path / "s") as store:
-        store.add([node(number, dim=1024) for number in range(3_000)])
-        store.delete_nodes([f"n{number}" for number in range(3_000) if number % 10])
+        store.add([node(number, dim=1024) for number in range(1_500)])
+        store.delete_nodes([f"n{number}" for number in range(1_500) if number % 10])
         store.persist()
         before = size_bytes(tmp_path)
         freed = store.compact()
         after = size_bytes(tmp_path)
-        assert store.count() == 300
+        assert store.count() == 150
     assert freed == before - after
     assert after < before / 2
 
@@ -168,7 +168,7 @@ def test_a_kill_during_compaction_loses_nothing(store: EmbeddedVectorStore, tmp_
     before = answers(store), by_id(store)
     store.close()
     rng = random.Random(5)
-    for _ in range(8):
+    for _ in range(4):
         with Program(COMPACTING, tmp_path / "s") as child:
             child.stdout.readline()
             time.sleep(rng.uniform(0, 0.4))
