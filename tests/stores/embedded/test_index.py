@@ -229,10 +229,7 @@ store.build_index()
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 @pytest.mark.parametrize(
     ("target", "before", "count"),
-    [
-        ("directory.StoreDirectory.finish_draft", True, 450),
-        ("directory.write_config", False, 400),
-    ],
+    [("directory.StoreDirectory.finish_draft", True, 450), ("directory.write_config", False, 400)],
 )
 def test_a_process_killed_while_it_builds_loses_nothing(
     target: str, before: bool, count: int, tmp_path: Path
