@@ -180,7 +180,8 @@ class StoreDirectory:
             if self._temporary or not self._unsynced:
                 return
             if sys.platform == "linux":
-                sync_log(shard_folder(self.path, self.config))
+                with clear_errors(self.path):
+                    sync_log(shard_folder(self.path, self.config))
                 self._unsynced = False
             else:  # where a file has not what was written to its map
                 self.flush()

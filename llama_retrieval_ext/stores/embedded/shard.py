@@ -98,7 +98,10 @@ def sync_log(folder: Path) -> None:
     """Write the log of a shard to the disk."""
     log = folder / "wal"
     for path in (*log.iterdir(), log):
-        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:  # a new, empty part of the log, renamed by the engine's thread
+            continue
         try:
             os.fsync(descriptor)
         finally:
