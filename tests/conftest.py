@@ -29,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # To compile 800 modules anew takes 8 s in each worker, and half a second in each subprocess.
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    # pytest-asyncio makes Python 3.11 start a loop that nothing closes, unless it is known that there is none.
+    # Else pytest-asyncio makes Python 3.11 start a loop that nothing closes.
     asyncio.set_event_loop(None)
     config.pluginmanager.register(SkipWithoutClient())
     config.pluginmanager.register(SlowTests(config))

@@ -4,7 +4,7 @@
 
 It imports only the engine, for a fast start. The settings are JSON: ``name``, ``dimension``,
 ``distance`` and ``datatype`` of the vectors, the name ``sparse`` of the sparse vectors, ``m`` (0
-for no graph), ``full_scan_kb`` and ``int8``.
+for no graph), ``full_scan_kb``, ``full_scan_terms`` and ``int8``.
 """
 
 import ctypes
@@ -57,9 +57,12 @@ def index_config(settings: dict[str, Any]) -> EdgeConfig:
         ),
         quantization_config=int8 if settings["int8"] else None,
     )
+    sparse = EdgeSparseVectorParams(
+        full_scan_threshold=settings["full_scan_terms"], modifier=Modifier.Idf
+    )
     return EdgeConfig(
         vectors={settings["name"]: dense},
-        sparse_vectors={settings["sparse"]: EdgeSparseVectorParams(modifier=Modifier.Idf)},
+        sparse_vectors={settings["sparse"]: sparse},
         optimizers=_OPTIMIZERS,
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from mmap import PAGESIZE, mmap
 from pathlib import Path
 from threading import RLock
-from typing import BinaryIO, Final, Literal, TypeAlias, TypeVar, get_args
+from typing import Final, Literal, TypeAlias, TypeVar, get_args
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
@@ -41,21 +41,21 @@ _RESERVE_BYTES: Final = 2 * SOME_BYTES
 _BLOCK_BYTES: Final = 512
 
 
-def check_room(directory: Path, *, size: int = SOME_BYTES, min_free: int = 0) -> None:
+def check_room(directory: Path, *, size: int = SOME_BYTES, min_free: int | None = None) -> None:
     """Raise `StoreUnavailableError` if `size` bytes do not fit, or leave less than `min_free`.
 
-    What needs no room besides (``min_free=0``), such as deleting, may use the reserve.
+    With None, as for opening and deleting, a full disk gets the reserve back.
     """
     free = shutil.disk_usage(directory).free
-    if free < size and not min_free:
+    if free < size and min_free is None:
         (directory / RESERVE).unlink(missing_ok=True)
         free = shutil.disk_usage(directory).free
-    if free < size + min_free:
+    needed = size + (min_free or 0)
+    if free < needed:
         lower = ", or open it with store_params={'min_free_bytes': ...} below"
-        advice = f"{lower} {min_free:,}" if min_free else ""
         raise StoreUnavailableError(
-            f"{free / 2**20:.0f} MB are free under {directory}, at least "
-            f"{(size + min_free) / 2**20:.0f} MB are needed; make room{advice}. What was stored "
+            f"{free / 2**20:.0f} MB are free under {directory}, at least {needed / 2**20:.0f} MB "
+            f"are needed; make room{f'{lower} {min_free:,}' if min_free else ''}. What was stored "
             "before is safe; opened with read_only=True, it is read from a copy in the temporary "
             "folder"
         )
@@ -208,28 +208,21 @@ class FreezingLock:
 
 @contextmanager
 def frozen(directory: Path) -> Generator[None]:
-    """Block writes to a directory by all processes; raise if an earlier release has it open."""
+    """Block writes to a store by all processes; raise if another directory is open in one."""
     path = directory / FREEZE
-    is_ours = path.exists()
-    with _opened(path if is_ours else directory / LOCK) as file:
-        if file is not None and sys.platform != "win32":
+    is_store = path.exists()
+    try:
+        file = (path if is_store else directory / LOCK).open("rb")
+    except FileNotFoundError:
+        yield
+        return
+    with file:
+        if sys.platform != "win32":
             try:
-                fcntl.flock(file, fcntl.LOCK_SH | (0 if is_ours else fcntl.LOCK_NB))
+                fcntl.flock(file, fcntl.LOCK_SH | (0 if is_store else fcntl.LOCK_NB))
             except BlockingIOError as error:
                 raise StoreUnavailableError(in_use(directory)) from error
         yield
-
-
-@contextmanager
-def _opened(path: Path) -> Generator[BinaryIO | None]:
-    """Open a file for reading; yield None if it does not exist."""
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        yield None
-        return
-    with file:
-        yield file
 
 
 def copy_database(source: Path, target: sqlite3.Connection) -> None:

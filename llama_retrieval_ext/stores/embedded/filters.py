@@ -8,7 +8,6 @@ from qdrant_edge import (
     FieldCondition,
     Filter,
     HasIdCondition,
-    IsEmptyCondition,
     MatchAny,
     MatchSubstring,
     MatchValue,
@@ -53,23 +52,23 @@ def _part(clause: Clause) -> "ConditionType":
             return Filter(must=_each(every), should=_each(some), must_not=_each(no))
         case HasId(ids):
             return HasIdCondition(set(map(number_of, ids)))
-        case IsEmpty(field):
-            return IsEmptyCondition(field)
         case _:
             return _of_field(clause)
 
 
-def _of_field(clause: Within | Contains | Equals) -> FieldCondition:
+def _of_field(clause: Within | Contains | Equals | IsEmpty) -> FieldCondition:
     match clause:
+        case IsEmpty(field):
+            # With `IsEmptyCondition` the engine tests each point that the index returns once more.
+            return FieldCondition(field, is_empty=True)
         case Within(field, gt, gte, lt, lte):
             return FieldCondition(field, range=RangeFloat(gt=gt, gte=gte, lt=lt, lte=lte))
         case Contains(field, text):
             return FieldCondition(field, match=MatchSubstring(text))
-        case Equals(field, texts):
-            one = len(texts) == 1
-            return FieldCondition(
-                field, match=MatchValue(texts[0]) if one else MatchAny(list(texts))
-            )
+        case Equals(field, values):
+            one = len(values) == 1
+            match = MatchValue(values[0]) if one else MatchAny(list(values))  # type: ignore[arg-type]  # all str or all int
+            return FieldCondition(field, match=match)
 
 
 def _each(clauses: Sequence[Clause]) -> "list[ConditionType] | None":

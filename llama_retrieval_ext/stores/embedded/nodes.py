@@ -12,6 +12,7 @@ from qdrant_edge import (
     CountRequest,
     EdgeShard,
     FloatIndexParams,
+    IntegerIndexParams,
     KeywordIndexParams,
     Point,
     Record,
@@ -30,6 +31,7 @@ from llama_retrieval_ext.stores.embedded.shard import (
     Reweighing,
     copy_points,
     copy_schema,
+    count_points,
     scroll,
 )
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_id_in
@@ -49,7 +51,7 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
 _BATCH: Final = 256
 _PAGE: Final = 1024
 # A node is written to the log and to the storage, its metadata also to indexes.
-_COPIES: Final = 3
+COPIES: Final = 3
 _DELETION: Final = 1024
 
 
@@ -58,24 +60,11 @@ def add_nodes(directory: StoreDirectory, nodes: Sequence[BaseNode], *, min_free:
     batches = prepare_batches(nodes, size=_BATCH, config=directory.config, where=directory.path)
     dimension, average = len(batches[0].vectors[0]), mean_length(batches)
     with directory.lock:
-        check_room(directory.path, size=_written_bytes(batches[0]), min_free=min_free)
+        check_room(directory.path, size=COPIES * batches[0].size_bytes, min_free=min_free)
         directory.establish(dimension=dimension, average_length=average)
         for batch in batches:
-            check_room(directory.path, size=_written_bytes(batch), min_free=min_free)
+            check_room(directory.path, size=COPIES * batch.size_bytes, min_free=min_free)
             _write(directory, batch)
-
-
-def check_room_for(directory: StoreDirectory, sizes: Iterable[int], *, min_free: int) -> None:
-    """Raise `StoreUnavailableError` if nodes of these sizes in bytes do not fit.
-
-    Without any, as before a deletion, a full disk gets the reserve back: a journal in the same
-    place is written before the store.
-    """
-    size = _COPIES * sum(sizes)
-    if size:
-        check_room(directory.path, size=size, min_free=min_free)
-    else:
-        check_room(directory.path)
 
 
 def delete_matching(directory: StoreDirectory, clause: Clause) -> None:
@@ -105,7 +94,7 @@ def _write(directory: StoreDirectory, batch: PointBatch) -> None:
         _add_indexes(shard, batch.payloads)
         _update(directory, shard, insertion, new=len(points))
 
-    directory.change(write, size_bytes=_written_bytes(batch), points=ids)
+    directory.change(write, size_bytes=COPIES * batch.size_bytes, points=ids)
 
 
 def _check_ids(shard: EdgeShard, ids: list[PointId], nodes: Sequence[BaseNode]) -> None:
@@ -130,14 +119,10 @@ def _same_id(new: str, stored: str) -> ConfigurationError:
 def _update(
     directory: StoreDirectory, shard: EdgeShard, operation: UpdateOperation, *, new: int = 0
 ) -> None:
-    before = shard.info().points_count
+    before = count_points(shard)
     shard.update(operation)
-    if shard.info().points_count != before + new:  # something was deleted or replaced
+    if count_points(shard) != before + new:  # something was deleted or replaced
         directory.inexact = True
-
-
-def _written_bytes(batch: PointBatch) -> int:
-    return _COPIES * batch.size_bytes
 
 
 def matching_nodes(shard: EdgeShard, clause: Clause | None) -> list[BaseNode]:
@@ -171,10 +156,11 @@ def _node(record: Record) -> BaseNode:
     return node
 
 
-_INDEXES: Final[Mapping[str, KeywordIndexParams | FloatIndexParams]] = {
+_INDEXES: Final[Mapping[str, KeywordIndexParams | FloatIndexParams | IntegerIndexParams]] = {
     "keyword": KeywordIndexParams(),
     "tenant": KeywordIndexParams(is_tenant=True),
     "number": FloatIndexParams(),
+    "principal": IntegerIndexParams(lookup=True, range=False),
 }
 
 
@@ -186,21 +172,18 @@ def _add_indexes(shard: EdgeShard, payloads: Iterable[Payload]) -> None:
         shard.update(UpdateOperation.create_field_index(field.path, _INDEXES[field.kind]))
 
 
-def compact(directory: StoreDirectory, *, min_free: int) -> int:
-    """Copy the nodes to a new shard and remove the old shard; return the freed bytes.
+def compact(directory: StoreDirectory, *, min_free: int) -> None:
+    """Copy the nodes to a new shard and remove the old shard.
 
     The keyword weights are those for the mean number of terms of all nodes. Searches continue;
     writers wait, about 0.2 ms per node.
     """
     with directory.lock:
-        before = bytes_on_disk(directory.path)
-        nodes = directory.read(lambda shard: shard.info().points_count, empty=0)
-        if nodes:
-            check_room(directory.path, size=before, min_free=min_free)
+        if directory.read(count_points, empty=0):
+            check_room(directory.path, size=bytes_on_disk(directory.path), min_free=min_free)
         else:
             check_room(directory.path)
         directory.rebuild(_copy)
-        return max(0, before - bytes_on_disk(directory.path))
 
 
 def _copy(old: EdgeShard, new: EdgeShard, weights: Reweighing) -> None:

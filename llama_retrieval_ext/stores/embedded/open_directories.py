@@ -5,7 +5,6 @@ directory twice, and a notebook cell that opens a store may run repeatedly.
 """
 
 import os
-import shutil
 import tempfile
 from pathlib import Path
 from threading import RLock
@@ -17,13 +16,14 @@ from llama_retrieval_ext.stores.engine.config import ConfigRequest
 from llama_retrieval_ext.urls import local_path
 
 MEMORY: Final = ":memory:"
+_PREFIX: Final = "llama-retrieval-ext-"
 
 
 class OpenDirectories:
     """Open directories by their real path.
 
     The garbage collector can release a store at any line of any thread. Therefore the lock is
-    reentrant, and its holder never waits for the lock of a directory.
+    reentrant, and its holder never waits for another lock.
     """
 
     def __init__(self) -> None:
@@ -35,15 +35,14 @@ class OpenDirectories:
         self._open: dict[Path, StoreDirectory] = {}
 
     def acquire(self, path: str | Path, request: ConfigRequest) -> StoreDirectory:
-        """Return the directory of a path; the caller releases it exactly once."""
-        if str(path) == MEMORY:
-            return _temporary(request)
-        real = local_path(path)
-        while (directory := self._join(real, request)).is_closing:
+        """Return the open directory of a path; the caller releases it exactly once."""
+        is_temporary = str(path) == MEMORY
+        real = Path(tempfile.mkdtemp(prefix=_PREFIX)) if is_temporary else local_path(path)
+        while (directory := self._join(real, temporary=is_temporary)).is_closing:
             directory.close()  # waits for users
             self._remove(directory)
         try:
-            directory.adopt(request)
+            directory.open(request)
         except BaseException:
             self.release(directory)
             raise
@@ -73,11 +72,11 @@ class OpenDirectories:
             directory.close()
             self._remove(directory)
 
-    def _join(self, real: Path, request: ConfigRequest) -> StoreDirectory:
+    def _join(self, real: Path, *, temporary: bool) -> StoreDirectory:
         with self._lock:
-            directory = self._open.get(real)
-            if directory is None:
-                directory = self._open[real] = StoreDirectory(real, request)
+            if real not in self._open:
+                self._open[real] = StoreDirectory(real, temporary=temporary)
+            directory = self._open[real]
             directory.users += 1
             return directory
 
@@ -85,17 +84,6 @@ class OpenDirectories:
         with self._lock:
             if self._open.get(directory.path) is directory:
                 del self._open[directory.path]
-
-
-def _temporary(request: ConfigRequest) -> StoreDirectory:
-    path = Path(tempfile.mkdtemp(prefix="llama-retrieval-ext-"))
-    try:
-        directory = StoreDirectory(path, request, temporary=True)
-    except BaseException:
-        shutil.rmtree(path, ignore_errors=True)
-        raise
-    directory.users = 1
-    return directory
 
 
 # Module state, because a process can have a directory open only once.

@@ -1,17 +1,19 @@
 """Searches of an embedded store."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import ClassVar, Final, TypeAlias, TypeVar
 
 from qdrant_edge import (
     AcornSearchParams,
+    CountRequest,
     EdgeShard,
     Expression,
     Filter,
     Formula,
     Fusion,
+    HasIdCondition,
     IdfParams,
     Prefetch,
     QuantizationSearchParams,
@@ -31,7 +33,7 @@ from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import EmbeddedConfig
 from llama_retrieval_ext.stores.embedded.filters import EVERYTHING, as_edge_filter
 from llama_retrieval_ext.stores.embedded.nodes import stored_vectors
-from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE, PointId
+from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE, PointId, count_points
 from llama_retrieval_ext.stores.encoding.vectors import SCORES, query_vector
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
@@ -57,8 +59,47 @@ _SMALL_LIMIT: Final = 1_000
 _EF: Final = 128
 # Otherwise the nodes that a user sees are islands: 9,200 of 30,000 were found with a recall of .89.
 _THROUGH_HIDDEN: Final = AcornSearchParams(enable=True, max_selectivity=1.0)
+# Up to this number, comparing the visible nodes one by one takes less time than that.
+_FEW_VISIBLE: Final = 20_000
+# Nearest points for each hit: the visible ones among these are enough if about a tenth is visible.
+_NEAREST: Final = 16
+# Walking the graph to more points takes longer than a search among the visible ones.
+_MOST_NEAREST: Final = 200
 # Factor of candidates selected by integers and rescored with the stored floats.
 _OVERSAMPLING: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisibleSearch(PointSearch):
+    """A search for principals in an HNSW index, whose links do not connect what they see.
+
+    Attributes:
+        unrestricted: The same search without principals; None if metadata is filtered as well.
+    """
+
+    unrestricted: PointSearch | None
+
+    def among_nearest(
+        self, shard: EdgeShard, limit: int, *, with_payload: bool
+    ) -> list[ScoredPoint] | None:
+        """Return the best visible points if enough of the nearest points are visible."""
+        count = _NEAREST * limit
+        if self.unrestricted is None or count > _MOST_NEAREST:
+            return None
+        nearest = shard.query(_request(self.unrestricted, count, count, with_payload=False))
+        ids = HasIdCondition({hit.id for hit in nearest})
+        visible = replace(self, filter=Filter(must=[ids, self.filter]))
+        found = shard.query(_request(visible, limit, limit, with_payload=with_payload))
+        # Points that tie with the last of the nearest may be missing.
+        is_whole = len(found) == limit and self.score(found[-1].score) > self.score(
+            nearest[-1].score
+        )
+        return found if is_whole else None
+
+    def by_number(self, shard: EdgeShard) -> PointSearch:
+        """Return the search among the visible points: exact if there are few."""
+        visible = shard.count(CountRequest(exact=False, filter=self.filter))
+        return replace(self, params=SearchParams(exact=True)) if visible < _FEW_VISIBLE else self
 
 
 class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
@@ -79,21 +120,31 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
     def vector_search(self, query: VectorQuery, request: EngineRequest[Filter]) -> PointSearch:
         """Return the search for the nearest points."""
         config, search = self._directory.config, query.search
-        has_principals = search.scope is not None and search.scope.principals is not None
         vector = query_vector(
             query.embedding,
             dimension=config.dimension or len(query.embedding),
             distance=config.distance,
             where=self._directory.path,
         )
-        return PointSearch(
+        nearest = PointSearch(
             query=Query.Nearest(vector, using=DENSE),
             top_k=request.top_k,
             score=SCORES[config.distance],
             filter=request.filter,
-            params=vector_params(
-                config, request.top_k, exact=search.exact, among_few=has_principals
-            ),
+            params=vector_params(config, request.top_k, exact=search.exact),
+        )
+        scope = search.scope
+        if scope is None or scope.principals is None or search.exact or not config.indexed:
+            return nearest
+        is_alone, wider = search.condition == scope.condition, scope.for_everyone
+        unrestricted = replace(nearest, filter=wider and self.compile(wider.condition))
+        return VisibleSearch(
+            query=nearest.query,
+            top_k=nearest.top_k,
+            score=nearest.score,
+            filter=nearest.filter,
+            params=vector_params(config, request.top_k, exact=False, among_few=True),
+            unrestricted=unrestricted if is_alone else None,
         )
 
     def keyword_search(
@@ -134,9 +185,23 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
 
         def send(shard: EdgeShard) -> list[list[ScoredPoint]]:
             most = _most_points(shard, searches, limits)
-            requests = [
-                _request(search, min(limit, most + search.spare), most, with_payload=with_nodes)
+            sizes = [
+                min(limit, most + search.spare)
                 for search, limit in zip(searches, limits, strict=True)
+            ]
+            match searches:
+                case [VisibleSearch() as search]:
+                    found = search.among_nearest(shard, sizes[0], with_payload=with_nodes)
+                    if found is not None:
+                        return [found]
+            requests = [
+                _request(
+                    search.by_number(shard) if isinstance(search, VisibleSearch) else search,
+                    size,
+                    most,
+                    with_payload=with_nodes,
+                )
+                for search, size in zip(searches, sizes, strict=True)
             ]
             if len(requests) == 1:
                 return [shard.query(requests[0])]
@@ -216,7 +281,7 @@ def vector_params(
 def _most_points(shard: EdgeShard, searches: Sequence[PointSearch], limits: Sequence[int]) -> int:
     """Return the maximum number of hits; the engine allocates memory for the whole limit."""
     limit = max((*limits, *(leg.top_k for search in searches for leg in search.legs)))
-    return limit if limit <= _SMALL_LIMIT else shard.info().points_count
+    return limit if limit <= _SMALL_LIMIT else count_points(shard)
 
 
 def _request(search: PointSearch, limit: int, most: int, *, with_payload: bool) -> QueryRequest:

@@ -1,9 +1,10 @@
 """The engine's shards in a store directory: creation, loading, and the draft of a new one."""
 
+import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -64,7 +65,7 @@ def open_shard(directory: Path, config: EmbeddedConfig, *, logged: bool) -> Edge
         return None
     check_room(directory)
     if not kept.exists():
-        _create(directory, config, config.dimension, logged=logged)
+        return create_shard(directory, config, logged=logged)
     return EdgeShard.load(str(kept))
 
 
@@ -76,24 +77,11 @@ def shard_folder(directory: Path, config: EmbeddedConfig) -> Path:
 
 def create_shard(directory: Path, config: EmbeddedConfig, *, logged: bool) -> EdgeShard:
     """Create and open the shard of a config; ``logged`` as for `open_shard`."""
-    folder = shard_folder(directory, config)
-    for left in (directory / _DRAFT, folder):
+    draft, folder = directory / _DRAFT, shard_folder(directory, config)
+    for left in (draft, folder):
         shutil.rmtree(left, ignore_errors=True)
-    _create(directory, config, config.dimension or 1, logged=logged)
-    return EdgeShard.load(str(folder))
-
-
-def remove_shard(directory: Path, config: EmbeddedConfig) -> None:
-    """Delete a closed shard; rename it first, so that a crash leaves no partial shard."""
-    shutil.rmtree(directory / _OLD, ignore_errors=True)
-    shard_folder(directory, config).rename(directory / _OLD)
-    shutil.rmtree(directory / _OLD, ignore_errors=True)
-
-
-def _create(directory: Path, config: EmbeddedConfig, dimension: int, *, logged: bool) -> None:
-    # Renamed when complete, because a partial shard would look broken.
     dense = EdgeVectorParams(
-        dimension,
+        config.dimension or 1,
         getattr(Distance, config.distance.capitalize()),
         datatype=getattr(VectorStorageDatatype, DATATYPES[config.vectors]),
     )
@@ -101,35 +89,30 @@ def _create(directory: Path, config: EmbeddedConfig, dimension: int, *, logged: 
     settings = EdgeConfig(
         vectors={DENSE: dense}, sparse_vectors={BM25: sparse}, wal_enabled=None if logged else False
     )
-    EdgeShard.create(str(directory / _DRAFT), settings).close()
-    (directory / _DRAFT).rename(shard_folder(directory, config))
+    EdgeShard.create(str(draft), settings).close()
+    draft.rename(folder)  # when it is complete, because a partial shard would look broken
+    return EdgeShard.load(str(folder))
 
 
-@dataclass(slots=True)
-class Changes:
-    """Writes to a shard since its copy: ids of written points, and deletions by filter."""
+def sync_log(folder: Path) -> None:
+    """Write the log of a shard to the disk."""
+    log = folder / "wal"
+    for path in (*log.iterdir(), log):
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:  # a new, empty part of the log, renamed by the engine's thread
+            continue
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
-    points: set[PointId] = field(default_factory=set)
-    deletions: list[UpdateOperation] = field(default_factory=list)
 
-    def __len__(self) -> int:
-        return len(self.points) + len(self.deletions)
-
-    def bring(self, old: EdgeShard, new: EdgeShard, weights: "Reweighing") -> None:
-        """Apply the changes to the copy.
-
-        Deletions come first. Then points written since the copy are read from the old shard, or
-        deleted if missing there. Points written during this call belong to the next changes.
-        """
-        copy_schema(old, new)
-        for deletion in self.deletions:
-            new.update(deletion)
-        for ids in _batches(self.points):
-            found = old.retrieve(list(ids), with_payload=True, with_vector=True)
-            gone = set(ids).difference(each.id for each in found)
-            copy_points(found, new, weights)
-            if gone:
-                new.update(UpdateOperation.delete_points(list(gone)))
+def remove_shard(directory: Path, config: EmbeddedConfig) -> None:
+    """Delete a closed shard; rename it first, so that a crash leaves no partial shard."""
+    shutil.rmtree(directory / _OLD, ignore_errors=True)
+    shard_folder(directory, config).rename(directory / _OLD)
+    shutil.rmtree(directory / _OLD, ignore_errors=True)
 
 
 @dataclass(slots=True, eq=False)
@@ -141,22 +124,29 @@ class Draft:
     Attributes:
         config: Config of the directory after the new shard becomes current.
         folder: Folder of the new shard.
-        changes: Writes to the current shard since the copy.
+        points: Ids of points written to the current shard since the copy.
+        deletions: Deletions by filter since the copy.
         process: The running index process.
         is_abandoned: Whether the copied shard is no longer current.
         is_changed: Whether changes were applied to the new shard.
-        indexed: Number of nodes in the index.
+        indexed: Number of nodes to index, then in the index.
         weights: Change of the keyword weights of the copy.
     """
 
     config: EmbeddedConfig
     folder: Path
-    changes: Changes = field(default_factory=Changes)
+    points: set[PointId] = field(default_factory=set)
+    deletions: list[UpdateOperation] = field(default_factory=list)
     process: Popen[bytes] | None = None
     is_abandoned: bool = False
     is_changed: bool = False
     indexed: int = 0
     weights: "Reweighing" = field(default_factory=lambda: Reweighing(USUAL_LENGTH, USUAL_LENGTH))
+
+    @property
+    def n_changes(self) -> int:
+        """Number of recorded changes."""
+        return len(self.points) + len(self.deletions)
 
     def abandon(self) -> None:
         """Stop the build, because the copy is out of date."""
@@ -167,11 +157,25 @@ class Draft:
     def bring_changes(
         self, old: EdgeShard, new: EdgeShard, lock: AbstractContextManager[object]
     ) -> None:
-        """Apply the changes to the copy; record later changes separately, under writers' lock."""
+        """Apply the changes to the new shard; record later changes separately, under writers' lock.
+
+        Deletions come first. Then points written since the copy are read from the old shard, or
+        deleted if missing there.
+        """
         with lock:
-            taken, self.changes = self.changes, Changes()
-        self.is_changed = self.is_changed or bool(taken)
-        taken.bring(old, new, self.weights)
+            points, self.points = self.points, set()
+            deletions, self.deletions = self.deletions, []
+        self.is_changed = self.is_changed or bool(points or deletions)
+        copy_schema(old, new)
+        for deletion in deletions:
+            new.update(deletion)
+        rest = iter(points)
+        while ids := list(islice(rest, _BATCH)):
+            found = old.retrieve(ids, with_payload=True, with_vector=True)
+            gone = set(ids).difference(each.id for each in found)
+            copy_points(found, new, self.weights)
+            if gone:
+                new.update(UpdateOperation.delete_points(list(gone)))
 
 
 def copy_schema(old: EdgeShard, new: EdgeShard) -> None:
@@ -244,6 +248,11 @@ def close_shard(shard: EdgeShard) -> None:
             return
 
 
+def count_points(shard: EdgeShard) -> int:
+    """Return the number of points."""
+    return shard.info().points_count
+
+
 def scroll(
     shard: EdgeShard,
     *,
@@ -267,9 +276,3 @@ def scroll(
         yield records
         if offset is None:
             return
-
-
-def _batches(ids: Iterable[PointId]) -> Iterator[list[PointId]]:
-    rest = iter(ids)
-    while batch := list(islice(rest, _BATCH)):
-        yield batch

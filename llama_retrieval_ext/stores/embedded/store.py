@@ -21,6 +21,7 @@ from llama_retrieval_ext.stores.embedded.files import (
     IndexKind,
     VectorType,
     bytes_on_disk,
+    check_room,
 )
 from llama_retrieval_ext.stores.embedded.filters import filter_of
 from llama_retrieval_ext.stores.embedded.index import (
@@ -31,8 +32,8 @@ from llama_retrieval_ext.stores.embedded.index import (
     recall,
 )
 from llama_retrieval_ext.stores.embedded.nodes import (
+    COPIES,
     add_nodes,
-    check_room_for,
     compact,
     count_matching,
     delete_matching,
@@ -156,12 +157,17 @@ class EmbeddedVectorStore(EngineStore):
         return Call(function, answered)
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
-        """Flush the engine's log to its storage; `add` is already durable."""
-        self._directory.flush()
+        """Make all changes survive a crash of the machine; those of the process `add` does."""
+        self._directory.sync()
 
     def check_room(self, sizes: Iterable[int]) -> None:
-        """Raise `StoreUnavailableError` if the disk has no room to add so many bytes."""
-        check_room_for(self._directory, sizes, min_free=self.min_free_bytes)
+        """Raise `StoreUnavailableError` if the disk has no room to add nodes of these sizes.
+
+        Without any, as before a deletion, a full disk gets the reserve back: a journal in the same
+        place is written before the store.
+        """
+        size, path = COPIES * sum(sizes), self._directory.path
+        check_room(path, size=size, min_free=self.min_free_bytes) if size else check_room(path)
 
     def compact(self) -> int:
         """Free the disk space of deleted and replaced nodes.
@@ -179,10 +185,9 @@ class EmbeddedVectorStore(EngineStore):
                 store is unchanged.
             StoreClosedError: The store was closed.
         """
-        if not self.index_info().indexed:
-            return compact(self._directory, min_free=self.min_free_bytes)
         before = bytes_on_disk(self._directory.path)
-        build(self._directory, min_free=self.min_free_bytes)  # deleted nodes are not copied
+        rebuild = build if self.index_info().indexed else compact  # neither copies deleted nodes
+        rebuild(self._directory, min_free=self.min_free_bytes)
         return max(0, before - bytes_on_disk(self._directory.path))
 
     def build_index(self) -> bool:

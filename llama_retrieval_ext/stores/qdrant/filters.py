@@ -44,9 +44,9 @@ def _of_field(clause: Within | Contains | Equals) -> models.FieldCondition:
             return models.FieldCondition(key=field, range=bounds)
         case Contains(field, text):
             return models.FieldCondition(key=field, match=models.MatchSubstring(substring=text))
-        case Equals(field, texts):
-            one = len(texts) == 1
-            match = models.MatchValue(value=texts[0]) if one else models.MatchAny(any=list(texts))
+        case Equals(field, values):
+            one = len(values) == 1
+            match = models.MatchValue(value=values[0]) if one else models.MatchAny(any=list(values))  # type: ignore[arg-type]  # all str or all int
             return models.FieldCondition(key=field, match=match)
 
 

@@ -115,11 +115,16 @@ def _part(settings: Mapping[str, object], name: str) -> Mapping[str, object]:
     return part
 
 
-INDEXES: Final[Mapping[str, models.KeywordIndexParams | models.FloatIndexParams]] = {
+INDEXES: Final[
+    Mapping[str, models.KeywordIndexParams | models.FloatIndexParams | models.IntegerIndexParams]
+] = {
     "keyword": models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD),
     # The engine groups the nodes of a tenant on disk and in its graph.
     "tenant": models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True),
     "number": models.FloatIndexParams(type=models.FloatIndexType.FLOAT),
+    "principal": models.IntegerIndexParams(
+        type=models.IntegerIndexType.INTEGER, lookup=True, range=False
+    ),
 }
 # Created before the first node, because the engine groups only nodes added afterwards.
 SCOPE_FIELDS: Final = (

@@ -14,11 +14,12 @@ from llama_index.core.vector_stores.types import FilterOperator
 from llama_retrieval_ext.dates import NANOSECONDS, instant
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, Scalar
-from llama_retrieval_ext.query import ALLOWED_KEY, DOCUMENT_FIELD, START_FIELD
+from llama_retrieval_ext.query import DOCUMENT_FIELD, START_FIELD
 from llama_retrieval_ext.stores.encoding.values import utf8_safe
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage, target_parts
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.qdrant_common.points import (
+    ALLOWED,
     BIG,
     DOC,
     EXACT,
@@ -33,15 +34,16 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
     marked,
     path,
     point_id,
+    principal_number,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Equals:
-    """Clause: a string of the field, or of a list in it, equals one of the texts."""
+    """Clause: a string or integer of the field, or of a list in it, equals one of the values."""
 
     field: str
-    texts: tuple[str, ...]
+    values: tuple[str, ...] | tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,10 +222,9 @@ def _is_empty(key: str, _: None) -> Clause:
 
 
 def _visible(principals: Sequence[str]) -> Clause:
-    # The payload has this list only if it is not empty: one index answers both parts.
-    field = path(LIST, ALLOWED_KEY)
-    named = [Equals(field, tuple(map(marked, principals)))] if principals else []
-    return any_of([IsEmpty(field), *named])
+    numbers = tuple(map(principal_number, principals))
+    named = [Equals(ALLOWED, numbers)] if numbers else []
+    return any_of([IsEmpty(ALLOWED), *named])
 
 
 _LANGUAGE: Final = clause_language(

@@ -13,8 +13,7 @@ __all__ = ["small_graphs"]
 
 
 @pytest.mark.parametrize(
-    ("vectors", "kind"),
-    [("float32", "hnsw"), ("int8", "exact"), ("float16", "auto"), ("int8", "hnsw")],
+    ("vectors", "kind"), [("float16", "auto"), ("int8", "exact"), ("int8", "hnsw")]
 )
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_graphs")

@@ -1,31 +1,22 @@
-"""Store directories: what is refused, what a crash leaves, and who has one open."""
+"""Store directories: what is refused, and what a crash leaves."""
 
-import errno
-import gc
 import os
-import subprocess
-import textwrap
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import VectorStoreQuery
 
 from llama_retrieval_ext.errors import (
-    ConfigurationError,
     DimensionMismatchError,
-    StoreClosedError,
     StoreFormatError,
     StoreUnavailableError,
 )
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer
-from tests.programs import run_program
-
-NODES = [
-    TextNode(id_="a", text="annual leave", embedding=[1.0, 0.0], metadata={"k": "v", "n": 3}),
-    TextNode(id_="b", text="sick leave", embedding=[0.0, 1.0], metadata={"a.b": ["x"]}),
-]
+from tests.stores.embedded.test_open_directories import NODES, elsewhere
 
 
 def names(directory: Path) -> list[str]:
@@ -37,15 +28,12 @@ def test_a_store_opened_with_a_dimension_has_its_shard_and_its_folders(tmp_path:
         assert store.client is not None
         with pytest.raises(DimensionMismatchError, match=r"dimension 3, .* takes 2"):
             store.add([TextNode(embedding=[1.0, 0.0, 0.0])])
-        store.add(NODES)
-    with pytest.raises(DimensionMismatchError, match=r"dimension 2, not 5"):
-        EmbeddedVectorStore(tmp_path / "new" / "s", dim=5)
-    open_and_close(tmp_path / "new" / "s", dim=2)
+    EmbeddedVectorStore(tmp_path / "new" / "s", dim=2).close()
 
 
 def test_an_empty_store_takes_other_settings(tmp_path: Path) -> None:
     german = Tokenizer(language="german")
-    open_and_close(tmp_path / "s", distance="dot")
+    EmbeddedVectorStore(tmp_path / "s", distance="dot").close()
     with EmbeddedVectorStore(tmp_path / "s", tokenizer=german, distance="euclid") as store:
         assert (store.tokenizer, store.distance) == (german, "euclid")
         store.add(NODES)
@@ -55,42 +43,61 @@ def test_an_empty_store_takes_other_settings(tmp_path: Path) -> None:
 
 
 def test_a_directory_with_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").write_text("years of work")
+    other = tmp_path / "thesis.txt"
+    other.write_text("years of work")
     with pytest.raises(StoreFormatError, match=r"thesis\.txt.*choose an empty directory"):
         EmbeddedVectorStore(tmp_path)
     assert names(tmp_path) == ["thesis.txt"]
+    other.unlink()
+    EmbeddedVectorStore(tmp_path).close()  # it is not taken for open
 
 
-@pytest.mark.parametrize("left", ["shard.new", "shard.old", "shard", "store.json.new"])
-def test_leftovers_of_a_crash_are_removed_when_the_store_is_opened(
-    tmp_path: Path, left: str
-) -> None:
+def test_leftovers_of_a_crash_are_removed_when_the_store_is_opened(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    open_and_close(path)
-    (path / left).mkdir()
-    (path / left / "half").write_text("a shard")
-    if left == "store.json.new":
-        (path / left / "half").unlink()
-        (path / left).rmdir()
-        (path / left).write_text("{")
+    EmbeddedVectorStore(path).close()
+    for left in ("shard.new", "shard.old", "shard"):
+        (path / left).mkdir()
+        (path / left / "half").write_text("a shard")
+    (path / "store.json.new").write_text("{")
     with EmbeddedVectorStore(path) as store:
         store.add(NODES)
         assert store.count() == 2
     assert {*names(path)} - {"reserve"} == {"freeze", "lock", "shard", "store.json"}
 
 
-def test_before_a_deletion_a_full_disk_gets_the_reserve_back(
+def test_a_full_disk_gives_the_reserve_to_a_deletion_and_to_no_addition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with EmbeddedVectorStore(tmp_path / "s") as store:
+    with EmbeddedVectorStore(tmp_path / "s", min_free_bytes=0) as store:
         store.add(NODES)
         reserve = tmp_path / "s" / "reserve"
         reserve.touch()  # there is none in memory
         monkeypatch.setattr(
             "shutil.disk_usage", lambda _: SimpleNamespace(free=0 if reserve.exists() else 2**23)
         )
+        with pytest.raises(StoreUnavailableError, match=r"make room\. What"):
+            store.add(NODES)
+        with pytest.raises(StoreUnavailableError, match="MB are needed"):
+            store.compact()
+        assert reserve.exists()
         store.check_room([])  # as before a knowledge base writes its journal
         assert not reserve.exists()
+
+
+def test_with_the_log_alone_nothing_is_lost_that_was_written_since_a_flush(tmp_path: Path) -> None:
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        store.add(NODES[:1])
+        store._directory.flush()
+        shutil.copytree(tmp_path / "s", tmp_path / "crashed")
+        store.add(NODES[1:])
+        store.delete_nodes(["a"])
+        store.persist()  # only the log is on the disk when the machine dies
+        log = tmp_path / "crashed" / "shard" / "wal"
+        shutil.rmtree(log)
+        shutil.copytree(tmp_path / "s" / "shard" / "wal", log)
+    with EmbeddedVectorStore(tmp_path / "crashed") as store:
+        assert [node.node_id for node in store.get_nodes()] == ["b"]
+        assert store.query(VectorStoreQuery(query_embedding=[0.0, 1.0])).ids == ["b"]
 
 
 def test_a_crash_before_the_first_manifest_leaves_an_empty_store(tmp_path: Path) -> None:
@@ -98,121 +105,6 @@ def test_a_crash_before_the_first_manifest_leaves_an_empty_store(tmp_path: Path)
     (tmp_path / "store.json.new").write_text("{")
     with EmbeddedVectorStore(tmp_path) as store:
         assert store.count() == 0
-
-
-def open_and_close(path: Path, **settings: object) -> None:
-    EmbeddedVectorStore(path, **settings).close()  # type: ignore[arg-type]
-
-
-def elsewhere(code: str, *arguments: object) -> "subprocess.CompletedProcess[str]":
-    """What a process of its own makes of some code; the store class is imported there."""
-    importing = "from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore"
-    return run_program(f"import os, sys\n{importing}\n{textwrap.dedent(code)}", *arguments)
-
-
-def test_opening_twice_gives_the_same_store_twice(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(tmp_path / "s")
-    first = EmbeddedVectorStore(tmp_path / "s")
-    second = EmbeddedVectorStore(str(tmp_path / "link"))
-    first.add(NODES[:1])
-    assert second.count() == 1
-    first.close()
-    second.add(NODES[1:])
-    assert second.count() == 2
-    with pytest.raises(StoreClosedError):
-        first.count()
-    second.close()
-    with EmbeddedVectorStore(tmp_path / "s") as third:
-        assert third.count() == 2
-
-
-@pytest.mark.slow
-def test_opening_twice_with_other_settings_is_refused(tmp_path: Path) -> None:
-    with EmbeddedVectorStore(tmp_path / "s") as store:
-        store.add(NODES)
-        with pytest.raises(ConfigurationError, match="distance"):
-            EmbeddedVectorStore(tmp_path / "s", distance="dot")
-        with pytest.raises(DimensionMismatchError):
-            EmbeddedVectorStore(tmp_path / "s", dim=3)
-        assert store.count() == 2
-    assert elsewhere("EmbeddedVectorStore(sys.argv[1])", tmp_path / "s").returncode == 0
-
-
-@pytest.mark.slow
-def test_a_store_that_nobody_holds_any_more_is_closed(tmp_path: Path) -> None:
-    store = EmbeddedVectorStore(tmp_path / "s")
-    store.add(NODES)
-    again = EmbeddedVectorStore(tmp_path / "s")
-    del store
-    gc.collect()
-    assert again.count() == 2
-    assert "another process" in elsewhere("EmbeddedVectorStore(sys.argv[1])", tmp_path / "s").stderr
-    del again
-    gc.collect()
-    done = elsewhere("print(EmbeddedVectorStore(sys.argv[1]).count())", tmp_path / "s")
-    assert done.stdout == "2\n"
-
-
-def test_a_store_in_memory_is_gone_when_closed_and_shared_with_nobody() -> None:
-    first, second = EmbeddedVectorStore(":memory:"), EmbeddedVectorStore(":memory:")
-    first.add(NODES)
-    assert second.count() == 0
-    place = first.searcher._directory.path
-    assert place.is_dir()
-    first.close()
-    assert not place.exists()
-    place = second.searcher._directory.path
-    del second
-    gc.collect()
-    assert not place.exists()
-
-
-@pytest.mark.slow
-def test_a_store_in_memory_is_gone_at_exit() -> None:
-    done = elsewhere(
-        """
-        store = EmbeddedVectorStore(":memory:", dim=2)
-        print(store.searcher._directory.path)
-        """
-    )
-    assert done.stderr == ""
-    assert not Path(done.stdout.strip()).exists()
-
-
-@pytest.mark.slow
-def test_a_store_that_another_process_has_open_is_refused(tmp_path: Path) -> None:
-    with EmbeddedVectorStore(tmp_path / "s") as store:
-        done = elsewhere("EmbeddedVectorStore(sys.argv[1])", tmp_path / "s")
-        last = done.stderr.splitlines()[-1]
-        assert f"StoreUnavailableError: another process has {tmp_path / 's'} open" in last
-        assert "use a server" in last
-        store.add(NODES)
-    done = elsewhere("print(EmbeddedVectorStore(sys.argv[1]).count())", tmp_path / "s")
-    assert done.stdout == "2\n"
-
-
-@pytest.mark.slow
-def test_a_store_that_cannot_be_removed_is_closed_and_others_may_have_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = EmbeddedVectorStore(tmp_path / "s")
-    store.add(NODES)
-
-    def failing(*_: object) -> None:
-        raise OSError(errno.EIO, "broken disk")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("llama_retrieval_ext.stores.embedded.directory.write_config", failing)
-        with pytest.raises(StoreUnavailableError, match="broken disk"):
-            store.remove()
-    with pytest.raises(StoreClosedError):
-        store.count()
-    store.close()
-    done = elsewhere("print(EmbeddedVectorStore(sys.argv[1]).count())", tmp_path / "s")
-    assert done.stdout == "2\n", done.stderr
-    with EmbeddedVectorStore(tmp_path / "s") as again:
-        again.remove()
-    assert not (tmp_path / "s").exists()
 
 
 AS_NOBODY = "os.setuid(65534) if os.getuid() == 0 else None\n"

@@ -1,9 +1,10 @@
 import random
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import product
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,16 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import VectorStoreQuery
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
-from llama_retrieval_ext.stores.embedded import directory, index
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.stores.embedded import directory, index, search
+from llama_retrieval_ext.stores.embedded.files import EmbeddedRequest
 from llama_retrieval_ext.stores.embedded.shard import Draft
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from tests.programs import run_program
 
 _DIM = 16
+_ID = attrgetter("node_id")
 _RNG = random.Random(3)
 _CENTRES = [[_RNG.gauss(0, 1) for _ in range(_DIM)] for _ in range(20)]
 
@@ -133,6 +139,38 @@ def test_an_index_is_built_without_a_call_when_there_are_many_nodes(
         assert store.index_info().indexed == 300
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_graphs")
+@pytest.mark.parametrize("few", [search._FEW_VISIBLE, 0], ids=["few", "many"])
+def test_a_search_for_principals_finds_in_an_index_what_an_exact_one_finds(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "_FEW_VISIBLE", few)
+    groups = {"half": 2, "tenth": 10, "few": 150}
+    with EmbeddedVectorStore(":memory:", index="exact") as store:
+        made = nodes(0, 1200)
+        for number, node in enumerate(made):
+            allowed = [name for name, each in groups.items() if number % each == 0]
+            node.metadata = {"tenant_id": f"t{number % 3 % 2}", "allowed": allowed or ["nobody"]}
+        made[1].metadata["allowed"] = []
+        made[2].metadata["allowed"] = "half"  # no list, so that nobody sees it
+        store.add(made)
+        store._directory.open(EmbeddedRequest(index="hnsw"))
+        assert store.build_index()
+        retriever = VectorRetriever(store, top_k=5)
+        found = best = 0
+        for group, tenant, number in product([*groups, "other"], [None, "t0"], range(0, 60, 5)):
+            scope = Scope(tenant, principals=[group])
+            query = Query("leave", embedding=embedding(number), scope=scope)
+            hits = retriever.retrieve(query)
+            assert all(scope.has_principal_of(hit.metadata) for hit in hits)
+            query.exact = True
+            exact = {hit.node_id for hit in retriever.retrieve(query)}
+            found, best = found + len(exact.intersection(map(_ID, hits))), best + len(exact)
+    assert best > 200
+    assert found >= 0.98 * best
+
+
 def test_an_error_after_the_new_shard_is_current_leaves_it_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,10 +202,12 @@ def test_the_vector_type_is_fixed_and_the_kind_of_index_may_change(tmp_path: Pat
 
 
 _KILLED = """
-import os, signal, sys, threading, time
-sys.path[:0] = {path!r}
+import os, signal
 from tests.stores.embedded.test_index import EmbeddedVectorStore, nodes
-from llama_retrieval_ext.stores.embedded import directory, index
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.stores.embedded import directory, index, search
+from llama_retrieval_ext.stores.embedded.files import EmbeddedRequest
 store = EmbeddedVectorStore({folder!r})
 store.add(nodes(0, 400))
 def kill(*_):
@@ -189,20 +229,13 @@ store.build_index()
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 @pytest.mark.parametrize(
     ("target", "before", "count"),
-    [
-        ("index._index_files", False, 450),
-        ("directory.StoreDirectory.finish_draft", True, 450),
-        ("directory.write_config", False, 400),
-    ],
+    [("directory.StoreDirectory.finish_draft", True, 450), ("directory.write_config", False, 400)],
 )
 def test_a_process_killed_while_it_builds_loses_nothing(
     target: str, before: bool, count: int, tmp_path: Path
 ) -> None:
     folder = tmp_path / "s"
-    program = _KILLED.format(path=sys.path, folder=str(folder), target=target, before=before)
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = run_program(_KILLED.format(folder=str(folder), target=target, before=before))
     assert done.returncode == -9, done.stderr
     with EmbeddedVectorStore(folder) as store:
         assert store.count() == count

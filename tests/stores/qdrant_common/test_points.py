@@ -18,7 +18,7 @@ def indexes(store: EmbeddedVectorStore) -> dict[str, PayloadSchemaType]:
     shard = store.client
     assert isinstance(shard, EdgeShard)
     found = {name: about.data_type for name, about in shard.info().payload_schema.items()}
-    del found["list.allowed"]  # every store has it
+    del found["allowed"]  # every store has it
     return found
 
 
