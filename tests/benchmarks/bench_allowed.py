@@ -4,8 +4,8 @@
 oracle, while documents are shared, revoked and deleted. ``... speed 100000`` times the top 10 of
 100,000 nodes for 10,000 groups and users in 200 of them, in processor time, in turns with queries
 without principals, and compares the nearest of the visible with all of them: on the embedded engine
-without an index, with one (``speed 100000 hnsw``; with a folder at the end the store is kept for the
-next run), or on the store of a URL, which it clears.
+without an index, with one (``speed 100000 hnsw [FOLDER]``; the folder keeps the store for the next
+run), or on the store of a URL, which it clears.
 """
 
 import sys
@@ -60,12 +60,7 @@ def speed(nodes: str, kind: str = "exact", folder: str = "") -> None:
         return (centres[random.randrange(200)] + 0.7 * numbers.standard_normal(DIM)).tolist()
 
     filled = _nodes(int(nodes), random, lambda: (text(20, 80), embedding()))
-    store = _opened(kind, folder or ":memory:")
-    if not store.count():
-        for start in range(0, len(filled), 2_000):
-            store.add(filled[start : start + 2_000])
-    if isinstance(store, EmbeddedVectorStore) and kind == "hnsw" and not store.index_info().indexed:
-        store.build_index()
+    store = _opened(kind, folder or ":memory:", filled)
     random, numbers = Random(1), np.random.default_rng(1)  # the same queries for a kept store
     model = FakeEmbedding(dim=DIM)
     vector = VectorRetriever(store, embed_model=model, top_k=10)
@@ -104,11 +99,20 @@ def _groups(random: Random, count: int) -> list[str]:
     return [f"group:{number}" for number in random.sample(range(GROUPS), count)]
 
 
-def _opened(kind: str, place: str) -> EngineStore:
+def _opened(kind: str, place: str, nodes: Sequence[TextNode]) -> EngineStore:
+    """Return a store with the nodes."""
+    store: EngineStore
     if kind in {"exact", "hnsw"}:
-        return EmbeddedVectorStore(place, index="hnsw" if kind == "hnsw" else "exact")
-    params = {"number_of_replicas": 0} if kind.startswith("elasticsearch") else None
-    return open_store(kind, store_params=params)
+        store = EmbeddedVectorStore(place, index="hnsw" if kind == "hnsw" else "exact")
+    else:
+        params = {"number_of_replicas": 0} if kind.startswith("elasticsearch") else None
+        store = open_store(kind, store_params=params)
+    if not store.count():
+        for start in range(0, len(nodes), 2_000):
+            store.add(nodes[start : start + 2_000])
+    if isinstance(store, EmbeddedVectorStore) and kind == "hnsw" and not store.index_info().indexed:
+        store.build_index()
+    return store
 
 
 def _nodes(

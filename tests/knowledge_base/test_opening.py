@@ -139,7 +139,7 @@ def full(open_kb: Open, disk: dict[str, int]) -> KnowledgeBase:
     return kb
 
 
-CHECK = "llama_retrieval_ext.stores.embedded.store.check_room_for"
+CHECK = "llama_retrieval_ext.stores.embedded.store.check_room"
 
 
 def found(kb: KnowledgeBase) -> set[str]:
