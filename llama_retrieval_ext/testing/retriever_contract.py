@@ -6,6 +6,7 @@ import copy
 import json
 import math
 from concurrent.futures import ThreadPoolExecutor
+from html import unescape
 
 from llama_index.core.llms import MockLLM
 from llama_index.core.query_engine import RetrieverQueryEngine
@@ -187,7 +188,7 @@ class ResultContract(RetrieverFixtures):
             assert account.stages[-1].rank == account.rank
             assert result.why_not(account.hit.node_id).rank == account.rank
         assert json.loads(json.dumps(result.to_dict()))["accounts"]
-        assert type(retriever).__name__ in retriever._repr_html_()
+        assert retriever.outline() in unescape(retriever._repr_html_())
         assert result._repr_html_()
         asynchronous = asyncio.run(retriever.aexplain(self.queries[0])).trace
         assert asynchronous is not None
