@@ -122,7 +122,9 @@ def _reached(
                 known.update({id_: {e.other(id_) for e in edges.get(id_, ())} for id_ in new})
                 frontier = set().union(*(known[id_] for id_ in frontier))
                 found |= frontier
-            ends[step.target] = found & ends.get(step.target, found)
+            # An exclusion between bound nodes does not narrow these for the other exclusions.
+            if step.target not in ends or step in pattern.required:
+                ends[step.target] = found & ends.get(step.target, found)
             reached |= found
     return reached
 

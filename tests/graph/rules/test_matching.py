@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphStore
+from llama_index.core.graph_stores.types import EntityNode, Relation
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import RuleError
@@ -257,3 +258,17 @@ def test_a_store_that_only_lists_rows_gives_the_matches_of_the_embedded_graph() 
         assert mine == outcome(graph_of(store), pattern, seeds)
         total += len(mine)
     assert total > 30
+
+
+def test_an_exclusion_between_bound_nodes_leaves_other_exclusions_in_force() -> None:
+    store = SimplePropertyGraphStore()
+    store.upsert_nodes([EntityNode(name=name) for name in "abc"])
+    store.upsert_relations(
+        [Relation(label=label, source_id=s, target_id=t) for s, label, t in ("aAb", "bBc")]
+    )
+    apart = Step("x", ("C",), "y")
+    pattern = Pattern("x", (), (Step("x", ("A",), "y"),), (apart, Step("y", ("B",), "z")))
+    assert found(
+        graph_of(store), replace(pattern, unless=(apart,)), ["a"], scope=Scope(principals=[])
+    )
+    assert found(graph_of(store), pattern, ["a"], scope=Scope(principals=[])) == []
