@@ -1,10 +1,12 @@
 """A graph on a real Neo4j: what LlamaIndex wrote is read, and no text becomes Cypher."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from unittest.mock import Mock
 
 import pytest
 from llama_index.core.graph_stores.types import ChunkNode, EntityNode, Relation
+from neo4j.exceptions import ClientError
 
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.graph.elements import CHUNK_LABEL, Contents, Edge, GraphNode
@@ -130,3 +132,45 @@ def test_rows_written_in_several_batches_equal_those_of_one_batch(
     assert {edge.id for edge in found.edges} == {edge.id for edge in edges}
     graph.delete_sources(["d"], scope=None)
     assert graph.contents(scope=None) == Contents([], [])
+
+
+def test_concurrent_writers_of_a_row_all_support_it(graph: Neo4jGraph) -> None:
+    said = {
+        f"d{n}": Contents(
+            [GraphNode(f"p{n}", text=""), GraphNode("shared", "Thing", f"name {n}")], []
+        )
+        for n in range(10)
+    }
+
+    def write(document: str) -> None:
+        graph.replace_sources({document: said[document]})
+
+    def rewrite(document: str) -> None:
+        write(document)
+        graph.delete_sources([document], scope=None)
+
+    with ThreadPoolExecutor(5) as writers:
+        list(writers.map(write, said))
+        found = graph.said_by([*said])
+        assert [len(own.nodes) for own in found.values()] == [2] * len(said)
+        list(writers.map(rewrite, said))
+    assert graph.contents(scope=None) == Contents([], [])
+
+
+class GoneError(ClientError):
+    """What the server says of a deleted row."""
+
+    @property
+    def code(self) -> str:
+        return "Neo.ClientError.Statement.EntityNotFound"
+
+
+def test_a_write_whose_row_another_one_deletes_meanwhile_is_tried_again(graph: Neo4jGraph) -> None:
+    errors = [GoneError("Unable to load NODE 1.")]
+
+    def then(_: object) -> None:
+        if errors:
+            raise errors.pop()
+
+    graph.connection.write("CREATE (:__Node__ {id: 'new'})", {}, then).function()
+    assert len(graph.contents(scope=None).nodes) == 1
