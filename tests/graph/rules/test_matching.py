@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphStore
@@ -272,3 +273,19 @@ def test_an_exclusion_between_bound_nodes_leaves_other_exclusions_in_force() -> 
         graph_of(store), replace(pattern, unless=(apart,)), ["a"], scope=Scope(principals=[])
     )
     assert found(graph_of(store), pattern, ["a"], scope=Scope(principals=[])) == []
+
+
+def test_dates_in_the_context_and_rules_that_it_excludes_read_no_rows(cycle: EmbeddedGraph) -> None:
+    store = Mock(spec=["plan_read"])  # reading rows would raise
+    by_chapter = Where(None, "chapter", value="safety")
+    since = Where("x", "day", FilterOperator.GTE, "2024-01-31")
+    patterns = [
+        Pattern("x", where=(Where(None, "day", FilterOperator.GTE, "2024-01-31"),)),
+        Pattern("x", where=(by_chapter, since)),
+    ]
+    context = {"day": "2024-02-01", "chapter": "quality"}
+    plan = plan_matchable(store, patterns, seeds=None, context=context, scope=SCOPE)
+    assert run(plan) is store
+    pattern = Pattern("x", steps=(Step("x", ("A",), "y"),), where=(by_chapter,))
+    assert found(cycle, pattern, ["a"], context) == []
+    assert len(found(cycle, pattern, ["a"], {"chapter": "safety"})) == 1
