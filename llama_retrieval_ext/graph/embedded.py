@@ -194,12 +194,7 @@ class EmbeddedGraph(WritableGraph):
 
     def plan_clear(self, *, scope: Scope | None) -> Call[None]:
         """Remove every visible row."""
-        check_no_principals(scope)
-        return Call(
-            lambda: self.delete_nodes(
-                [id_ for view in self.views(scope) for id_ in view.nodes], scope=scope
-            )
-        )
+        return Call(lambda: self._change(scope, doomed=_every_node))
 
     def load(self, directory: Path) -> None:
         """Replace all rows by those of a graph in another directory, maybe open elsewhere."""
@@ -381,6 +376,10 @@ class EmbeddedGraph(WritableGraph):
                 view.drop_nodes(gone)
 
         return apply
+
+
+def _every_node(_: GraphRows, views: _Views) -> Doomed:
+    return Doomed({entry.key for view in views.values() for entry in view.nodes.values()})
 
 
 def _locked(directory: Path) -> DirectoryLock:
