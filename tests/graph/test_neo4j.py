@@ -6,11 +6,11 @@ from unittest.mock import Mock
 
 import pytest
 from llama_index.core.graph_stores.types import ChunkNode, EntityNode, Relation
-from neo4j.exceptions import ClientError
 
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.graph.elements import CHUNK_LABEL, Contents, Edge, GraphNode
 from llama_retrieval_ext.graph.neo4j import Neo4jGraph
+from llama_retrieval_ext.graph.neo4j_connection import Statement
 from llama_retrieval_ext.graph.open import graph_of
 from llama_retrieval_ext.graph.rules.inference import infer
 from llama_retrieval_ext.graph.rules.matching import find_matches
@@ -157,20 +157,9 @@ def test_concurrent_writers_of_a_row_all_support_it(graph: Neo4jGraph) -> None:
     assert graph.contents(scope=None) == Contents([], [])
 
 
-class GoneError(ClientError):
-    """What the server says of a deleted row."""
-
-    @property
-    def code(self) -> str:
-        return "Neo.ClientError.Statement.EntityNotFound"
-
-
-def test_a_write_whose_row_another_one_deletes_meanwhile_is_tried_again(graph: Neo4jGraph) -> None:
-    errors = [GoneError("Unable to load NODE 1.")]
-
-    def then(_: object) -> None:
-        if errors:
-            raise errors.pop()
-
-    graph.connection.write("CREATE (:__Node__ {id: 'new'})", {}, then).function()
-    assert len(graph.contents(scope=None).nodes) == 1
+def test_a_write_whose_row_is_deleted_meanwhile_is_tried_again(graph: Neo4jGraph) -> None:
+    gone: list[Statement] = [("MATCH (n:__Node__) DELETE n SET n:Gone", {})]
+    create = "CREATE (:__Node__ {id: 'new'})"
+    write = graph.connection.write(create, {}, lambda _: gone.pop() if gone else None)
+    write.function()
+    assert [node.id for node in graph.contents(scope=None).nodes] == ["new"]
