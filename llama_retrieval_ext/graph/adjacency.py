@@ -109,15 +109,22 @@ class Adjacency:
             self.restricted.pop(id_, None)
             self.said.pop(id_, None)
 
+    def entries(self) -> Iterator[tuple[str, NodeEntry]]:
+        """Yield every node with its id, except those that another thread deletes meanwhile."""
+        for id_ in list(self.nodes):
+            entry = self.nodes.get(id_)
+            if entry is not None:
+                yield id_, entry
+
     def neighbours(self, frontier: Collection[str], hop: Hop) -> dict[str, list[Edge]]:
         """Return the edges that a hop follows, by node; unknown nodes have no entry."""
         ordered, known = self._sorted[hop.direction], self.nodes
         found: dict[str, list[Edge]] = {}
         for id_ in frontier:
+            if id_ not in known:
+                continue
             edges = ordered.get(id_)
             if edges is None:
-                if id_ not in known:
-                    continue
                 edges = self._order(id_, hop.direction)
             if hop.types is not None:
                 edges = [edge for edge in edges if edge.type in hop.types]
@@ -147,16 +154,19 @@ class Adjacency:
 
     def _order(self, node_id: str, direction: Direction) -> list[Edge]:
         """Return and keep the edges of a node in the order that `GraphBackend` defines."""
-        out, into = self._out.get(node_id, []), self._into.get(node_id, [])
-        if direction is Direction.OUT:
-            edges = out
-        elif direction is Direction.IN:
-            edges = into
-        else:  # both lists contain a loop
-            edges = [*out, *(edge for edge in into if edge.source != node_id)]
-        ordered = sorted(edges, key=edge_order(node_id))
-        self._sorted[direction][node_id] = ordered
-        return ordered
+        while True:
+            out, into = self._out.get(node_id), self._into.get(node_id)
+            if direction is Direction.OUT:
+                edges = out or []
+            elif direction is Direction.IN:
+                edges = into or []
+            else:  # both lists contain a loop
+                edges = [*(out or ()), *(e for e in into or () if e.source != node_id)]
+            ordered = sorted(edges, key=edge_order(node_id))
+            self._sorted[direction][node_id] = ordered
+            # Otherwise another thread has replaced a list meanwhile.
+            if self._out.get(node_id) is out and self._into.get(node_id) is into:
+                return ordered
 
     def _replace(self, changed: Mapping[EdgeId, Edge | None]) -> None:
         """Replace the edge with each identity; None removes it."""
@@ -268,12 +278,7 @@ def neighbours_in(
 def names_in(views: Sequence[Adjacency]) -> list[tuple[str, str]]:
     """Return name and id of every entity, one pair per name or alias, sorted."""
     return sorted(
-        {
-            (name, id_)
-            for view in views
-            for id_, entry in list(view.nodes.items())
-            for name in entry.names
-        }
+        {(name, id_) for view in views for id_, entry in view.entries() for name in entry.names}
     )
 
 

@@ -224,7 +224,7 @@ def _by_traversal(graph: AdjacencyGraph, scope: Scope | None) -> GraphSummary:
     labels: Counter[str] = Counter()
     relations: Counter[tuple[str, str, str]] = Counter()
     for view in graph.views(scope):
-        labels.update(entry.label for entry in list(view.nodes.values()))
+        labels.update(entry.label for _, entry in view.entries())
         for edge in view.outgoing():
             ends = view.nodes.get(edge.source), view.nodes.get(edge.target)
             if ends[0] is not None and ends[1] is not None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from threading import RLock
 from typing import Final, TypeAlias, TypeVar
@@ -193,12 +194,7 @@ class EmbeddedGraph(WritableGraph):
 
     def plan_clear(self, *, scope: Scope | None) -> Call[None]:
         """Remove every visible row."""
-        check_no_principals(scope)
-        return Call(
-            lambda: self.delete_nodes(
-                [id_ for view in self.views(scope) for id_ in view.nodes], scope=scope
-            )
-        )
+        return Call(lambda: self._change(scope, doomed=_every_node))
 
     def load(self, directory: Path) -> None:
         """Replace all rows by those of a graph in another directory, maybe open elsewhere."""
@@ -306,12 +302,12 @@ class EmbeddedGraph(WritableGraph):
 
     def _shown(self, ids: Sequence[str], views: Sequence[Adjacency]) -> dict[str, GraphNode]:
         homes: dict[str, Adjacency] = {}
-        for id_ in ids:
-            view = next((view for view in views if id_ in view.nodes), None)
-            if view is not None:
-                homes[id_] = view
-        found = self._fetched({id_: view.nodes[id_] for id_, view in homes.items()})
-        return {id_: homes[id_].shown(node) for id_, node in found.items()}
+        entries: dict[str, NodeEntry] = {}
+        for id_, view in product(ids, views):
+            entry = None if id_ in homes else view.nodes.get(id_)
+            if entry is not None:
+                homes[id_], entries[id_] = view, entry
+        return {id_: homes[id_].shown(node) for id_, node in self._fetched(entries).items()}
 
     def _fetched(self, entries: Mapping[str, NodeEntry]) -> dict[str, GraphNode]:
         """Return nodes by id from cache or disk, without those deleted in the meantime."""
@@ -380,6 +376,10 @@ class EmbeddedGraph(WritableGraph):
                 view.drop_nodes(gone)
 
         return apply
+
+
+def _every_node(_: GraphRows, views: _Views) -> Doomed:
+    return Doomed({entry.key for view in views.values() for entry in view.nodes.values()})
 
 
 def _locked(directory: Path) -> DirectoryLock:

@@ -13,12 +13,14 @@ from llama_index.core.llms import LLM
 from llama_retrieval_ext.checks import check_count, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.retrieval import embed_text
 from llama_retrieval_ext.execution.running import callers
 from llama_retrieval_ext.formulas.cosine import Matrix, cosines, matrix
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.llm.client import LLMWriter, filled
 from llama_retrieval_ext.llm.parsing import without_thinking
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stages.hit_embeddings import embed_texts
 from llama_retrieval_ext.text.gazetteer import Gazetteer, Mention
 
 # Maximum number of scopes with cached names.
@@ -189,14 +191,9 @@ class EntityLinker:
         known = names.embeddings
         if known is None:
             texts = [name for name, _ in names.pairs]
-            vectors = yield Call(
-                lambda: model.get_text_embedding_batch(texts),
-                lambda: model.aget_text_embedding_batch(texts),
-            )
+            vectors = yield embed_texts(texts, model)
             known = names.embeddings = matrix(vectors, dim=len(vectors[0]))
-        vector = yield Call(
-            lambda: model.get_query_embedding(query), lambda: model.aget_query_embedding(query)
-        )
+        vector = yield from embed_text(query, model)
         scores = cosines(known, vector)
         near = np.flatnonzero(scores >= self.min_similarity)
         found = ((*names.pairs[at], float(scores[at])) for at in near)

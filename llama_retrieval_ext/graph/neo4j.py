@@ -258,6 +258,16 @@ _ADOPT: Final = (
 _SOURCE: Final = source_in("s")
 
 
+def _old(variable: str) -> str:
+    """Return the clauses that lock a row and bind its supports to ``old``.
+
+    Without the lock, of concurrent writers of one row all but the last would lose their support. A
+    SET locks first if the new value contains the property itself.
+    """
+    sources = f"{variable}._sources"
+    return f"SET {sources} = coalesce({sources}, []) WITH {variable}, row, {sources} AS old"
+
+
 def _supported(variable: str, new: str = "row.sources") -> str:
     """Return the clauses that add supports to a row, or replace those of the same sources."""
     sources = f"[added IN {new} | {source_in('added')}]"
@@ -267,7 +277,7 @@ def _supported(variable: str, new: str = "row.sources") -> str:
 
 _MERGE_NODES: Final = (
     "UNWIND $rows AS row MERGE (n:__Node__ {_key: row.key}) "
-    "WITH n, row, coalesce(n._sources, []) AS old, coalesce(n.id, row.key) AS stored_id, "
+    f"{_old('n')}, coalesce(n.id, row.key) AS stored_id, "
     "[l IN labels(n) WHERE l <> '__Node__'] AS labels REMOVE n:$(labels) "
     # A node of LlamaIndex's store keeps the id that the store knows.
     f"SET n:$(row.labels), n = row.properties, n.id = stored_id {_supported('n')}"
@@ -276,7 +286,7 @@ _MERGE_ENDS: Final = (
     "UNWIND $rows AS row MERGE (n:__Node__ {_key: row.key}) "
     "ON CREATE SET n:__Entity__:entity, n += row.properties "
     # An edge without a document does not support its ends.
-    "WITH n, row, coalesce(n._sources, []) AS old WITH n, old, "
+    f"{_old('n')} WITH n, old, "
     f"[s IN row.sources WHERE ({_SOURCE} <> '' OR size(old) = 0) "
     # What a document wrote of the node in an earlier batch stays.
     f"AND none(o IN old WHERE {source_in('o')} = {_SOURCE} AND {has_content('o')})] AS own "
@@ -286,7 +296,7 @@ _MERGE_EDGES: Final = (
     "UNWIND $rows AS row "
     "MATCH (a:__Node__ {_key: row.source}) MATCH (b:__Node__ {_key: row.target}) "
     "MERGE (a)-[r:$(row.type)]->(b) "
-    f"WITH r, row, coalesce(r._sources, []) AS old SET r = row.properties {_supported('r')}"
+    f"{_old('r')} SET r = row.properties {_supported('r')}"
 )
 # With WHERE alone, Neo4j would read the whole graph before the check.
 _UNLESS_NEW: Final = "UNWIND CASE WHEN size(known) > 0 THEN [known] ELSE [] END AS known_once"

@@ -8,7 +8,15 @@ from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 import neo4j
-from neo4j.exceptions import AuthError, ConstraintError, DriverError, Neo4jError, ServiceUnavailable
+from neo4j.exceptions import (
+    AuthError,
+    ClientError,
+    ConstraintError,
+    DriverError,
+    Neo4jError,
+    ServiceUnavailable,
+    TransientError,
+)
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
@@ -30,6 +38,7 @@ Statement: TypeAlias = tuple[str, Mapping[str, object]]
 """Cypher and its parameters."""
 
 DEFAULT_TIMEOUT_S: Final = 30.0
+_GONE: Final = "Neo.ClientError.Statement.EntityNotFound"
 _SCHEMES: Final = {"neo4j": "neo4j", "neo4js": "neo4j+s", "bolt": "bolt", "bolts": "bolt+s"}
 _OPTIONS: Final = ("user_env", "password_env", "timeout_s")
 _ADVICE: Final = (
@@ -152,8 +161,14 @@ class Neo4jConnection:
             current: Statement | None = (statement, parameters)
             while current is not None:
                 text, values = current
-                result = await transaction.run(text, dict(values))  # pyright: ignore[reportArgumentType]
-                current = then(await result.data())
+                try:
+                    result = await transaction.run(text, dict(values))  # pyright: ignore[reportArgumentType]
+                    current = then(await result.data())
+                except ClientError as error:
+                    if error.code != _GONE:
+                        raise
+                    # Another transaction has deleted a matched row: the driver tries again.
+                    raise TransientError(*error.args) from error
 
         async def send(driver: neo4j.AsyncDriver) -> None:
             bookmarks = driver.execute_query_bookmark_manager

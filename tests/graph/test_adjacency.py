@@ -2,10 +2,13 @@
 
 import random
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from llama_retrieval_ext.graph.adjacency import Adjacency, NodeEntry
-from llama_retrieval_ext.graph.elements import Direction, Edge, GraphNode, Hop
+from llama_retrieval_ext.graph.elements import Direction, Edge, GraphNode, Hop, edge_order
 
 
 def random_edge(rng: random.Random) -> Edge:
@@ -49,8 +52,44 @@ def test_nodes_and_edges_are_listed_while_another_thread_writes() -> None:
         writing = writers.submit(write)
         try:
             for _ in range(100):
-                assert set(view.nodes) <= ids
+                assert dict(view.entries()).keys() <= ids
                 assert {edge.source for edge in view.outgoing()} <= ids
         finally:
             stop.set()
         writing.result()
+
+
+def test_nodes_that_are_removed_while_they_are_listed_are_left_out() -> None:
+    graph = Adjacency()
+    graph.put_nodes({id_: NodeEntry(1, "X") for id_ in "ab"})
+    for view in (graph.visible_to([]), graph):
+        entries = view.entries()
+        assert next(entries)[0] == "a"
+        graph.drop_nodes(["b"])
+        assert list(entries) == []
+        graph.put_nodes({"b": NodeEntry(1, "X")})
+
+
+def test_a_removed_node_has_no_entry_among_neighbours() -> None:
+    graph = Adjacency()
+    graph.put_nodes({"a": NodeEntry(1, "X")})
+    assert graph.neighbours(["a"], Hop()) == {"a": []}
+    graph.drop_nodes(["a"])
+    assert graph.neighbours(["a"], Hop()) == {}
+
+
+def test_an_edge_that_is_removed_while_a_read_orders_it_stays_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = Adjacency()
+    graph.put_nodes({id_: NodeEntry(1, "X") for id_ in "ab"})
+    graph.put_edges([Edge("a", "R", "b")])
+
+    def order(node_id: str) -> Callable[[Edge], tuple[float, str, str, bool]]:
+        monkeypatch.undo()
+        graph.drop_edges([("a", "R", "b")])
+        return edge_order(node_id)
+
+    monkeypatch.setattr("llama_retrieval_ext.graph.adjacency.edge_order", order)
+    for _ in range(2):
+        assert graph.neighbours(["a"], Hop()) == {"a": []}

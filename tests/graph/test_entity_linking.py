@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Iterator
+from threading import get_ident
 from typing import Any
 
 import pytest
+from llama_index.core.base.embeddings.base import BaseEmbedding
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.elements import GraphNode
@@ -62,6 +64,22 @@ def test_a_name_that_means_the_same_is_linked(graph: EmbeddedGraph) -> None:
     options = {"fuzzy": None, "embed_model": FakeEmbedding(), "min_similarity": 0.9}
     assert linked(graph, "crane tower", **options) == [("crane", "embedding")]
     assert linked(graph, "parental leave", **options) == []
+
+
+def test_a_model_without_async_methods_embeds_the_names_in_a_thread(graph: EmbeddedGraph) -> None:
+    threads: list[int] = []
+
+    class Blocks(FakeEmbedding):
+        _aget_text_embedding = BaseEmbedding._aget_text_embedding
+
+        def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+            threads.append(get_ident())
+            return super()._get_text_embeddings(texts)
+
+    linker = EntityLinker(graph, fuzzy=None, embed_model=Blocks())
+    assert asyncio.run(linker.alink("crane tower", scope=SCOPE))
+    (thread,) = threads
+    assert thread != get_ident()
 
 
 def test_an_llm_links_entities_if_nothing_else_does(graph: EmbeddedGraph) -> None:

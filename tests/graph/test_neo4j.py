@@ -1,5 +1,6 @@
 """A graph on a real Neo4j: what LlamaIndex wrote is read, and no text becomes Cypher."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from unittest.mock import Mock
 
@@ -9,6 +10,7 @@ from llama_index.core.graph_stores.types import ChunkNode, EntityNode, Relation
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.graph.elements import CHUNK_LABEL, Contents, Edge, GraphNode
 from llama_retrieval_ext.graph.neo4j import Neo4jGraph
+from llama_retrieval_ext.graph.neo4j_connection import Statement
 from llama_retrieval_ext.graph.open import graph_of
 from llama_retrieval_ext.graph.rules.inference import infer
 from llama_retrieval_ext.graph.rules.matching import find_matches
@@ -130,3 +132,34 @@ def test_rows_written_in_several_batches_equal_those_of_one_batch(
     assert {edge.id for edge in found.edges} == {edge.id for edge in edges}
     graph.delete_sources(["d"], scope=None)
     assert graph.contents(scope=None) == Contents([], [])
+
+
+def test_concurrent_writers_of_a_row_all_support_it(graph: Neo4jGraph) -> None:
+    said = {
+        f"d{n}": Contents(
+            [GraphNode(f"p{n}", text=""), GraphNode("shared", "Thing", f"name {n}")], []
+        )
+        for n in range(10)
+    }
+
+    def write(document: str) -> None:
+        graph.replace_sources({document: said[document]})
+
+    def rewrite(document: str) -> None:
+        write(document)
+        graph.delete_sources([document], scope=None)
+
+    with ThreadPoolExecutor(5) as writers:
+        list(writers.map(write, said))
+        found = graph.said_by([*said])
+        assert [len(own.nodes) for own in found.values()] == [2] * len(said)
+        list(writers.map(rewrite, said))
+    assert graph.contents(scope=None) == Contents([], [])
+
+
+def test_a_write_whose_row_is_deleted_meanwhile_is_tried_again(graph: Neo4jGraph) -> None:
+    gone: list[Statement] = [("MATCH (n:__Node__) DELETE n SET n:Gone", {})]
+    create = "CREATE (:__Node__ {id: 'new'})"
+    write = graph.connection.write(create, {}, lambda _: gone.pop() if gone else None)
+    write.function()
+    assert [node.id for node in graph.contents(scope=None).nodes] == ["new"]

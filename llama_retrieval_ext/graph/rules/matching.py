@@ -98,10 +98,11 @@ def plan_matchable(
     """
     if isinstance(graph, AdjacencyGraph):
         return graph
-    conditions = (where.compare(context) for each in patterns for where in each.where)
-    if answers_cypher(graph, scope) and not any(map(compares_dates, conditions)):
+    possible = [each for each in patterns if _context_holds(each, context)]
+    on_nodes = (w.compare(context) for each in possible for w in each.where if w.variable)
+    if answers_cypher(graph, scope) and not any(map(compares_dates, on_nodes)):
         return graph
-    ids = None if seeds is None else (yield from _reached(graph, patterns, seeds, scope))
+    ids = None if seeds is None else (yield from _reached(graph, possible, seeds, scope))
     return LoadedGraph((yield graph.plan_contents(ids, scope=scope)))
 
 
@@ -122,7 +123,9 @@ def _reached(
                 known.update({id_: {e.other(id_) for e in edges.get(id_, ())} for id_ in new})
                 frontier = set().union(*(known[id_] for id_ in frontier))
                 found |= frontier
-            ends[step.target] = found & ends.get(step.target, found)
+            # An exclusion between bound nodes does not narrow these for the other exclusions.
+            if step.target not in ends or step in pattern.required:
+                ends[step.target] = found & ends.get(step.target, found)
             reached |= found
     return reached
 

@@ -4,9 +4,11 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphStore
+from llama_index.core.graph_stores.types import EntityNode, Relation
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import RuleError
@@ -257,3 +259,33 @@ def test_a_store_that_only_lists_rows_gives_the_matches_of_the_embedded_graph() 
         assert mine == outcome(graph_of(store), pattern, seeds)
         total += len(mine)
     assert total > 30
+
+
+def test_an_exclusion_between_bound_nodes_leaves_other_exclusions_in_force() -> None:
+    store = SimplePropertyGraphStore()
+    store.upsert_nodes([EntityNode(name=name) for name in "abc"])
+    store.upsert_relations(
+        [Relation(label=label, source_id=s, target_id=t) for s, label, t in ("aAb", "bBc")]
+    )
+    apart = Step("x", ("C",), "y")
+    pattern = Pattern("x", (), (Step("x", ("A",), "y"),), (apart, Step("y", ("B",), "z")))
+    assert found(
+        graph_of(store), replace(pattern, unless=(apart,)), ["a"], scope=Scope(principals=[])
+    )
+    assert found(graph_of(store), pattern, ["a"], scope=Scope(principals=[])) == []
+
+
+def test_dates_in_the_context_and_rules_that_it_excludes_read_no_rows(cycle: EmbeddedGraph) -> None:
+    store = Mock(spec=["plan_read"])  # reading rows would raise
+    by_chapter = Where(None, "chapter", value="safety")
+    since = Where("x", "day", FilterOperator.GTE, "2024-01-31")
+    patterns = [
+        Pattern("x", where=(Where(None, "day", FilterOperator.GTE, "2024-01-31"),)),
+        Pattern("x", where=(by_chapter, since)),
+    ]
+    context = {"day": "2024-02-01", "chapter": "quality"}
+    plan = plan_matchable(store, patterns, seeds=None, context=context, scope=SCOPE)
+    assert run(plan) is store
+    pattern = Pattern("x", steps=(Step("x", ("A",), "y"),), where=(by_chapter,))
+    assert found(cycle, pattern, ["a"], context) == []
+    assert len(found(cycle, pattern, ["a"], {"chapter": "safety"})) == 1
