@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
@@ -147,11 +147,21 @@ class Cost:
         embeddings: Number of calls of embedding models.
         llm_calls: Number of calls of LLMs.
         reused_s: Original duration of each ranking reused from another answer, in seconds.
+        whole: The cost that this one is a part of; what is added to the part is added to it too.
     """
 
     embeddings: int = 0
     llm_calls: int = 0
     reused_s: list[float] = field(default_factory=list)
+    whole: "Cost | None" = field(default=None, repr=False, compare=False)
+
+    def add(self, embeddings: int = 0, llm_calls: int = 0, reused_s: Sequence[float] = ()) -> None:
+        """Add calls of models, and the durations of reused rankings."""
+        self.embeddings += embeddings
+        self.llm_calls += llm_calls
+        self.reused_s.extend(reused_s)
+        if self.whole is not None:
+            self.whole.add(embeddings, llm_calls, reused_s)
 
 
 _cost: ContextVar[Cost | None] = ContextVar("llama_retrieval_ext_cost", default=None)
@@ -188,9 +198,9 @@ class _CallCounter(BaseEventHandler):
         if cost is None:
             return
         if isinstance(event, EmbeddingStartEvent):
-            cost.embeddings += 1
+            cost.add(embeddings=1)
         elif isinstance(event, LLMChatStartEvent | LLMCompletionStartEvent):
-            cost.llm_calls += 1
+            cost.add(llm_calls=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +216,13 @@ class _Ranking:
 class SharedRankings:
     """Rankings for one query, by retriever object.
 
-    An answer that reuses a ranking is charged the original cost of the ranking.
+    An answer that reuses a ranking is charged the original cost of the ranking, unless ``charges``
+    is False.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, charges: bool = True) -> None:
         self._rankings = SingleFlight()
+        self._charges = charges
 
     def ranking(
         self, retriever: BaseRetriever, query: Query, plan: Plan[list[NodeWithScore]]
@@ -224,7 +236,9 @@ class SharedRankings:
             context = current_context()
             session = context.session.apart()
             begun = time.perf_counter()
-            with entered(replace(context, session=session)), counting(Cost()) as cost:
+            # Also if it fails or is late, its calls count.
+            part = Cost(whole=_cost.get())
+            with entered(replace(context, session=session)), counting(part) as cost:
                 hits = run(plan)
             duration_s = time.perf_counter() - begun
             return _Ranking(retriever, hits, cost, session.degraded, duration_s)
@@ -232,10 +246,8 @@ class SharedRankings:
         shared = yield from self._rankings.get(_key(retriever, query), lambda: Call(find))
         current_context().session.degraded.extend(shared.degraded)
         cost = _cost.get()
-        if cost is not None:
-            cost.embeddings += shared.cost.embeddings
-            cost.llm_calls += shared.cost.llm_calls
-            cost.reused_s.extend(shared.cost.reused_s if is_new else [shared.duration_s])
+        if cost is not None and self._charges and not is_new:
+            cost.add(shared.cost.embeddings, shared.cost.llm_calls, [shared.duration_s])
         return list(shared.hits)
 
 

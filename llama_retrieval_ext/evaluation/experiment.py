@@ -212,13 +212,12 @@ class Experiment(Viewed):
         return answers
 
     def _load_models(self) -> None:
-        shared, questions = SharedRankings(), self.judgements.queries.items()
+        shared, questions = SharedRankings(charges=False), self.judgements.queries.items()
         with counted_calls():
             for name in self.retrievers:
                 if not all(self._log.get(name, *each) for each in questions):
                     answer = self._answer(name, "", _WARM_UP, shared)
-                    self.warm_up.embeddings += answer.embeddings
-                    self.warm_up.llm_calls += answer.llm_calls
+                    self.warm_up.add(answer.embeddings, answer.llm_calls)
 
     def _answer(self, name: str, query_id: str, question: str, shared: SharedRankings) -> Answer:
         session, cost, error = Session(shared_rankings=shared), Cost(), None

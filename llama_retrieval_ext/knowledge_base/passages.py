@@ -1,9 +1,9 @@
 """Cuts documents into passages along their headings, tables and blocks of code."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, reduce
-from itertools import accumulate, groupby, islice, takewhile
+from itertools import accumulate, islice, takewhile
 from typing import Final, NamedTuple
 
 from llama_index.core.node_parser import NodeParser, SentenceSplitter
@@ -169,11 +169,10 @@ class PassageParser(PositionedParser):
     def _packed(self, text: str, sections: Sequence[Section], room: int) -> list[Section]:
         longest = max((_BETWEEN.join(each.path)[-_LONGEST_PATH:] for each in sections), key=len)
         left = room - self._tokens(longest)
-        sizes = {
-            each: left + 1 if end - start > LONG else self._tokens(text[start:end])
-            for each in sections
-            for start, end, _ in [each]
-        }
+        sizes = [
+            left + 1 if end - start > LONG else self._tokens(text[start:end])
+            for start, end, _ in sections
+        ]
         return packed(sections, sizes, left)
 
     def _cut(
@@ -289,10 +288,10 @@ def sections_of(text: str, outline: Outline, title: str = "") -> list[Section]:
     return found
 
 
-def packed(sections: Sequence[Section], sizes: Mapping[Section, int], room: int) -> list[Section]:
+def packed(sections: Sequence[Section], sizes: Sequence[int], room: int) -> list[Section]:
     """Return the sections of source code, neighbours joined while they fit into so many tokens.
 
-    A class that fits into a passage is not cut.
+    A class that fits into a passage is not cut. The path is that of all of the passage.
 
     Source:
         "Split, then merge" of Zhang et al., "cAST: Enhancing Code Retrieval-Augmented Generation
@@ -301,29 +300,37 @@ def packed(sections: Sequence[Section], sizes: Mapping[Section, int], room: int)
     """
     found: list[Section] = []
     left = 0  # tokens that fit into the last one
-    for group in _uncut(sections, sizes, room, 0):
-        size = sum(sizes[each] for each in group)
-        if size <= left:
+    for numbers in _uncut(sections, sizes, room):
+        group, size = [sections[n] for n in numbers], sum(sizes[n] for n in numbers)
+        if found and size <= left:
             group.insert(0, found.pop())
         else:
             left = room
-        found.append(reduce(_joined, group))
+        path = reduce(_common, (each.path for each in group))
+        found.append(Section(group[0].start, group[-1].end, path))
         left -= size
     return found
 
 
-def _uncut(
-    sections: Sequence[Section], sizes: Mapping[Section, int], room: int, depth: int
-) -> Iterator[list[Section]]:
-    """Yield the sections of each class or function that fits, and the other sections."""
-    for name, some in groupby(sections, key=lambda each: each.path[depth : depth + 1]):
-        group = list(some)
-        if not name:
-            yield from ([each] for each in group)
-        elif len(group) == 1 or sum(sizes[each] for each in group) <= room:
+def _uncut(sections: Sequence[Section], sizes: Sequence[int], room: int) -> Iterator[range]:
+    """Yield the sections of each class or function that fits, and the other sections.
+
+    Iterative, because generated code may nest thousands of levels.
+    """
+    open_groups = [(range(len(sections)), 0)]
+    while open_groups:
+        group, depth = open_groups.pop()
+        if len(group) == 1 or sum(sizes[n] for n in group) <= room:
             yield group
-        else:
-            yield from _uncut(group, sizes, room, depth + 1)
+            continue
+        inside: list[tuple[range, int]] = []
+        for number in group:
+            before = sections[number - 1].path[depth : depth + 1] if inside else ()
+            if before and before == sections[number].path[depth : depth + 1]:
+                inside[-1] = (range(inside[-1][0].start, number + 1), depth + 1)
+            else:
+                inside.append((range(number, number + 1), depth + 1))
+        open_groups += reversed(inside)
 
 
 def _sections(text: str, headings: Sequence[Heading], title: str) -> Iterator[Section]:
@@ -346,9 +353,14 @@ def _joins(first: Section, second: Section, *, is_code: bool) -> bool:
 
 def _joined(first: Section, second: Section) -> Section:
     """Return two sections as one: under the second heading if the first is above it, else both."""
-    same = takewhile(lambda pair: pair[0] == pair[1], zip(first.path, second.path, strict=False))
-    common = tuple(heading for heading, _ in same)
+    common = _common(first.path, second.path)
     return Section(first.start, second.end, second.path if common == first.path else common)
+
+
+def _common(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the headings that two paths share."""
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return tuple(heading for heading, _ in same)
 
 
 def _stripped(text: str, start: int, end: int) -> tuple[int, int]:

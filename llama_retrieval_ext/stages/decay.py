@@ -81,10 +81,19 @@ class Recency(RecordsArguments):
 
 def _days(value: object) -> float | None:
     """Return the days since 1970; None if the value is not a date."""
-    text = value.strip() if isinstance(value, str) else value
-    day = _DAY.fullmatch(text) if isinstance(text, str) else None
-    moment = instant(text if day is None else f"{day[1]}-{day[2] or '01'}-{day[3] or '01'}")
+    moment = instant(_date(value.strip()) if isinstance(value, str) else value)
     return None if moment is None else moment / _DAY_NS
+
+
+def _date(text: str) -> object:
+    """Return a date in the form that `instant` reads."""
+    day = _DAY.fullmatch(text)
+    if day is not None:
+        return f"{day[1]}-{day[2] or '01'}-{day[3] or '01'}"
+    try:
+        return datetime.fromisoformat(text)  # ISO 8601's basic form, weeks
+    except ValueError:
+        return text
 
 
 def _number(value: object) -> float | None:

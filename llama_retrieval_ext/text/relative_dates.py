@@ -25,7 +25,8 @@ _YESTERDAYS: Final = (
     *(("the day before yesterday", "前天"), ("大前天",)),
 )
 _DAYS_AGO: Final = {word: n for n, words in enumerate(_YESTERDAYS) for word in words}
-_AGO: Final = {"this": 0, "last": 1, "这": 0, "本": 0, "上": 1, "今年": 0, "去年": 1, "前年": 2}
+_LAST: Final = (("this", "这", "本", "今年"), ("last", "上", "去年"), ("上上", "前年"))
+_AGO: Final = {word: n for n, words in enumerate(_LAST) for word in words}
 
 
 def date_words(year: int, month: int = 0, day: int = 0) -> str:
@@ -117,9 +118,9 @@ _WHOLE: Final = r"(?<![\d零一二三四五六七八九十百千万])(?<!\d[.,])
 # Not the beginning of a word: 上周天气, 本周日程, 上周一直, 上周三次; 这周围, 上月球.
 _DAY_ZH: Final = "[一二三四五六日天](?![气程志报直些个次])"
 _WEEK_ZH: Final = "周(?![刊期围边岁转])|星期|礼拜|月(?![饼亮球台票])"
-# Not the end of a word: 日本周刊, 成本月报, 版本周期, 以上周期; 以前天气, 目前天气.
-_THIS_ZH: Final = "(?<![日成版基资样文课剧])本|(?<![以晚早])上|这"
-_BEFORE_ZH: Final = "(?<![以之目当从眼])"
+# Not the end of a word: 日本周刊, 成本月报, 版本周期, 马上周五; 以前天气, 目前天气, 提前天数.
+_THIS_ZH: Final = "(?<![日成版基资样文课剧])本|(?<![以晚早马上])上上?|这"
+_BEFORE_ZH: Final = "(?<![以之目当从眼提])"
 # In their order; no rule reads what an earlier one has matched.
 _RULES: Final[tuple[tuple[str, Callable[..., str]], ...]] = (
     (

@@ -5,12 +5,15 @@ from pathlib import Path
 import pytest
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext import RRF, BM25Retriever, VectorRetriever, branches
+from llama_retrieval_ext import RRF, BM25Retriever, Leg, VectorRetriever, branches
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.evaluation.answers import Cost
 from llama_retrieval_ext.evaluation.experiment import Experiment
 from llama_retrieval_ext.evaluation.judgements import Judgements
+from llama_retrieval_ext.retrievers.llm_queries import MultiQueryRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.evaluation.conftest import JUDGED, QUERIES, Shifted
 
 
@@ -37,9 +40,29 @@ def test_calls_of_models_are_counted_for_each_retriever_that_needs_them() -> Non
             "fused": branches(vector=vector, other=FakeRetriever([("n2", 1.0)])) >> RRF(),
             "other": FakeRetriever([("n2", 1.0)]),
         }
-        results = Experiment(retrievers, JUDGED.only(["q1"])).run(progress=False).results
+        found = Experiment(retrievers, JUDGED.only(["q1"])).run(progress=False)
+    assert found.warm_up == Cost(embeddings=1)  # what it reuses, it does not call
+    results = found.results
     assert results["embeddings"].tolist() == [1.0, 1.0, 0.0]
     assert results["llm_calls"].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_calls_of_a_ranking_that_fails_are_counted() -> None:
+    down = FakeRetriever([], error=ConnectionError("down"))
+    wordings = MultiQueryRetriever(down, ScriptedLLM(["days off"]), num_queries=1)
+    fused = branches(wordings, other=FakeRetriever([("n2", 1.0)])) >> RRF()
+    found = Experiment([fused], JUDGED.only(["q1"])).run(progress=False, warm_up=False)
+    assert found.results[["llm_calls", "degraded", "failed"]].iloc[0].tolist() == [1, 1, 0]
+
+
+def test_calls_of_a_ranking_that_is_late_are_counted() -> None:
+    model = FakeEmbedding(delay_s=0.2)
+    with EmbeddedVectorStore(":memory:") as store:
+        store.add([TextNode(id_="n1", text="leave", embedding=model.get_text_embedding("leave"))])
+        late = Leg("late", VectorRetriever(store, embed_model=model), timeout_s=0.05)
+        fused = branches(late, other=FakeRetriever([("n2", 1.0)])) >> RRF()
+        found = Experiment([fused], JUDGED.only(["q1"])).run(progress=False, warm_up=False)
+    assert found.results[["embeddings", "degraded", "failed"]].iloc[0].tolist() == [1, 1, 0]
 
 
 def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:

@@ -76,6 +76,12 @@ def test_a_document_without_an_outline_has_the_nodes_of_the_sentence_splitter(te
     assert list(map(without_id, cut(SMALL, document))) == list(map(without_id, expected))
 
 
+def test_a_fence_in_the_front_matter_opens_no_block_of_code() -> None:
+    text = f"---\n# a\n# b\n```\n{'many words ' * 40}\n---\n# Leave\n\n{'few words ' * 40}"
+    nodes = cut(SMALL, page(text))
+    assert nodes[-1].metadata["title"] == "Leave"
+
+
 def test_sections_have_the_title_and_the_headings_above_them() -> None:
     nodes = cut(PARSER, page(HANDBOOK))
     paths = [(node.metadata["title"], node.metadata.get("heading_path")) for node in nodes]

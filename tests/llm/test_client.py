@@ -121,6 +121,28 @@ def test_failures_and_unusable_answers_are_not_cached(written: Run) -> None:
     assert len(llm.prompts) == 3
 
 
+@pytest.mark.slow
+def test_the_model_gets_half_of_the_time_that_is_left(written: Run) -> None:
+    writer = LLMWriter(ScriptedLLM([(5.0, "late")]))
+    ended: list[float] = []
+
+    def within_a_limit() -> Plan[list[str]]:
+        result = yield from writer.written("X", "?", str.upper)
+        ended.append(time.perf_counter())
+        return result
+
+    def limited() -> Plan[list[str]]:
+        (outcome,) = yield Together([Task("all", within_a_limit(), 1.2)])
+        result: list[str] = outcome.result()
+        return result
+
+    started = time.perf_counter()
+    result, missing = written(limited())
+    assert result == []
+    assert len(missing) == 1
+    assert 0.5 < ended[0] - started < 1.1
+
+
 def test_answers_are_not_shared_between_scopes(written: Run) -> None:
     writer = LLMWriter(ScriptedLLM(["a", "b"]))
     acme = written(writer.written("X", "?", str.upper, scope=Scope("acme")))[0]

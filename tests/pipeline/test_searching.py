@@ -69,6 +69,15 @@ def test_queries_after_one_that_fails_are_answered() -> None:
     assert [len(result.hits) for result in results] == [0, 1, 1]
 
 
+def test_an_invalid_query_leaves_the_results_of_the_others(search_many: Many) -> None:
+    backend = FakeBackend(sample_nodes(FakeEmbedding()))
+    retriever = VectorRetriever(backend, embed_model=FakeEmbedding())
+    good, bad = search_many(retriever, ["annual leave", Query("x", embedding=[1.0])])
+    assert good.hits
+    assert not good.degraded
+    assert "DimensionMismatchError" in bad.degraded[0].reason
+
+
 def test_each_result_has_only_its_own_degraded_parts(search_many: Many) -> None:
     fused = branches(bad=picky(), other=FakeRetriever([("c", 0.4)])) >> RRF()
     results = search_many(fused, ["one", "bad", "three"])

@@ -13,6 +13,8 @@ from llama_retrieval_ext import (
     KnowledgePolicy,
     KnowledgeResponse,
     KnowledgeRetriever,
+    Query,
+    Scope,
     VectorRetriever,
     open_graph,
     open_store,
@@ -208,6 +210,24 @@ def test_from_storage_opens_and_closes_store_and_graph(tmp_path: Path) -> None:
         assert again.retrieve_cases("annual leave days") is not None
     with pytest.raises(ConfigurationError, match="rules need a graph"):
         KnowledgeRetriever.from_storage(store_url, rules="rules.yaml")
+
+
+def test_a_scope_holds_for_rules_and_cases_in_every_method() -> None:
+    question, process, acme = "annual leave days", ["annual leave"], Scope("acme")
+    with topic_graph() as graph, EmbeddedVectorStore(":memory:") as store:
+        store.add(sample_nodes(MODEL))
+        policy = KnowledgePolicy(case_threshold=0.0)
+        made = KnowledgeRetriever.from_storage(store, graph=graph, embed_model=MODEL, policy=policy)
+        response = made.search(Query(question, scope=acme))
+        assert response.regulations
+        assert response.cases
+        for name, items in {
+            "search": response.items,
+            "retrieve_cases": made.retrieve_cases(question, scope=acme),
+            "infer_rules": made.infer_rules(question, scope=acme),
+            "retrieve_regulations": made.retrieve_regulations(processes=process, scope=acme),
+        }.items():
+            assert {item.metadata["tenant_id"] for item in items} == {"acme"}, name
 
 
 @pytest.mark.parametrize("key", ["collection", "kb_id"])

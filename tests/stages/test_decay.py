@@ -23,6 +23,8 @@ SINCE_MARCH = Recency("date", half_life=30, origin="2026-03-01")
         "2026-01-30",
         " 2026-01-30T01:00:00+01:00 ",
         "20260130",
+        "20260130T000000Z",
+        "2026-W05-5",
         datetime.date(2026, 1, 30),
         datetime.datetime(2026, 1, 30, tzinfo=datetime.UTC),
         datetime.datetime(2026, 1, 30),  # noqa: DTZ001 - without a zone on purpose

@@ -60,6 +60,8 @@ JANUARY = date(2024, 1, 2)  # a Tuesday
         ("a year and a half ago, 大半年前, half a month ago", LEAP, ""),
         ("三天之前", LEAP, "27 February 2024"),
         ("以前天气如何，目前天气，之前天冷", LEAP, ""),
+        ("上上个月和上上周五", LEAP, "January 2024, 16 February 2024"),
+        ("上上上个月，马上周五了，提前天数", LEAP, ""),
         ("前天气温多少", LEAP, "28 February 2024"),
         ("日本周刊，成本月报，版本周期，这周围，上月球", LEAP, ""),
     ],

@@ -145,7 +145,8 @@ def markdown_outline(text: str) -> Outline:
     """Return the outline of a Markdown text; headings and tables in blocks of code do not count."""
     front = _FRONT_MATTER.search(text)
     code = [] if front is None else [Block(*front.span())]
-    code += [Block(*found.span()) for found in _FENCED.finditer(text)]
+    behind = 0 if front is None else front.end()
+    code += [Block(*found.span()) for found in _FENCED.finditer(text, behind)]
     headings = tuple(_outside(code, map(_heading, _HEADING.finditer(text))))
     tables = list(_outside(code, (_table(text, found) for found in _PIPES.finditer(text))))
     named = None if front is None else _TITLE_LINE.search(front[0])

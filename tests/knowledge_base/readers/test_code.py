@@ -7,7 +7,7 @@ from llama_index.core.schema import Document, TextNode
 
 import llama_retrieval_ext
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.knowledge_base.passages import PassageParser
+from llama_retrieval_ext.knowledge_base.passages import PassageParser, Section, packed
 from llama_retrieval_ext.knowledge_base.readers import code
 from llama_retrieval_ext.knowledge_base.readers.code import definitions
 
@@ -117,6 +117,26 @@ def test_small_functions_share_a_passage_and_a_class_that_fits_is_not_cut() -> N
     assert all(node.text.startswith(("def f", "class Order")) for node in nodes)
     (order,) = [node for node in nodes if "class Order" in node.text]
     assert all(f"def m{n}(" in order.text for n in range(15))
+
+
+def test_the_headings_of_a_passage_are_those_of_all_of_it() -> None:
+    body = "".join(f"        total = total + rate({n})\n" for n in range(20))
+    limits = "\n".join(f"    LIMIT_{n} = {n}" for n in range(30))
+    text = f"class Order:\n    def a(self):\n{body}\n{limits}\n\n    def b(self):\n{body}"
+    free = text.replace("class Order:\n", "").replace("    ", "")
+    assert [node.metadata["heading_path"] for node in cut(text, "a.py", 1000)] == ["Order"]
+    assert ["heading_path" in node.metadata for node in cut(free, "a.py", 1000)] == [False]
+
+
+def test_functions_may_nest_thousands_of_levels() -> None:
+    inside = tuple(map(str, range(3000)))
+    sections = [Section(n, n + 1, (*inside, f"f{n}")) for n in range(4)]
+    assert packed(sections, [6, 4, 4, 9], 8) == [sections[0], Section(1, 3, inside), sections[3]]
+
+
+def test_a_section_of_code_may_have_no_tokens() -> None:
+    sections = [Section(0, 500), Section(500, 900, ("f",))]  # white space, to many tokenizers
+    assert packed(sections, [0, 4], 8) == [Section(0, 900)]
 
 
 def test_comments_are_with_the_type_of_go_that_follows_them() -> None:

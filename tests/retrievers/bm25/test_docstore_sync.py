@@ -94,6 +94,12 @@ def test_only_changed_nodes_are_read_again(docstore: CountingDocstore) -> None:
     assert "a" not in docstore.requests
 
 
+def test_a_change_of_metadata_alone_is_seen(docstore: CountingDocstore) -> None:
+    retriever = BM25Retriever.from_docstore(docstore, cache_ttl_s=0)
+    docstore.add_documents([TextNode(id_="b", text="bread", metadata={"kind": "rye"})])
+    assert node_ids(retriever.retrieve("rye")) == ["b"]
+
+
 @pytest.mark.parametrize("deleted", ["x", "y", "z"])
 def test_the_deletion_of_one_of_several_equal_nodes_is_seen(
     docstore: CountingDocstore, deleted: str
@@ -256,6 +262,17 @@ def test_a_loaded_retriever_follows_the_docstore_with_its_stored_limits(
     assert docstore.readings == 1
     docstore.add_documents(_nodes(f="fig"))
     assert "max_chunks is 4" in loaded.search("apple").degraded[0].reason
+
+
+def test_a_retriever_loaded_without_its_docstore_has_the_nodes_of_that_time(
+    docstore: CountingDocstore, tmp_path: Any
+) -> None:
+    BM25Retriever.from_docstore(docstore).persist(tmp_path)
+    loaded = BM25Retriever.from_persist_dir(tmp_path)
+    docstore.delete_document("a")
+    assert node_ids(loaded.retrieve("apple")) == ["a"]
+    loaded.add(_nodes(e="apple"))
+    assert node_ids(loaded.retrieve("apple")) == ["a", "e"]
 
 
 def test_a_retriever_over_a_docstore_can_be_pickled_and_still_follows_it(
