@@ -27,7 +27,7 @@ _METADATA = {
     "language_info": {"name": "python"},
 }
 _TIME = re.compile(r"\b\d[\d.,]* (ms|s|kB|MB)\b")
-_FIELD = re.compile(r"\b(seconds|size_bytes)=[\d.]+")
+_FIELD = re.compile(r"\b(seconds=|size.bytes[= ]\s*)[\d.]+")
 _ID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b0x[0-9a-f]+\b")
 _FOLDER = re.compile(r"/\S*\btmp\w{8}\b")  # of tempfile
 _TAG = re.compile(r"<style>.*?</style>|<[^>]*>", re.DOTALL)
@@ -91,7 +91,7 @@ def _texts(output: Any) -> Iterator[str]:
 
 
 def _comparable(text: str) -> str:
-    text = _FOLDER.sub("#", _ID.sub("#", _FIELD.sub(r"\1=#", _TIME.sub(r"# \1", text))))
+    text = _FOLDER.sub("#", _ID.sub("#", _FIELD.sub(r"\1#", _TIME.sub(r"# \1", text))))
     text = _RANK.sub("# ", text)
     # Four digits of a sum differ between processors; two do not.
     return re.sub(r"[ \t]+", " ", _NUMBER.sub(lambda number: f"{float(number[0]):.2f}", text))

@@ -100,7 +100,7 @@ def plan_matchable(
         return graph
     possible = [each for each in patterns if _context_holds(each, context)]
     on_nodes = (w.compare(context) for each in possible for w in each.where if w.variable)
-    if answers_cypher(graph, scope) and not any(map(compares_dates, on_nodes)):
+    if not any(map(compares_dates, on_nodes)) and answers_cypher(graph, scope):
         return graph
     ids = None if seeds is None else (yield from _reached(graph, possible, seeds, scope))
     return LoadedGraph((yield graph.plan_contents(ids, scope=scope)))

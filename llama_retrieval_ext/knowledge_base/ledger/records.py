@@ -127,13 +127,23 @@ class DocumentRecord(NamedTuple):
     @classmethod
     def from_record(cls, record: Record) -> "DocumentRecord":
         """Return the document of a record."""
-        key, created, digest, source, n_nodes, allowed, nodes, change, trash, *claim = json.loads(
+        key, created, digest, source, n_nodes, allowed, *values, writer, since, _ = json.loads(
             record.text
         )
+        nodes, change, trash = values
         return cls(
-            *(DocumentKey(*key), created, digest, source, n_nodes, tuple(allowed)),
-            *(Value(*nodes), _change(*change), tuple(Value(*each) for each in trash)),
-            *(*claim[:-1], record.version),
+            DocumentKey(*key),
+            created,
+            digest,
+            source,
+            n_nodes,
+            tuple(allowed),
+            Value(*nodes),
+            _change(*change),
+            tuple(Value(*each) for each in trash),
+            writer,
+            since,
+            record.version,
         )
 
 
