@@ -122,6 +122,7 @@ class StoreDirectory:
         if self.config != recorded:
             write_config(self.path, self.config)
         self._shard = self._open_shard(self.config)
+        self._unsynced = True  # a killed process may have left changes that are not on the disk
 
     def establish(self, *, dimension: int, average_length: float) -> None:
         """Create the shard if missing; record the average length of the first nodes."""
@@ -177,7 +178,7 @@ class StoreDirectory:
         flush writes all its files, takes ten times as long, and holds the GIL.
         """
         with self.lock:
-            if self._temporary or not self._unsynced:
+            if self._usable() is None or self._temporary or not self._unsynced:
                 return
             if sys.platform == "linux":
                 with clear_errors(self.path):
