@@ -1,6 +1,7 @@
 """What every engine promises of filters: they mean exactly what `matches` says."""
 
 from collections.abc import Sequence
+from itertools import product
 from typing import ClassVar, Generic, TypeVar
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, FilterOperator
 
-from llama_retrieval_ext.filters import Compare, Condition, Value, matches
+from llama_retrieval_ext.filters import AnyOf, Compare, Condition, Value, matches
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.open import source_of
 from tests.stores.odd_metadata import CONFUSED, OddMetadata, examples, matching
@@ -59,6 +60,20 @@ class FiltersContract(Generic[S]):
     def test_the_engine_agrees_on_what_is_easily_confused(self, changing: S) -> None:
         cases = [({"k": held}, Compare("k", how, value)) for held, how, value in self.confused]
         self._check(changing, cases)
+
+    @pytest.mark.slow
+    def test_only_the_condition_of_a_scope_is_one_on_principals(self, changing: S) -> None:
+        unnamed = Compare("allowed", FilterOperator.IS_EMPTY, None)
+        others = [
+            Compare("k", FilterOperator.EQ, "a"),
+            Compare("k", FilterOperator.EQ, 3),
+            Compare("k", FilterOperator.ANY, ("a",)),
+            Compare("allowed", FilterOperator.CONTAINS, "ab"),
+            Compare("allowed", FilterOperator.ANY, (3,)),
+        ]
+        kept: list[dict[str, object]] = [{"allowed": ["a"]}, {"allowed": [3]}, {"k": "b"}]
+        pairs = product(kept, others)
+        self._check(changing, [(held, AnyOf((unnamed, other))) for held, other in pairs])
 
     def _check(self, store: S, cases: Sequence[tuple[dict[str, object], Condition]]) -> None:
         nodes = [

@@ -274,6 +274,8 @@ class StoreContract(Generic[S]):
         for (key, value), expected in found_by.items():
             got = store.get_nodes(filters=where(key, value))
             assert [each.node_id for each in got] == expected, (key, value)
+        some = where(DOCUMENT_FIELD, ["d", "m"], FilterOperator.IN)
+        assert [each.node_id for each in store.get_nodes(filters=some)] == ["a", "b"]
         assert store.get_nodes(["a"])[0].metadata == held
         with pytest.raises(InvalidFilterError, match="begins and ends with a letter"):
             VectorRetriever(store, filters=where(START_FIELD, 5))

@@ -168,12 +168,18 @@ async def test_an_elasticsearch_store_creates_its_index_with_the_settings_of_a_b
 
 def principal_nodes() -> list[TextNode]:
     """Nodes that name nobody, some principals, or what is no list of names."""
-    allowed = {"open": None, "hr": ["group:hr"], "it": ["group:it", "x'\\y"], "no list": "group:hr"}
+    allowed = {
+        "open": None,
+        "none": [],
+        "hr": ["group:hr"],
+        "it": ["group:it", "x'\\y"],
+        "no list": "group:hr",
+    }
     return [
         TextNode(
             id_=str(uuid5(NAMESPACE_OID, text)),
             text=text,
-            metadata={"tenant_id": "acme", **({"allowed": names} if names else {})},
+            metadata={"tenant_id": "acme", **({} if names is None else {"allowed": names})},
             embedding=MODEL.get_text_embedding(text),
         )
         for text, names in allowed.items()
@@ -184,9 +190,9 @@ def check_principals(storage: Storage) -> None:
     """Fail unless each scope sees its nodes of `principal_nodes`, and only those."""
     retriever = VectorRetriever(storage, embed_model=MODEL, top_k=10)
     for principals, expected in (
-        (["group:hr"], {"open", "hr"}),
-        (["x'\\y", *map(str, range(199))], {"open", "it"}),
-        ([], {"open"}),
+        (["group:hr"], {"open", "none", "hr"}),
+        (["x'\\y", *map(str, range(199))], {"open", "none", "it"}),
+        ([], {"open", "none"}),
     ):
         found = retriever.retrieve(Query("q", scope=Scope("acme", principals=principals)))
         assert {hit.node.get_content() for hit in found} == expected

@@ -197,7 +197,13 @@ def _term(key: str, end: str) -> Json:
 
 
 def _equal(key: str, value: Scalar) -> Json:
-    return _of_documents([str(value)]) if key == DOCUMENT_FIELD else _term(key, scalar(value))
+    return _among(key, [value]) if key == DOCUMENT_FIELD else _term(key, scalar(value))
+
+
+def _among(key: str, values: Sequence[Scalar]) -> Json:
+    if key == DOCUMENT_FIELD:
+        return _of_documents([value for value in values if isinstance(value, str)])
+    return _one_of(key, values)
 
 
 def _one_of(key: str, values: Sequence[Scalar], mark: str = "") -> Json:
@@ -259,7 +265,7 @@ def _size(query: Json) -> tuple[int, int]:
 _LANGUAGE: Final = FilterLanguage(
     {
         FilterOperator.EQ: _equal,
-        FilterOperator.IN: _one_of,
+        FilterOperator.IN: _among,
         **{each: _ordered(each.name.lower()) for each in ORDER_OPERATORS},
         FilterOperator.ANY: lambda key, values: _one_of(key, values, "i"),
         FilterOperator.ALL: _has_all,

@@ -38,6 +38,7 @@ from llama_retrieval_ext.stores.embedded.shard import (
     Reweighing,
     close_shard,
     count_points,
+    counts_removed,
     create_shard,
     is_borrowed,
     open_shard,
@@ -65,8 +66,7 @@ class StoreDirectory:
         lock: Lock for writers.
         drafting: Lock for making a draft; acquired before `lock`.
         build_from: Number of nodes from which an index is built automatically.
-        inexact: Whether nodes were removed or replaced since the shard was opened; the engine's
-            term statistics still include these.
+        inexact: Whether the engine's term statistics include removed or replaced nodes.
         users: Number of store objects; the last one closes the directory.
         is_closing: Whether the last one is closing it.
     """
@@ -121,7 +121,8 @@ class StoreDirectory:
         self.config = request.resolve(recorded or EmbeddedConfig(), self.path)
         if self.config != recorded:
             write_config(self.path, self.config)
-        self._shard = self._open_shard(self.config)
+        self._switch(self.config, self._open_shard(self.config))
+        self._unsynced = True  # a killed process may have left changes that are not on the disk
 
     def establish(self, *, dimension: int, average_length: float) -> None:
         """Create the shard if missing; record the average length of the first nodes."""
@@ -177,7 +178,7 @@ class StoreDirectory:
         flush writes all its files, takes ten times as long, and holds the GIL.
         """
         with self.lock:
-            if self._temporary or not self._unsynced:
+            if self._usable() is None or self._temporary or not self._unsynced:
                 return
             if sys.platform == "linux":
                 with clear_errors(self.path):
@@ -304,8 +305,9 @@ class StoreDirectory:
         remove_shard(self.path, unnamed)
 
     def _switch(self, config: EmbeddedConfig, shard: EdgeShard | None) -> None:
+        self.inexact = shard is not None and counts_removed(shard, config)
         self.config, self._shard = config, shard
-        self.inexact, self._unflushed, self._unsynced = False, 0, False
+        self._unflushed, self._unsynced = 0, False
 
     def reset(self) -> None:
         """Remove all nodes, the dimension and the average length."""

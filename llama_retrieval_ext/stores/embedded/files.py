@@ -185,15 +185,21 @@ class FreezingLock:
 
     def __enter__(self) -> None:
         self._lock.acquire()
+        try:
+            if not self._depth:
+                self._flock(exclusive=True)
+        except BaseException:  # such as an interrupt while another process copies
+            self._lock.release()
+            raise
         self._depth += 1
-        if self._depth == 1:
-            self._flock(exclusive=True)
 
     def __exit__(self, *_: object) -> None:
         self._depth -= 1
-        if not self._depth:
-            self._flock(exclusive=False)
-        self._lock.release()
+        try:
+            if not self._depth:
+                self._flock(exclusive=False)
+        finally:
+            self._lock.release()
 
     def release(self) -> None:
         """Close the file; afterwards the lock only covers this process."""

@@ -253,6 +253,15 @@ def count_points(shard: EdgeShard) -> int:
     return shard.info().points_count
 
 
+def counts_removed(shard: EdgeShard, config: EmbeddedConfig) -> bool:
+    """Return whether the engine's term statistics include removed nodes, as after a repeated log.
+
+    The engine counts all sparse vectors in them, and the embeddings in the index when it was built.
+    """
+    info = shard.info()
+    return info.indexed_vectors_count != info.points_count + config.indexed
+
+
 def scroll(
     shard: EdgeShard,
     *,

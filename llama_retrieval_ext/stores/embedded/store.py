@@ -157,7 +157,7 @@ class EmbeddedVectorStore(EngineStore):
         return Call(function, answered)
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
-        """Make all changes survive a crash of the machine; those of the process `add` does."""
+        """Make all changes survive a crash of the machine; one of the process loses none."""
         self._directory.sync()
 
     def check_room(self, sizes: Iterable[int]) -> None:

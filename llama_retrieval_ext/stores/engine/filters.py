@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeGuard, TypeVar
 
 from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not
+from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, Scalar
 from llama_retrieval_ext.query import ALLOWED_KEY
 from llama_retrieval_ext.stores.engine.query_modes import Target
 
@@ -56,10 +56,13 @@ class FilterLanguage(Generic[E]):
                 if opposite is None:
                     return self.comparisons[operator](key, value)
                 return self.negated(self.comparisons[opposite](key, value))
-            case AnyOf((Compare(key, FilterOperator.IS_EMPTY), Compare(_, _, names))) if (
-                key == ALLOWED_KEY and self.visible is not None
-            ):
-                return self.visible(names)  # type: ignore[arg-type]  # a tuple, as in a scope
+            case AnyOf(
+                (
+                    Compare(key, FilterOperator.IS_EMPTY),
+                    Compare(other, FilterOperator.ANY, tuple(names)),
+                )
+            ) if self.visible and key == other == ALLOWED_KEY and _are_texts(names):
+                return self.visible(names)
             case AllOf(parts):
                 return self.all_of([self.write(part) for part in parts])
             case AnyOf(parts):
@@ -69,6 +72,10 @@ class FilterLanguage(Generic[E]):
                 return self.write(part)
             case Not(part):
                 return self.negated(self.write(part))
+
+
+def _are_texts(values: Sequence[Scalar]) -> TypeGuard[Sequence[str]]:
+    return all(isinstance(each, str) for each in values)
 
 
 def target_parts(

@@ -2,12 +2,13 @@
 
 import os
 import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from llama_index.core.schema import TextNode
-from llama_index.core.vector_stores.types import VectorStoreQuery
+from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
 
 from llama_retrieval_ext.errors import (
     DimensionMismatchError,
@@ -98,6 +99,57 @@ def test_with_the_log_alone_nothing_is_lost_that_was_written_since_a_flush(tmp_p
     with EmbeddedVectorStore(tmp_path / "crashed") as store:
         assert [node.node_id for node in store.get_nodes()] == ["b"]
         assert store.query(VectorStoreQuery(query_embedding=[0.0, 1.0])).ids == ["b"]
+
+
+def test_a_store_without_nodes_can_be_persisted_after_a_deletion(tmp_path: Path) -> None:
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        store.delete_nodes(["a"])  # as after a crash before the first node was written
+        store.persist()
+        store.add(NODES)
+        store.clear()
+        store.delete("b")
+        store.persist()
+        assert store.count() == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems flush the whole shard")
+def test_what_a_killed_process_wrote_is_persisted_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        store.add(NODES)
+        shutil.copytree(tmp_path / "s", tmp_path / "killed")
+    synced: list[Path] = []
+    monkeypatch.setattr("llama_retrieval_ext.stores.embedded.directory.sync_log", synced.append)
+    with EmbeddedVectorStore(tmp_path / "killed") as store:
+        for _ in range(2):
+            store.persist()
+            assert synced == [tmp_path / "killed" / "shard"]
+
+
+@pytest.mark.parametrize("indexed", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_removed_nodes_do_not_count_for_keywords_in_a_reopened_or_copied_store(
+    tmp_path: Path, indexed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llama_retrieval_ext.stores.embedded.index.FULL_SCAN_KB", 1)
+    query = VectorStoreQuery(query_str="leave", mode=VectorStoreQueryMode.SPARSE)
+    texts = ["other", "leave", "leave"] * 100
+    nodes = [
+        TextNode(id_=f"n{number}", text=text, embedding=[1.0, number])
+        for number, text in enumerate(texts)
+    ]
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        store.add(nodes)
+        assert not indexed or store.build_index()
+        store.delete_nodes([f"n{number}" for number in range(1, 300, 3)])
+        expected = store.query(query).similarities
+        shutil.copytree(tmp_path / "s", tmp_path / "copied")
+    with EmbeddedVectorStore(":memory:") as store:
+        store.load(tmp_path / "copied")
+        assert store.query(query).similarities == pytest.approx(expected)
+    for name in ("copied", "s"):
+        with EmbeddedVectorStore(tmp_path / name) as store:
+            assert store.query(query).similarities == pytest.approx(expected)
 
 
 def test_a_crash_before_the_first_manifest_leaves_an_empty_store(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Files of a store directory: their copy, the manifest, and the errors of the engine."""
 
+import errno
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,12 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.stores.embedded.files import bytes_on_disk, copy_folder, translate_error
+from llama_retrieval_ext.stores.embedded.files import (
+    FreezingLock,
+    bytes_on_disk,
+    copy_folder,
+    translate_error,
+)
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 
 _MB = 2**20
@@ -36,6 +43,23 @@ def test_a_copied_folder_has_the_same_bytes_and_keeps_its_holes(tmp_path: Path) 
         assert (tmp_path / "copy" / each.name).read_bytes() == each.read_bytes()
     assert bytes_on_disk(source) < _MB
     assert bytes_on_disk(tmp_path / "copy") < _MB
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such lock")
+def test_a_lock_that_the_system_refuses_stays_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    lock = FreezingLock(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("fcntl.flock", refuse)
+        with pytest.raises(OSError, match="no locks available"), lock:
+            pass
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(lock._lock.acquire, timeout=1).result()
+    lock.release()
 
 
 def test_a_store_of_another_release_is_refused_and_left_alone(tmp_path: Path) -> None:
