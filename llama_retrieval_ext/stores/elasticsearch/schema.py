@@ -21,7 +21,7 @@ from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection
 from llama_retrieval_ext.stores.engine.config import StoreConfig
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 _META: Final = "llama_retrieval_ext"
 # A missing index returns no hits; a missing shard fails the search: no partial results.
 SEARCH_PARAMS: Final = {"ignore_unavailable": "true", "allow_partial_search_results": "false"}

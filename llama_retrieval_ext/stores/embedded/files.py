@@ -277,7 +277,7 @@ def in_use(directory: Path) -> str:
     )
 
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 MANIFEST: Final = "store.json"
 DRAFT: Final = "store.json.new"
 

@@ -23,7 +23,7 @@ from llama_retrieval_ext.stores.milvus.params import METRICS, MilvusParams, chec
 
 T = TypeVar("T")
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 PROPERTY: Final = "llama_retrieval_ext"
 NODE: Final = "node"
 TERMS: Final = "terms"

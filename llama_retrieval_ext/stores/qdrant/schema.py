@@ -160,7 +160,7 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
         indexed: Names of the fields with an index.
     """
 
-    format = 3
+    format = 4
     config_type = QdrantConfig
     llama_index_store = "QdrantVectorStore"
     version = UNKNOWN

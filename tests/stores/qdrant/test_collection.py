@@ -30,7 +30,7 @@ def test_a_collection_of_a_newer_release_is_refused(fake: FakeServer) -> None:
 def test_a_tokenizer_of_another_release_is_named(fake: FakeServer) -> None:
     vectors = {"dense": models.VectorParams(size=2, distance=models.Distance.COSINE)}
     tokenizer = {**Tokenizer().to_dict(), "stemmer": "new"}
-    metadata = {"llama_retrieval_ext": {"format": 3, "tokenizer": tokenizer}}
+    metadata = {"llama_retrieval_ext": {"format": 4, "tokenizer": tokenizer}}
     fake.client.create_collection("kb", vectors, metadata=metadata)
     with pytest.raises(ConfigurationError, match="recorded by another release"):
         QdrantStore(f"qdrant://{fake.host}/kb")
