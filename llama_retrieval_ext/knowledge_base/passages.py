@@ -27,7 +27,7 @@ from llama_retrieval_ext.knowledge_base.long_texts import (
     sentences_in,
 )
 from llama_retrieval_ext.knowledge_base.readers.outline import Block, Heading, Outline, outline_of
-from llama_retrieval_ext.query import PATH_KEY, TABLE_KEY
+from llama_retrieval_ext.query import PATH_KEY, SOURCE_KEY, TABLE_KEY
 
 # Characters below which a section is joined with the next. Measured: see
 # tests/benchmarks/README.md.
@@ -84,7 +84,8 @@ class PassageParser(PositionedParser):
 
     The metadata of a passage have ``title``, ``heading_path`` and, if it begins inside a table,
     ``table``: its caption and first row. ``start_char_idx`` and ``end_char_idx`` are its position
-    in the text. A document without an outline becomes the nodes of a `SentenceSplitter`.
+    in the text. A document without an outline becomes the nodes of a `SentenceSplitter`; a
+    ``file_path`` takes room in them only if it is embedded.
     """
 
     chunk_size: int = Field(gt=0)
@@ -154,9 +155,7 @@ class PassageParser(PositionedParser):
         outline = outline_of(document)
         known = document.metadata.get(TITLE_KEY)
         title = "" if known else outline.title[:_LONGEST_TITLE]
-        modes = (MetadataMode.LLM, MetadataMode.EMBED)
-        own = max((document.get_metadata_str(mode) for mode in modes), key=len)
-        room = self.chunk_size - self._tokens(own)
+        room = self.chunk_size - self._tokens(_own_metadata(document))
         sections = sections_of(text, outline, str(known or outline.title))
         if outline.is_code:
             sections = self._packed(text, sections, room)
@@ -246,6 +245,17 @@ class PassageParser(PositionedParser):
 
     def _tokens(self, text: str) -> int:
         return self._splitter._token_size(text)  # noqa: SLF001 - it has no public name
+
+
+def _own_metadata(document: BaseNode) -> str:
+    """Return the longer of the metadata for the model and for an LLM, here without the path.
+
+    A path that is not embedded must not count: a file that moves keeps its passages.
+    """
+    metadata = {key: each for key, each in document.metadata.items() if key != SOURCE_KEY}
+    pathless = document.model_copy(update={"metadata": metadata})
+    embedded = document.get_metadata_str(MetadataMode.EMBED)
+    return max(embedded, pathless.get_metadata_str(MetadataMode.LLM), key=len)
 
 
 def merged(pieces: Iterable[Piece], room: int, overlap: int) -> Iterator[Sequence[Piece]]:

@@ -279,7 +279,10 @@ class _Tool(Tool):
             if isinstance(error, UnexpectedToolError) or not isinstance(cause, ValidationError):
                 raise
             known = self.fn_metadata.arg_model.model_fields
-            problems = (problem(each, known) for each in cause.errors()[:_SHOWN_PROBLEMS])
+            problems = (
+                problem(each, known if len(each["loc"]) == 1 else ())
+                for each in cause.errors()[:_SHOWN_PROBLEMS]
+            )
             raise ToolError(f"{self.name}: {'; '.join(problems)}") from None
 
 

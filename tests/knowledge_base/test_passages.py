@@ -82,6 +82,15 @@ def test_a_fence_in_the_front_matter_opens_no_block_of_code() -> None:
     assert nodes[-1].metadata["title"] == "Leave"
 
 
+def test_a_path_that_is_not_embedded_does_not_move_the_borders_of_passages() -> None:
+    def starts(path: str) -> list[int | None]:
+        document = page(LONG * 3, "note.txt", file_path=path)
+        document.excluded_embed_metadata_keys = ["file_path"]
+        return [node.start_char_idx for node in cut(SMALL, document)]
+
+    assert starts("/docs/note.txt") == starts("/archive" * 20 + "/note.txt")
+
+
 def test_sections_have_the_title_and_the_headings_above_them() -> None:
     nodes = cut(PARSER, page(HANDBOOK))
     paths = [(node.metadata["title"], node.metadata.get("heading_path")) for node in nodes]

@@ -160,6 +160,15 @@ async def test_a_wrong_argument_is_answered_in_one_line_without_links(kb: Knowle
             assert len(message.splitlines()) == 1
 
 
+async def test_an_unknown_name_in_a_condition_is_not_taken_for_an_argument(
+    kb: KnowledgeBase,
+) -> None:
+    filters = [{"key": "page", "value": 1, "mod": "in"}]
+    async with connected(create_mcp_server(kb, scope=ACME)) as client:
+        result = await client.call_tool("search", {"query": "leave", "filters": filters})
+        assert error(result).endswith("filters.0.mod: unknown name")
+
+
 async def test_a_deadline_ends_a_call(kb: KnowledgeBase, gate: Event) -> None:
     server = create_mcp_server(kb, scope=ACME, limits=ServeLimits(timeout_s=0.2))
     async with connected(server) as client:
