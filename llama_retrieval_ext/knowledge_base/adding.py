@@ -60,6 +60,7 @@ class Origin(NamedTuple):
 
     key: DocumentKey
     is_current: bool  # whether it was split and extracted as documents are now
+    allowed: tuple[str, ...]  # the principals who may see it; empty for everyone
 
 
 class Addition:
@@ -79,6 +80,7 @@ class Addition:
         self._occurrences: Counter[object] = Counter()
         self._splitting = ""
         self._before: dict[DocumentKey, DocumentKey] = {}  # stored documents by those after them
+        self._seen_by: dict[DocumentKey, tuple[str, ...]] = {}  # before they moved
 
     def run(self, items: Iterable[object], *, show_progress: bool) -> IngestionReport:
         """Add documents and return the outcome of each."""
@@ -150,6 +152,7 @@ class Addition:
         watch: Watch = float,
     ) -> None:
         """Prepare and store documents, each long one by itself; arguments as of `prepared`."""
+        self._seen_by |= {key: each.allowed for key, each in moved.items()}
         for is_long, some in groupby(documents, lambda each: each.is_long):
             if not is_long:
                 self.store(self.prepared([*some], moved, watch))
@@ -219,15 +222,18 @@ class Addition:
             self.tally.stored(document.key, outcome, len(document.node_ids))
 
     def _as_visible_as_before(self, documents: Sequence[Writable]) -> list[Writable]:
-        """Return the documents; new versions that name no principals keep those of the old ones."""
+        """Return the documents; new versions that name no principals keep those of the old ones.
+
+        If another process has deleted the old one meanwhile, they are those that it had.
+        """
         before = {
             each.key: self._before.get(each.key, each.key)
             for each in documents
             if each.keeps_allowed
         }
         kept = self.parts.ledger.allowed(before.values())
-        names = {key: kept[old] for key, old in before.items() if old in kept}
-        return [each.shared(names[each.key]) if each.key in names else each for each in documents]
+        names = {key: kept.get(old) or self._seen_by.get(key) for key, old in before.items()}
+        return [each.shared(some) if (some := names.get(each.key)) else each for each in documents]
 
     def _record(self, splitting: str) -> None:
         if splitting not in ("", self._splitting):

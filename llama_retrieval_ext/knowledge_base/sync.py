@@ -229,13 +229,14 @@ class Sync:
         Ids are the same, or contain the path of a file. Others may be of any of the documents: all
         of these are visible to the same principals; see `_traced`.
         """
-        digests, now = _digests(self._stored[before.key]), read.found.key
-        is_current = before.stamp == self._stamp(digests)
-        rest = chain(digests, repeat(next(reversed(digests))))
-        return {
-            each.key: Origin(_predecessor(each.key, digests, now, before.key) or other, is_current)
-            for each, other in zip(read.documents, rest, strict=False)
-        }
+        stored = {each.key: each for each in self._stored[before.key]}
+        is_current = before.stamp == self._stamp(_digests(stored.values()))
+        rest = chain(stored, repeat(next(reversed(stored))))
+        origins: dict[DocumentKey, Origin] = {}
+        for each, other in zip(read.documents, rest, strict=False):
+            key = _predecessor(each.key, stored, read.found.key, before.key) or other
+            origins[each.key] = Origin(key, is_current, stored[key].allowed)
+        return origins
 
     def _finish(
         self, read: _Read, origin: SyncedSource | None, report: IngestionReport

@@ -16,8 +16,10 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import BaseNode, Document, TransformComponent
 
 from llama_retrieval_ext.errors import ConfigurationError, SyncRefusedError
+from llama_retrieval_ext.knowledge_base.adding import Addition
 from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.preparation import PreparedBatch
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from llama_retrieval_ext.query import Scope
 from tests.knowledge_base.conftest import PickyEmbedding
@@ -88,6 +90,22 @@ def test_moved_documents_without_a_predecessor_are_visible_to_whom_all_others_ar
     kb.share("/old/x", allowed=["group:hr"])
     kb.delete(id_.format("old", 0))
     assert kb.sync(pages("new", id_), name="wiki", max_deletions=1).moved == MOVED
+    assert {each.allowed for each in kb.documents()} == {("group:hr",)}
+
+
+def test_a_document_that_is_deleted_while_it_moves_is_visible_to_whom_it_was(
+    kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kb.sync(pages("old", "{0} {1}"), name="wiki")
+    kb.share("/old/x", allowed=["group:hr"])
+    store = Addition.store
+
+    def late(addition: Addition, batch: PreparedBatch) -> None:
+        kb.delete("/old/x")  # as another process may
+        store(addition, batch)
+
+    monkeypatch.setattr(Addition, "store", late)
+    kb.sync(pages("new", "{0} {1}"), name="wiki", max_deletions=1)
     assert {each.allowed for each in kb.documents()} == {("group:hr",)}
 
 
