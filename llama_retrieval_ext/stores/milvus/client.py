@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import grpc
 from pymilvus import MilvusClient
+from pymilvus.client.entity_helper import entity_is_sparse_matrix
 from pymilvus.exceptions import (
     ConnectError,
     ConnectionConfigException,
@@ -30,6 +31,9 @@ from llama_retrieval_ext.stores.engine.connection import Connection, SharedByPat
 from llama_retrieval_ext.urls import Address, UrlForm, local_path
 
 T = TypeVar("T")
+
+# pymilvus loads scipy.sparse at the first search, in a way that fails in two threads at once.
+entity_is_sparse_matrix([])
 
 FORM: Final = UrlForm(
     engine="Milvus",
