@@ -152,21 +152,19 @@ class Addition:
         watch: Watch = float,
     ) -> None:
         """Prepare and store documents, each long one by itself; arguments as of `prepared`."""
+        self._before |= {key: each.key for key, each in moved.items()}
         self._seen_by |= {key: each.allowed for key, each in moved.items()}
         for is_long, some in groupby(documents, lambda each: each.is_long):
             if not is_long:
                 self.store(self.prepared([*some], moved, watch))
                 continue
             for each in some:
-                before = moved[each.key].key if each.key in moved else each.key
                 with TemporaryFile() as file:
-                    self.store(self._spooled(each, before, file, watch))
+                    self.store(self._spooled(each, file, watch))
 
-    def _spooled(
-        self, document: SourceDocument, before: DocumentKey, file: IO[bytes], watch: Watch
-    ) -> PreparedBatch:
-        """Return a long document with its nodes in a file; `before` has the stored version."""
-        self._before.setdefault(document.key, before)
+    def _spooled(self, document: SourceDocument, file: IO[bytes], watch: Watch) -> PreparedBatch:
+        """Return a long document ready to be stored, with its nodes in a file."""
+        before = self._before.get(document.key, document.key)
         stored = {*self.parts.ledger.node_ids([before]).get(before, ())}
         ids = NodeIds(before)
 
@@ -187,7 +185,6 @@ class Addition:
         `moved` has the documents whose content some of them have; `watch` is called as by
         `Preparation.prepared`.
         """
-        self._before |= {key: each.key for key, each in moved.items()}
         old = [self._before[each.key] for each in documents if each.key in self._before]
         ids = self.parts.ledger.node_ids(old) if old else {}
         nodes = list(self.parts.nodes([id_ for own in ids.values() for id_ in own]))
