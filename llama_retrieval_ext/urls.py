@@ -4,6 +4,7 @@ import math
 import os
 import re
 from collections.abc import Collection, Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
@@ -80,9 +81,12 @@ def local_path(path: str | Path) -> Path:
         ConfigurationError: As for `expanded_path`, or symbolic links form a loop.
     """
     try:
-        return expanded_path(path).resolve()
-    except (OSError, RuntimeError) as error:  # RuntimeError before Python 3.13
+        resolved = expanded_path(path).resolve()
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            resolved.stat()  # raises for a loop, as `resolve` did before Python 3.13
+    except (OSError, RuntimeError) as error:
         raise ConfigurationError(f"the path {str(path)!r} cannot be resolved: {error}") from error
+    return resolved
 
 
 def expanded_path(path: str | Path) -> Path:
