@@ -30,14 +30,19 @@ TEXTS = [
 
 
 def bm25(
-    texts: Sequence[str], query: str, *, measured: Sequence[str] = (), k1: float = 1.2
+    texts: Sequence[str],
+    query: str,
+    *,
+    measured: Sequence[str] = (),
+    mean: float = 0.0,
+    k1: float = 1.2,
 ) -> dict[int, float]:
-    """Robertson's formula with Lucene's IDF; the mean length is that of the measured texts."""
+    """Robertson's formula with Lucene's IDF; the mean length is given, or of the measured texts."""
     tokens = Tokenizer().tokens
     documents = [tokens(text) for text in texts]
     # With ten texts of 100 terms.
     lengths = [*(len(tokens(text)) for text in measured or texts), *[100] * 10]
-    mean = sum(lengths) / len(lengths)
+    mean = mean or sum(lengths) / len(lengths)
     scores: dict[int, float] = {}
     for place, document in enumerate(documents):
         for term in Tokenizer().query_tokens(query):
@@ -92,6 +97,22 @@ def test_the_mean_length_is_that_of_the_first_call(
     texts = [*first, *TEXTS]
     store.add(nodes(texts))
     assert scores(store, "leave") == close_to(bm25(texts, "leave", measured=first))
+
+
+def test_compaction_weighs_texts_anew_if_the_mean_length_differs_by_more_than_two_percent(
+    store: EmbeddedVectorStore,
+) -> None:
+    short, long = ["annual leave " * 50], ["annual leave " * 51]  # 100 and 102 terms
+    store.add(nodes(short))
+    store.add(nodes([*short, *long]))
+    before = scores(store, "annual leave")
+    store.compact()
+    assert scores(store, "annual leave") == before
+    longest = [*short, *long, "annual leave " * 60]
+    store.add(nodes(longest))
+    store.compact()
+    expected = bm25(longest, "annual leave", mean=(100 + 102 + 120) / 3)
+    assert scores(store, "annual leave") == close_to(expected)
 
 
 def test_the_mean_length_is_measured_anew_once_the_store_was_emptied(
