@@ -175,7 +175,7 @@ def _add_indexes(shard: EdgeShard, payloads: Iterable[Payload]) -> None:
 def compact(directory: StoreDirectory, *, min_free: int) -> None:
     """Copy the nodes to a new shard and remove the old shard.
 
-    The keyword weights are those for the mean number of terms of all nodes. Searches continue;
+    The keyword weights are for the mean number of terms now (see `Reweighing`). Searches continue;
     writers wait, about 0.2 ms per node.
     """
     with directory.lock:
