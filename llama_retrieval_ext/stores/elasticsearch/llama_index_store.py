@@ -30,8 +30,12 @@ from llama_retrieval_ext.stores.elasticsearch.client import (
 )
 from llama_retrieval_ext.stores.elasticsearch.filters import EVERYTHING, NOTHING, all_of, any_of
 from llama_retrieval_ext.stores.elasticsearch.params import SIMILARITY_NAMES
-from llama_retrieval_ext.stores.elasticsearch.schema import SCORES, SEARCH_PARAMS, compact_vector
-from llama_retrieval_ext.stores.elasticsearch.search import WINDOW
+from llama_retrieval_ext.stores.elasticsearch.schema import (
+    SCORES,
+    SEARCH_PARAMS,
+    WINDOW,
+    compact_vector,
+)
 from llama_retrieval_ext.stores.encoding.vectors import (
     BM25_RANGE,
     SCORE_RANGES,
