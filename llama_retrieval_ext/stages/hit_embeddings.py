@@ -103,11 +103,10 @@ def _stored(store: BasePydanticVectorStore, ids: list[str]) -> Plan[dict[str, Ve
     if isinstance(store, SimpleVectorStore):  # stores no nodes, only embeddings
         kept = store.data.embedding_dict
         return {node_id: kept[node_id] for node_id in ids if node_id in kept}
-    is_async = type(store).aget_nodes is not BasePydanticVectorStore.aget_nodes
     try:
         nodes: list[BaseNode] = yield Call(
             lambda: store.get_nodes(node_ids=ids),
-            (lambda: store.aget_nodes(node_ids=ids)) if is_async else None,
+            (lambda: store.aget_nodes(node_ids=ids)) if awaits(type(store).aget_nodes) else None,
         )
     except NotImplementedError:
         return None

@@ -22,7 +22,7 @@ from llama_retrieval_ext.errors import (
     UnsupportedModeError,
 )
 from llama_retrieval_ext.execution.context import note_degraded
-from llama_retrieval_ext.execution.drivers import awaited_or_in_thread
+from llama_retrieval_ext.execution.drivers import awaited_or_in_thread, awaits
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import (
     AllOf,
@@ -86,7 +86,7 @@ class GenericBackend:
         self.drop_violations = drop_violations
         self.features = EngineFeatures(
             dense=ScoreRange("negative_distance", high=0.0) if lower_is_better else ScoreRange(),
-            real_async=type(store).aquery is not BasePydanticVectorStore.aquery,
+            real_async=awaits(type(store).aquery),
             exact=isinstance(store, SimpleVectorStore),
             operators=EVERY_OPERATOR if isinstance(store, SimpleVectorStore) else None,
         )
@@ -220,8 +220,7 @@ def nodes_by_id(backend: Backend, ids: Sequence[str]) -> Call[dict[str, BaseNode
         with _readable(store):
             return {node.node_id: node for node in await store.aget_nodes(node_ids=node_ids)}
 
-    is_async = type(store).aget_nodes is not BasePydanticVectorStore.aget_nodes
-    return Call(read, aread if is_async else None)
+    return Call(read, aread if awaits(type(store).aget_nodes) else None)
 
 
 async def _nothing() -> dict[str, BaseNode]:

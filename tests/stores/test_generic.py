@@ -85,6 +85,7 @@ class Remote(BasePydanticVectorStore):
         )
 
     async def aquery(self, query: VectorStoreQuery, **_: object) -> VectorStoreQueryResult:
+        await asyncio.sleep(0)
         return self.query(query)
 
 

@@ -12,7 +12,7 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator
 from llama_index.vector_stores.elasticsearch import base
 
-from llama_retrieval_ext.filters import Compare, Scalar, matches
+from llama_retrieval_ext.filters import ORDER_OPERATORS, Compare, Scalar, matches
 from llama_retrieval_ext.stores.elasticsearch.llama_index_store import (
     LlamaIndexElasticsearchBackend,
 )
@@ -21,6 +21,7 @@ from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.stores.odd_metadata import EQ
 from tests.stores.test_llama_index import check_principals, principal_nodes
 
 pytestmark = pytest.mark.slow
@@ -86,6 +87,22 @@ def test_filters_distinguish_values_that_the_index_does_not(elasticsearch_url: s
         for place, value, operator in product(range(len(values)), sought, OPERATORS):
             operand = None if operator is FilterOperator.IS_EMPTY else value
             condition = Compare(f"k{place}", operator, operand)
+            found = backend.dense([1.0, 0.0], Search(20, condition)).function()
+            expected = {n.node_id for n in nodes if matches(condition, n.metadata)}
+            assert {each.node_id for each in found} == expected, condition
+
+
+def test_numbers_are_compared_as_they_are_where_the_index_has_integers(
+    elasticsearch_url: str,
+) -> None:
+    values = [3, 3.5, 3.9, -1.5, 4, 2**62]  # by the first, the engine makes a field of integers
+    nodes = [
+        TextNode(id_=f"n{place}", text="word", embedding=[1.0, 0.0], metadata={"year": value})
+        for place, value in enumerate(values)
+    ]
+    with index_of_llama_index(elasticsearch_url, nodes) as backend:
+        for value, operator in product((3, 3.2, 3.5, -1.2, 1e39, -(2**70)), (*ORDER_OPERATORS, EQ)):
+            condition = Compare("year", operator, value)
             found = backend.dense([1.0, 0.0], Search(20, condition)).function()
             expected = {n.node_id for n in nodes if matches(condition, n.metadata)}
             assert {each.node_id for each in found} == expected, condition
