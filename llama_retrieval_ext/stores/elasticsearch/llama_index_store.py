@@ -239,7 +239,7 @@ class IndexFields:
 
         return compare
 
-    def _within(self, key: str, bounds: Mapping[str, float]) -> Json:
+    def _within(self, key: str, bounds: Mapping[str, Scalar]) -> Json:
         path, bits = self.numbers[key]
         if bits:  # the engine cuts decimals off what it indexes, and refuses larger bounds
             least, most = -(2**bits), 2**bits - 1
