@@ -284,6 +284,7 @@ class LlamaIndexElasticsearchBackend(EngineBackend[ElasticsearchStore]):
         return EngineFeatures(
             dense=_RANGES[self.store.distance_strategy or "COSINE"] if has_vectors else None,
             keyword=BM25_RANGE,
+            most_hits=LlamaIndexElasticsearchSearch.most_hits,
             real_async=True,
         )
 
