@@ -226,6 +226,7 @@ def test_embeddings_of_zeros_score_0_in_a_simple_store(search: SearchFunction) -
     vectors = {"near": [1.0, 0.0], "zero": [0.0, 0.0], "away": [-1.0, 0.0]}
     nodes = [TextNode(id_=name, text="a", embedding=vector) for name, vector in vectors.items()]
     backend = source_of(VectorStoreIndex(nodes, embed_model=FakeEmbedding(dim=2))).backend
+    assert isinstance(backend, GenericBackend)
     found = ids_and_scores(search(backend, Search(3)))
     assert found == [("near", 1.0), ("zero", 0.0), ("away", -1.0)]
     zeros = backend.dense([0.0, 0.0], Search(3)).function()
