@@ -157,7 +157,13 @@ class EmbeddedVectorStore(EngineStore):
         return Call(function, answered)
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
-        """Make all changes survive a crash of the machine; one of the process loses none."""
+        """Make all changes survive a crash of the machine; one of the process loses none.
+
+        Raises:
+            StoreUnavailableError: They could not be written; until it is opened again, the store
+                is only searched.
+            StoreClosedError: The store was closed.
+        """
         self._directory.sync()
 
     def check_room(self, sizes: Iterable[int]) -> None:

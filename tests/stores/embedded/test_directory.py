@@ -140,7 +140,8 @@ class BrokenDisk:
     def fsync(self, descriptor: int) -> None:
         if self.is_broken:
             raise OSError(errno.EIO, "Input/output error")
-        self.written.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        if sys.platform == "linux":
+            self.written.append(Path(f"/proc/self/fd/{descriptor}").readlink())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems flush the whole shard")
@@ -189,6 +190,25 @@ def test_copied_files_are_on_the_disk_before_the_manifest_names_them(
         assert copied
         assert copied <= set(before)
         assert disk.written[-1] == tmp_path / "s"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows opens no folders")
+def test_a_copy_that_does_not_reach_the_disk_leaves_the_store_as_it_was_and_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedVectorStore(tmp_path / "source") as source:
+        source.add(NODES)
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        store.add(NODES[:1])
+        disk = BrokenDisk(monkeypatch)
+        disk.is_broken = True
+        with pytest.raises(StoreUnavailableError, match="Input/output error"):
+            store.load(tmp_path / "source")
+        assert store.count() == 1
+        disk.is_broken = False
+        store.load(tmp_path / "source")
+        store.delete_nodes(["a"])
+        assert [node.node_id for node in store.get_nodes()] == ["b"]
 
 
 def test_a_deletion_that_the_engine_refuses_is_not_made_in_a_draft(tmp_path: Path) -> None:
