@@ -135,6 +135,7 @@ mean 'hybrid'?
             of_type(llm, LLM, "llm", instead=advice)
         if docstore is not None:
             of_type(docstore, BaseDocumentStore, "docstore")
+        of_type(objects or {}, Mapping, "objects", instead="pass names with their objects")
         graphs = own.graph
         if graph is not None:
             from llama_retrieval_ext.graph.passage_graphs import as_passage_graphs  # noqa: PLC0415
