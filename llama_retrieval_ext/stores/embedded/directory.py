@@ -164,7 +164,7 @@ class StoreDirectory:
     ) -> None:
         """Call a function that writes or deletes points, if there is a shard."""
         with self.lock:
-            self._check_disk()
+            self.check_disk()
             draft = self._draft
             if draft is not None:  # points before, since a part of them may be written
                 draft.points.update(points)
@@ -206,7 +206,7 @@ class StoreDirectory:
         Linux drops what it could not write to the disk, and reports success the next time:
         https://wiki.postgresql.org/wiki/Fsync_Errors.
         """
-        self._check_disk()
+        self.check_disk()
         try:
             with clear_errors(self.path):
                 yield
@@ -214,7 +214,8 @@ class StoreDirectory:
             self._has_failed = True
             raise
 
-    def _check_disk(self) -> None:
+    def check_disk(self) -> None:
+        """Raise if a change did not reach the disk since the directory was opened."""
         if self._has_failed:
             raise StoreUnavailableError(
                 f"changes in {self.path} could not be written to the disk, and a crash of the "
@@ -235,7 +236,7 @@ class StoreDirectory:
         the complete new shard, and opening the directory removes the other.
         """
         with self.lock, clear_errors(self.path):
-            self._check_disk()
+            self.check_disk()
             old = self._usable()
             if old is None:
                 return

@@ -167,11 +167,12 @@ class EmbeddedVectorStore(EngineStore):
         self._directory.sync()
 
     def check_room(self, sizes: Iterable[int]) -> None:
-        """Raise `StoreUnavailableError` if the disk has no room to add nodes of these sizes.
+        """Raise `StoreUnavailableError` if the disk failed, or cannot hold nodes of these sizes.
 
         Without any, as before a deletion, a full disk gets the reserve back: a journal in the same
         place is written before the store.
         """
+        self._directory.check_disk()
         size, path = COPIES * sum(sizes), self._directory.path
         check_room(path, size=size, min_free=self.min_free_bytes) if size else check_room(path)
 
