@@ -118,10 +118,11 @@ _WHOLE: Final = r"(?<![\d零一二三四五六七八九十百千万])(?<!\d[.,])
 # Not the beginning of a word: 上周天气, 本周日程, 上周一直, 上周三次; 这周围, 上月球.
 _DAY_ZH: Final = "[一二三四五六日天](?![气程志报直些个次])"
 _WEEK_ZH: Final = "周(?![刊期围边岁转])|星期|礼拜|月(?![饼亮球台票])"
-# Adverbs from 基本上 (basically) to 历史上 (in history): what comes behind them is no last week.
+# With 上 these are adverbs, from 基本上 (basically) to 习惯上 (habitually), and not last week; none
+# is a thing that something happened to last week, as in 规定上周发布.
 _ADVERBS_ZH: Final = (
-    "基本|根本|实际|事实|原则|理论|总体|大体|整体|大致|客观|主观|表面|本质|实质|传统|历史|习惯|技术|"
-    "法律|名义|意义|形式|程度|口头|书面|世界|网络|逻辑|制度|规定"
+    "基本|根本|实际|事实|原则|理论|总体|大体|整体|大致|客观|主观|表面|本质|实质|名义|意义|程度|逻辑|"
+    "传统|习惯|历史"
 )
 # Not the end of a word: 日本周刊, 原本周五, 一本周刊, 马上周五; 以前天气, 目前天气, 提前天数.
 _THIS_ZH: Final = (
