@@ -27,6 +27,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import ge, gt, le, lt
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from llama_index.core.vector_stores.types import (
@@ -89,12 +90,17 @@ ORDER_OPERATORS = (FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, Fil
 _TEXT_OPERATORS = {FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE}
 
 
-def parse_filters(filters: MetadataFilters, *, fields: Container[str] = ()) -> Condition:
+# The operators that each field beside the metadata has, by its name.
+Fields: TypeAlias = Mapping[str, Container[FilterOperator]]
+
+
+def parse_filters(filters: MetadataFilters, *, fields: Fields = MappingProxyType({})) -> Condition:
     """Return LlamaIndex filters as a condition, or raise `InvalidFilterError` with a correction.
 
     Args:
         filters: The filters.
-        fields: Names of fields beside the metadata, which are keys as well.
+        fields: Fields beside the metadata, which are keys as well; `UnsupportedFilterError` for
+            an operator that one does not have.
 
     Examples:
         >>> from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
@@ -129,9 +135,11 @@ def parse_filters(filters: MetadataFilters, *, fields: Container[str] = ()) -> C
     )
 
 
-def _parse_one(given: MetadataFilter, fields: Container[str]) -> Compare:
+def _parse_one(given: MetadataFilter, fields: Fields) -> Compare:
     key, operator, value = given.key, given.operator, given.value
-    if key not in fields and not _KEY.fullmatch(key):
+    if key in fields:
+        _check_operator(key, operator, fields)
+    elif not _KEY.fullmatch(key):
         raise InvalidFilterError(
             f"got the filter key {key!r}; a key has 1 to 128 letters, digits or any of ' _.:/@+-', "
             "and begins and ends with a letter or digit"
@@ -157,6 +165,14 @@ def _parse_one(given: MetadataFilter, fields: Container[str]) -> Compare:
             f"{len(parsed):,}; store a field that groups them, or search in parts"
         )
     return Compare(key, operator, parsed)
+
+
+def _check_operator(key: str, operator: FilterOperator, fields: Fields) -> None:
+    if operator not in fields[key]:
+        known = ", ".join(each.name for each in FilterOperator if each in fields[key])
+        raise UnsupportedFilterError(
+            f"the field {key!r} has the operators {known}, got {operator.name}", operator.name
+        )
 
 
 def _expectation(operator: FilterOperator) -> tuple[str, Callable[[Value], bool]]:

@@ -16,6 +16,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import LLM
 from llama_index.core.storage.docstore.types import BaseDocumentStore
 
+from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.config.definitions import (
     Definition,
     Definitions,
@@ -129,6 +130,12 @@ mean 'hybrid'?
             ConfigurationError: An argument has the wrong type.
         """
         own = RegistryParts() if kb is None else _parts_of(kb)
+        if llm is not None:
+            advice = "pass one of LlamaIndex's, or a CustomLLM that calls your function"
+            of_type(llm, LLM, "llm", instead=advice)
+        if docstore is not None:
+            of_type(docstore, BaseDocumentStore, "docstore")
+        of_type(objects or {}, Mapping, "objects", instead="pass names with their objects")
         graphs = own.graph
         if graph is not None:
             from llama_retrieval_ext.graph.passage_graphs import as_passage_graphs  # noqa: PLC0415

@@ -1,5 +1,6 @@
 """`RecordedEmbedding`: an embedding model that is built from what a knowledge base recorded."""
 
+import asyncio
 import json
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -10,6 +11,7 @@ from pydantic import PrivateAttr
 from llama_retrieval_ext.embeddings.local import FastEmbedding, LocalEmbedding, QuietEmbedding
 from llama_retrieval_ext.embeddings.resolve import build_embed_model, embed_model_name, provider_of
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.retrieval import embeds_async
 from llama_retrieval_ext.pipeline.searching import without_span
 
 # Texts per call; the model itself divides them into its own batches.
@@ -118,7 +120,10 @@ class RecordedEmbedding(QuietEmbedding):
 
     @without_span
     async def _aget_query_embedding(self, query: str) -> list[float]:
-        return await self.model().aget_query_embedding(query)
+        model = self.model()
+        if embeds_async(model):
+            return await model.aget_query_embedding(query)
+        return await asyncio.to_thread(model.get_query_embedding, query)
 
     async def _aget_text_embedding(self, text: str) -> list[float]:
         return await self.model().aget_text_embedding(text)

@@ -16,8 +16,11 @@ from concurrent.futures import Future
 from concurrent.futures import wait as wait_for_futures
 from contextvars import copy_context
 from dataclasses import replace
+from dis import get_instructions
+from functools import lru_cache
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
+from types import CodeType
 from typing import Any, Final, TypeAlias, TypeVar
 
 from llama_retrieval_ext.errors import DeadlineExceededError, ExecutionError, RetrievalExtError
@@ -324,6 +327,28 @@ def either_way(
     if not inspect.iscoroutinefunction(function):
         return lambda: function(*args), None
     return lambda: from_own_loop(lambda: function(*args)), lambda: function(*args)
+
+
+def awaits(function: Callable[..., object]) -> bool:
+    """Return whether a call of an async function gives the event loop back while it works.
+
+    Without an ``await`` it blocks the loop, as LlamaIndex's default async methods do, which call
+    the blocking ones, and those of many models and retrievers.
+
+    Examples:
+        >>> async def blocking(): return time.sleep(1)
+        >>> async def waiting(): return await asyncio.sleep(1)
+        >>> awaits(blocking), awaits(waiting)
+        (False, True)
+
+    """
+    own = inspect.unwrap(function)  # of LlamaIndex's spans
+    return not inspect.iscoroutinefunction(own) or _has_await(own.__code__)
+
+
+@lru_cache
+def _has_await(code: CodeType) -> bool:
+    return any(each.opname in {"GET_AWAITABLE", "GET_AITER"} for each in get_instructions(code))
 
 
 def from_own_loop(attempt: Callable[[], Awaitable[T]]) -> T:

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
 
-from llama_retrieval_ext.arguments import RecordsArguments
+from llama_retrieval_ext.arguments import RecordsArguments, value_expression
 from llama_retrieval_ext.checks import (
     CheckedArguments,
     check_count,
@@ -224,6 +224,26 @@ class Leg(RecordsArguments):
             )
         if self.top_k is not None:
             check_top_k(self.top_k)
+
+    if not TYPE_CHECKING:  # a type checker reports this earlier
+
+        def __or__(self, other: object) -> object:
+            return _beside(self, other, other)
+
+        def __ror__(self, other: object) -> object:
+            return _beside(other, self, other)
+
+
+def _beside(left: object, right: object, other: object) -> object:
+    """Raise for a leg beside a part that does not know ``|`` either."""
+    is_operand = hasattr(other, "__ror__") and not isinstance(other, Leg)
+    if is_operand or not isinstance(other, Leg | BaseRetriever):
+        return NotImplemented
+    left, right = value_expression(left), value_expression(right)
+    raise CompositionError(
+        f"a Leg has | only with a retriever of this package, got {left} | {right}; put them side "
+        f"by side with branches: branches({left}, {right}) >> RRF()"
+    )
 
 
 @dataclass(frozen=True, slots=True)

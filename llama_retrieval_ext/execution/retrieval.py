@@ -7,11 +7,10 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding, mean_agg
 from llama_index.core.indices.vector_store.retrievers import VectorIndexRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle
-from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.execution.context import call, current_context, note_degraded, recording
-from llama_retrieval_ext.execution.drivers import awaited_or_in_thread, blocking_or_awaited
+from llama_retrieval_ext.execution.drivers import awaited_or_in_thread, awaits, blocking_or_awaited
 from llama_retrieval_ext.execution.plan import Call, Plan, Task, Together
 from llama_retrieval_ext.execution.running import reporting
 from llama_retrieval_ext.filters import matches
@@ -32,13 +31,25 @@ def embed(query: Query, model: BaseEmbedding) -> Plan[list[float]]:
 
 def embed_text(text: str, model: BaseEmbedding) -> Plan[list[float]]:
     """Return the plan for the query embedding of a text, shared by all legs with this model."""
-    once = Call(lambda: model.get_query_embedding(text), lambda: model.aget_query_embedding(text))
+
+    def attempt() -> Awaitable[list[float]]:
+        return model.aget_query_embedding(text)
+
+    once = Call(
+        lambda: blocking_or_awaited(lambda: model.get_query_embedding(text), attempt),
+        attempt if embeds_async(model) else None,
+    )
     session = current_context().session
     key = (_Identity(model), text)  # not its name: models with the same name may differ
     trace = recording()
     if trace is not None and session.embeddings.has(key):
         trace.notes["cache_hits"] = ["query embedding"]
     return (yield from session.embeddings.get(key, lambda: once))
+
+
+def embeds_async(model: BaseEmbedding) -> bool:
+    """Return whether the async method of a model leaves the event loop free."""
+    return awaits(type(model)._aget_query_embedding)  # noqa: SLF001 - it has no public name
 
 
 class _Identity:
@@ -143,11 +154,9 @@ def _call(
     def attempt() -> Awaitable[list[NodeWithScore]]:
         return retriever.aretrieve(_bundle(query, embedding))
 
-    if not _has_async(retriever):
-        return Call(blocking)
     return Call(
         lambda: blocking_or_awaited(blocking, attempt),
-        lambda: awaited_or_in_thread(attempt, blocking),
+        (lambda: awaited_or_in_thread(attempt, blocking)) if _has_async(retriever) else None,
     )
 
 
@@ -157,12 +166,11 @@ def _bundle(query: Query, embedding: list[float] | None) -> QueryBundle:
 
 
 def _has_async(retriever: BaseRetriever) -> bool:
-    # LlamaIndex's default async methods call the blocking ones on the loop.
     if isinstance(retriever, VectorIndexRetriever):
         store = retriever._vector_store  # noqa: SLF001 - it has no public name
-        if type(store).aquery is BasePydanticVectorStore.aquery:
+        if not awaits(type(store).aquery):
             return False
-    return type(retriever)._aretrieve is not BaseRetriever._aretrieve  # noqa: SLF001 - no public name
+    return awaits(type(retriever)._aretrieve)  # noqa: SLF001 - it has no public name
 
 
 def visible(hits: list[NodeWithScore], query: Query, name: str) -> list[NodeWithScore]:

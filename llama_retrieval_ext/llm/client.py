@@ -4,12 +4,11 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from inspect import unwrap
 from threading import Lock
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from llama_index.core.base.llms.types import CompletionResponse
-from llama_index.core.llms import LLM, CustomLLM
+from llama_index.core.llms import LLM
 
 from llama_retrieval_ext.checks import check_count, check_seconds
 from llama_retrieval_ext.errors import (
@@ -19,6 +18,7 @@ from llama_retrieval_ext.errors import (
     describe,
 )
 from llama_retrieval_ext.execution.context import current_context, note_degraded
+from llama_retrieval_ext.execution.drivers import awaits
 from llama_retrieval_ext.execution.legs import CircuitBreaker
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, SingleFlight, Task, Together
 
@@ -175,8 +175,7 @@ def completion(llm: LLM, prompt: str, options: Mapping[str, Any]) -> Call[Comple
 
 def has_async(llm: LLM) -> bool:
     """Return whether the model has its own async method, which does not block the event loop."""
-    # CustomLLM.acomplete calls complete on the event loop. Each access wraps it anew.
-    return unwrap(type(llm).acomplete) is not unwrap(CustomLLM.acomplete)
+    return awaits(type(llm).acomplete)
 
 
 def _identity(llm: LLM) -> Hashable:

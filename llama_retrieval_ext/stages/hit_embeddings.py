@@ -9,6 +9,7 @@ from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.drivers import awaits
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.formulas.cosine import Vector
 from llama_retrieval_ext.results import Hit, Origin, origin_of
@@ -88,11 +89,9 @@ def text_embeddings(hits: Sequence[Hit], model: BaseEmbedding) -> Plan[dict[str,
 
 def embed_texts(texts: list[str], model: BaseEmbedding) -> Call[list[list[float]]]:
     """Return the call that embeds texts in one batch; async if that does not block the loop."""
-    # BaseEmbedding's default async methods block the event loop.
-    is_async = (
-        type(model)._aget_text_embedding is not BaseEmbedding._aget_text_embedding  # noqa: SLF001
-        or type(model)._aget_text_embeddings is not BaseEmbedding._aget_text_embeddings  # noqa: SLF001
-    )
+    kind, many = type(model), BaseEmbedding._aget_text_embeddings  # noqa: SLF001 - as below
+    is_own = kind._aget_text_embeddings is not many  # noqa: SLF001 - they have no public names
+    is_async = awaits(kind._aget_text_embeddings if is_own else kind._aget_text_embedding)  # noqa: SLF001
     return Call(
         lambda: model.get_text_embedding_batch(texts),
         (lambda: model.aget_text_embedding_batch(texts)) if is_async else None,
@@ -104,11 +103,10 @@ def _stored(store: BasePydanticVectorStore, ids: list[str]) -> Plan[dict[str, Ve
     if isinstance(store, SimpleVectorStore):  # stores no nodes, only embeddings
         kept = store.data.embedding_dict
         return {node_id: kept[node_id] for node_id in ids if node_id in kept}
-    is_async = type(store).aget_nodes is not BasePydanticVectorStore.aget_nodes
     try:
         nodes: list[BaseNode] = yield Call(
             lambda: store.get_nodes(node_ids=ids),
-            (lambda: store.aget_nodes(node_ids=ids)) if is_async else None,
+            (lambda: store.aget_nodes(node_ids=ids)) if awaits(type(store).aget_nodes) else None,
         )
     except NotImplementedError:
         return None

@@ -5,6 +5,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+import numpy as np
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import (
@@ -16,13 +17,12 @@ from llama_index.core.vector_stores.types import (
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
-    DimensionMismatchError,
     ScoreError,
     UnsupportedFilterError,
     UnsupportedModeError,
 )
 from llama_retrieval_ext.execution.context import note_degraded
-from llama_retrieval_ext.execution.drivers import awaited_or_in_thread
+from llama_retrieval_ext.execution.drivers import awaited_or_in_thread, awaits
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import (
     AllOf,
@@ -34,7 +34,7 @@ from llama_retrieval_ext.filters import (
     matches,
     refuse_dates,
 )
-from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
+from llama_retrieval_ext.stores.encoding.vectors import ScoreRange, query_vector
 from llama_retrieval_ext.stores.engine.backend import (
     EVERY_OPERATOR,
     Backend,
@@ -86,7 +86,7 @@ class GenericBackend:
         self.drop_violations = drop_violations
         self.features = EngineFeatures(
             dense=ScoreRange("negative_distance", high=0.0) if lower_is_better else ScoreRange(),
-            real_async=type(store).aquery is not BasePydanticVectorStore.aquery,
+            real_async=awaits(type(store).aquery),
             exact=isinstance(store, SimpleVectorStore),
             operators=EVERY_OPERATOR if isinstance(store, SimpleVectorStore) else None,
         )
@@ -108,11 +108,11 @@ class GenericBackend:
                 result = await awaited_or_in_thread(
                     lambda: self.store.aquery(query), lambda: self.store.query(query)
                 )
-                return self._found(result, search.top_k)
+                return self._found(result, query, search.top_k)
 
         def search_blocking() -> list[Candidate]:
-            with self._refusals(condition):
-                return self._found(self.store.query(query), search.top_k)
+            with self._refusals(condition), np.errstate(invalid="ignore"):  # cosines of zeros
+                return self._found(self.store.query(query), query, search.top_k)
 
         return Call(search_blocking, search_async if self.features.real_async else None)
 
@@ -141,7 +141,7 @@ class GenericBackend:
     ) -> VectorStoreQuery:
         query = VectorStoreQuery(query_embedding=list(embedding), similarity_top_k=top_k)
         if isinstance(self.store, SimpleVectorStore):
-            _check_dimension(self.store, embedding)
+            query.query_embedding = _checked(embedding, self.store)
             # It compares all nodes anyway; a lower limit would cut ties arbitrarily.
             query.similarity_top_k = max(1, len(self.store.data.embedding_dict))
             query.node_ids = None if condition is None else _matching(self.store, condition)
@@ -149,7 +149,9 @@ class GenericBackend:
             query.filters = as_metadata_filters(condition)
         return query
 
-    def _found(self, result: VectorStoreQueryResult, top_k: int) -> list[Candidate]:
+    def _found(
+        self, result: VectorStoreQueryResult, query: VectorStoreQuery, top_k: int
+    ) -> list[Candidate]:
         nodes, scores = result.nodes, result.similarities or []
         ids = list(result.ids or []) if nodes is None else [node.node_id for node in nodes]
         if len(scores) != len(ids):
@@ -158,7 +160,8 @@ class GenericBackend:
                 f"{len(scores)} scores; a ranking needs a score for each"
             )
         pairs = zip(ids, scores, strict=True)
-        best = sorted((-self._sign * self._finite(score, id_), id_) for id_, score in pairs)[:top_k]
+        finite = ((self._finite(score, id_, query), id_) for id_, score in pairs)
+        best = sorted((-self._sign * score, id_) for score, id_ in finite)[:top_k]
         if nodes is None:
             known = self._looked_up([id_ for _, id_ in best])
         else:
@@ -174,22 +177,27 @@ class GenericBackend:
             note_degraded(where, f"there is no text for {hits}: {missing[:5]}")
         return known
 
-    def _finite(self, score: float | None, node_id: str) -> float:
+    def _finite(self, score: float | None, node_id: str, query: VectorStoreQuery) -> float:
         if score is None or not math.isfinite(score):
+            if self._has_zeros(node_id, query):
+                return 0.0  # as on each engine
             raise ScoreError(
                 f"{type(self.store).__name__} gave node {node_id!r} the score {score}; "
                 "it must be a finite number: check its embedding for zeros and NaN"
             )
         return float(score)
 
-
-def _check_dimension(store: SimpleVectorStore, embedding: Sequence[float]) -> None:
-    known = next(iter(store.data.embedding_dict.values()), embedding)
-    if len(known) != len(embedding):
-        raise DimensionMismatchError(
-            f"the query's embedding has {len(embedding)} numbers, the store's have {len(known)}; "
-            "ask with the model that the store was filled with"
+    def _has_zeros(self, node_id: str, query: VectorStoreQuery) -> bool:
+        """Return whether the embedding of the query or of the node has no direction."""
+        return isinstance(self.store, SimpleVectorStore) and not (
+            any(query.query_embedding or ()) and any(self.store.data.embedding_dict[node_id])
         )
+
+
+def _checked(embedding: Sequence[float], store: SimpleVectorStore) -> list[float]:
+    known = next(iter(store.data.embedding_dict.values()), embedding)
+    where = "the SimpleVectorStore"
+    return query_vector(embedding, dimension=len(known), distance="cosine", where=where)
 
 
 def _matching(store: SimpleVectorStore, condition: Condition) -> list[str]:
@@ -220,8 +228,7 @@ def nodes_by_id(backend: Backend, ids: Sequence[str]) -> Call[dict[str, BaseNode
         with _readable(store):
             return {node.node_id: node for node in await store.aget_nodes(node_ids=node_ids)}
 
-    is_async = type(store).aget_nodes is not BasePydanticVectorStore.aget_nodes
-    return Call(read, aread if is_async else None)
+    return Call(read, aread if awaits(type(store).aget_nodes) else None)
 
 
 async def _nothing() -> dict[str, BaseNode]:

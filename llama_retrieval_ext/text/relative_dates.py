@@ -118,9 +118,20 @@ _WHOLE: Final = r"(?<![\d零一二三四五六七八九十百千万])(?<!\d[.,])
 # Not the beginning of a word: 上周天气, 本周日程, 上周一直, 上周三次; 这周围, 上月球.
 _DAY_ZH: Final = "[一二三四五六日天](?![气程志报直些个次])"
 _WEEK_ZH: Final = "周(?![刊期围边岁转])|星期|礼拜|月(?![饼亮球台票])"
-# Not the end of a word: 日本周刊, 成本月报, 版本周期, 马上周五; 以前天气, 目前天气, 提前天数.
-_THIS_ZH: Final = "(?<![日成版基资样文课剧])本|(?<![以晚早马上])上上?|这"
+# With 上 these are adverbs, from 基本上 (basically) to 习惯上 (habitually), and not last week; none
+# is a thing that something happened to last week, as in 规定上周发布.
+_ADVERBS_ZH: Final = (
+    "基本|根本|实际|事实|原则|理论|总体|大体|整体|大致|客观|主观|表面|本质|实质|名义|意义|程度|逻辑|"
+    "传统|习惯|历史"
+)
+# Not the end of a word: 日本周刊, 原本周五, 一本周刊, 马上周五; 以前天气, 目前天气, 提前天数.
+_THIS_ZH: Final = (
+    "(?<![日成版基资样文课剧根原书脚标副账记范绘这那一两几每])本|"
+    f"(?<![以晚早马上])(?<!{_ADVERBS_ZH})上上?|这"
+)
 _BEFORE_ZH: Final = "(?<![以之目当从眼提])"
+# Not the end of a word: 过去年代, 以前年度.
+_YEAR_ZH: Final = f"((?<![过失])去年|{_BEFORE_ZH}前年|今年)"
 # In their order; no rule reads what an earlier one has matched.
 _RULES: Final[tuple[tuple[str, Callable[..., str]], ...]] = (
     (
@@ -135,7 +146,7 @@ _RULES: Final[tuple[tuple[str, Callable[..., str]], ...]] = (
         lambda today, name, year: date_words(today.year - _AGO[year], _COUNTS[name]),
     ),
     (
-        f"(去年|前年|今年)(0?[1-9]|1[0-2]|{_any(_CHINESE)})月",
+        f"{_YEAR_ZH}(0?[1-9]|1[0-2]|{_any(_CHINESE)})月",
         lambda today, year, month: date_words(today.year - _AGO[year], _count(month)),
     ),
     (f"last ({_MONTH})", _last_month),
@@ -145,5 +156,5 @@ _RULES: Final[tuple[tuple[str, Callable[..., str]], ...]] = (
         f"(last |this |{_THIS_ZH})个?(week|month|year|{_WEEK_ZH})",
         lambda today, ago, unit: _back(today, _AGO[ago.strip()], unit),
     ),
-    ("(去年|前年|今年)", lambda today, ago: _back(today, _AGO[ago], "year")),
+    (_YEAR_ZH, lambda today, ago: _back(today, _AGO[ago], "year")),
 )

@@ -104,6 +104,13 @@ def test_wrong_names_and_arguments_are_refused_with_advice(
         registry.get_retriever(name, **params)
 
 
+@pytest.mark.parametrize("name", ["llm", "docstore", "objects"])
+def test_a_part_of_another_type_is_refused_with_what_to_pass(name: str) -> None:
+    parts: dict[str, Any] = {name: str.upper}
+    with pytest.raises(ConfigurationError, match=f"{name} must be of type .*, got .*upper"):
+        Registry().bind(**parts)
+
+
 def test_an_operator_returns_nothing_outside_its_tenant_and_knowledge_bases(
     registry: Registry, kb: KnowledgeBase
 ) -> None:

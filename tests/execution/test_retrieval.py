@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from llama_index.core import StorageContext, VectorStoreIndex
+from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.indices.vector_store.retrievers import VectorIndexRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType
 from llama_index.core.vector_stores import SimpleVectorStore
@@ -16,6 +17,7 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
+from llama_retrieval_ext.embeddings.recorded import RecordedEmbedding
 from llama_retrieval_ext.errors import TooFewLegsError
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
@@ -28,6 +30,7 @@ from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeEmbedding, FakeRetriever
 from tests.execution.conftest import Composite, Search
+from tests.meeting import Meeting, Meets, met_by_the_loop
 
 Embedded = Callable[..., Retriever]
 
@@ -86,6 +89,49 @@ def test_several_embedding_texts_give_their_mean() -> None:
     assert asyncio.run(arun(embed(query, model))) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_model_whose_async_method_is_its_blocking_one_leaves_the_event_loop_free(
+    embedded: Embedded, recorded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meeting = Meeting(2)
+
+    class Blocks(FakeEmbedding):
+        def _get_query_embedding(self, query: str) -> list[float]:
+            meeting.join()
+            return super()._get_query_embedding(query)
+
+        async def _aget_query_embedding(self, query: str) -> list[float]:
+            return self._get_query_embedding(query)
+
+    model: BaseEmbedding = Blocks()
+    if recorded:
+        monkeypatch.setattr(RecordedEmbedding, "model", lambda _: Blocks())
+        model = RecordedEmbedding(recorded_name="Blocks")
+    result = asyncio.run(met_by_the_loop(embedded(model, name="a"), meeting))
+    assert node_ids(result.hits) == ["a"]
+
+
+def test_a_retriever_whose_async_method_is_its_blocking_one_leaves_the_event_loop_free(
+    fused: Composite,
+) -> None:
+    class Blocks(Meets):
+        async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+            return self._retrieve(query_bundle)
+
+    meeting = Meeting(2)
+    result = asyncio.run(met_by_the_loop(fused(Blocks([("a", 0.5)], meeting)), meeting))
+    assert node_ids(result.hits) == ["a"]
+
+
+def test_a_model_with_an_async_method_alone_embeds_for_blocking_callers() -> None:
+    class Awaited(FakeEmbedding):
+        def _get_query_embedding(self, query: str) -> list[float]:
+            raise NotImplementedError
+
+    model = Awaited(dim=4)
+    assert run(embed(Query("leave"), model)) == asyncio.run(model.aget_query_embedding("leave"))
+
+
 def test_each_query_is_embedded_again(fused: Composite, embedded: Embedded) -> None:
     model = FakeEmbedding()
     retriever = fused(embedded(model), embedded(model))
@@ -134,7 +180,8 @@ def test_a_leg_that_blocks_the_loop_does_not_deadlock_the_embedding(
 
     class BlocksTheLoop(FakeRetriever):
         async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-            return child.retrieve(query_bundle)  # as LlamaIndex's base class does
+            await asyncio.sleep(0)
+            return child.retrieve(query_bundle)
 
     retriever = fused(embedded(model, name="a"), BlocksTheLoop())
     hits = asyncio.run(asyncio.wait_for(retriever.aretrieve("annual leave"), 5))

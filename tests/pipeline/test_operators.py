@@ -146,6 +146,16 @@ def test_only_retrievers_can_be_put_side_by_side() -> None:
     assert refused > 50
 
 
+def test_legs_that_no_retriever_stands_beside_are_refused_with_a_working_correction() -> None:
+    slow, theirs = PARTS["leg"]
+    for left, right in ((slow, theirs), (slow, slow), (slow, foreign), (foreign, theirs)):
+        with pytest.raises(CompositionError, match=r"a Leg has \| only with") as caught:
+            or_(left, right)
+        assert is_right(corrected(caught.value))
+    with pytest.raises(TypeError, match="unsupported operand"):
+        or_(slow, 3)
+
+
 @pytest.mark.parametrize("operator", [rshift, or_], ids=[">>", "|"])
 @pytest.mark.parametrize("part", [a, a | b, a >> Top(1)], ids=repr)
 def test_operators_of_other_classes_are_left_to_python(

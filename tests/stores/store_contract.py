@@ -23,6 +23,7 @@ from llama_retrieval_ext.errors import (
     DimensionMismatchError,
     InvalidFilterError,
     StoreClosedError,
+    UnsupportedFilterError,
 )
 from llama_retrieval_ext.query import DOCUMENT_FIELD, START_FIELD
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
@@ -259,8 +260,14 @@ class StoreContract(Generic[S]):
         held = {"_start": "s", "_document": "m", "start": 7, "doc": "x", START_FIELD: 9}
         passage = node("a", document="d", **held)
         passage.start_char_idx = 5
-        store.add([passage, node("b", document="m"), node("c", _start=5)])
-        found_by = {
+        store.add(
+            [
+                passage,
+                node("b", document="m"),
+                node("c", document="", **{"_start": 5, START_FIELD: 3}),
+            ]
+        )
+        found_by: dict[tuple[str, object], list[str]] = {
             ("_start", "s"): ["a"],
             ("_start", 5): ["c"],
             ("_document", "m"): ["a"],
@@ -268,6 +275,7 @@ class StoreContract(Generic[S]):
             ("start", 7): ["a"],
             ("doc", "x"): ["a"],
             (START_FIELD, 5): ["a"],
+            (START_FIELD, 3): [],
             (DOCUMENT_FIELD, "d"): ["a"],
             (DOCUMENT_FIELD, "m"): ["b"],
         }
@@ -279,6 +287,24 @@ class StoreContract(Generic[S]):
         assert store.get_nodes(["a"])[0].metadata == held
         with pytest.raises(InvalidFilterError, match="begins and ends with a letter"):
             VectorRetriever(store, filters=where(START_FIELD, 5))
+
+    def test_documents_are_compared_by_equality_alone(self, store: S) -> None:
+        store.add([node("a", document="d"), node("b", document="m"), node("c")])
+        found_by = {
+            FilterOperator.EQ: ("d", ["a"]),
+            FilterOperator.NE: ("d", ["b", "c"]),
+            FilterOperator.IN: (["d", "x"], ["a"]),
+            FilterOperator.NIN: (["d", "x"], ["b", "c"]),
+        }
+        for operator, (value, expected) in found_by.items():
+            got = store.get_nodes(filters=where(DOCUMENT_FIELD, value, operator))
+            assert sorted(each.node_id for each in got) == expected, operator
+        for operator in set(FilterOperator) - found_by.keys():
+            with pytest.raises(UnsupportedFilterError, match="EQ, NE, IN, NIN, got"):
+                store.get_nodes(filters=where(DOCUMENT_FIELD, "d", operator))
+        assert store.get_nodes(filters=where(DOCUMENT_FIELD, 3)) == []
+        with pytest.raises(UnsupportedFilterError, match=r"GTE, .*, got IS_EMPTY"):
+            store.delete_nodes(filters=where(START_FIELD, None, FilterOperator.IS_EMPTY))
 
     @pytest.mark.parametrize("distance", ["cosine", "dot", "euclid"])
     def test_higher_is_better(self, opened: Callable[..., S], distance: str) -> None:

@@ -85,6 +85,7 @@ class Remote(BasePydanticVectorStore):
         )
 
     async def aquery(self, query: VectorStoreQuery, **_: object) -> VectorStoreQueryResult:
+        await asyncio.sleep(0)
         return self.query(query)
 
 
@@ -219,6 +220,19 @@ def test_a_store_that_kept_no_metadata_cannot_be_filtered() -> None:
     assert node_ids(VectorRetriever(index).retrieve("leave")) == ["leave"]
     with pytest.raises(UnsupportedFilterError, match="persisted without metadata"):
         VectorRetriever(index, scope=Scope("acme")).retrieve("leave")
+
+
+def test_embeddings_of_zeros_score_0_in_a_simple_store(search: SearchFunction) -> None:
+    vectors = {"near": [1.0, 0.0], "zero": [0.0, 0.0], "away": [-1.0, 0.0]}
+    nodes = [TextNode(id_=name, text="a", embedding=vector) for name, vector in vectors.items()]
+    backend = source_of(VectorStoreIndex(nodes, embed_model=FakeEmbedding(dim=2))).backend
+    assert isinstance(backend, GenericBackend)
+    found = ids_and_scores(search(backend, Search(3)))
+    assert found == [("near", 1.0), ("zero", 0.0), ("away", -1.0)]
+    zeros = backend.dense([0.0, 0.0], Search(3)).function()
+    assert ids_and_scores(zeros) == [("away", 0.0), ("near", 0.0), ("zero", 0.0)]
+    with pytest.raises(ConfigurationError, match="embedding of the query has a value that is not"):
+        backend.dense([float("nan"), 0.0], Search(3))
 
 
 def test_an_index_over_a_store_of_nodes_needs_no_docstore() -> None:

@@ -13,19 +13,18 @@ from llama_index.core.llms import LLM
 from llama_index.core.selectors import (
     EmbeddingSingleSelector,
     LLMSingleSelector,
-    PydanticMultiSelector,
     PydanticSingleSelector,
 )
 from llama_index.core.tools import ToolMetadata
 
 from llama_retrieval_ext.arguments import RecordsArguments, handle_expression
 from llama_retrieval_ext.checks import CheckedArguments, is_number, of_type
-from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
+from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, ScoreError
 from llama_retrieval_ext.execution.context import call, current_context
-from llama_retrieval_ext.execution.drivers import blocking_or_awaited, either_way
+from llama_retrieval_ext.execution.drivers import awaits, blocking_or_awaited, either_way
 from llama_retrieval_ext.execution.legs import or_degraded
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
-from llama_retrieval_ext.execution.retrieval import embed_text
+from llama_retrieval_ext.execution.retrieval import embed_text, embeds_async
 from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
 from llama_retrieval_ext.llm.client import has_async
 from llama_retrieval_ext.pipeline.stages import items_of, plan_of, undefined
@@ -209,6 +208,12 @@ class EmbeddingSelector(Selector):
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
         if new:
             vectors: list[list[float]] = yield embed_texts(new, self.embed_model)
+            for text, vector in zip(new, vectors, strict=True):
+                if not all(map(isfinite, vector)):
+                    raise ScoreError(
+                        f"the embedding of the route text {text!r} has values that are not finite "
+                        f"numbers; write another text, or check {self.embed_model.model_name!r}"
+                    )
             with self._lock:
                 self._known.update(zip(new, vectors, strict=True))
         return [self._known[text] for text in texts]
@@ -344,10 +349,10 @@ def _blocks(selector: BaseSelector) -> bool:
     # LlamaIndex's own selectors store their model there.
     llm, model = getattr(selector, "_llm", None), getattr(selector, "_embed_model", None)
     return (
-        type(selector)._aselect is PydanticMultiSelector._aselect  # noqa: SLF001 - there is no public way to see it
+        not awaits(type(selector)._aselect)  # noqa: SLF001 - there is no public way to see it
         or (isinstance(llm, LLM) and not has_async(llm))
         or (
             isinstance(model, BaseEmbedding)
-            and type(model)._aget_text_embedding is BaseEmbedding._aget_text_embedding  # noqa: SLF001 - it has no public name
+            and not (embeds_async(model) and awaits(type(model)._aget_text_embedding))  # noqa: SLF001 - it has no public name
         )
     )

@@ -30,8 +30,12 @@ from llama_retrieval_ext.stores.elasticsearch.client import (
 )
 from llama_retrieval_ext.stores.elasticsearch.filters import EVERYTHING, NOTHING, all_of, any_of
 from llama_retrieval_ext.stores.elasticsearch.params import SIMILARITY_NAMES
-from llama_retrieval_ext.stores.elasticsearch.schema import SCORES, SEARCH_PARAMS, compact_vector
-from llama_retrieval_ext.stores.elasticsearch.search import WINDOW
+from llama_retrieval_ext.stores.elasticsearch.schema import (
+    SCORES,
+    SEARCH_PARAMS,
+    WINDOW,
+    compact_vector,
+)
 from llama_retrieval_ext.stores.encoding.vectors import (
     BM25_RANGE,
     SCORE_RANGES,
@@ -63,8 +67,9 @@ _DISTANCES: Final[Mapping[str, Distance]] = {
     **{name: distance for distance, name in SIMILARITY_NAMES.items()},
     "dot_product": "cosine",
 }
-# Types of fields for numbers, as the engine chooses or users declare them.
-_NUMBERS: Final = {"long", "integer", "short", "byte", "double", "float", "half_float"}
+# Types of fields for numbers, as the engine chooses or users declare them; the bits of integers.
+_INTEGERS: Final = {"long": 63, "integer": 31, "short": 15, "byte": 7}
+_NUMBERS: Final = {**_INTEGERS, **dict.fromkeys(("double", "float", "half_float"), 0)}
 _UNLIMITED: Final = 2**31 - 1
 
 
@@ -167,12 +172,12 @@ class LlamaIndexElasticsearchSearch(PrefilteredEngineSearch[Json]):
 
 @dataclass(frozen=True, slots=True)
 class IndexFields:
-    """The fields of an index; those of strings with the longest string that is indexed."""
+    """The fields of an index: strings with the longest that is indexed, numbers with their bits."""
 
     similarity: str | None = None
     dimension: int | None = None
     strings: dict[str, tuple[str, int]] = field(default_factory=dict)
-    numbers: dict[str, str] = field(default_factory=dict)
+    numbers: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     @classmethod
     def of_index(cls, description: Json, *, vector_field: str) -> "IndexFields":
@@ -196,7 +201,7 @@ class IndexFields:
             elif below.get("type") == "keyword":
                 self.strings[own] = f"{path}.keyword", below.get("ignore_above", _UNLIMITED)
             elif kind in _NUMBERS:
-                self.numbers[own] = path
+                self.numbers[own] = path, _NUMBERS[kind]
             self._collect(mapping, own)
 
     def prefilter(self, condition: Condition) -> Json:
@@ -223,16 +228,23 @@ class IndexFields:
         if all(isinstance(value, str) and len(value) <= longest for value in values):
             return {"terms": {path: list(values)}}
         if key in self.numbers and all(not isinstance(value, str) for value in values):
-            path = self.numbers[key]
-            return any_of([{"range": {path: {"gte": value, "lte": value}}} for value in values])
+            return any_of([self._within(key, {"gte": value, "lte": value}) for value in values])
         return _exists(key)
 
     def _bounded(self, bound: str) -> Comparison[Json]:
         def compare(key: str, value: Scalar) -> Json:
-            path = None if isinstance(value, str) else self.numbers.get(key)  # a string is a date
-            return _exists(key) if path is None else {"range": {path: {bound: value}}}
+            if isinstance(value, str) or key not in self.numbers:  # a string is a date
+                return _exists(key)
+            return self._within(key, {bound: value})
 
         return compare
+
+    def _within(self, key: str, bounds: Mapping[str, Scalar]) -> Json:
+        path, bits = self.numbers[key]
+        if bits:  # the engine cuts decimals off what it indexes, and refuses larger bounds
+            least, most = -(2**bits), 2**bits - 1
+            bounds = {name: max(least, min(int(each), most)) for name, each in bounds.items()}
+        return {"range": {path: dict(bounds)}}
 
 
 def _exists(key: str) -> Json:
@@ -272,6 +284,7 @@ class LlamaIndexElasticsearchBackend(EngineBackend[ElasticsearchStore]):
         return EngineFeatures(
             dense=_RANGES[self.store.distance_strategy or "COSINE"] if has_vectors else None,
             keyword=BM25_RANGE,
+            most_hits=LlamaIndexElasticsearchSearch.most_hits,
             real_async=True,
         )
 

@@ -42,8 +42,14 @@ from llama_retrieval_ext.stores.encoding.values import batches, filterable, keyw
 from llama_retrieval_ext.stores.engine.collection import Nodes
 from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.engine.query_modes import Target
+from llama_retrieval_ext.stores.engine.records import in_parts
 
 PAGE: Final = 1000
+# Approximate size of an answer; only that of the first page depends on the nodes.
+_PAGE_BYTES: Final = 16_000_000
+_NUMBER_BYTES: Final = 12
+_HIT_BYTES: Final = 200
+_FIRST_PAGE: Final = 200
 _BATCH: Final = 500
 # Servers accept 100 MB per request; Elastic recommends 5 to 15 MB.
 _BATCH_BYTES: Final = 8_000_000
@@ -112,16 +118,17 @@ class ElasticsearchNodes(Nodes[Json | None]):
         request = json_request("POST", name, "_search", params=SEARCH_PARAMS, body=body)
         return (yield from read(request, _total))
 
-    def hits(
-        self, matching: Json | None, fields: Sequence[str], *, size: int = PAGE
-    ) -> Requests[list[Json]]:
-        """Return every document that matches, with these fields; of this size is each page."""
+    def hits(self, matching: Json | None, fields: Sequence[str]) -> Requests[list[Json]]:
+        """Return every document that matches, with these fields, in pages of `_PAGE_BYTES`."""
         found: list[Json] = []
+        size = min(_FIRST_PAGE, self._collection.window)
         while True:
             page = yield from self._page(matching, found[-1:], fields, size)
             found += page
             if len(page) < size:
                 return found
+            average = sum(map(_bytes_of, page)) // size
+            size = min(max(1, _PAGE_BYTES // average), self._collection.window)
 
     def write(
         self, batch: Sequence[Action], tolerated: Collection[int] = ()
@@ -138,7 +145,7 @@ class ElasticsearchNodes(Nodes[Json | None]):
         return items
 
     def _page(
-        self, matching: Json | None, last: Sequence[Json], fields: Sequence[str], size: int = PAGE
+        self, matching: Json | None, last: Sequence[Json], fields: Sequence[str], size: int
     ) -> Requests[list[Json]]:
         """Return the matching documents after the last one, in the order of node ids.
 
@@ -158,23 +165,22 @@ class ElasticsearchNodes(Nodes[Json | None]):
 
     def _delete_pass(self, query: Json) -> Requests[bool]:
         """Delete the nodes that match now; return whether nodes were changed meanwhile."""
-        conflicts = False
+        conflicts, size = False, min(PAGE, self._collection.window)
         hits: list[Json] = []
         while True:
-            hits = yield from self._page(query, hits, [])
+            hits = yield from self._page(query, hits, [], size)
             for batch in _batches([_deletion(hit) for hit in hits]):
                 items = yield from self.write(batch, (CONFLICT, NOT_FOUND))
                 conflicts |= any(item["status"] == CONFLICT for item in items)
-            if len(hits) < PAGE:
+            if len(hits) < size:
                 return conflicts
 
     def _delete_other_routes(self, nodes: Sequence[BaseNode]) -> Requests[None]:
         """Delete nodes with these ids on other shards, where other tenants' nodes are."""
         routes = {key_of(node.node_id): _route_of_node(node) for node in nodes}
-        ids = [node.node_id for node in nodes]
-        for start in range(0, len(ids), PAGE):
-            query = compile_target(Target(ids[start : start + PAGE]))
-            hits = yield from self._page(query, [], [])
+        size = min(PAGE, self._collection.window)
+        for ids in in_parts([node.node_id for node in nodes], size):
+            hits = yield from self._page(compile_target(Target(ids)), [], [], size)
             others = [_deletion(hit) for hit in hits if hit["_routing"] != routes[hit["_id"]]]
             for batch in _batches(others):
                 yield from self.write(batch, (CONFLICT, NOT_FOUND))
@@ -237,6 +243,12 @@ def _node(source: Json, *, dimension: int) -> BaseNode:
     node = node_from_text(source[NODE])
     node.embedding = list(source.get(VECTOR) or [0.0] * dimension)
     return node
+
+
+def _bytes_of(hit: Json) -> int:
+    """Return the approximate size of a hit in an answer."""
+    source = hit["_source"]
+    return _HIT_BYTES + len(source.get(NODE, "")) + _NUMBER_BYTES * len(source.get(VECTOR, ()))
 
 
 def _deletion(hit: Json) -> Action:

@@ -32,7 +32,6 @@ from llama_retrieval_ext.stores.engine.records import Record, in_parts, node_of,
 T = TypeVar("T")
 
 _DIMENSION: Final = 2
-_PAGE: Final = 10_000  # the most that the engine gives at once; most have less than 1 KB
 _BATCH: Final = 200  # at most about 6 MB
 _ABSENT: Final = "index_not_found_exception"
 
@@ -56,7 +55,7 @@ class ElasticsearchRecords:
     def find(self, filters: MetadataFilters | None = None) -> list[Record]:
         """Return the records whose fields satisfy filters; all for None."""
         query = compile_target(Target(filters=filters))
-        hits = self._run(self._refreshed(self._nodes.hits(query, [NODE], size=_PAGE)))
+        hits = self._run(self._refreshed(self._nodes.hits(query, [NODE])))
         return list(map(_record, hits))
 
     def count(self, filters: MetadataFilters) -> int:

@@ -22,7 +22,10 @@ from llama_retrieval_ext.stores.engine.collection import Collection
 from llama_retrieval_ext.stores.engine.config import StoreConfig
 
 FORMAT: Final = 3
+# A server's default limit of hits, and of candidates that it examines.
+WINDOW: Final = 10_000
 _META: Final = "llama_retrieval_ext"
+_WINDOW: Final = "max_result_window"
 # A missing index returns no hits; a missing shard fails the search: no partial results.
 SEARCH_PARAMS: Final = {"ignore_unavailable": "true", "allow_partial_search_results": "false"}
 _MISSING_IS_EMPTY: Final = {"ignore_unavailable": "true"}
@@ -126,6 +129,7 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
 
     Attributes:
         is_small: Whether the last search found fewer nodes than it requested.
+        window: Maximum number of hits of a search, at most `WINDOW`.
     """
 
     kind = "index"
@@ -133,6 +137,7 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
     config_type = StoreConfig
     llama_index_store = "ElasticsearchStore"
     is_small = False
+    window = WINDOW
 
     @property
     def is_routed(self) -> bool:
@@ -144,6 +149,8 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
         description = yield json_request("GET", self.name, params=_MISSING_IS_EMPTY)
         if not description:
             return None
+        settings = [each.get("settings", {}).get("index", {}) for each in description.values()]
+        self.window = min(WINDOW, *(int(each.get(_WINDOW, WINDOW)) for each in settings))
         # A name could be an alias of several indices.
         metas = [each.get("mappings", {}).get("_meta", {}) for each in description.values()]
         return self.config_of(metas[0].get(_META) if len(metas) == 1 else None)
@@ -151,6 +158,7 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
     def make(self, config: StoreConfig) -> Requests[None]:
         """Create the index."""
         yield json_request("PUT", self.name, body=index_body(config, self.params))
+        yield from self.recorded()  # a template of the server may set a window
 
     def remove(self) -> Requests[None]:
         """Delete the index; raise if this package did not create it."""

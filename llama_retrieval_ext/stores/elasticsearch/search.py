@@ -24,15 +24,15 @@ from llama_retrieval_ext.stores.elasticsearch.schema import (
     SEARCH_PARAMS,
     TEXT,
     VECTOR,
+    WINDOW,
     Index,
     compact_vector,
 )
 from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, VectorQuery
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
+from llama_retrieval_ext.stores.engine.records import in_parts
 from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch, NativeSearch
 
-# A server's default limit of hits, and of candidates that it examines.
-WINDOW: Final = 10_000
 # With at most this many matching nodes, a filtered search is exhaustive: about 1 ms.
 _FILTERED_CANDIDATES: Final = 1_000
 # Score by the rarity of terms on all shards; free with one shard. With a vector and a text in
@@ -179,8 +179,9 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
         self, searches: Sequence[IndexSearch], limits: Sequence[int], *, with_nodes: bool
     ) -> Requests[list[list[Json]]]:
         """Send searches in one request; repeat exhaustively those with missing nodes."""
+        window = self._collection.window
         limits = [
-            min(limit if search.is_by_vector else search.top_k, WINDOW)
+            min(limit if search.is_by_vector else search.top_k, window)
             for search, limit in zip(searches, limits, strict=True)
         ]
         small = self._collection.is_small
@@ -202,7 +203,7 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
                     )
                 # Lets the next search be exhaustive at once.
                 self._collection.is_small = few
-            _check_window(search.top_k, pages[position])
+            _check_window(search.top_k, pages[position], window)
         return pages
 
     def raw_scores(self, hits: Sequence[Json]) -> list[float]:
@@ -219,19 +220,20 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
 
     def texts(self, keys: Sequence[str], request: EngineRequest[Json]) -> Requests[dict[str, str]]:
         """Return stored nodes by id; leave out those deleted or changed meanwhile."""
-        clauses: list[Json] = [{"terms": {ID: list(keys)}}]
-        if request.filter is not None:
-            clauses.append(request.filter)
-        body = {
-            "query": {"bool": {"filter": clauses}},
-            "size": len(keys),
-            "track_total_hits": False,
-            "_source": False,
-            "stored_fields": [NODE],
-            "docvalue_fields": [ID],
-        }
-        hits = yield from self._collection.hits(body, _params(self._route(request.query)))
-        return {hit["fields"][ID][0]: hit["fields"][NODE][0] for hit in hits}
+        filters = [] if request.filter is None else [request.filter]
+        texts: dict[str, str] = {}
+        for some in in_parts(keys, self._collection.window):
+            body = {
+                "query": {"bool": {"filter": [{"terms": {ID: some}}, *filters]}},
+                "size": len(some),
+                "track_total_hits": False,
+                "_source": False,
+                "stored_fields": [NODE],
+                "docvalue_fields": [ID],
+            }
+            hits = yield from self._collection.hits(body, _params(self._route(request.query)))
+            texts |= {hit["fields"][ID][0]: hit["fields"][NODE][0] for hit in hits}
+        return texts
 
     def _send(
         self, bodies: Sequence[Json], searches: Sequence[IndexSearch], *, with_nodes: bool
@@ -266,10 +268,10 @@ def _zero(_: float) -> float:
     return 0.0
 
 
-def _check_window(top_k: int, hits: Sequence[Json]) -> None:
+def _check_window(top_k: int, hits: Sequence[Json], window: int) -> None:
     """Raise if the server's limit would cut off hits silently."""
-    if top_k > WINDOW and len(hits) >= WINDOW:
+    if top_k > window and len(hits) >= window:
         raise ConfigurationError(
-            f"Elasticsearch returns at most {WINDOW} hits at once, top_k is {top_k}; to read all "
-            "nodes call get_nodes()"
+            f"this Elasticsearch index returns at most {window} hits at once, top_k is {top_k}; to "
+            "read all nodes call get_nodes()"
         )

@@ -14,7 +14,7 @@ from llama_retrieval_ext.stores.elasticsearch.nodes import ElasticsearchNodes
 from llama_retrieval_ext.stores.elasticsearch.params import IndexParams
 from llama_retrieval_ext.stores.elasticsearch.records import ElasticsearchRecords
 from llama_retrieval_ext.stores.elasticsearch.schema import Index
-from llama_retrieval_ext.stores.elasticsearch.search import WINDOW, ElasticsearchSearch
+from llama_retrieval_ext.stores.elasticsearch.search import ElasticsearchSearch
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
@@ -72,7 +72,7 @@ class ElasticsearchVectorStore(CollectionStore):
             dense=SCORE_RANGES[self.distance],
             keyword=BM25_RANGE,
             one_round_trip=True,
-            most_hits=WINDOW,
+            most_hits=self._collection.window,
             fusions=_FUSIONS if self.distance == "cosine" else (),
             real_async=True,
         )

@@ -3,8 +3,8 @@
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import RLock
@@ -29,6 +29,7 @@ from llama_retrieval_ext.stores.embedded.files import (
     keep_reserve,
     prepare,
     read_config,
+    sync_folder,
     translate_error,
     write_config,
 )
@@ -87,6 +88,7 @@ class StoreDirectory:
         self._is_open = False
         self._unflushed = 0
         self._unsynced = False
+        self._has_failed = False
         self._draft: Draft | None = None
         self._last_draft = 0
         self._shard: EdgeShard | None = None
@@ -162,10 +164,13 @@ class StoreDirectory:
     ) -> None:
         """Call a function that writes or deletes points, if there is a shard."""
         with self.lock:
-            if self._draft is not None:
-                self._draft.points.update(points)
-                self._draft.deletions += [] if deletion is None else [deletion]
+            self.check_disk()
+            draft = self._draft
+            if draft is not None:  # points before, since a part of them may be written
+                draft.points.update(points)
             self.read(function, empty=None)
+            if draft is not None and deletion is not None:
+                draft.deletions.append(deletion)
             self._unflushed += size_bytes
             self._unsynced = True
             if self._unflushed >= FLUSH_BYTES:
@@ -181,7 +186,7 @@ class StoreDirectory:
             if self._usable() is None or self._temporary or not self._unsynced:
                 return
             if sys.platform == "linux":
-                with clear_errors(self.path):
+                with self._reaching_disk():
                     sync_log(shard_folder(self.path, self.config))
                 self._unsynced = False
             else:  # where a file has not what was written to its map
@@ -190,8 +195,39 @@ class StoreDirectory:
     def flush(self) -> None:
         """Flush the engine's log to its storage, which shortens the log."""
         with self.lock:
-            self.read(EdgeShard.flush, empty=None)
+            with self._reaching_disk():
+                self.read(EdgeShard.flush, empty=None)
             self._unflushed, self._unsynced = 0, False
+
+    @contextmanager
+    def _reaching_disk(self) -> Generator[None]:
+        """Refuse later writes if this one fails.
+
+        Linux drops what it could not write to the disk, and reports success the next time:
+        https://wiki.postgresql.org/wiki/Fsync_Errors.
+        """
+        self.check_disk()
+        try:
+            with clear_errors(self.path):
+                yield
+        except StoreUnavailableError:
+            self._has_failed = True
+            raise
+
+    def check_disk(self) -> None:
+        """Raise if a change did not reach the disk since the directory was opened."""
+        if self._has_failed:
+            raise StoreUnavailableError(
+                f"changes in {self.path} could not be written to the disk, and a crash of the "
+                "machine could lose them; check the disk, then close the store and open it again "
+                "to write: until then it is only searched"
+            )
+
+    def sync_files(self, config: EmbeddedConfig) -> None:
+        """Write the files of a shard to the disk, for the config to name it."""
+        if not self._temporary:
+            with clear_errors(self.path):
+                sync_folder(shard_folder(self.path, config))
 
     def rebuild(self, fill: Callable[[EdgeShard, EdgeShard, Reweighing], None]) -> None:
         """Fill a new shard and make it current. Readers continue, and writers wait.
@@ -200,6 +236,7 @@ class StoreDirectory:
         the complete new shard, and opening the directory removes the other.
         """
         with self.lock, clear_errors(self.path):
+            self.check_disk()
             old = self._usable()
             if old is None:
                 return
@@ -226,7 +263,9 @@ class StoreDirectory:
             self._abandon_draft()
             after = replace(config, generation=self._next_config().generation)
             if config.dimension is not None:
+                shutil.rmtree(shard_folder(self.path, after), ignore_errors=True)
                 copy_folder(shard_folder(source, config), shard_folder(self.path, after))
+                self.sync_files(after)
             write_config(self.path, after)
             self._switch(after, self._open_shard(after))  # removes the files of other shards
             if old is not None:
@@ -307,7 +346,7 @@ class StoreDirectory:
     def _switch(self, config: EmbeddedConfig, shard: EdgeShard | None) -> None:
         self.inexact = shard is not None and counts_removed(shard, config)
         self.config, self._shard = config, shard
-        self._unflushed, self._unsynced = 0, False
+        self._unflushed, self._unsynced, self._has_failed = 0, False, False
 
     def reset(self) -> None:
         """Remove all nodes, the dimension and the average length."""

@@ -268,6 +268,26 @@ def _copy_file(source: str, target: str) -> None:
     shutil.copystat(source, target)
 
 
+def sync_folder(folder: Path) -> None:
+    """Write a folder and its files to the disk; no-op on Windows, which opens no folders."""
+    for place, _, names in os.walk(folder):
+        for path in (*(Path(place, name) for name in names), Path(place)):
+            _sync(path)
+
+
+def _sync(path: Path) -> None:
+    if sys.platform == "win32":
+        return
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:  # a new, empty part of the log, renamed by the engine's thread
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def in_use(directory: Path) -> str:
     """Return the error message for a directory that another process has open."""
     return (
@@ -350,6 +370,7 @@ def write_config(directory: Path, config: EmbeddedConfig) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.replace(directory / MANIFEST)
+    _sync(directory)
 
 
 def translate_error(error: Exception, directory: Path) -> StoreError:

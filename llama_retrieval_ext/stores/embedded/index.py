@@ -185,6 +185,7 @@ def _reweigh(draft: Draft) -> None:
 
 def _become_current(directory: StoreDirectory, draft: Draft) -> None:
     """Apply later writes to the indexed copy, and make it the current shard."""
+    directory.sync_files(draft.config)  # before writers wait
     new = EdgeShard.load(str(draft.folder))
     try:
         draft.indexed = _indexed(new)

@@ -1,6 +1,5 @@
 """The engine's shards in a store directory: creation, loading, and the draft of a new one."""
 
-import os
 import re
 import shutil
 import time
@@ -30,7 +29,7 @@ from qdrant_edge import (
     VectorStorageDatatype,
 )
 
-from llama_retrieval_ext.stores.embedded.files import EmbeddedConfig, check_room
+from llama_retrieval_ext.stores.embedded.files import EmbeddedConfig, check_room, sync_folder
 from llama_retrieval_ext.stores.qdrant_common.points import USUAL_LENGTH, reweighed, text_length
 
 DENSE: Final = "dense"
@@ -100,16 +99,7 @@ def create_shard(directory: Path, config: EmbeddedConfig, *, logged: bool) -> Ed
 
 def sync_log(folder: Path) -> None:
     """Write the log of a shard to the disk."""
-    log = folder / "wal"
-    for path in (*log.iterdir(), log):
-        try:
-            descriptor = os.open(path, os.O_RDONLY)
-        except FileNotFoundError:  # a new, empty part of the log, renamed by the engine's thread
-            continue
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    sync_folder(folder / "wal")
 
 
 def remove_shard(directory: Path, config: EmbeddedConfig) -> None:

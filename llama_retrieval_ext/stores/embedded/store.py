@@ -157,15 +157,22 @@ class EmbeddedVectorStore(EngineStore):
         return Call(function, answered)
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
-        """Make all changes survive a crash of the machine; one of the process loses none."""
+        """Make all changes survive a crash of the machine; one of the process loses none.
+
+        Raises:
+            StoreUnavailableError: They could not be written; until it is opened again, the store
+                is only searched.
+            StoreClosedError: The store was closed.
+        """
         self._directory.sync()
 
     def check_room(self, sizes: Iterable[int]) -> None:
-        """Raise `StoreUnavailableError` if the disk has no room to add nodes of these sizes.
+        """Raise `StoreUnavailableError` if the disk failed, or cannot hold nodes of these sizes.
 
         Without any, as before a deletion, a full disk gets the reserve back: a journal in the same
         place is written before the store.
         """
+        self._directory.check_disk()
         size, path = COPIES * sum(sizes), self._directory.path
         check_room(path, size=size, min_free=self.min_free_bytes) if size else check_room(path)
 

@@ -136,8 +136,7 @@ def keyword_text(node: BaseNode) -> str:
 
 def filterable(node: BaseNode) -> dict[str, object]:
     """Return the metadata of a node, and its position in its document if that is known."""
-    start = getattr(node, "start_char_idx", None)
-    return node.metadata if start is None else {**node.metadata, START_FIELD: start}
+    return {**node.metadata, START_FIELD: getattr(node, "start_char_idx", None)}
 
 
 T = TypeVar("T")

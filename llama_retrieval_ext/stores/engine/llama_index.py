@@ -7,7 +7,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from llama_index.core.schema import BaseNode
 
-from llama_retrieval_ext.errors import UnsupportedFilterError
+from llama_retrieval_ext.errors import ConfigurationError, UnsupportedFilterError
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.stores.engine.connection import Steps
@@ -68,6 +68,11 @@ class PrefilteredEngineSearch(EngineSearch[Condition, PrefilteredSearch[H], H], 
             if size == self.most_hits:
                 break
             size = min(4 * size, self.most_hits)
+        if len(kept) < search.top_k and condition is None:
+            raise ConfigurationError(
+                f"{self.where} returns at most {self.most_hits} hits at once, top_k is "
+                f"{search.top_k}"
+            )
         if len(kept) < search.top_k:
             raise UnsupportedFilterError(
                 f"{condition} cannot be decided by the fields of {self.where}, and too few "

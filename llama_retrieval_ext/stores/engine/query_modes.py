@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
 from llama_index.core.vector_stores.types import (
+    FilterOperator,
     MetadataFilters,
     VectorStoreQuery,
     VectorStoreQueryMode,
@@ -12,7 +13,7 @@ from llama_index.core.vector_stores.types import (
 
 from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
-from llama_retrieval_ext.filters import Condition, parse_filters
+from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, parse_filters
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.query import DOCUMENT_FIELD, START_FIELD, check_top_k
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
@@ -28,8 +29,9 @@ from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch
 
 F = TypeVar("F")
 
+_EQUALITY: Final = (FilterOperator.EQ, FilterOperator.NE, FilterOperator.IN, FilterOperator.NIN)
 # Fields of a node beside its metadata, which the filters of a selection may name.
-_FIELDS: Final = (DOCUMENT_FIELD, START_FIELD)
+_FIELDS: Final = {DOCUMENT_FIELD: _EQUALITY, START_FIELD: (*_EQUALITY, *ORDER_OPERATORS)}
 KEYWORD_MODES: Final = {VectorStoreQueryMode.SPARSE, VectorStoreQueryMode.TEXT_SEARCH}
 
 

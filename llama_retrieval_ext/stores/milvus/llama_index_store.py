@@ -313,6 +313,7 @@ class LlamaIndexMilvusBackend(EngineBackend[MilvusVectorStore]):
             if self.store.enable_dense
             else None,
             keyword=None if keyword is None else ScoreRange(kind, 0.0),
+            most_hits=self._searcher.most_hits,
         )
 
     def check(self, query: EngineQuery) -> None:

@@ -12,15 +12,22 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator
 from llama_index.vector_stores.elasticsearch import base
 
-from llama_retrieval_ext.filters import Compare, Scalar, matches
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.filters import ORDER_OPERATORS, Compare, Scalar, matches
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.elasticsearch.llama_index_store import (
     LlamaIndexElasticsearchBackend,
+    LlamaIndexElasticsearchSearch,
 )
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.stores.odd_metadata import EQ
 from tests.stores.test_llama_index import check_principals, principal_nodes
 
 pytestmark = pytest.mark.slow
@@ -89,6 +96,39 @@ def test_filters_distinguish_values_that_the_index_does_not(elasticsearch_url: s
             found = backend.dense([1.0, 0.0], Search(20, condition)).function()
             expected = {n.node_id for n in nodes if matches(condition, n.metadata)}
             assert {each.node_id for each in found} == expected, condition
+
+
+def test_numbers_are_compared_as_they_are_where_the_index_has_integers(
+    elasticsearch_url: str,
+) -> None:
+    values = [3, 3.5, 3.9, -1.5, 4, 2**62]  # by the first, the engine makes a field of integers
+    nodes = [
+        TextNode(id_=f"n{place}", text="word", embedding=[1.0, 0.0], metadata={"year": value})
+        for place, value in enumerate(values)
+    ]
+    with index_of_llama_index(elasticsearch_url, nodes) as backend:
+        for value, operator in product((3, 3.2, 3.5, -1.2, 1e39, -(2**70)), (*ORDER_OPERATORS, EQ)):
+            condition = Compare("year", operator, value)
+            found = backend.dense([1.0, 0.0], Search(20, condition)).function()
+            expected = {n.node_id for n in nodes if matches(condition, n.metadata)}
+            assert {each.node_id for each in found} == expected, condition
+
+
+def test_more_hits_than_the_engine_returns_are_refused_and_not_requested_by_collapse(
+    elasticsearch_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LlamaIndexElasticsearchSearch, "most_hits", 4)
+    nodes = [
+        TextNode(id_=f"n{place}", text="word", embedding=[1.0, place], metadata={"file": "a"})
+        for place in range(6)
+    ]
+    query = Query("word", embedding=[1.0, 0.0], top_k=2)
+    with index_of_llama_index(elasticsearch_url, nodes) as backend:
+        result = VectorRetriever(backend, collapse=Collapse(by="file")).search(query)
+        assert node_ids(result.hits) == ["n0"]
+        assert "returns no more at once" in result.degraded[0].reason
+        with pytest.raises(ConfigurationError, match="at most 4 hits at once, top_k is 6"):
+            backend.dense([1.0, 0.0], Search(6)).function()
 
 
 def test_a_scope_sees_what_names_nobody_or_one_of_its_principals(elasticsearch_url: str) -> None:

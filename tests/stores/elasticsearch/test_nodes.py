@@ -1,5 +1,6 @@
 """Writing nodes to an index, and the terms that it indexes: those of the tokenizer as they are."""
 
+import json
 import sys
 
 import pytest
@@ -8,16 +9,19 @@ from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stores.elasticsearch.client import HttpRequest, Json
 from llama_retrieval_ext.stores.elasticsearch.nodes import indexed_text, query_text
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.stores.elasticsearch.msearch import Opener
-from tests.stores.store_contract import node
+from tests.stores.store_contract import node, query, where
 
 pytestmark = pytest.mark.slow
 
@@ -66,6 +70,40 @@ def test_a_node_that_moves_to_another_tenant_is_there_once(open_store: Opener) -
         assert {each.node_id for each in found} == expected
     store.delete_nodes(["a", "of-acme"])
     assert store.count() == 3
+
+
+def test_an_index_that_returns_few_hits_at_once_is_read_whole(open_store: Opener) -> None:
+    settings = {"max_result_window": 100}
+    store = open_store(store_params={"settings": settings, "routing": True})
+    names = [f"n{number:03}" for number in range(250)]
+    for tenant in ("acme", "globex"):  # each node moves
+        store.add([node(name, tenant_id=tenant) for name in names])
+    for opened in (store, open_store(store.index)):
+        assert sorted(each.node_id for each in opened.get_nodes()) == names
+        hybrid = HybridRetriever(opened, embed_model=FakeEmbedding(dim=2), top_k=50)
+        assert len(hybrid.retrieve("leave")) == 50
+        with pytest.raises(ConfigurationError, match="returns at most 100 hits at once"):
+            opened.query(query(similarity_top_k=101))
+    store.delete_nodes(filters=where("tenant_id", "globex"))
+    assert store.count() == 0
+
+
+def test_pages_of_large_nodes_have_few(
+    store: ElasticsearchVectorStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["x" * 10_000] * 210 + ["x"] * 90
+    store.add([TextNode(id_=f"{n:03}", text=text, embedding=[1.0]) for n, text in enumerate(texts)])
+    monkeypatch.setattr("llama_retrieval_ext.stores.elasticsearch.nodes._PAGE_BYTES", 50_000)
+    send, sizes = store.transport.perform, list[int]()
+
+    def watched(request: HttpRequest) -> Json:
+        sizes.append(json.loads(request.body or b"{}").get("size", 0))
+        return send(request)
+
+    monkeypatch.setattr(store.transport, "perform", watched)
+    assert len(store.get_nodes()) == 300
+    assert sizes[:4] == [200, 4, 4, 4]
+    assert sizes[-1] > 90
 
 
 def test_a_node_replaced_during_a_deletion_by_filter_is_compared_again(

@@ -1,14 +1,17 @@
 """Store directories: what is refused, and what a crash leaves."""
 
+import errno
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
+from qdrant_edge import EdgeShard, Filter, UpdateOperation
 
 from llama_retrieval_ext.errors import (
     DimensionMismatchError,
@@ -125,6 +128,106 @@ def test_what_a_killed_process_wrote_is_persisted_by_the_next(
         for _ in range(2):
             store.persist()
             assert synced == [tmp_path / "killed" / "shard"]
+
+
+class BrokenDisk:
+    """In place of ``os.fsync``: fails while it is broken, and remembers what was written."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_broken, self.written = False, list[Path]()
+        monkeypatch.setattr("os.fsync", self.fsync)
+
+    def fsync(self, descriptor: int) -> None:
+        if self.is_broken:
+            raise OSError(errno.EIO, "Input/output error")
+        if sys.platform == "linux":
+            self.written.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems flush the whole shard")
+def test_after_a_write_that_did_not_reach_the_disk_a_store_is_only_searched_until_reopened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = BrokenDisk(monkeypatch)
+    nearest = VectorStoreQuery(query_embedding=[0.0, 1.0], similarity_top_k=2)
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        store.add(NODES)
+        disk.is_broken = True
+        with pytest.raises(StoreUnavailableError, match="Input/output error"):
+            store.persist()
+        disk.is_broken = False  # the system reports each error once
+        writes: list[Callable[[], object]] = [
+            store.persist,
+            lambda: store.add(NODES),
+            lambda: store.delete_nodes(["a"]),
+            store.compact,
+            store.build_index,
+            lambda: store.check_room([]),  # as before a knowledge base writes its journal
+        ]
+        for write in writes:
+            with pytest.raises(StoreUnavailableError, match="close the store and open it again"):
+                write()
+        assert sorted(store.query(nearest).ids or []) == ["a", "b"]
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        store.delete_nodes(["a"])
+        store.persist()
+        assert store.query(nearest).ids == ["b"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the names of open files from /proc")
+@pytest.mark.parametrize("how", ["load", pytest.param("build_index", marks=pytest.mark.slow)])
+def test_copied_files_are_on_the_disk_before_the_manifest_names_them(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedVectorStore(tmp_path / "source") as source:
+        source.add(NODES)
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        store.add(NODES[:1])
+        disk = BrokenDisk(monkeypatch)
+        store.load(tmp_path / "source") if how == "load" else store.build_index()
+        before = disk.written[: disk.written.index(tmp_path / "s" / "store.json.new")]
+        (shard,) = (tmp_path / "s").glob("shard*")
+        copied = {path for path in shard.rglob("*") if path.suffix in {".json", ".dat", ".mmap"}}
+        assert copied
+        assert copied <= set(before)
+        assert disk.written[-1] == tmp_path / "s"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows opens no folders")
+def test_a_copy_that_does_not_reach_the_disk_leaves_the_store_as_it_was_and_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedVectorStore(tmp_path / "source") as source:
+        source.add(NODES)
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        store.add(NODES[:1])
+        disk = BrokenDisk(monkeypatch)
+        disk.is_broken = True
+        with pytest.raises(StoreUnavailableError, match="Input/output error"):
+            store.load(tmp_path / "source")
+        assert store.count() == 1
+        disk.is_broken = False
+        store.load(tmp_path / "source")
+        store.delete_nodes(["a"])
+        assert [node.node_id for node in store.get_nodes()] == ["b"]
+
+
+def test_a_deletion_that_the_engine_refuses_is_not_made_in_a_draft(tmp_path: Path) -> None:
+    def refused(_: object) -> None:
+        raise Exception("refused")  # noqa: TRY002 - as the engine does
+
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        store.add(NODES)
+        directory = store._directory
+        with directory.drafting:
+            draft = directory.start_draft(min_free=0)
+            assert draft is not None
+            everything = UpdateOperation.delete_points_by_filter(Filter())
+            with pytest.raises(StoreUnavailableError, match="refused"):
+                directory.change(refused, size_bytes=1, deletion=everything)
+            directory.finish_draft(draft, EdgeShard.load(str(draft.folder)))
+        assert directory.is_made_of(draft)
+        assert store.count() == 2
 
 
 @pytest.mark.parametrize("indexed", [False, pytest.param(True, marks=pytest.mark.slow)])

@@ -100,7 +100,7 @@ def test_the_score_is_the_metrics_and_higher_is_better(
     store = store_of_llama_index(tmp_path, 2, similarity_metric=metric)
     store.add([TextNode(id_=str(i), embedding=[1.0, float(i)]) for i in range(3)])
     backend = LlamaIndexMilvusBackend(store)
-    assert backend.features.dense == expected
+    assert (backend.features.dense, backend.features.most_hits) == (expected, 16_384)
     found = backend.dense([1.0, 0.0], Search(3)).function()
     scores = [each.score for each in found]
     assert scores == sorted(scores, reverse=True)
