@@ -154,7 +154,9 @@ _SYSTEM_LABELS: Final = ("__Node__", "__Entity__")
 _CHUNK: Final = "Chunk"
 _PASSAGE: Final = "null"  # what a passage says of its own node: what is stored
 _OF_EDGES: Final = ("_sources", "_json", ALLOWED_KEY)
-_OF_NODES: Final = (*_OF_EDGES, "id", "name", "text", "embedding", "_id", "_key")
+# Properties of rows that no caller sees.
+INTERNAL: Final = (*_OF_EDGES, "_id", "_key")
+_OF_NODES: Final = (*INTERNAL, "id", "name", "text", "embedding")
 
 
 def own_id(variable: str) -> str:
@@ -255,13 +257,13 @@ def batch_rows(said: Mapping[str, Contents]) -> dict[str, list[dict[str, Any]]]:
                 if (source, end["key"]) not in named:
                     _add(ends, end["key"], end)
             _add(edges, (link["source"], link["type"], link["target"]), link)
-    subjects = [
-        {"source": source, "key": key_of(own.nodes[0].partition, own.nodes[0].id)}
+    subjects = sorted(
+        (key_of(own.nodes[0].partition, own.nodes[0].id), source)
         for source, own in said.items()
         if own.nodes
-    ]
+    )
     return {
-        "subjects": subjects,
+        "subjects": [{"key": key, "source": source} for key, source in subjects],
         "nodes": [row for _, row in sorted(nodes.items())],
         "ends": [row for _, row in sorted(ends.items())],
         "edges": [row for _, row in sorted(edges.items())],
@@ -361,6 +363,16 @@ def edge_of(row: Sequence[Any], scope: Scope | None = None) -> Edge:
     edge = Edge(source, type_, target, weight_of(properties), payload)
     said = _said_to(scope, stored, properties) if has_principals(scope) else None
     return edge if said is None else edge.saying(said)
+
+
+def without_internal(value: Any) -> Any:  # noqa: ANN401 - what Cypher returns
+    """Return a value with the nodes in it, which are mappings, as their documents wrote them."""
+    if isinstance(value, Mapping):
+        own = {"id": value["_id"]} if "_id" in value else {}
+        return _properties(value, (*INTERNAL, "embedding")) | own
+    if isinstance(value, list | tuple):
+        return [without_internal(each) for each in value]
+    return value
 
 
 def first_by_id(rows: Rows, ids: Sequence[str], scope: Scope | None) -> dict[str, GraphNode]:
