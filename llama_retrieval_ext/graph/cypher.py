@@ -271,10 +271,10 @@ def batch_rows(said: Mapping[str, Contents]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _add(rows: dict[Any, dict[str, Any]], key: object, row: dict[str, Any]) -> None:
-    """Replace the row with the same key, and keep the sources of both."""
+    """Replace the row with the same key, and keep the last support of each source."""
     before = rows[key]["sources"] if key in rows else []
-    row["sources"] = list(dict.fromkeys([*before, *row["sources"]]))
-    rows[key] = row
+    supports = {parsed_support(each)[0]: each for each in (*before, *row["sources"])}
+    rows[key] = {**row, "sources": [*supports.values()]}
 
 
 def contents_by_source(rows: Rows, sources: Sequence[str]) -> dict[str, Contents]:
@@ -405,7 +405,8 @@ def edges_by_id(
             several.add(row["id"])
         found.setdefault(row["id"], []).extend(edge_of(edge, scope) for edge in row["edges"])
     for id_ in several:  # several partitions have a node with this id
-        found[id_] = hop.first(id_, {edge.id: edge for edge in reversed(found[id_])}.values())
+        own = sorted(found[id_], key=lambda e: Partition.of(e.properties).order, reverse=True)
+        found[id_] = hop.first(id_, {edge.id: edge for edge in own}.values())
     return {id_: found[id_] for id_ in ids if id_ in found}
 
 
