@@ -198,6 +198,25 @@ def test_a_tenant_sees_its_own_rows_only(any_graph: WritableGraph) -> None:
     assert retriever.search("deep pit", scope=Scope("spy")).hits == []
 
 
+def test_an_exclusion_holds_in_the_knowledge_base_of_the_node(any_graph: WritableGraph) -> None:
+    rules = parse_rules("""
+rules:
+  - id: unmitigated
+    match: [{node: hazard, label: Danger}]
+    unless: [{from: hazard, follow: MITIGATED_BY, node: measure}]
+    then: "{hazard} has no measure"
+""")
+    for kb_id, edges in (("a", [("gas", "MITIGATED_BY", "fan")]), ("b", [])):
+        own = {"tenant_id": "acme", "kb_id": kb_id}
+        nodes = [GraphNode("gas", "Danger", f"gas of {kb_id}", own)]
+        any_graph.upsert(nodes, [Edge.of(*edge, own) for edge in edges])
+    for principals in (None, ["user:ann"]):
+        scope = Scope("acme", ["a", "b"], principals)
+        query = Query("Which?", context={"processes": ["gas"]})
+        (hit,) = KGRuleRetriever(any_graph, rules, scope=scope).retrieve(query)
+        assert (hit.text, hit.metadata["kb_id"]) == ("gas of b has no measure", "b")
+
+
 class LeakingGraph(EmbeddedGraph):
     """A graph that ignores scopes, and returns the principals of its rows."""
 
