@@ -168,6 +168,13 @@ def own_id(variable: str) -> str:
     return f"coalesce({variable}._id, {variable}.id)"
 
 
+def has_label(variable: str, label: str) -> str:
+    """Return the condition that a node has a label; a passage without another has LlamaIndex's."""
+    if label == CHUNK_LABEL:
+        return f"labels({variable}) IN [['__Node__', '{_CHUNK}'], ['{_CHUNK}', '__Node__']]"
+    return f"{variable}:{quoted(label)}"
+
+
 def nodes_by_id(variable: str, ids: str) -> str:
     """Return the clauses that bind a variable to the nodes with ids, and ``id`` to the id."""
     name = variable

@@ -217,6 +217,21 @@ rules:
         assert (hit.text, hit.metadata["kb_id"]) == ("gas of b has no measure", "b")
 
 
+def test_a_rule_names_passages_by_their_label(any_graph: WritableGraph) -> None:
+    rules = parse_rules("""
+rules:
+  - id: source
+    match: [{node: thing}, {follow: MENTIONS, direction: in, node: passage, label: text_chunk}]
+    then: "{passage} is about {thing}"
+""")
+    own = {"tenant_id": "acme"}
+    passage = GraphNode("p1", "text_chunk", properties=own, text="A crane.")
+    edges = [Edge.of(source, "MENTIONS", "crane", own) for source in ("p1", "pit")]
+    any_graph.upsert([passage], edges)
+    hits = KGRuleRetriever(any_graph, rules, scope=ACME).retrieve("塔吊")
+    assert [hit.text for hit in hits] == ["p1 is about 塔吊"]
+
+
 class LeakingGraph(EmbeddedGraph):
     """A graph that ignores scopes, and returns the principals of its rows."""
 

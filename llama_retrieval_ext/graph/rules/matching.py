@@ -21,6 +21,7 @@ from llama_retrieval_ext.graph.backend import (
 )
 from llama_retrieval_ext.graph.cypher import (
     edge_of,
+    has_label,
     nodes_by_id,
     own_id,
     quoted,
@@ -350,7 +351,7 @@ class _Compilation:
         yield f"{variable}:__Node__"
         yield sees_node(variable, self.scope)
         for label in self.pattern.labels_of(name):
-            yield f"{variable}:{quoted(label)}"
+            yield has_label(variable, label)
         for where in self.pattern.where_of(name):
             yield self._condition(variable, where.compare(self.context))
 
