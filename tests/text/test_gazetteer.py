@@ -70,7 +70,7 @@ def test_a_chinese_name_with_a_typo_is_found() -> None:
         ("浇筑C35混凝土试块", []),
         ("浇筑C30混凝士试块", [("cube",)]),
         ("see article 13", []),
-        ("see artcle 12", [("article",)]),
+        ("see artixle 12", [("article",)]),
     ],
 )
 def test_a_name_with_another_number_is_another_name(text: str, ids: list[tuple[str]]) -> None:
