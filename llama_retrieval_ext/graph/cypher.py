@@ -154,7 +154,9 @@ _SYSTEM_LABELS: Final = ("__Node__", "__Entity__")
 _CHUNK: Final = "Chunk"
 _PASSAGE: Final = "null"  # what a passage says of its own node: what is stored
 _OF_EDGES: Final = ("_sources", "_json", ALLOWED_KEY)
-_OF_NODES: Final = (*_OF_EDGES, "id", "name", "text", "embedding", "_id", "_key")
+# Properties of rows that no caller sees.
+INTERNAL: Final = (*_OF_EDGES, "_id", "_key")
+_OF_NODES: Final = (*INTERNAL, "id", "name", "text", "embedding")
 
 
 def own_id(variable: str) -> str:
@@ -164,6 +166,13 @@ def own_id(variable: str) -> str:
     nodes by ``id`` alone, and makes a constraint that it is unique. Its own have only ``id``.
     """
     return f"coalesce({variable}._id, {variable}.id)"
+
+
+def has_label(variable: str, label: str) -> str:
+    """Return the condition that a node has a label; a passage without another has LlamaIndex's."""
+    if label == CHUNK_LABEL:
+        return f"labels({variable}) IN [['__Node__', '{_CHUNK}'], ['{_CHUNK}', '__Node__']]"
+    return f"{variable}:{quoted(label)}"
 
 
 def nodes_by_id(variable: str, ids: str) -> str:
@@ -255,13 +264,13 @@ def batch_rows(said: Mapping[str, Contents]) -> dict[str, list[dict[str, Any]]]:
                 if (source, end["key"]) not in named:
                     _add(ends, end["key"], end)
             _add(edges, (link["source"], link["type"], link["target"]), link)
-    subjects = [
-        {"source": source, "key": key_of(own.nodes[0].partition, own.nodes[0].id)}
+    subjects = sorted(
+        (key_of(own.nodes[0].partition, own.nodes[0].id), source)
         for source, own in said.items()
         if own.nodes
-    ]
+    )
     return {
-        "subjects": subjects,
+        "subjects": [{"key": key, "source": source} for key, source in subjects],
         "nodes": [row for _, row in sorted(nodes.items())],
         "ends": [row for _, row in sorted(ends.items())],
         "edges": [row for _, row in sorted(edges.items())],
@@ -269,10 +278,10 @@ def batch_rows(said: Mapping[str, Contents]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _add(rows: dict[Any, dict[str, Any]], key: object, row: dict[str, Any]) -> None:
-    """Replace the row with the same key, and keep the sources of both."""
+    """Replace the row with the same key, and keep the last support of each source."""
     before = rows[key]["sources"] if key in rows else []
-    row["sources"] = list(dict.fromkeys([*before, *row["sources"]]))
-    rows[key] = row
+    supports = {parsed_support(each)[0]: each for each in (*before, *row["sources"])}
+    rows[key] = {**row, "sources": [*supports.values()]}
 
 
 def contents_by_source(rows: Rows, sources: Sequence[str]) -> dict[str, Contents]:
@@ -363,6 +372,16 @@ def edge_of(row: Sequence[Any], scope: Scope | None = None) -> Edge:
     return edge if said is None else edge.saying(said)
 
 
+def without_internal(value: Any) -> Any:  # noqa: ANN401 - what Cypher returns
+    """Return a value with the nodes in it, which are mappings, as their documents wrote them."""
+    if isinstance(value, Mapping):
+        own = {"id": value["_id"]} if "_id" in value else {}
+        return _properties(value, (*INTERNAL, "embedding")) | own
+    if isinstance(value, list | tuple):
+        return [without_internal(each) for each in value]
+    return value
+
+
 def first_by_id(rows: Rows, ids: Sequence[str], scope: Scope | None) -> dict[str, GraphNode]:
     """Return nodes by id; the first partition wins."""
     found: dict[str, GraphNode] = {}
@@ -393,7 +412,8 @@ def edges_by_id(
             several.add(row["id"])
         found.setdefault(row["id"], []).extend(edge_of(edge, scope) for edge in row["edges"])
     for id_ in several:  # several partitions have a node with this id
-        found[id_] = hop.first(id_, {edge.id: edge for edge in reversed(found[id_])}.values())
+        own = sorted(found[id_], key=lambda e: Partition.of(e.properties).order, reverse=True)
+        found[id_] = hop.first(id_, {edge.id: edge for edge in own}.values())
     return {id_: found[id_] for id_ in ids if id_ in found}
 
 

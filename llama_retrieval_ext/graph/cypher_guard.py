@@ -8,6 +8,8 @@ compared. Patterns elsewhere are refused: no subquery, no procedure, no pattern 
 The server may evaluate the conditions of one ``WHERE`` in any order, and an expression that raises
 an error on a row outside of the scope would betray its values. So the statement's own conditions
 stand behind a ``LIMIT``, which no planner moves a filter across; in a pattern only literals do.
+
+Internal properties, such as the principals who may see a row, cannot be named or computed.
 """
 
 import re
@@ -16,7 +18,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.graph.cypher import sees_edge, sees_node
+from llama_retrieval_ext.graph.cypher import INTERNAL, sees_edge, sees_node
 from llama_retrieval_ext.query import Scope
 
 MAX_HOPS: Final = 6
@@ -43,6 +45,10 @@ _EDGE: Final = rf"<?-(?:\[i?(?::i(?:\|:?i)*)?{_HOPS}{_MAP}\])?->?"
 _PART: Final = re.compile(rf"(?:i=)?{_NODE}(?:{_EDGE}{_NODE})*")
 # Matches a pattern inside an expression.
 _PATTERN: Final = re.compile(r"[{}]|--|-\[|->|<-|\)-\(|\]-\(")
+# Matches a subscript other than a number, a range and literals, which can be the list of an IN.
+_SUBSCRIPT: Final = re.compile(
+    rf"[isnk)\]]\[(?!(?:-?n|(?:-?n)?r(?:-?n)?|(?:{_VALUE}(?:,{_VALUE})*)?)\])"
+)
 _CLAUSES: Final = ("MATCH", "OPTIONAL", "WHERE", "RETURN")
 _LITERALS: Final = ("TRUE", "FALSE")
 _FUNCTIONS: Final = frozenset(
@@ -150,6 +156,10 @@ def _tokens(statement: str) -> list[_Token]:
             raise StatementRefusedError(f"{own} is refused: a statement may only MATCH and RETURN")
         if kind == "i" and own.strip("`").startswith("p_"):
             raise StatementRefusedError(f"names that begin with p_ are taken, got {own}")
+        # The name of a property, or a string that can be one.
+        is_key = kind in ("i", "s") and found and found[-1].kind in (".", "{", ",", "[")
+        if is_key and own.strip("`'\"") in INTERNAL:
+            raise StatementRefusedError(f"the property {own} is internal")
         kind = "k" if kind == "i" and word in _LITERALS else own if kind == "p" else kind
         found.append(_Token(kind, own))
         at = match.end()
@@ -246,6 +256,8 @@ def _expression(tokens: list[_Token]) -> list[_Token]:
         raise StatementRefusedError(
             f"{found[0]!r} in a condition or a result is refused: patterns stand behind MATCH"
         )
+    if _SUBSCRIPT.search(kinds):
+        raise StatementRefusedError("a computed name of a property is refused: write node.name")
     _check_brackets(kinds)
     for before, token in pairwise(tokens):
         is_call = token.kind == "(" and before.kind in _WORDY

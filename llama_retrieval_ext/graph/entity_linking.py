@@ -66,7 +66,7 @@ class LinkedEntity:
 class _Names:
     """Names that one scope sees, with their embeddings once these are needed."""
 
-    version: int
+    version: tuple[int, int]
     gazetteer: Gazetteer
     pairs: tuple[tuple[str, str], ...]
     embeddings: Matrix | None = None
@@ -124,6 +124,7 @@ class EntityLinker:
         self.min_similarity = min_similarity
         self.llm = None if llm is None else LLMWriter(llm)
         self._names: OrderedDict[Scope | None, _Names] = OrderedDict()
+        self._refreshes = 0
         self._lock = Lock()
 
     def plan_link(
@@ -158,9 +159,10 @@ class EntityLinker:
         """Drop the cached names, so names written by other processes are found."""
         with self._lock:
             self._names.clear()
+            self._refreshes += 1
 
     def _names_of(self, scope: Scope | None) -> Plan[_Names]:
-        version = self.graph.version
+        version = self.graph.version, self._refreshes
         with self._lock:
             known = self._names.get(scope)
         if known is None or known.version != version:

@@ -144,22 +144,22 @@ def expand_each(  # noqa: PLR0913 - one more than `plan_expand`
     ``passable`` filters the nodes to enter, at the cost of one more request per hop.
     """
     known: dict[str, list[Edge]] = {}
-    closed: set[str] = set()
+    entered: dict[str, bool] = {}
     expansions = {seed: Expansion([seed]) for seed in dict.fromkeys(seeds)}
     frontiers = {seed: [seed] for seed in expansions}
     for distance in range(1, max_hops + 1):
         new = sorted({id_ for own in frontiers.values() for id_ in own} - known.keys())
-        if new:
-            known.update((yield backend.plan_neighbours(new, hop, scope=scope)))
+        found = (yield backend.plan_neighbours(new, hop, scope=scope)) if new else {}
+        known.update({id_: found.get(id_, []) for id_ in new})
         if distance == 1:
-            expansions = {seed: own for seed, own in expansions.items() if seed in known}
+            expansions = {seed: own for seed, own in expansions.items() if seed in found}
         if passable is not None:
-            others = {edge.other(id_) for id_ in new for edge in known.get(id_, ())}
-            nodes = yield backend.plan_nodes(sorted(others), scope=scope)
-            closed.update(id_ for id_ in others if id_ not in nodes or not passable(nodes[id_]))
+            others = {e.other(id_) for id_ in new for e in known[id_]} - entered.keys()
+            nodes = (yield backend.plan_nodes(sorted(others), scope=scope)) if others else {}
+            entered.update({id_: id_ in nodes and passable(nodes[id_]) for id_ in others})
         for seed, expansion in expansions.items():
             edges = {
-                id_: [edge for edge in known.get(id_, ()) if edge.other(id_) not in closed]
+                id_: [edge for edge in known[id_] if entered.get(edge.other(id_), True)]
                 for id_ in frontiers[seed]
             }
             frontiers[seed] = expansion.add(edges, distance, limit=limit)

@@ -211,13 +211,19 @@ class Neo4jGraph(WritableGraph):
         """Remove the rows of documents, except those that another source supports."""
         check_no_principals(scope)
         parameters = {**batch_rows({}), "sources": list(sources), **scope_parameters(scope)}
-        return self._write((_replacing("WITH $sources AS known", scope), parameters))
+        # Locked before they are read, so that a concurrent writer of a document is done, or waits.
+        locked = (
+            "WITH $sources AS known CALL (known) { MATCH (n:__Node__) "
+            f"WHERE {sees_node('n', scope)} AND any(s IN n._sources WHERE {_IS_KNOWN}) "
+            f"{_LOCK.format('n')} }}"
+        )
+        return self._write((_replacing(locked, scope), parameters), needs_schema=False)
 
     def plan_clear(self, *, scope: Scope | None) -> Call[None]:
         """Remove every visible row."""
         check_no_principals(scope)
         statement = f"MATCH (n:__Node__) WHERE {sees_node('n', scope)} DETACH DELETE n"
-        return self._write((statement, scope_parameters(scope)))
+        return self._write((statement, scope_parameters(scope)), needs_schema=False)
 
     def compact(self) -> int:
         """No-op: the server frees its disk space itself."""
@@ -227,11 +233,14 @@ class Neo4jGraph(WritableGraph):
         """Close the connection; a second call does nothing."""
         self.connection.close()
 
-    def _write(self, *statements: Statement) -> Call[None]:
-        """Return statements as one call; the first creates the constraint and the index."""
+    def _write(self, *statements: Statement, needs_schema: bool = True) -> Call[None]:
+        """Return statements as one call; the first write creates the constraint and the indexes.
+
+        Deletions need neither them nor the right to create them.
+        """
 
         def plan() -> Plan[None]:
-            if not self._has_schema:
+            if needs_schema and not self._has_schema:
                 for statement in _SCHEMA:
                     yield self.connection.write(statement, {})
                 self._has_schema = True
@@ -258,14 +267,16 @@ _ADOPT: Final = (
 _SOURCE: Final = source_in("s")
 
 
+# A SET locks first if the new value contains the property itself.
+_LOCK: Final = "SET {0}._sources = coalesce({0}._sources, [])"
+
+
 def _old(variable: str) -> str:
     """Return the clauses that lock a row and bind its supports to ``old``.
 
-    Without the lock, of concurrent writers of one row all but the last would lose their support. A
-    SET locks first if the new value contains the property itself.
+    Without the lock, of concurrent writers of one row all but the last would lose their support.
     """
-    sources = f"{variable}._sources"
-    return f"SET {sources} = coalesce({sources}, []) WITH {variable}, row, {sources} AS old"
+    return f"{_LOCK.format(variable)} WITH {variable}, row, {variable}._sources AS old"
 
 
 def _supported(variable: str, new: str = "row.sources") -> str:
@@ -337,7 +348,6 @@ def _replacing(known: str, scope: Scope | None = None) -> str:
         + " ".join(
             f"CALL () {{ {statement.replace('$rows', rows)} }}"
             for rows, statement in (
-                ("$nodes + $ends", _ADOPT),
                 ("$nodes", _MERGE_NODES),
                 ("$ends", _MERGE_ENDS),
                 ("$edges", _MERGE_EDGES),
@@ -353,9 +363,12 @@ def _replacing(known: str, scope: Scope | None = None) -> str:
     )
 
 
+# The first node of each document is locked, and created if it is new, before its rows are read:
+# otherwise concurrent writers of a new document would each miss the rows of the other.
 _REPLACE: Final = _replacing(
-    "CALL () { UNWIND $subjects AS row MATCH (n:__Node__ {_key: row.key}) "
-    f"WHERE any(s IN n._sources WHERE {_SOURCE} = row.source) "
+    f"CALL () {{ {_ADOPT.replace('$rows', '$nodes + $ends')} }} "
+    "CALL () { UNWIND $subjects AS row MERGE (n:__Node__ {_key: row.key}) "
+    f"{_old('n')} WHERE any(s IN old WHERE {_SOURCE} = row.source) "
     "RETURN collect(row.source) AS known }"
 )
 

@@ -19,7 +19,7 @@ from llama_retrieval_ext.query import Scope
 class _Derived(NamedTuple):
     """Passage graph of a scope, its evidence, and the version of the source graph."""
 
-    version: int
+    version: tuple[int, int]
     graph: PassageGraph
     evidence: TextEvidence
 
@@ -47,6 +47,7 @@ class PassageGraphs:
         self.links = PassageLinks() if links is None else of_type(links, PassageLinks, "links")
         self.max_bytes = check_count(max_bytes, "max_bytes")
         self._kept: OrderedDict[Scope | None, _Derived] = OrderedDict()
+        self._refreshes = 0
         self._lock = Lock()
         self._building: dict[Scope | None, Lock] = {}
 
@@ -60,6 +61,7 @@ class PassageGraphs:
         """Drop all passage graphs, so writes of other processes become visible."""
         with self._lock:
             self._kept.clear()
+            self._refreshes += 1
 
     def close(self) -> None:
         """Close the graph and drop all passage graphs."""
@@ -83,12 +85,16 @@ class PassageGraphs:
             self._building.pop(scope, None)
         return found
 
+    @property
+    def _version(self) -> tuple[int, int]:
+        return self.backend.version, self._refreshes
+
     def _derive(self, scope: Scope | None) -> PassageGraph:
         with self._lock:
             # The evidence is modified in place, so after an error it must be derived anew.
             before = self._kept.pop(scope, None)
         evidence = TextEvidence(self.links) if before is None else before.evidence
-        version = self.backend.version
+        version = self._version
         nodes, edges = self.backend.contents(scope=scope)
         if len({node.id for node in nodes}) < len(nodes):  # the first partition by name wins
             nodes.sort(key=lambda node: node.partition.order, reverse=True)
@@ -100,7 +106,7 @@ class PassageGraphs:
     def _find(self, scope: Scope | None) -> PassageGraph | None:
         with self._lock:
             found = self._kept.get(scope)
-            if found is None or found.version != self.backend.version:
+            if found is None or found.version != self._version:
                 return None
             self._kept.move_to_end(scope)
             return found.graph

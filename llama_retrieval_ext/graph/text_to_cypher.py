@@ -17,7 +17,7 @@ from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import callers
 from llama_retrieval_ext.graph.backend import CypherGraph, GraphBackend, GraphSummary, summary
-from llama_retrieval_ext.graph.cypher import Rows, scope_parameters
+from llama_retrieval_ext.graph.cypher import Rows, scope_parameters, without_internal
 from llama_retrieval_ext.graph.cypher_guard import StatementRefusedError, guarded
 from llama_retrieval_ext.llm.client import LLMWriter, filled
 from llama_retrieval_ext.llm.parsing import without_thinking
@@ -72,7 +72,7 @@ class TextToCypher:
     scope, and runs in a transaction that cannot write. If a statement is refused or
     fails, the model gets the reason and one more attempt. If that attempt fails too, there is no
     answer, and the result is degraded. Messages of the server are passed on to neither: they may
-    quote data.
+    quote data. Returned nodes have no internal properties and no embeddings.
 
     Args:
         graph: A graph on Neo4j.
@@ -125,7 +125,8 @@ class TextToCypher:
             raise
         except StoreError:  # without its text, which may quote data
             raise StatementRefusedError(_FAILED) from None
-        return CypherAnswer(own, tuple(rows))
+        shown = ({key: without_internal(row[key]) for key in row} for row in rows)
+        return CypherAnswer(own, tuple(shown))
 
 
 def stripped(answer: str) -> str:

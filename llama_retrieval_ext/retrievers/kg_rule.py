@@ -17,7 +17,7 @@ from llama_retrieval_ext.execution.context import note_degraded, note_details, s
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filters import matches
-from llama_retrieval_ext.graph.elements import Hop, Partition
+from llama_retrieval_ext.graph.elements import Hop, Partition, is_visible
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, LinkedEntity
 from llama_retrieval_ext.graph.open import Graph, graph_of
 from llama_retrieval_ext.graph.rules.chaining import RuleSet
@@ -329,10 +329,11 @@ def _check_scope(conclusion: Conclusion, scope: Scope | None, engine: str) -> No
     """Raise if an edge or node behind a sentence is outside the scope."""
     if scope is None:
         return
-    nodes = conclusion.nodes.values()
-    outside = [node.id for node in nodes if not node.partition.is_in(scope)]
-    homes = [(str(edge), Partition.of(edge.properties)) for edge in conclusion.proof]
-    outside += [text for text, own in homes if own != Partition() and not own.is_in(scope)]
+    rows = [(node.id, node.properties) for node in conclusion.nodes.values()]
+    # An edge without a partition is in that of its ends.
+    home = {TENANT_KEY: scope.tenant_id, KB_KEY: next(iter(scope.kb_ids), None)}
+    rows += [(str(edge), {**home, **edge.properties}) for edge in conclusion.proof]
+    outside = [row for row, properties in rows if not is_visible(properties, scope)]
     if outside:
         raise ScopeViolationError(
             f"the {engine} graph returned rows from outside the query's scope to rule "

@@ -250,13 +250,28 @@ class WritableGraphContract(GraphContract):
         assert everything(graph) == before
         assert answer(graph.plan_names(scope=Scope("globex"))) == []
 
+    def test_the_last_of_equal_rows_of_a_document_is_what_it_says(
+        self, graph: WritableGraph
+    ) -> None:
+        nodes = [GraphNode("new", name=name, properties=ACME) for name in ("First", "Last")]
+        edges = [Edge.of("new", "NEAR", "pit", {**ACME, "of": name}) for name in ("First", "Last")]
+        graph.replace_sources({"d": Contents(nodes, edges)})
+        found = answer(graph.plan_said_by(["d"]))["d"]
+        assert [node.name for node in found.nodes] == ["Last"]
+        assert [edge.properties["of"] for edge in found.edges] == ["Last"]
+
     def test_knowledge_bases_meet_where_a_scope_sees_both(self, graph: WritableGraph) -> None:
-        for kb_id, other in (("a", "left"), ("b", "right")):
+        for kb_id, other in (("b", "right"), ("a", "left")):
             properties = {**ACME, "kb_id": kb_id}
-            graph.upsert([], [Edge.of("shared", "NEAR", other, properties)])
+            edges = [Edge.of("shared", "NEAR", each, properties) for each in (other, "same")]
+            graph.upsert([], edges)
         both, one = Scope("acme", ["a", "b"]), Scope("acme", ["a"])
-        assert len(expand(graph, ["left"], max_hops=2, scope=both)) == 3
-        assert list(expand(graph, ["left"], max_hops=2, scope=one)) == ["left", "shared"]
+        (edge,) = answer(graph.plan_neighbours(["same"], Hop(), scope=both))["same"]
+        assert edge.properties["kb_id"] == "a"  # the first by name
+        assert set(expand(graph, ["left"], max_hops=2, scope=both)) == {
+            *("left", "shared", "right", "same")
+        }
+        assert set(expand(graph, ["left"], max_hops=2, scope=one)) == {"left", "shared", "same"}
 
     def test_the_version_changes_with_every_write(self, graph: WritableGraph) -> None:
         before = graph.version

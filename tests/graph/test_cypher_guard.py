@@ -38,6 +38,15 @@ REFUSED = [
     "MATCH (n) RETURN n.name LIMIT 1 + 1",
     "RETURN 1",
     "",
+    # Internal properties, by their names or computed.
+    "MATCH (n) RETURN n._sources",
+    "MATCH (n) RETURN n.`_json`",
+    "MATCH (n {_key: 'x'}) RETURN n.name",
+    "MATCH (n) WHERE n.allowed IS NULL RETURN n.name",
+    "MATCH (in) RETURN in['_sources']",
+    "MATCH (n) RETURN n['_sou' + 'rces']",
+    "MATCH (n) RETURN n[n.name]",
+    "MATCH way = (n) RETURN [x IN nodes(way) | x[head(labels(x))]]",
 ]
 
 
@@ -71,3 +80,9 @@ ACME = Scope("acme")
 def test_a_limit_above_the_maximum_is_the_maximum(limit: str) -> None:
     statement = f"MATCH (a:Hazard) RETURN a.name LIMIT {limit}"
     assert guarded(statement, scope=None, limit=5).endswith(" LIMIT 5")
+
+
+def test_lists_and_their_items_are_let_through() -> None:
+    returned = "[x IN nodes(way)|x.name]AS names,labels(a)[0],collect(a.name)[..2],a.tags[-1]"
+    statement = f"MATCH way = (a)--(b) WHERE a.name IN ['x', 'y'] OR a.of IN [] RETURN {returned}"
+    assert guarded(statement, scope=None, limit=5).endswith(f"RETURN {returned} LIMIT 5")

@@ -9,6 +9,7 @@ import pytest
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.elements import GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.entity_linking import EntityLinker
@@ -92,6 +93,24 @@ def test_names_that_are_written_later_are_found(graph: EmbeddedGraph) -> None:
     assert linker.link("the shoring", scope=SCOPE) == []
     graph.upsert([GraphNode("shoring", properties=ACME)], [])
     assert [e.node_id for e in linker.link("the shoring", scope=SCOPE)] == ["shoring"]
+
+
+def test_a_refresh_while_names_are_read_is_not_lost(
+    graph: EmbeddedGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linker = EntityLinker(graph)
+    read = graph.plan_names
+    scopes: list[Scope | None] = []
+
+    def plan_names(*, scope: Scope | None) -> Call[list[tuple[str, str]]]:
+        scopes.append(scope)
+        linker.refresh()
+        return read(scope=scope)
+
+    monkeypatch.setattr(graph, "plan_names", plan_names)
+    for _ in range(2):
+        linker.link("the shoring", scope=SCOPE)
+    assert scopes == [SCOPE, SCOPE]
 
 
 def test_another_tenants_names_are_not_found(graph: EmbeddedGraph) -> None:

@@ -1,15 +1,18 @@
 """A graph on a real Neo4j: what LlamaIndex wrote is read, and no text becomes Cypher."""
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
+from typing import Any
 from unittest.mock import Mock
 
+import neo4j
 import pytest
 from llama_index.core.graph_stores.types import ChunkNode, EntityNode, Relation
 
 from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.graph.cypher import batch_rows
 from llama_retrieval_ext.graph.elements import CHUNK_LABEL, Contents, Edge, GraphNode
-from llama_retrieval_ext.graph.neo4j import Neo4jGraph
+from llama_retrieval_ext.graph.neo4j import _REPLACE, Neo4jGraph
 from llama_retrieval_ext.graph.neo4j_connection import Statement
 from llama_retrieval_ext.graph.open import graph_of
 from llama_retrieval_ext.graph.rules.inference import infer
@@ -155,6 +158,51 @@ def test_concurrent_writers_of_a_row_all_support_it(graph: Neo4jGraph) -> None:
         assert [len(own.nodes) for own in found.values()] == [2] * len(said)
         list(writers.map(rewrite, said))
     assert graph.contents(scope=None) == Contents([], [])
+
+
+@pytest.mark.parametrize(
+    ("stored", "others"), [(False, ["right"]), (True, ["right"]), (True, None)]
+)
+def test_the_last_of_concurrent_writers_of_a_document_leaves_nothing_of_the_first(
+    graph: Neo4jGraph, neo4j_url: str, others: list[str] | None, *, stored: bool
+) -> None:
+    graph.replace_sources({"d": passage_to([])} if stored else {})
+    with (
+        neo4j.GraphDatabase.driver(neo4j_url) as driver,
+        driver.session() as session,
+        ThreadPoolExecutor(1) as writer,
+    ):
+        first = session.begin_transaction()
+        query: Any = _REPLACE  # the driver expects a literal
+        first.run(query, batch_rows({"d": passage_to(["left"])})).consume()
+        if others is None:
+            last = writer.submit(graph.delete_sources, ["d"], scope=None)
+        else:
+            last = writer.submit(graph.replace_sources, {"d": passage_to(others)})
+        wait([last], timeout=0.5)  # for the first
+        first.commit()
+        last.result()
+    expected = others or []
+    assert [name for name, _ in graph.names()] == expected
+    found = graph.said_by(["d"])["d"]
+    assert [edge.target for edge in found.edges] == expected
+    assert len(found.nodes) == bool(expected)
+
+
+def passage_to(entities: list[str]) -> Contents:
+    edges = [Edge.of("passage", "MENTIONS", entity) for entity in entities]
+    return Contents([GraphNode("passage", CHUNK_LABEL, text="")], edges)
+
+
+def test_deletions_create_no_constraint_and_no_index(graph: Neo4jGraph, neo4j_url: str) -> None:
+    graph.connection.write("DROP CONSTRAINT llama_retrieval_key IF EXISTS", {}).function()
+    listed = "SHOW CONSTRAINTS YIELD name WHERE name = 'llama_retrieval_key' RETURN name"
+    with Neo4jGraph.open(neo4j_url) as other:
+        other.clear(scope=None)
+        other.delete_sources(["d"], scope=None)
+        assert graph.read(listed, {}) == []
+        other.upsert([])
+        assert graph.read(listed, {}) == [{"name": "llama_retrieval_key"}]
 
 
 def test_a_write_whose_row_is_deleted_meanwhile_is_tried_again(graph: Neo4jGraph) -> None:

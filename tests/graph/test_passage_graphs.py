@@ -6,7 +6,7 @@ import pytest
 from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.graph.elements import GraphNode
+from llama_retrieval_ext.graph.elements import Contents, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
@@ -28,6 +28,23 @@ def test_derived_links_are_kept_by_scope_until_something_is_written(graph: Embed
     assert graphs.of(None) is first
     assert graphs.of(Scope("acme")) is not first
     graph.upsert([GraphNode("x")], [])
+    assert graphs.of(None) is not first
+
+
+def test_a_refresh_while_links_are_derived_is_not_lost(
+    graph: EmbeddedGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graphs = PassageGraphs(graph)
+    read = graph.contents
+
+    def contents(*, scope: Scope | None) -> Contents:
+        found = read(scope=scope)
+        graphs.refresh()
+        return found
+
+    monkeypatch.setattr(graph, "contents", contents)
+    first = graphs.of(None)
+    monkeypatch.undo()
     assert graphs.of(None) is not first
 
 

@@ -67,6 +67,26 @@ def test_a_statement_runs_within_the_scope(graph: WritableGraph) -> None:
 
 
 @slow
+def test_returned_nodes_have_no_internal_properties(graph: WritableGraph) -> None:
+    own = {"tenant_id": "acme", "nested": {"depth": 6}, "allowed": ["group:hr"]}
+    graph.upsert(
+        [GraphNode("lift", "Process", "Lift", own, embedding=[0.5])],
+        [Edge.of("lift", "USES", "hook", own)],
+        source="secret-document",
+    )
+    returned = "a, r, way, [[a], b] AS listed, collect(b) AS collected"
+    statement = f"MATCH way = (a)-[r:USES]->(b) RETURN {returned}"
+    found = TextToCypher(graph, ScriptedLLM([statement])).answer("Which?", scope=ACME)
+    assert found is not None
+    (row,) = found.rows
+    shown = {"tenant_id": "acme", "nested": {"depth": 6}, "id": "lift", "name": "Lift"}
+    assert row["a"] == row["listed"][0][0] == row["way"][0] == shown
+    assert row["collected"] == [{"tenant_id": "acme", "id": "hook", "name": "hook"}]
+    for internal in ("secret-document", "group:hr", "_key", "'_id'", "_sources", "embedding"):
+        assert internal not in repr(found.rows)
+
+
+@slow
 @pytest.mark.parametrize(
     "first", ["MATCH (n) DETACH DELETE n", "MATCH (n) RETURN nosuch.name", "MATCH (n RETURN n"]
 )

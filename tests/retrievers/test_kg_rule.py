@@ -3,13 +3,16 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from llama_retrieval_ext import KGRetriever, KGRuleRetriever, Query, Scope
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError
+from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.graph.adjacency import Adjacency
 from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
@@ -193,6 +196,78 @@ def test_a_tenant_sees_its_own_rows_only(any_graph: WritableGraph) -> None:
             assert [hit.to_dict() for hit in found] == [hit.to_dict() for hit in expected]
             assert found[0].metadata["tenant_id"] == tenant
     assert retriever.search("deep pit", scope=Scope("spy")).hits == []
+
+
+def test_an_exclusion_holds_in_the_knowledge_base_of_the_node(any_graph: WritableGraph) -> None:
+    rules = parse_rules("""
+rules:
+  - id: unmitigated
+    match: [{node: hazard, label: Danger}]
+    unless: [{from: hazard, follow: MITIGATED_BY, node: measure}]
+    then: "{hazard} has no measure"
+""")
+    for kb_id, edges in (("a", [("gas", "MITIGATED_BY", "fan")]), ("b", [])):
+        own = {"tenant_id": "acme", "kb_id": kb_id}
+        nodes = [GraphNode("gas", "Danger", f"gas of {kb_id}", own)]
+        any_graph.upsert(nodes, [Edge.of(*edge, own) for edge in edges])
+    for principals in (None, ["user:ann"]):
+        scope = Scope("acme", ["a", "b"], principals)
+        query = Query("Which?", context={"processes": ["gas"]})
+        (hit,) = KGRuleRetriever(any_graph, rules, scope=scope).retrieve(query)
+        assert (hit.text, hit.metadata["kb_id"]) == ("gas of b has no measure", "b")
+
+
+def test_a_rule_names_passages_by_their_label(any_graph: WritableGraph) -> None:
+    rules = parse_rules("""
+rules:
+  - id: source
+    match: [{node: thing}, {follow: MENTIONS, direction: in, node: passage, label: text_chunk}]
+    then: "{passage} is about {thing}"
+""")
+    own = {"tenant_id": "acme"}
+    passage = GraphNode("p1", "text_chunk", properties=own, text="A crane.")
+    edges = [Edge.of(source, "MENTIONS", "crane", own) for source in ("p1", "pit")]
+    any_graph.upsert([passage], edges)
+    hits = KGRuleRetriever(any_graph, rules, scope=ACME).retrieve("塔吊")
+    assert [hit.text for hit in hits] == ["p1 is about 塔吊"]
+
+
+class LeakingGraph(EmbeddedGraph):
+    """A graph that ignores scopes, and returns the principals of its rows."""
+
+    leaked: Mapping[str, object] = {}
+
+    def views(self, scope: Scope | None) -> list[Adjacency]:
+        return super().views(None)
+
+    def plan_nodes(
+        self, ids: Sequence[str], *, scope: Scope | None = None
+    ) -> Call[dict[str, GraphNode]]:
+        return (
+            super()
+            .plan_nodes(ids, scope=scope)
+            .then(
+                lambda found: {
+                    id_: replace(node, properties={**node.properties, **self.leaked})
+                    for id_, node in found.items()
+                }
+            )
+        )
+
+
+@pytest.mark.parametrize(
+    ("scope", "leaked"),
+    [(GLOBEX, {}), (Scope("acme", principals=["user:ann"]), {"allowed": ["group:hr"]})],
+    ids=["tenant", "principals"],
+)
+def test_rows_outside_of_the_scope_are_refused_whatever_the_graph_returns(
+    scope: Scope, leaked: Mapping[str, object]
+) -> None:
+    with LeakingGraph(":memory:") as graph:
+        graph.upsert(*pit("acme"))
+        graph.leaked = leaked
+        with pytest.raises(ScopeViolationError, match="embedded graph returned rows"):
+            KGRetriever(graph).search("deep pit", scope=scope)
 
 
 def test_conditions_see_the_context_of_the_query(any_graph: WritableGraph) -> None:

@@ -62,6 +62,24 @@ def test_a_chinese_name_with_a_typo_is_found() -> None:
     assert (mention.start, mention.end, mention.ids) == (2, 9, ("crane",))
 
 
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("2号塔式起重机检查", []),
+        ("一号塔式起重机检查", [("crane",)]),
+        ("浇筑C35混凝土试块", []),
+        ("浇筑C30混凝士试块", [("cube",)]),
+        ("see article 13", []),
+        ("see artixle 12", [("article",)]),
+    ],
+)
+def test_a_name_with_another_number_is_another_name(text: str, ids: list[tuple[str]]) -> None:
+    gazetteer = Gazetteer(
+        [("1号塔式起重机", "crane"), ("C30混凝土试块", "cube"), ("article 12", "article")]
+    )
+    assert [mention.ids for mention in gazetteer.find_similar(text)] == ids
+
+
 def test_unlike_texts_resemble_nothing() -> None:
     assert similar("annual leave and parental benefits") == []
 

@@ -115,34 +115,28 @@ def infer(
     ]
     outcomes = yield Together(tasks)
     found = [
-        (way, match, _partition(match))
+        (way, match)
         for way, outcome in zip(ways, outcomes, strict=True)
         for match in outcome.result()
     ]
-    nodes = yield from _nodes(graph, [(match, own) for _, match, own in found], scope)
+    nodes = yield from _nodes(graph, [match for _, match in found], scope)
     best: dict[tuple[object, ...], Conclusion] = {}
     language = str(values.get("language") or "")
-    for way, match, own in found:
-        conclusion = _conclusion(way, match, nodes[own], language)
-        key = (own, conclusion.rule.id, conclusion.text, conclusion.bindings)
+    for way, match in found:
+        conclusion = _conclusion(way, match, nodes[match.partition], language)
+        key = (match.partition, conclusion.rule.id, conclusion.text, conclusion.bindings)
         if key not in best or _strength(conclusion) < _strength(best[key]):
             best[key] = conclusion
     return sorted(best.values(), key=_order)
 
 
-def _partition(match: Match) -> Partition:
-    """Return the partition in the properties of a match's edges."""
-    named = (Partition.of(edge.properties) for step in match.proof for edge in step)
-    return next((own for own in named if own != Partition()), Partition())
-
-
 def _nodes(
-    graph: GraphBackend, found: Sequence[tuple[Match, Partition]], scope: Scope | None
+    graph: GraphBackend, found: Sequence[Match], scope: Scope | None
 ) -> Plan[dict[Partition, dict[str, GraphNode]]]:
     """Return the nodes of the matches by partition, because partitions can share ids."""
     ids: dict[Partition, set[str]] = {}
-    for match, own in found:
-        ids.setdefault(own, set()).update(_ids_of(match))
+    for match in found:
+        ids.setdefault(match.partition, set()).update(_ids_of(match))
     nodes: dict[Partition, dict[str, GraphNode]] = {}
     for own, in_it in ids.items():
         kbs = () if own.kb_id is None else (own.kb_id,)

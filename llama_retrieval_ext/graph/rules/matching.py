@@ -21,6 +21,7 @@ from llama_retrieval_ext.graph.backend import (
 )
 from llama_retrieval_ext.graph.cypher import (
     edge_of,
+    has_label,
     nodes_by_id,
     own_id,
     quoted,
@@ -28,9 +29,9 @@ from llama_retrieval_ext.graph.cypher import (
     sees_edge,
     sees_node,
 )
-from llama_retrieval_ext.graph.elements import Direction, Edge, EdgeId, GraphNode, Hop
+from llama_retrieval_ext.graph.elements import Direction, Edge, EdgeId, GraphNode, Hop, Partition
 from llama_retrieval_ext.graph.rules.rule import Pattern, Step
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Scope
 
 MAX_MATCHES: Final = 10_000
 # Maximum number of edges that one traversal visits.
@@ -48,16 +49,19 @@ class Match:
     Attributes:
         ids: Node id of each variable of the pattern; None for a missing optional one.
         proof: Edges of each required step, then of each optional one.
+        partition: Partition of the start node.
     """
 
     ids: tuple[str | None, ...]
     proof: _Proof
+    partition: Partition
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Return the sort key: nodes, then edges; a missing node comes last."""
+        """Return the sort key: nodes, edges, partition; a missing node comes last."""
         nodes = tuple((id_ is None, id_ or "") for id_ in self.ids)
-        return nodes, tuple(tuple(edge.id for edge in step) for step in self.proof)
+        edges = tuple(tuple(edge.id for edge in step) for step in self.proof)
+        return nodes, edges, self.partition.order
 
 
 def find_matches(
@@ -132,7 +136,11 @@ def _reached(
 
 def _from_rows(rows: list[dict[str, Any]]) -> list[Match]:
     return _sorted(
-        Match(tuple(row["ids"]), tuple(tuple(map(edge_of, step or ())) for step in row["proof"]))
+        Match(
+            tuple(row["ids"]),
+            tuple(tuple(map(edge_of, step or ())) for step in row["proof"]),
+            Partition.of(row["home"]),
+        )
         for row in rows
     )
 
@@ -188,7 +196,9 @@ class _Traversal:
 
     def _optional(self, at: int, bound: _Bound, proof: _Proof) -> Iterator[Match]:
         if at == len(self.pattern.optional):
-            yield Match(tuple(bound[name] for name in self.pattern.variables), proof)
+            start = self.graph.node(self.view, bound[self.pattern.start] or "")
+            home = Partition() if start is None else start.partition
+            yield Match(tuple(bound[name] for name in self.pattern.variables), proof, home)
             return
         step = self.pattern.optional[at]
         ways: list[tuple[str | None, tuple[Edge, ...]]] = [*self._ways(step, bound, frozenset())]
@@ -298,7 +308,7 @@ class _Compilation:
         """Return the statement of a pattern, whose conditions on the context hold, and parameters.
 
         Its rows have ``ids``, one per variable of the pattern (null for a missing optional one),
-        and ``proof``, a list of edges per step, required steps first.
+        ``proof``, a list of edges per step, required steps first, and ``home``, the partition.
         """
         pattern = self.pattern
         start = self.names[pattern.start]
@@ -321,7 +331,10 @@ class _Compilation:
         ids = ", ".join(own_id(self.names[name]) for name in pattern.variables)
         proof = ", ".join(_edges(path) for path, _ in (*required, *optional))
         self.parameters["row_limit"] = limit
-        lines.append(f"RETURN DISTINCT [{ids}] AS ids, [{proof}] AS proof LIMIT $row_limit")
+        home = f"{start} {{.{TENANT_KEY}, .{KB_KEY}}}"
+        lines.append(
+            f"RETURN DISTINCT [{ids}] AS ids, [{proof}] AS proof, {home} AS home LIMIT $row_limit"
+        )
         return "\n".join(line for line in lines if line), self.parameters
 
     def _path(self, path: str, step: Step) -> str:
@@ -338,7 +351,7 @@ class _Compilation:
         yield f"{variable}:__Node__"
         yield sees_node(variable, self.scope)
         for label in self.pattern.labels_of(name):
-            yield f"{variable}:{quoted(label)}"
+            yield has_label(variable, label)
         for where in self.pattern.where_of(name):
             yield self._condition(variable, where.compare(self.context))
 
