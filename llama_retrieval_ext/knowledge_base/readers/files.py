@@ -295,7 +295,7 @@ def _entries(folder: Path, reading: Reading) -> list[os.DirEntry[str]]:
 
 def read_files(files: Iterable[Path], reading: Reading, encoding: str = "") -> Iterator[Document]:
     """Yield the documents in files; record files that cannot be read."""
-    # pypdf logs each error of a broken file three times; `left_out` has the reason.
+    # pypdf logs the errors of a broken file, too; `left_out` has the reason.
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     readers: dict[str, BaseReader] = {}
     for file in files:
