@@ -144,6 +144,14 @@ def checked_arguments(kind: type[T]) -> type[T]:
     return kind
 
 
+def checked_methods(kind: type[T]) -> type[T]:
+    """Apply `checked_call` to the class's own public methods."""
+    for name, method in list(vars(kind).items()):
+        if inspect.isfunction(method) and not name.startswith("_"):
+            setattr(kind, name, checked_call(method))
+    return kind
+
+
 class CheckedArguments:
     """Base class that makes constructors, also of subclasses, raise `ArgumentError`."""
 

@@ -107,7 +107,6 @@ class RecordedEmbedding(BaseEmbedding):
         return model
 
     # The public methods are the model's: its spans, events and cache, once and under its name.
-    # Their signatures are LlamaIndex's.
 
     @without_span
     def get_query_embedding(self, query: str) -> list[float]:
@@ -133,8 +132,8 @@ class RecordedEmbedding(BaseEmbedding):
     def get_text_embedding_batch(
         self,
         texts: list[str],
-        show_progress: bool = False,
-        **kwargs: object,  # noqa: FBT001, FBT002
+        show_progress: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's signature
+        **kwargs: object,
     ) -> list[list[float]]:
         """Return the embeddings of texts."""
         return self.model().get_text_embedding_batch(texts, show_progress, **kwargs)
@@ -143,8 +142,8 @@ class RecordedEmbedding(BaseEmbedding):
     async def aget_text_embedding_batch(
         self,
         texts: list[str],
-        show_progress: bool = False,
-        **kwargs: object,  # noqa: FBT001, FBT002
+        show_progress: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's signature
+        **kwargs: object,
     ) -> list[list[float]]:
         """Return the embeddings of texts."""
         return await self.model().aget_text_embedding_batch(texts, show_progress, **kwargs)

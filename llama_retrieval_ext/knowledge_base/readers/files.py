@@ -13,6 +13,7 @@ from typing import Any, Final
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
+from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError, RetrievalExtError
 from llama_retrieval_ext.knowledge_base.readers.formats import (
     TextReader,
@@ -39,6 +40,7 @@ class DocumentList(list[Document]):
         self.left_out = left_out
 
 
+@checked_call
 def read_documents(
     paths: str | Path | Iterable[str | Path],
     *,
