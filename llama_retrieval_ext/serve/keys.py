@@ -60,7 +60,7 @@ class KeyHolder:
             common = self.scope.narrowed(scope)
         except ScopeError:
             return False
-        same_kbs = set(common.kb_ids) == set(scope.kb_ids)
+        same_kbs = set(common.kb_ids or ()) == set(scope.kb_ids or ())
         return same_kbs and common.tenant_id == scope.tenant_id
 
 
@@ -205,7 +205,7 @@ class _ListedKey(BaseModel):
     key: str | dict[str, str] | None = None
     sha256: str | None = None
     tenant_id: str | None = None
-    kb_ids: list[str] = Field(default_factory=list)
+    kb_ids: list[str] | None = Field(default=None, min_length=1)
     principals: list[str] | None = None
     everything: bool = False
     write: bool = False
