@@ -116,8 +116,8 @@ class _Search:
             answer = yield from called(self.retriever.search, self.retriever.asearch, bound)
         except (InvalidFilterError, UnsupportedFilterError, ValidationError) as error:
             # The model can retry with this message.
-            is_invalid = isinstance(error, ValidationError)
-            reason = "; ".join(map(problem, error.errors())) if is_invalid else str(error)
+            invalid = error.errors() if isinstance(error, ValidationError) else []
+            reason = "; ".join(map(problem, invalid)) or str(error)
             return shortened(f"Error: {reason}. {self.fields}", self.max_tokens)
         return shortened(self._answer(answer), self.max_tokens)
 
