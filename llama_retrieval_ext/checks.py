@@ -4,10 +4,10 @@ import difflib
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import wraps
-from typing import Final, ParamSpec, TypeVar, get_args, is_typeddict
+from typing import Any, Final, ParamSpec, TypeVar, get_args, is_typeddict
 
 from llama_retrieval_ext.arguments import RecordsArguments, recorded_call, value_expression
 from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
@@ -144,6 +144,14 @@ def checked_arguments(kind: type[T]) -> type[T]:
     return kind
 
 
+def checked_methods(kind: type[T]) -> type[T]:
+    """Apply `checked_call` to the class's own public methods."""
+    for name, method in list(vars(kind).items()):
+        if inspect.isfunction(method) and not name.startswith("_"):
+            setattr(kind, name, checked_call(method))
+    return kind
+
+
 class CheckedArguments:
     """Base class that makes constructors, also of subclasses, raise `ArgumentError`."""
 
@@ -253,3 +261,13 @@ def _two_numbers(first: object, second: object) -> ArgumentError:
         f"got {first!r} and {second!r} for top_k and similarity_top_k, which are two names of one "
         "argument; give one"
     )
+
+
+def problem(error: Mapping[str, Any], fields: Collection[str] = ()) -> str:
+    """Return an error of pydantic in one line; of an unknown name with the nearest one."""
+    place = ".".join(map(str, error["loc"]))
+    if error["type"] != "extra_forbidden":
+        return f"{place}: {' '.join(error['msg'].split())}"
+    near = nearest(str(error["loc"][-1]), fields)
+    known = f", there are {', '.join(fields)}" if fields else ""
+    return f"{place}: unknown name{known if near is None else f'; write {near!r}'}"

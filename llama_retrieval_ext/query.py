@@ -58,13 +58,14 @@ class Scope(RecordsArguments):
 
     Args:
         tenant_id: The tenant whose nodes are accessible; None if there are no tenants.
-        kb_ids: The accessible knowledge bases; empty for all of the tenant's.
+        kb_ids: The accessible knowledge bases, at least one; None for all of the tenant's.
         principals: The user and all groups of the user: of these nodes, only those are accessible
             that name one of the principals, or none at all. None for a trusted caller, who can
             access all of them; an empty list for a user who can access only nodes that name none.
 
     Raises:
-        ConfigurationError: None of them is given, or one is not a non-empty string.
+        ConfigurationError: None of them is given, ``kb_ids`` is empty, or an id is not a non-empty
+            string.
 
     Examples:
         >>> Scope("acme", kb_ids=["handbook"])
@@ -75,17 +76,23 @@ class Scope(RecordsArguments):
     """
 
     tenant_id: str | None = None
-    kb_ids: Sequence[str] = ()
+    kb_ids: Sequence[str] | None = None
     principals: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.kb_ids, str) or not isinstance(self.kb_ids, Iterable):
+        given = () if self.kb_ids is None else self.kb_ids
+        if isinstance(given, str) or not isinstance(given, Iterable):
             raise ConfigurationError(
                 f"kb_ids must be a list of ids, got {self.kb_ids!r}; write, for instance, "
                 "['handbook']"
             )
-        given = tuple(self.kb_ids)
-        ids = (*given, *([] if self.tenant_id is None else [self.tenant_id]))
+        kb_ids = tuple(given)
+        ids = (*kb_ids, *([] if self.tenant_id is None else [self.tenant_id]))
+        if not kb_ids and self.kb_ids is not None:
+            raise ConfigurationError(
+                "kb_ids is empty, which would show no knowledge base; name at least one, or leave "
+                "kb_ids out for all that the tenant has"
+            )
         if not ids and self.principals is None:
             raise ConfigurationError(
                 "a scope needs a tenant_id or at least one of kb_ids, or principals; "
@@ -94,7 +101,7 @@ class Scope(RecordsArguments):
         for id_ in ids:
             if not isinstance(id_, str) or not id_.strip():
                 raise ConfigurationError(f"ids of a scope must be non-empty strings, got {id_!r}")
-        object.__setattr__(self, "kb_ids", tuple(dict.fromkeys(given)))
+        object.__setattr__(self, "kb_ids", tuple(dict.fromkeys(kb_ids)) or None)
         if self.principals is not None:
             # Sorted: the same principals are the same scope, which is part of the key of caches.
             object.__setattr__(self, "principals", principals_of(self.principals, "principals"))
@@ -135,7 +142,9 @@ class Scope(RecordsArguments):
             return self
         tenants = {id_ for id_ in (self.tenant_id, other.tenant_id) if id_ is not None}
         kb_ids = [
-            id_ for id_ in self.kb_ids or other.kb_ids if id_ in (other.kb_ids or self.kb_ids)
+            id_
+            for id_ in self.kb_ids or other.kb_ids or ()
+            if id_ in (other.kb_ids or self.kb_ids or ())
         ]
         both_principals = _common(self.principals, other.principals)
         lost = both_principals == () and self.principals and other.principals
@@ -143,7 +152,7 @@ class Scope(RecordsArguments):
             raise ScopeError(
                 f"{self} and {other} have nothing in common; a scope can only be narrowed"
             )
-        return Scope(next(iter(tenants), None), kb_ids, both_principals)
+        return Scope(next(iter(tenants), None), kb_ids or None, both_principals)
 
     def metadata(self) -> dict[str, str]:
         """Return the metadata that puts a node into this scope.
@@ -152,17 +161,16 @@ class Scope(RecordsArguments):
             ConfigurationError: The scope has several knowledge bases; a node belongs to one. Or it
                 has principals, for whom a node is not meant by that.
         """
-        if len(self.kb_ids) > 1:
-            raise ConfigurationError(
-                f"a node lives in one knowledge base, got kb_ids={self.kb_ids}"
-            )
+        kb_ids = self.kb_ids or ()
+        if len(kb_ids) > 1:
+            raise ConfigurationError(f"a node lives in one knowledge base, got kb_ids={kb_ids}")
         if self.principals is not None:
             raise ConfigurationError(
                 "a scope with principals can read and delete, but not add, since it does not see "
                 "all that it may replace; add in a scope without them, and pass those who may see "
                 "the document as allowed="
             )
-        pairs = ((TENANT_KEY, self.tenant_id), (KB_KEY, next(iter(self.kb_ids), None)))
+        pairs = ((TENANT_KEY, self.tenant_id), (KB_KEY, next(iter(kb_ids), None)))
         return {key: value for key, value in pairs if value is not None}
 
 

@@ -124,6 +124,10 @@ def test_an_argument_of_another_type_is_refused_with_advice(subtests: pytest.Sub
             make()
 
 
+def knowledge_base() -> ext.KnowledgeBase:
+    return ext.KnowledgeBase.open("embedded::memory:", embed_model=MODEL)
+
+
 CALLS: Mapping[str, tuple[Callable[..., object], str]] = {
     "a word run together": (
         lambda: ext.VectorRetriever(store(), topk=3),  # type: ignore[call-arg]
@@ -157,6 +161,15 @@ CALLS: Mapping[str, tuple[Callable[..., object], str]] = {
         lambda: ext.KnowledgeBase.open("embedded::memory:", embed_modle=GOOD),  # type: ignore[call-arg]
         r"open\(\) has no argument 'embed_modle'; write embed_model=",
     ),
+    "LlamaIndex's method of a knowledge base": (
+        lambda: knowledge_base().as_retriever(top_k=3),  # type: ignore[call-arg]
+        r"as_retriever\(\) has no argument 'top_k'; write similarity_top_k=3",
+    ),
+    "a method of a knowledge base": (
+        lambda: asyncio.run(knowledge_base().adelete("a", scopes=None)),  # type: ignore[call-arg]
+        r"delete\(\) has no argument 'scopes'; write scope=None",
+    ),
+    "files": (lambda: ext.read_documents("docs", encodng="latin-1"), "write encoding='latin-1'"),  # type: ignore[call-arg]
     "a method taken for an option": (
         lambda: GOOD.search("leave", explain=True),  # type: ignore[call-arg]
         r"search\(\) has no argument 'explain'",

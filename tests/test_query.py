@@ -21,9 +21,10 @@ IS_RECENT = Compare("year", FilterOperator.GTE, 2020)
 IS_ACME = Compare("tenant_id", FilterOperator.EQ, "acme")
 
 IDS = st.sampled_from(["one", "two", "three"])
-SCOPES = st.builds(
-    Scope, st.sampled_from(["acme", "globex"]), st.lists(IDS, max_size=3)
-) | st.builds(Scope, st.none(), st.lists(IDS, min_size=1, max_size=3))
+KB_IDS = st.lists(IDS, min_size=1, max_size=3)
+SCOPES = st.builds(Scope, st.sampled_from(["acme", "globex"]), st.none() | KB_IDS) | st.builds(
+    Scope, st.none(), KB_IDS
+)
 METADATA = st.fixed_dictionaries(
     {}, optional={"tenant_id": st.sampled_from(["acme", "globex"]), "kb_id": IDS}
 )
@@ -46,14 +47,15 @@ def test_a_scope_is_a_value() -> None:
 @pytest.mark.parametrize(
     ("tenant_id", "kb_ids", "message"),
     [
-        (None, [], "needs a tenant_id or at least one of kb_ids"),
+        (None, None, "needs a tenant_id or at least one of kb_ids"),
         (None, 5, "kb_ids must be a list of ids, got 5"),
+        ("acme", [], "kb_ids is empty, which would show no knowledge base"),
         (None, [["a"]], "non-empty strings"),
-        ("", [], "non-empty strings, got ''"),
-        (" ", [], "non-empty"),
+        ("", None, "non-empty strings, got ''"),
+        (" ", None, "non-empty"),
         ("acme", [""], "non-empty"),
         ("acme", [None], "non-empty strings, got None"),
-        (7, [], "non-empty strings, got 7"),
+        (7, None, "non-empty strings, got 7"),
         ("acme", "handbook", r"got 'handbook'; write, for instance, \['handbook'\]"),
     ],
 )

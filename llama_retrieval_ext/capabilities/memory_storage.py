@@ -198,7 +198,7 @@ def memory_of(node: BaseNode, *, score: float | None = None) -> Memory:
     tenant_id, kb_id = metadata.pop(TENANT_KEY, None), metadata.pop(KB_KEY, None)
     principals = metadata.pop(ALLOWED_KEY, None)
     own = {key: metadata.pop(key, None) for key in MEMORY_KEYS}
-    kb_ids = () if kb_id is None else (kb_id,)
+    kb_ids = None if kb_id is None else (kb_id,)
     return Memory(
         id=node.node_id,
         text=node.get_content(),

@@ -182,7 +182,7 @@ def _source_table(
 def _scope_of(source: "StoredSource") -> tuple[str, str]:
     if source.scope is None:
         return "", ""
-    return source.scope.tenant_id or "", ", ".join(source.scope.kb_ids)
+    return source.scope.tenant_id or "", ", ".join(source.scope.kb_ids or ())
 
 
 def _source_as_json(source: "StoredSource") -> dict[str, object]:

@@ -97,7 +97,7 @@ def add(
     say_left_out(reading.left_out)
     left_out = f", {counted(len(reading.left_out), 'file')} left out" if reading.left_out else ""
     say(f"{_read_from(reading)}{report}{left_out}")
-    say_left_out(report.skipped)
+    say_left_out(report.skipped, "skipped")
     say_left_out({name: describe(error) for name, error in report.failures.items()})
     _delete_outdated(kb, reading, options)
     if not report.added + report.updated + report.unchanged:

@@ -188,7 +188,7 @@ class ScopeOptions:
         """The scope of the options; None without them."""
         if self.tenant_id is None and self.kb_id is None:
             return None
-        return ext.Scope(self.tenant_id, kb_ids=[] if self.kb_id is None else [self.kb_id])
+        return ext.Scope(self.tenant_id, kb_ids=None if self.kb_id is None else [self.kb_id])
 
 
 @dataclass(frozen=True, kw_only=True)

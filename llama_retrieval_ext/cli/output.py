@@ -65,12 +65,12 @@ def say_wrong(text: str) -> None:
     say_aside(f"error: {one_line(text)}", style="bold red")
 
 
-def say_left_out(failures: Mapping[Any, str]) -> None:
+def say_left_out(failures: Mapping[Any, str], word: str = "left out") -> None:
     """Print each omitted file or document by name or path, with the reason."""
     for name, reason in islice(failures.items(), _SHOWN):
-        say_aside(f"left out {name}: {one_line(reason)}", style="yellow")
+        say_aside(f"{word} {name}: {one_line(reason)}", style="yellow")
     if len(failures) > _SHOWN:
-        say_aside(f"left out {len(failures) - _SHOWN} more", style="yellow")
+        say_aside(f"{word} {len(failures) - _SHOWN} more", style="yellow")
 
 
 def say_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -49,7 +49,10 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
             "--pipeline", metavar="FILE", help="Search by this pipeline (see validate), not a mode."
         ),
     ] = None,
-    top_k: Annotated[int, typer.Option(min=1, help="How many hits to show.")] = 10,
+    top_k: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many hits to show: 10, or as the pipeline says, unless set."),
+    ] = None,
     per_document: Annotated[
         int | None, typer.Option(min=1, help="How many hits of a document to show at most.")
     ] = None,

@@ -85,13 +85,8 @@ class Operator:
             ConfigurationError: ``top_k`` is below 1, or ``kb_ids`` is empty.
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        if kb_ids is not None and not list(kb_ids):
-            raise ConfigurationError(
-                "kb_ids is empty, which would show no knowledge base; name at least one, or leave "
-                "kb_ids out for all that the tenant has"
-            )
         has_scope = any(each is not None for each in (tenant_id, kb_ids, principals))
-        scope = Scope(tenant_id, kb_ids or (), principals) if has_scope else None
+        scope = Scope(tenant_id, kb_ids, principals) if has_scope else None
         bound = Query.of(query).but(
             filters=filters, scope=scope, top_k=check_top_k(top_k), timeout_s=timeout_s
         )

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from pydantic import PrivateAttr
 
-from llama_retrieval_ext.embeddings.local import FastEmbedding, LocalEmbedding, QuietEmbedding
+from llama_retrieval_ext.embeddings.local import FastEmbedding, LocalEmbedding
 from llama_retrieval_ext.embeddings.resolve import build_embed_model, embed_model_name, provider_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.retrieval import embeds_async
@@ -54,7 +54,7 @@ def _without_secrets(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
-class RecordedEmbedding(QuietEmbedding):
+class RecordedEmbedding(BaseEmbedding):
     """The embedding model of a knowledge base that was opened without one.
 
     The model is built when the first text is embedded, so that contents, deletion and keyword
@@ -108,28 +108,54 @@ class RecordedEmbedding(QuietEmbedding):
             )
         return model
 
+    # The public methods are the model's: its spans, events and cache, once and under its name.
+
     @without_span
-    def _get_query_embedding(self, query: str) -> list[float]:
+    def get_query_embedding(self, query: str) -> list[float]:
+        """Return the embedding of a query."""
         return self.model().get_query_embedding(query)
 
-    def _get_text_embedding(self, text: str) -> list[float]:
-        return self.model().get_text_embedding(text)
-
-    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return self.model().get_text_embedding_batch(texts)
-
     @without_span
-    async def _aget_query_embedding(self, query: str) -> list[float]:
+    async def aget_query_embedding(self, query: str) -> list[float]:
+        """Return the embedding of a query."""
         model = self.model()
         if embeds_async(model):
             return await model.aget_query_embedding(query)
         return await asyncio.to_thread(model.get_query_embedding, query)
 
-    async def _aget_text_embedding(self, text: str) -> list[float]:
+    @without_span
+    def get_text_embedding(self, text: str) -> list[float]:
+        """Return the embedding of a text."""
+        return self.model().get_text_embedding(text)
+
+    @without_span
+    async def aget_text_embedding(self, text: str) -> list[float]:
+        """Return the embedding of a text."""
         return await self.model().aget_text_embedding(text)
 
-    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return await self.model().aget_text_embedding_batch(texts)
+    @without_span
+    def get_text_embedding_batch(
+        self,
+        texts: list[str],
+        show_progress: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's signature
+        **kwargs: object,
+    ) -> list[list[float]]:
+        """Return the embeddings of texts."""
+        return self.model().get_text_embedding_batch(texts, show_progress, **kwargs)
+
+    @without_span
+    async def aget_text_embedding_batch(
+        self,
+        texts: list[str],
+        show_progress: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's signature
+        **kwargs: object,
+    ) -> list[list[float]]:
+        """Return the embeddings of texts."""
+        return await self.model().aget_text_embedding_batch(texts, show_progress, **kwargs)
+
+    _get_query_embedding = get_query_embedding
+    _aget_query_embedding = aget_query_embedding
+    _get_text_embedding = get_text_embedding
 
     def __getstate__(self) -> dict[Any, Any]:
         # Another process builds its own model.

@@ -48,7 +48,7 @@ def scope_parameters(scope: Scope | None) -> dict[str, object]:
     if scope is None:
         return {}
     principals = {} if scope.principals is None else {"scope_principals": [*scope.principals]}
-    return {"scope_tenant": scope.tenant_id, "scope_kbs": list(scope.kb_ids), **principals}
+    return {"scope_tenant": scope.tenant_id, "scope_kbs": list(scope.kb_ids or ()), **principals}
 
 
 def sees_node(variable: str, scope: Scope | None) -> str:

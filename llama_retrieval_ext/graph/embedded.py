@@ -100,7 +100,7 @@ class EmbeddedGraph(WritableGraph):
     def _views(self, scope: Scope | None) -> list[Adjacency]:
         """Return the adjacency of each partition that a scope reaches, for any principal."""
         self._open_rows()
-        if scope is not None and len(scope.kb_ids) == 1:
+        if scope is not None and scope.kb_ids and len(scope.kb_ids) == 1:
             partition = Partition(scope.tenant_id, scope.kb_ids[0])
             if scope.tenant_id is not None:
                 found = self._partitions.get(partition)

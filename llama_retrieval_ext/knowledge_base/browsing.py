@@ -9,7 +9,7 @@ from typing import Final
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode
 
-from llama_retrieval_ext.checks import check_count
+from llama_retrieval_ext.checks import check_count, checked_methods
 from llama_retrieval_ext.embeddings.resolve import embed_model_name
 from llama_retrieval_ext.errors import RetrievalExtError, UnsupportedModeError
 from llama_retrieval_ext.filters import matches
@@ -78,6 +78,7 @@ class KnowledgeBaseInfo:
         return facts_html("KnowledgeBaseInfo", facts)
 
 
+@checked_methods
 class Browsable:
     """The methods of a knowledge base that list its contents."""
 

@@ -151,7 +151,7 @@ def _key(scope: Scope | None) -> str:
     if scope is None:
         return ""
     principals = [] if scope.principals is None else [scope.principals]
-    named = json.dumps([scope.tenant_id, sorted(scope.kb_ids), *principals])
+    named = json.dumps([scope.tenant_id, sorted(scope.kb_ids or ()), *principals])
     return blake2b(named.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 

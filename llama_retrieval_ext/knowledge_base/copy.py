@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
+from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.errors import ConfigurationError, GraphRequiredError, StoreUnavailableError
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.copier import Copier, CopyEnd, Reembedding
@@ -38,6 +39,7 @@ _COUNTED: Final = 100
 _ASKED: Final = 1000
 
 
+@checked_call
 def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
     source_url: str,
     target_url: str,

@@ -10,6 +10,7 @@ from typing import ParamSpec, TypeVar
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.checks import checked_methods
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
 from llama_retrieval_ext.knowledge_base.access import Access
@@ -39,6 +40,7 @@ def _in_thread(method: Callable[P, T]) -> Callable[P, Coroutine[object, object, 
     return run
 
 
+@checked_methods
 class Editable:
     """The methods of a knowledge base that add, sync, share and delete documents.
 

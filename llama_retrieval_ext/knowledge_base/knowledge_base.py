@@ -6,7 +6,7 @@ from typing import Self
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import TransformComponent
 
-from llama_retrieval_ext.checks import checked_call, of_type
+from llama_retrieval_ext.checks import checked_call, checked_methods, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
@@ -27,6 +27,7 @@ from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
+@checked_methods
 class KnowledgeBase(Searchable, Browsable, Editable):
     """A searchable store of documents, updated by `add`, `sync` and `delete`.
 

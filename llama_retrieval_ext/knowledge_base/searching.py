@@ -10,7 +10,7 @@ from llama_index.core.schema import QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.arguments import record_argument, takes_argument
-from llama_retrieval_ext.checks import checked_call, one_top_k
+from llama_retrieval_ext.checks import checked_methods, one_top_k
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.config.registry import default_registry
 from llama_retrieval_ext.execution.plan import Plan
@@ -52,6 +52,7 @@ _STORE_KINDS: Final = get_args(StoreKind)
 _MAX_PROTOTYPES: Final = 100
 
 
+@checked_methods
 class Searchable:
     """The queries of a knowledge base: everything that is built on `retriever`.
 
@@ -134,7 +135,6 @@ class Searchable:
     @overload
     def retriever(self, kind: Kind, **arguments: Unpack[SearchArguments]) -> Retriever: ...
 
-    @checked_call
     def retriever(  # noqa: PLR0913 - the arguments of every retriever
         self,
         kind: Kind = "hybrid",

@@ -12,9 +12,9 @@ from typing import Final
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from llama_retrieval_ext.checks import problem
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError
 from llama_retrieval_ext.query import Scope, check_scope
-from llama_retrieval_ext.serve.http_errors import problem
 
 _ENV: Final = "env:"
 # Keys must be generated secrets: a password typed by a person is guessed within hours.
@@ -60,7 +60,7 @@ class KeyHolder:
             common = self.scope.narrowed(scope)
         except ScopeError:
             return False
-        same_kbs = set(common.kb_ids) == set(scope.kb_ids)
+        same_kbs = set(common.kb_ids or ()) == set(scope.kb_ids or ())
         return same_kbs and common.tenant_id == scope.tenant_id
 
 
@@ -205,7 +205,7 @@ class _ListedKey(BaseModel):
     key: str | dict[str, str] | None = None
     sha256: str | None = None
     tenant_id: str | None = None
-    kb_ids: list[str] = Field(default_factory=list)
+    kb_ids: list[str] | None = Field(default=None, min_length=1)
     principals: list[str] | None = None
     everything: bool = False
     write: bool = False

@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.capabilities.tools import FieldCondition, all_of, retrieval_tool
+from llama_retrieval_ext.checks import problem
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import arun
 from llama_retrieval_ext.execution.plan import Plan
@@ -38,7 +39,7 @@ from llama_retrieval_ext.serve.guard import (
     ServeLimits,
     log,
 )
-from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, problem, raised_at
+from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, raised_at
 from llama_retrieval_ext.serve.keys import ApiKeys, KeyHolder
 
 P = ParamSpec("P")

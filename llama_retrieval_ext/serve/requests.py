@@ -70,14 +70,14 @@ class RequestedScope(Sent):
     """A narrower scope than that of the API key."""
 
     tenant_id: str | None = None
-    kb_ids: list[str] = Field(default_factory=list)
+    kb_ids: list[str] | None = Field(default=None, min_length=1)
     principals: list[str] | None = Field(
         default=None, description="The user and the user's groups, if the key may name them."
     )
 
     def to_scope(self) -> Scope | None:
         """Return the scope; None if no field is set."""
-        if self.tenant_id is None and not self.kb_ids and self.principals is None:
+        if self.tenant_id is None and self.kb_ids is None and self.principals is None:
             return None
         return Scope(self.tenant_id, self.kb_ids, self.principals)
 

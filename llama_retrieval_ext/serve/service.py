@@ -149,7 +149,7 @@ async def _scope_of_query(
         list[str] | None, Param(description="For keys that may name them; may be repeated.")
     ] = None,
 ) -> Scope | None:
-    requested = RequestedScope(tenant_id=tenant_id, kb_ids=kb_id or [], principals=principal)
+    requested = RequestedScope(tenant_id=tenant_id, kb_ids=kb_id, principals=principal)
     return context.caller.bounded(requested.to_scope())
 
 

@@ -100,10 +100,13 @@ _TIMELINE: Final = {
 
 def service_router(service: Service, *, llm: LLM | Caller | None) -> APIRouter:
     """Return the routes over the services; routes that need an LLM answer 501 without one."""
+    # Each has the prefix, as logs have the path of a route within its own router.
     router = APIRouter(prefix="/v1/services", tags=["services"])
     # Services need an LLM at construction; without one, a dependency refuses these routes.
     refused = [Depends(_refuse)] if llm is None else []
-    writing = APIRouter(dependencies=refused, responses=_LLM_FAILURES)
+    writing = APIRouter(
+        prefix=router.prefix, tags=["services"], dependencies=refused, responses=_LLM_FAILURES
+    )
     factory = CapabilityFactory.of(service.kb, llm=_refuse if llm is None else llm)
     _add_search(router, service, SearchService.of(factory))
     _add_mimic(writing, MimicService.of(factory))
@@ -111,8 +114,10 @@ def service_router(service: Service, *, llm: LLM | Caller | None) -> APIRouter:
     knowledge = KnowledgeService.of(factory)
     _add_found(router, service, knowledge)
     _add_written(writing, service, knowledge)
-    router.include_router(writing)
-    return router
+    both = APIRouter()
+    both.include_router(router)
+    both.include_router(writing)
+    return both
 
 
 async def _refuse() -> NoReturn:

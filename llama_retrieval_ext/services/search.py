@@ -204,7 +204,7 @@ def _nodes_of(
     principals = None if scope is None else scope.principals
     if tenant_id is None and kb_id is None and principals is None:
         return documents.get(doc_id)
-    kb_ids = () if kb_id is None else (kb_id,)
+    kb_ids = None if kb_id is None else (kb_id,)
     return documents.get(doc_id, scope=Scope(tenant_id, kb_ids, principals))
 
 

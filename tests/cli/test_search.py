@@ -188,6 +188,16 @@ def test_search_by_a_file(run: Run, read_url: str, tmp_path: Path) -> None:
     assert "pipeline.source" in without.stderr
 
 
+def test_search_by_a_file_shows_as_many_hits_as_the_file_says(
+    run: Run, read_url: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text("version: 1\npipeline: {type: vector, top_k: 2}\n")
+    command = ("search", "leave", "--kb", read_url, "--pipeline", file, "--json")
+    counts = [len(json.loads(run(*command, *more).stdout)["hits"]) for more in ((), ("--top-k", 1))]
+    assert counts == [2, 1]
+
+
 def test_ask_prints_the_answer_with_the_documents_that_it_cites(run: Run, read_url: str) -> None:
     with FakeOpenAI(["You have 25 days of annual leave [1]."]) as server:
         options = ("--kb", read_url, "--llm-url", server.url, "--llm-model", "any")

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from pydantic import ValidationError
 
-from llama_retrieval_ext.embeddings.local import LocalEmbedding, QuietEmbedding
-from llama_retrieval_ext.embeddings.recorded import RecordedEmbedding
+from llama_retrieval_ext.embeddings.local import LocalEmbedding
 from llama_retrieval_ext.errors import MissingDependencyError
 from tests.instrumentation import recorded
 from tests.quick import examples
@@ -72,11 +71,10 @@ def test_vectors_are_those_of_wordllama(model: LocalEmbedding) -> None:
     )
 
 
-@pytest.mark.parametrize("opened", [LocalEmbedding(), RecordedEmbedding(recorded_name="none")])
 async def test_a_query_has_spans_and_events_only_for_those_who_get_them(
-    opened: QuietEmbedding, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(RecordedEmbedding, "_built", lambda _: LocalEmbedding())
+    opened = LocalEmbedding()
     plain = opened.get_query_embedding("annual leave")
     with recorded() as recording:
         assert opened.get_query_embedding("annual leave") == plain

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from llama_index.core import MockEmbedding
+from llama_index.core.instrumentation.events.embedding import EmbeddingStartEvent
 from pydantic import Field
 
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
 from llama_retrieval_ext.embeddings.recorded import RecordedEmbedding, model_record
 from llama_retrieval_ext.embeddings.resolve import embed_model_dimension, embed_model_name
 from llama_retrieval_ext.errors import ConfigurationError
+from tests import instrumentation
 
 SERVER = "http://gpu:11434/v1"
 
@@ -45,6 +47,20 @@ def ollama(monkeypatch: pytest.MonkeyPatch) -> type[OllamaEmbedding]:
 
 def recorded(record: str, name: str) -> RecordedEmbedding:
     return RecordedEmbedding(recorded_name=name, record=record)
+
+
+async def test_each_call_of_a_recorded_model_is_one_event_with_the_name_of_the_model() -> None:
+    model = recorded(model_record(LocalEmbedding()), embed_model_name(LocalEmbedding()))
+    with instrumentation.recorded() as recording:
+        model.get_query_embedding("leave")
+        await model.aget_query_embedding("leave")
+        model.get_text_embedding("leave")
+        await model.aget_text_embedding("leave")
+        model.get_text_embedding_batch(["leave"])
+        await model.aget_text_embedding_batch(["leave"])
+    starts = [each for each in recording.events if isinstance(each, EmbeddingStartEvent)]
+    assert [each.model_dict["class_name"] for each in starts] == ["LocalEmbedding"] * 6
+    assert {type(span.instance) for span in recording.spans} == {LocalEmbedding}
 
 
 @pytest.mark.parametrize("url", [SERVER, "http://user:secret@gpu:11434/v1?key=secret"])

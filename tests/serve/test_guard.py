@@ -127,6 +127,7 @@ def test_logs_have_facts_and_no_content(connect: Connect, caplog: pytest.LogCapt
     document = {"id": "zeppelin", "text": "zeppelin", "metadata": {"zeppelin": "zeppelin"}}
     client.post("/v1/documents", json={"documents": [document]})
     client.get("/v1/documents/zeppelin")
+    client.post("/v1/services/ask", json={"query": "zeppelin"})
     client.get("/zeppelin?zeppelin=1", headers={"Authorization": "Bearer zeppelin"})
     records = [r for r in caplog.records if r.name == "llama_retrieval_ext.serve"]
     facts = [vars(record)["facts"] for record in records]
@@ -136,6 +137,7 @@ def test_logs_have_facts_and_no_content(connect: Connect, caplog: pytest.LogCapt
         ("/v1/search", 500, "acme"),
         ("/v1/documents", 200, "acme"),
         ("/v1/documents/{document_id:path}", 200, "acme"),
+        ("/v1/services/ask", 501, "acme"),
         ("-", 401, None),
     ]
     assert facts[0]["hits"] == 2

@@ -82,6 +82,6 @@ def test_a_whole_document_is_given_to_those_who_may_see_it(scope: Scope | None) 
         kb.add([Document(id_="pump", text=PUMP)], scope=scope, allowed=["group:hr"])
         service = SearchService(kb.retriever("vector"), kb, scope=scope)
         for name, expected in (("group:hr", ["pump"]), ("group:it", [])):
-            found = service.search("pump", scope=Scope("acme" if scope else None, (), [name]))
+            found = service.search("pump", scope=Scope("acme" if scope else None, None, [name]))
             assert [each.doc_id for each in found] == expected
             assert all("allowed" not in each.metadata for each in found)

@@ -139,7 +139,7 @@ def _nodes(
         ids.setdefault(match.partition, set()).update(_ids_of(match))
     nodes: dict[Partition, dict[str, GraphNode]] = {}
     for own, in_it in ids.items():
-        kbs = () if own.kb_id is None else (own.kb_id,)
+        kbs = None if own.kb_id is None else (own.kb_id,)
         principals = None if scope is None else scope.principals
         narrow = scope if own == Partition() else Scope(own.tenant_id, kbs, principals)
         nodes[own] = yield graph.plan_nodes(sorted(in_it), scope=narrow)

@@ -393,4 +393,4 @@ def config_from(recorded: Mapping[str, object]) -> KnowledgeBaseConfig | None:
 def _scope_of(tenant: str, kb: str) -> Scope | None:
     # Metadata may contain a blank name; a scope cannot.
     tenant, kb = tenant.strip() and tenant, kb.strip() and kb
-    return Scope(tenant or None, [kb] if kb else []) if tenant or kb else None
+    return Scope(tenant or None, [kb] if kb else None) if tenant or kb else None

@@ -13,6 +13,7 @@ from typing import Any, Final
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
+from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError, RetrievalExtError
 from llama_retrieval_ext.knowledge_base.readers.formats import (
     TextReader,
@@ -39,6 +40,7 @@ class DocumentList(list[Document]):
         self.left_out = left_out
 
 
+@checked_call
 def read_documents(
     paths: str | Path | Iterable[str | Path],
     *,
@@ -295,7 +297,7 @@ def _entries(folder: Path, reading: Reading) -> list[os.DirEntry[str]]:
 
 def read_files(files: Iterable[Path], reading: Reading, encoding: str = "") -> Iterator[Document]:
     """Yield the documents in files; record files that cannot be read."""
-    # pypdf logs each error of a broken file three times; `left_out` has the reason.
+    # pypdf logs the errors of a broken file, too; `left_out` has the reason.
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     readers: dict[str, BaseReader] = {}
     for file in files:

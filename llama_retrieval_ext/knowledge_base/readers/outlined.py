@@ -1,7 +1,7 @@
 """Readers of files with headings: HTML, DOCX and PDF. They need the extra ``quickstart``.
 
 LlamaIndex's HTML reader joins words across tags and requires UTF-8; its DOCX reader drops styles
-and the limits of tables. The text of PDF is read by LlamaIndex, its bookmarks here.
+and the limits of tables. Importing its readers takes two seconds and configures the root logger.
 """
 
 import logging
@@ -200,14 +200,15 @@ class PDFReader(BaseReader):
 
     def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
         """Return a document for each page."""
-        from llama_index.readers.file import PDFReader as TextOfPDF  # noqa: PLC0415 - an extra
         from pypdf import PdfReader  # noqa: PLC0415 - an extra
 
-        pages = TextOfPDF().load_data(file, extra_info=extra_info)
         with PdfReader(file) as pdf:
+            texts = [page.extract_text() for page in pdf.pages]
+            pages = zip(texts, pdf.page_labels, strict=True)
             bookmarks = _bookmarks(pdf)
             title = str(pdf.metadata.title or "").strip() if pdf.metadata else ""
-        return list(_outlined_pages(pages, bookmarks, "" if _NO_TITLE.search(title) else title))
+        title = "" if _NO_TITLE.search(title) else title
+        return list(_outlined_pages(pages, bookmarks, title, extra_info or {}))
 
 
 def _bookmarks(pdf: "PdfReader") -> dict[int, list[Heading]]:
@@ -232,20 +233,22 @@ def _flat(
 
 
 def _outlined_pages(
-    pages: Iterable[Document], bookmarks: Mapping[int, Sequence[Heading]], title: str
+    pages: Iterable[tuple[str, str]],
+    bookmarks: Mapping[int, Sequence[Heading]],
+    title: str,
+    metadata: Mapping[str, object],
 ) -> Iterator[Document]:
-    """Yield pages with their headings, below those that go on from earlier pages."""
+    """Yield pages, from texts and labels, with their headings and those of pages before."""
     above: list[Heading] = []
-    for number, page in enumerate(pages):
+    for number, (text, label) in enumerate(pages):
         headings = list(above)
         for each in bookmarks.get(number, ()):
-            start = _position(each.text, page.text, headings[-1].start if headings else 0)
+            start = _position(each.text, text, headings[-1].start if headings else 0)
             headings.append(each._replace(start=start))
             above = [*(one for one in above if one.level < each.level), each]
         outline = Outline(title, tuple(headings))
-        label = str(page.metadata.pop("page_label", number + 1))
-        metadata = {**page.metadata, PAGE_KEY: int(label) if label.isdecimal() else label}
-        yield OutlinedDocument(text=page.text, metadata=metadata, outline=outline)
+        page = {PAGE_KEY: int(label) if label.isdecimal() else label}
+        yield OutlinedDocument(text=text, metadata={**metadata, **page}, outline=outline)
 
 
 def _position(words: str, text: str, start: int) -> int:

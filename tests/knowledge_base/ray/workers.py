@@ -45,7 +45,8 @@ def stored(kb: KnowledgeBase, scope: Scope | None = None) -> dict[str, object]:
     """What is in a knowledge base: the nodes of each document, and its digest in the ledger."""
     contents: dict[str, object] = {}
     for document in kb.documents(scope=scope):
-        key = DocumentKey("", "" if scope is None else scope.kb_ids[0], document.document_id)
+        kb_ids = ("",) if scope is None else scope.kb_ids or ("",)
+        key = DocumentKey("", kb_ids[0], document.document_id)
         nodes = kb.get(document.document_id, scope=scope)
         contents[document.document_id] = (
             [(node.node_id, node.get_content(), node.metadata, related(node)) for node in nodes],

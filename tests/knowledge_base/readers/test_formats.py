@@ -45,6 +45,14 @@ def test_pdf_is_a_document_for_each_page(tmp_path: Path) -> None:
     assert len({document.doc_id for document in reading.documents}) == 2
 
 
+def test_pdf_is_read_without_llama_index_readers_which_configure_the_root_logger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_pdf(tmp_path / "law.pdf", "Exits must be marked.")
+    monkeypatch.setitem(sys.modules, "llama_index.readers.file", None)
+    assert texts(tmp_path / "law.pdf") == ["Exits must be marked."]
+
+
 def test_csv_is_a_document_for_each_row_with_the_names_of_columns(tmp_path: Path) -> None:
     (tmp_path / "staff.csv").write_text("name,role\n李雷,welder\nAnn,\n", encoding="utf-8")
     assert texts(tmp_path / "staff.csv") == ["name: 李雷\nrole: welder", "name: Ann\nrole: "]
@@ -53,7 +61,7 @@ def test_csv_is_a_document_for_each_row_with_the_names_of_columns(tmp_path: Path
 @pytest.mark.parametrize(
     ("suffix", "package"),
     [
-        (".pdf", "llama_index.readers.file"),
+        (".pdf", "pypdf"),
         (".html", "bs4"),
         (".docx", "defusedxml.ElementTree"),
         (".xlsx", "openpyxl"),
