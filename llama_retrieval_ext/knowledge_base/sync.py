@@ -79,7 +79,7 @@ class Sync:
         self._done: dict[str, list[str]] = {"added": [], "changed": [], "unchanged": []}
         self._moved: dict[str, str] = {}
         self._left_out = dict(source.left_out)
-        self._there: set[str] = set()  # content of unchanged sources
+        self._there: set[str] = set()  # content of sources that are there and stored
         self._owned: set[DocumentKey] = set()  # documents of sources that are there
         self._kept: set[SourceKey] = set()  # sources that are gone, whose successor failed
 
@@ -149,7 +149,10 @@ class Sync:
         sizes = {each.size for each in gone}
         moved: dict[SourceKey, SyncedSource] = {}
         for found in unread:
-            if found.size not in sizes or found.key in self._stored:
+            if found.size not in sizes:
+                continue
+            if found.key in self._stored:  # perhaps by a sync that died before it recorded this
+                self._there.add(found.state.content)
                 continue
             if same := left.get(found.state.content):
                 name = Path(found.key.source).name
