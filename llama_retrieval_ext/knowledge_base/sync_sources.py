@@ -31,6 +31,8 @@ from llama_retrieval_ext.urls import expanded_path
 _TICK_NS: Final = 20_000_000
 _COARSE_TICK_NS: Final = 2_000_000_000
 _SECOND_NS: Final = 1_000_000_000
+# A folder that is renamed while files are listed is found the next time.
+_LISTINGS: Final = 3
 # To be increased when the same file is read differently: all files are then read again.
 _READERS: Final = 1
 
@@ -183,17 +185,20 @@ def _source_of_files(
             f"there is no {folder}; nothing was changed. If all its documents are to be deleted, "
             "sync an empty folder under its name, with max_deletions=1"
         )
-    reading = Reading()
     check_encoding(options.encoding)
-    files = find_files(
-        path,
-        reading,
-        include=options.include,
-        exclude=options.exclude,
-        leave_out=kb_folder,
-        follow_symlinks=options.follow_symlinks,
-    )
-    if reading.unlisted:
+    for _ in range(_LISTINGS):
+        reading = Reading()
+        files = find_files(
+            path,
+            reading,
+            include=options.include,
+            exclude=options.exclude,
+            leave_out=kb_folder,
+            follow_symlinks=options.follow_symlinks,
+        )
+        if not reading.unlisted:
+            break
+    else:
         raise SyncRefusedError(
             f"{', '.join(map(str, sorted(reading.unlisted)))} cannot be listed, so that files may "
             "be missing; nothing was changed. Make it readable, or exclude it"
