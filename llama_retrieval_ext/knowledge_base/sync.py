@@ -66,7 +66,7 @@ class Sync:
         cut = self._parts.preparation.fingerprint(is_whole=True, has_code=True)
         allowed = addition.allowed
         names = "" if allowed is None or callable(allowed) else sorted(allowed)
-        self._fingerprint = f"{cut} {source.settings} {names}"
+        self._fingerprint = _digest(f"{cut} {source.settings} {names}")  # short, for each stamp
         self._parts.writer.settle()
         with ThreadPoolExecutor(1) as pool:  # a server answers both at the same time
             synced = pool.submit(self._parts.ledger.synced, self._owner)
@@ -135,8 +135,7 @@ class Sync:
 
     def _stamp(self, digests: _Digests) -> str:
         """Return a digest of documents as they are stored, and of what they depend on."""
-        text = json.dumps([self._fingerprint, sorted(digests.items())])
-        return blake2b(text.encode(), digest_size=16).hexdigest()
+        return _digest(json.dumps([self._fingerprint, sorted(digests.items())]))
 
     def _moves(
         self, unread: Sequence[Found], gone: Sequence[SyncedSource]
@@ -298,6 +297,10 @@ class Sync:
             is_dry_run=self._options.dry_run,
             refusal=refusal,
         )
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _weight(read: _Read) -> int:

@@ -59,6 +59,7 @@ FIRST_ERROR: Final = 300
 # How often to retry the deletion of nodes that are being changed.
 _MAX_PASSES: Final = 20
 
+_NO_FIELDS: Final[Json] = {"_source": False}
 # An action of _bulk: its header line and its document.
 Action: TypeAlias = tuple[Json, bytes | None]
 
@@ -100,7 +101,7 @@ class ElasticsearchNodes(Nodes[Json | None]):
 
     def read(self, matching: Json | None) -> Requests[list[BaseNode]]:
         """Return every node that matches, with its embedding."""
-        hits = yield from self.hits(matching, [NODE, VECTOR])
+        hits = yield from self.hits(matching, {"_source": [NODE, VECTOR]})
         dimension = self._collection.config.dimension or 0
         return [_node(hit["_source"], dimension=dimension) for hit in hits]
 
@@ -113,9 +114,9 @@ class ElasticsearchNodes(Nodes[Json | None]):
         return (yield from read(request, _total))
 
     def hits(
-        self, matching: Json | None, fields: Sequence[str], *, size: int = PAGE
+        self, matching: Json | None, fields: Json, *, size: int = PAGE
     ) -> Requests[list[Json]]:
-        """Return every document that matches, with these fields; of this size is each page."""
+        """Return every document that matches; `fields` says with what, `size` is of each page."""
         found: list[Json] = []
         while True:
             page = yield from self._page(matching, found[-1:], fields, size)
@@ -138,7 +139,7 @@ class ElasticsearchNodes(Nodes[Json | None]):
         return items
 
     def _page(
-        self, matching: Json | None, last: Sequence[Json], fields: Sequence[str], size: int = PAGE
+        self, matching: Json | None, last: Sequence[Json], fields: Json, size: int = PAGE
     ) -> Requests[list[Json]]:
         """Return the matching documents after the last one, in the order of node ids.
 
@@ -148,9 +149,9 @@ class ElasticsearchNodes(Nodes[Json | None]):
             "query": {"bool": {"filter": [matching or EVERYTHING]}},
             "size": size,
             "sort": [{ID: "asc"}],
-            "_source": list(fields),
             "track_total_hits": False,
             "seq_no_primary_term": True,
+            **fields,
         }
         if last:
             body["search_after"] = last[-1]["sort"]
@@ -161,7 +162,7 @@ class ElasticsearchNodes(Nodes[Json | None]):
         conflicts = False
         hits: list[Json] = []
         while True:
-            hits = yield from self._page(query, hits, [])
+            hits = yield from self._page(query, hits, _NO_FIELDS)
             for batch in _batches([_deletion(hit) for hit in hits]):
                 items = yield from self.write(batch, (CONFLICT, NOT_FOUND))
                 conflicts |= any(item["status"] == CONFLICT for item in items)
@@ -174,7 +175,7 @@ class ElasticsearchNodes(Nodes[Json | None]):
         ids = [node.node_id for node in nodes]
         for start in range(0, len(ids), PAGE):
             query = compile_target(Target(ids[start : start + PAGE]))
-            hits = yield from self._page(query, [], [])
+            hits = yield from self._page(query, [], _NO_FIELDS)
             others = [_deletion(hit) for hit in hits if hit["_routing"] != routes[hit["_id"]]]
             for batch in _batches(others):
                 yield from self.write(batch, (CONFLICT, NOT_FOUND))
