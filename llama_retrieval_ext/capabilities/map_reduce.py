@@ -112,7 +112,7 @@ class MapReduce(Generic[M]):
         splitter = SentenceSplitter(
             chunk_size=most, chunk_overlap=0, tokenizer=lambda text: list(range(count_tokens(text)))
         )
-        for text in split_by(lambda: splitter.split_text(item.text)):
+        for text in split_by(splitter.split_text, item.text):
             yield Item(shortened(text, most), item.sources, item.kind, item.confidence)
 
     def _answers(

@@ -160,17 +160,20 @@ class Addition:
                 continue
             for each in some:
                 with TemporaryFile() as file:
-                    self.store(self._spooled(each, file, watch))
+                    self.store(self._spooled(each, file, moved.get(each.key), watch))
 
-    def _spooled(self, document: SourceDocument, file: IO[bytes], watch: Watch) -> PreparedBatch:
+    def _spooled(
+        self, document: SourceDocument, file: IO[bytes], origin: Origin | None, watch: Watch
+    ) -> PreparedBatch:
         """Return a long document ready to be stored, with its nodes in a file."""
         before = self._before.get(document.key, document.key)
         stored = {*self.parts.ledger.node_ids([before]).get(before, ())}
         ids = NodeIds(before)
 
-        def known(nodes: Sequence[BaseNode]) -> Known:
-            same = [ids.next(node.get_content(MetadataMode.NONE)) for node in nodes]
-            return _embeddings(self.parts.nodes([each for each in same if each in stored]))
+        def known(part: Prepared) -> tuple[Known, Mapping[str, str]]:
+            same = [ids.next(node.get_content(MetadataMode.NONE)) for node in part.nodes]
+            old = list(self.parts.nodes([each for each in same if each in stored]))
+            return _embeddings(old), self._moved_rows(origin, old, part)
 
         return self.parts.preparation.spooled(document, file, known, watch)
 
@@ -191,13 +194,19 @@ class Addition:
 
         def rows(document: Prepared) -> Mapping[str, str]:
             origin = moved.get(document.key)
-            if self.parts.extracted is None or origin is None or not origin.is_current:
-                return {}
-            own = {*ids.get(origin.key, ())}
+            own = set() if origin is None else {*ids.get(origin.key, ())}
             before = [node for node in nodes if node.node_id in own]
-            return self.parts.extracted.moved_rows(before, document.nodes)
+            return self._moved_rows(origin, before, document)
 
         return self.parts.preparation.prepared(documents, _embeddings(nodes), watch, rows)
+
+    def _moved_rows(
+        self, origin: Origin | None, before: Sequence[BaseNode], document: Prepared
+    ) -> Mapping[str, str]:
+        """Return what extractors found in a document before it moved; empty if that is unknown."""
+        if self.parts.extracted is None or origin is None or not origin.is_current:
+            return {}
+        return self.parts.extracted.moved_rows(before, document.nodes)
 
     def store(self, batch: PreparedBatch) -> None:
         """Write prepared documents and record the outcome of each."""

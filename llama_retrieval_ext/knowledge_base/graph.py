@@ -194,8 +194,11 @@ class GraphTarget:
         Passages are the same if the same text is embedded. Empty unless all have been stored.
         """
         pairs = _same_passages(before, after)
+        names = [(_names(old), _names(new)) for old, new in pairs]
+        if any(len(old) != len(new) for old, new in names):
+            return {}
+        ids = {name: new for pair in names for name, new in zip(*pair, strict=True)}
         found = self._graph.said_by([self._source(old.node_id) for old, _ in pairs])
-        ids = {name: new for pair in pairs for name, new in zip(*map(_names, pair), strict=True)}
         moved: dict[str, str] = {}
         for old, new in pairs:
             rows, own = found[self._source(old.node_id)], self._rows(old, "")
@@ -237,7 +240,7 @@ def _same_passages(
 ) -> list[tuple[BaseNode, BaseNode]]:
     """Return each passage with the one that it was; [] if one was none."""
     left: dict[str, list[BaseNode]] = {}
-    for node in before:
+    for node in sorted(before, key=lambda each: getattr(each, "start_char_idx", None) or 0):
         left.setdefault(node.get_content(MetadataMode.EMBED), []).append(node)
     pairs: list[tuple[BaseNode, BaseNode]] = []
     for node in after:
@@ -248,9 +251,13 @@ def _same_passages(
     return pairs
 
 
-def _names(passage: BaseNode) -> tuple[str, ...]:
-    """Return the ids in a graph of a passage and of its document."""
-    return passage.node_id, f"{DOCUMENT_LABEL}:{passage.ref_doc_id}"
+def _names(passage: BaseNode) -> list[str]:
+    """Return the ids in a graph of a passage, of its document, and of the passages around it."""
+    ids = [passage.node_id, f"{DOCUMENT_LABEL}:{passage.ref_doc_id}"]
+    for _, related in sorted(passage.relationships.items()):
+        several = related if isinstance(related, list) else [related]
+        ids += [each.node_id for each in several]
+    return ids
 
 
 def _renamed(

@@ -13,6 +13,7 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.node_parser.text import utils
 from llama_index.core.schema import TransformComponent
 
+A = TypeVar("A")
 T = TypeVar("T")
 Split = Callable[[str], list[str]]
 # Gets the number of characters that a step of the work has finished.
@@ -53,12 +54,12 @@ def sentences_in(
     while end - start > block:
         part = text[start : start + block]
         # What ends a block may look like a sentence, so the last two are searched again.
-        whole = split(part)[:-2] or [part[: _cut(part)]]
+        whole = split_by(split, part)[:-2] or [part[: _cut(part)]]
         yield from whole
         size = sum(map(len, whole))
         start += size
         watch(size)
-    yield from split(text[start:end])
+    yield from split_by(split, text[start:end])
 
 
 def paragraphs_in(text: str, separator: str, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -104,16 +105,13 @@ def _is_default(function: object) -> bool:
     return getattr(function, "__qualname__", "") == _DEFAULT
 
 
-def split_by(split: Callable[[], T]) -> T:
-    """Return the result of a function that splits text; retry if NLTK rejects its files.
+def split_by(split: Callable[[A], T], given: A) -> T:
+    """Return the result of a function that splits texts; retry if NLTK rejects its files.
 
     NLTK rejects files with several hard links, which uv creates when it installs a package.
     LlamaIndex's sentence splitter reads such a file at its first use only, and does not need it.
-
-    Args:
-        split: The function.
     """
     try:
-        return split()
+        return split(given)
     except PermissionError:
-        return split()
+        return split(given)

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, reduce
-from itertools import accumulate, islice, takewhile
+from itertools import accumulate, islice, pairwise, takewhile
 from typing import Final, NamedTuple
 
 from llama_index.core.node_parser import NodeParser, SentenceSplitter
@@ -287,15 +287,15 @@ def _last(pieces: Sequence[Piece], most: int) -> list[Piece]:
 
 def sections_of(text: str, outline: Outline, title: str = "") -> list[Section]:
     """Return the sections of a text, short ones joined with the next; paths omit the title."""
-    found: list[Section] = []
+    groups: list[list[Section]] = []
     for section in _sections(text, outline.headings, title):
         if section.start == section.end and text:
             continue
-        if found and _joins(found[-1], section, is_code=outline.is_code):
-            found[-1] = _joined(found[-1], section)
+        if groups and _joins(groups[-1], section, is_code=outline.is_code):
+            groups[-1].append(section)
         else:
-            found.append(section)
-    return found
+            groups.append([section])
+    return [*map(_joined, groups)]
 
 
 def packed(sections: Sequence[Section], sizes: Sequence[int], room: int) -> list[Section]:
@@ -355,16 +355,20 @@ def _sections(text: str, headings: Sequence[Heading], title: str) -> Iterator[Se
         yield Section(heading.start, end, path[1:] if path[:1] == (title,) else path)
 
 
-def _joins(first: Section, second: Section, *, is_code: bool) -> bool:
-    """Return whether a section is joined with the next, being short; in code of one class."""
-    is_short = first.end - first.start < _LEAST
-    return is_short and (not is_code or first.path[:1] in {(), second.path[:1]})
+def _joins(group: Sequence[Section], section: Section, *, is_code: bool) -> bool:
+    """Return whether sections are joined with the next, being short; in code of one class."""
+    is_short = section.start - group[0].start < _LEAST
+    return is_short and (not is_code or group[-1].path[:1] in {(), section.path[:1]})
 
 
-def _joined(first: Section, second: Section) -> Section:
-    """Return two sections as one: under the second heading if the first is above it, else both."""
-    common = _common(first.path, second.path)
-    return Section(first.start, second.end, second.path if common == first.path else common)
+def _joined(group: Sequence[Section]) -> Section:
+    """Return sections as one, under the headings that they share.
+
+    A section directly above the next one does not count: a title with its first part is that part.
+    """
+    paths = [one.path for one, after in pairwise(group) if after.path[: len(one.path)] != one.path]
+    path = reduce(_common, [*paths, group[-1].path])
+    return Section(group[0].start, group[-1].end, path)
 
 
 def _common(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:

@@ -201,20 +201,22 @@ class Preparation:
         self,
         document: SourceDocument,
         file: IO[bytes],
-        known: Callable[[Sequence[BaseNode]], Known],
+        known: Callable[[Prepared], tuple[Known, Mapping[str, str]]],
         watch: Watch = float,
     ) -> PreparedBatch:
         """Return a long document ready to be stored, or its error; its nodes are in the file.
 
-        `known` returns embeddings that some nodes may have; `watch` is called as by `prepared`.
+        `known` returns embeddings that some nodes of a part may have, and extracted rows if they
+        are known; `watch` is called as by `prepared`.
         """
         spooled = SpooledDocument(document.key, document.digest, document.allowed, file)
         embedder = Embedder(self.embed_model, watch=watch)
         try:
             for nodes in self.splitter.groups_of(document, watch):
-                embedder.known = known(nodes)
-                (part,) = self._completed([_with_text(document, nodes)], embedder)
-                spooled.append(_or_raised(part))
+                part = _or_raised(_with_text(document, nodes))
+                embedder.known, rows = known(part)
+                (made,) = self._completed([replace(part, rows=rows)], embedder)
+                spooled.append(_or_raised(made))
         except (StoreUnavailableError, StoreClosedError):  # of `known`; it concerns all documents
             raise
         except Exception as error:  # noqa: BLE001 - the document's result

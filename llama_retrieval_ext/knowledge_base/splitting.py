@@ -123,12 +123,12 @@ class Splitter:
             for each in self._transformations
         ]
 
-        def split() -> Sequence[BaseNode]:
+        def split(documents: Sequence[SourceDocument]) -> Sequence[BaseNode]:
             # Transformations may modify their input.
             copies = [each.nodes[0].model_copy(deep=True) for each in documents]
             return run_transformations(copies, transformations)
 
-        made = split_by(split)
+        made = split_by(split, documents)
         owned = _by_document(made, documents)
         return [
             tuple(named(_embedded_apart(nodes, each.nodes[0]), each.key))

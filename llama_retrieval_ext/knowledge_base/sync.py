@@ -66,7 +66,7 @@ class Sync:
         cut = self._parts.preparation.fingerprint(is_whole=True, has_code=True)
         allowed = addition.allowed
         names = "" if allowed is None or callable(allowed) else sorted(allowed)
-        self._fingerprint = f"{cut} {source.settings} {names}"
+        self._fingerprint = _digest(f"{cut} {source.settings} {names}")  # short, for each stamp
         self._parts.writer.settle()
         with ThreadPoolExecutor(1) as pool:  # a server answers both at the same time
             synced = pool.submit(self._parts.ledger.synced, self._owner)
@@ -79,7 +79,7 @@ class Sync:
         self._done: dict[str, list[str]] = {"added": [], "changed": [], "unchanged": []}
         self._moved: dict[str, str] = {}
         self._left_out = dict(source.left_out)
-        self._there: set[str] = set()  # content of unchanged sources
+        self._there: set[str] = set()  # content of sources that are there and stored
         self._owned: set[DocumentKey] = set()  # documents of sources that are there
         self._kept: set[SourceKey] = set()  # sources that are gone, whose successor failed
 
@@ -135,8 +135,7 @@ class Sync:
 
     def _stamp(self, digests: _Digests) -> str:
         """Return a digest of documents as they are stored, and of what they depend on."""
-        text = json.dumps([self._fingerprint, sorted(digests.items())])
-        return blake2b(text.encode(), digest_size=16).hexdigest()
+        return _digest(json.dumps([self._fingerprint, sorted(digests.items())]))
 
     def _moves(
         self, unread: Sequence[Found], gone: Sequence[SyncedSource]
@@ -149,7 +148,10 @@ class Sync:
         sizes = {each.size for each in gone}
         moved: dict[SourceKey, SyncedSource] = {}
         for found in unread:
-            if found.size not in sizes or found.key in self._stored:
+            if found.size not in sizes:
+                continue
+            if found.key in self._stored:  # perhaps by a sync that died before it recorded this
+                self._there.add(found.state.content)
                 continue
             if same := left.get(found.state.content):
                 name = Path(found.key.source).name
@@ -295,6 +297,10 @@ class Sync:
             is_dry_run=self._options.dry_run,
             refusal=refusal,
         )
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _weight(read: _Read) -> int:

@@ -255,9 +255,12 @@ class Writer:
         return [None] * len(begun)
 
     def _undo(self, claim: Claim) -> None:
-        self._discard(claim.fresh)
+        """Restore the old version of a document, unless another writer has it."""
+        held = self._journal.confirm([claim])
+        self._discard(claim.fresh if held else self._journal.unowned([claim]))
         self._flush()
-        self._journal.undo(claim)
+        if held:
+            self._journal.undo(claim)
 
     def _complete(self, claims: Sequence[Claim]) -> set[DocumentKey]:
         """Delete old nodes and finish; return the documents whose claim was lost."""

@@ -331,7 +331,7 @@ def _check_scope(conclusion: Conclusion, scope: Scope | None, engine: str) -> No
         return
     rows = [(node.id, node.properties) for node in conclusion.nodes.values()]
     # An edge without a partition is in that of its ends.
-    home = {TENANT_KEY: scope.tenant_id, KB_KEY: next(iter(scope.kb_ids), None)}
+    home = {TENANT_KEY: scope.tenant_id, KB_KEY: next(iter(scope.kb_ids or ()), None)}
     rows += [(str(edge), {**home, **edge.properties}) for edge in conclusion.proof]
     outside = [row for row, properties in rows if not is_visible(properties, scope)]
     if outside:

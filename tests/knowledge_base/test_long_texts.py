@@ -2,6 +2,8 @@
 
 import gc
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,6 +88,32 @@ def test_paragraphs_begin_with_their_separators() -> None:
     parts = [text[start:end] for start, end in paragraphs_in(text, "--", 0, len(text))]
     assert parts == ["--a", "--b", "--", "--c", "--"]
     assert [text[slice(*each)] for each in paragraphs_in(text, "--", 2, 6)] == ["a", "--b"]
+
+
+# NLTK rejects files with several hard links, as uv makes them, each at its first use.
+LINKED = """
+import os, shutil, sys
+from pathlib import Path
+from llama_index.core import MockEmbedding, __file__ as core
+from llama_index.core.schema import Document
+from llama_retrieval_ext import KnowledgeBase
+
+place = Path(sys.argv[1])
+shutil.copytree(Path(core).parent / "_static" / "nltk_cache", place / "copy")
+shutil.copytree(place / "copy", place / "linked", copy_function=os.link)
+os.environ["NLTK_DATA"] = str(place / "linked")
+text = "Sentence about leave. " * int(sys.argv[2])
+with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4)) as kb:
+    kb.add([Document(id_="d", text=text)], show_progress=False).raise_for_failures()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sentences", [1_000, 100_000])
+def test_the_first_text_of_a_process_is_split_with_files_of_nltk_that_have_hard_links(
+    tmp_path: Path, sentences: int
+) -> None:
+    subprocess.run([sys.executable, "-c", LINKED, str(tmp_path), str(sentences)], check=True)
 
 
 @pytest.fixture

@@ -115,10 +115,19 @@ def test_the_title_in_the_metadata_of_a_document_is_kept() -> None:
     assert nodes[0].metadata["heading_path"] == "Handbook"
 
 
-def test_short_sections_are_joined_under_the_headings_that_they_share() -> None:
-    text = "# Leave\n\n## Annual\n\n25 days.\n\n## Sick\n\nCall at nine.\n"
-    (section,) = sections_of(text, markdown_outline(text))
-    assert section == (0, len(text), ("Leave",))
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("# Leave\n\n## Annual\n\n25 days.\n\n## Sick\n\nCall at nine.\n", ("Leave",)),
+        ("# Leave\n\n## Annual\n\n25 days.\n", ("Leave", "Annual")),
+        ("## Annual\n\n25 days.\n\n## Sick\n\nAt nine.\n\n## Carry-over\n\nFive days.\n", ()),
+        ("# Leave\n\n## Annual\n\n### Rest\n\n# Fees\n\n## Taxi\n\n# Food\n\n## Lunch\n", ()),
+    ],
+)
+def test_short_sections_are_joined_under_the_headings_that_they_share(
+    text: str, path: tuple[str, ...]
+) -> None:
+    assert sections_of(text, markdown_outline(text)) == [(0, len(text), path)]
 
 
 def test_parts_of_a_table_repeat_its_header_and_caption_apart_from_the_text() -> None:

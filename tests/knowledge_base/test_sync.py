@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from llama_index.core.graph_stores.types import (
@@ -12,10 +13,12 @@ from llama_index.core.graph_stores.types import (
     EntityNode,
     Relation,
 )
+from llama_index.core.indices.property_graph import ImplicitPathExtractor
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import BaseNode, Document, TransformComponent
 
 from llama_retrieval_ext.errors import ConfigurationError, SyncRefusedError
+from llama_retrieval_ext.knowledge_base import documents, splitting
 from llama_retrieval_ext.knowledge_base.adding import Addition
 from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
@@ -26,6 +29,7 @@ from tests.knowledge_base.conftest import PickyEmbedding
 from tests.knowledge_base.engines import EMBEDDED
 from tests.knowledge_base.folders import folder, is_equal, names
 from tests.knowledge_base.graphs import LINKS, rows
+from tests.knowledge_base.nodes import LONG
 from tests.knowledge_base.sync_edits import differences
 
 __all__ = ["folder"]
@@ -167,10 +171,15 @@ class Crane(TransformComponent):
 EXTRACTED: list[str] = []
 
 
-def test_the_extracted_graph_of_a_moved_file_moves_with_it(
-    folder: Path, model: PickyEmbedding
+@pytest.mark.parametrize("longest", [10**6, 3000])
+def test_the_extracted_graph_of_a_moved_file_of_any_length_moves_with_it(
+    folder: Path, model: PickyEmbedding, longest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = {"embed_model": model, "graph": "graph::memory:", "kg_extractors": [Crane()]}
+    monkeypatch.setattr(documents, "LONG", longest)
+    monkeypatch.setattr(splitting, "GROUP", 2)
+    (folder / "rules" / "long.txt").write_text(LONG)
+    extractors = [Crane(), ImplicitPathExtractor()]
+    options = {"embed_model": model, "graph": "graph::memory:", "kg_extractors": extractors}
     with (
         KnowledgeBase.open("embedded::memory:", **options) as kb,  # type: ignore[arg-type]
         KnowledgeBase.open("embedded::memory:", **options) as fresh,  # type: ignore[arg-type]
@@ -364,6 +373,25 @@ def test_a_dry_run_reports_what_the_sync_does_and_writes_nothing(
     assert sorted(done.left_out.values()) == ["no text", "this kind of file is not supported: .png"]
     assert is_equal(kb, folder)
     assert str(done).startswith("1 added, 2 changed, 4 moved, 1 deleted, 2 unchanged, 2 left out; ")
+
+
+def test_a_sync_that_died_before_it_recorded_a_move_goes_on(
+    kb: KnowledgeBase, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kb.sync(folder)
+    (folder / "rules").rename(folder / "laws")
+    write = Addition.write
+
+    def killed(*args: Any) -> None:
+        write(*args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Addition, "write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            kb.sync(folder)
+    assert len(kb.sync(folder).deleted) == 4
+    assert is_equal(kb, folder)
 
 
 def test_scopes_are_synced_apart(kb: KnowledgeBase, folder: Path) -> None:

@@ -15,6 +15,7 @@ from llama_index.core.schema import Document
 from llama_retrieval_ext.errors import ConfigurationError, SyncRefusedError
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.ledger.ledger import SourceKey
+from llama_retrieval_ext.knowledge_base.readers import files
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from llama_retrieval_ext.knowledge_base.sync_sources import FoundFile
 
@@ -96,6 +97,31 @@ def test_a_folder_that_cannot_be_listed_is_refused(kb: KnowledgeBase, pattern: s
     finally:
         (place / "rules").chmod(0o755)
         shutil.rmtree(place)
+
+
+def test_a_folder_that_is_renamed_while_files_are_listed_is_moved(
+    kb: KnowledgeBase, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kb.sync(folder)
+    entries = files._entries
+
+    def renaming(place: Path, reading: files.Reading) -> list[os.DirEntry[str]]:
+        found = entries(place, reading)
+        if (folder / "rules").exists():
+            (folder / "rules").rename(folder / "laws")
+        return found
+
+    monkeypatch.setattr(files, "_entries", renaming)
+    report = kb.sync(folder, max_deletions=1)
+    assert (len(report.moved), report.deleted) == (1, ())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are text there")
+def test_a_file_whose_name_is_not_utf_8_is_left_out(kb: KnowledgeBase, folder: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.md")
+    write(folder / name, "A text.")
+    report = kb.sync(folder)
+    assert (len(report.added), [*report.left_out]) == (3, [str(folder / name)])
 
 
 def test_an_iterable_that_fails_half_way_is_refused(kb: KnowledgeBase) -> None:

@@ -84,6 +84,26 @@ def test_a_writer_whose_claim_was_taken_over_leaves_no_nodes(
     assert world.stored() == {}
 
 
+def test_a_writer_that_fails_late_leaves_what_another_has_written_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = ServerWorld()
+    writer = world.writer(Fuse(ENDLESS))
+    document = prepared("a", {"a1": "new", "a2": "new"})
+    put = FusedStore.add
+
+    def overtaken(store: FusedStore, nodes: Sequence[BaseNode]) -> None:
+        put(store, nodes)
+        if store is world.store:
+            monkeypatch.setattr(FusedStore, "add", put)
+            assert world.writer(Fuse(ENDLESS)).write([document]) == [WriteOutcome.ADDED]
+            raise ValueError("refused")
+
+    monkeypatch.setattr(FusedStore, "add", overtaken)
+    assert isinstance(writer.write([document])[0], ValueError)
+    assert world.stored() == {"a": {"a1": "new", "a2": "new"}}
+
+
 def test_a_document_refused_by_the_store_is_undone_and_the_others_stay() -> None:
     world = World()
     writer = world.writer(Fuse(ENDLESS))

@@ -158,9 +158,7 @@ class RemoteJournal(Journal):
 
     def undo(self, claim: Claim) -> None:
         """Record that a document has its old version again; see `Journal.undo`."""
-        record = self._claimed.get(claim.key)
-        if record is None:
-            return
+        record = self._claimed[claim.key]
         if record.change.state is JournalState.ADDING:
             self._end([], [record])
         else:

@@ -102,7 +102,7 @@ class Reading:
     Attributes:
         documents: The documents; can be iterated once.
         left_out: Reasons why files could not be read, by their path.
-        unlisted: Those of them that are folders whose files cannot be listed.
+        unlisted: Folders whose files could not be listed.
         files: Files that were read.
         ids: Ids of the documents.
     """
@@ -160,7 +160,10 @@ def find_files(
     """
     patterns = (_patterns(include, "include"), _patterns(exclude, "exclude"))
     selection = _Selection(*patterns, leave_out, follow_symlinks)
-    return list(dict.fromkeys(_files(_as_paths(paths), selection, reading)))
+    files = dict.fromkeys(_files(_as_paths(paths), selection, reading))
+    unnamed = [each for each in files if str(each).encode("utf-8", "ignore").decode() != str(each)]
+    reading.left_out |= dict.fromkeys(unnamed, "its path is not text in UTF-8; rename it")
+    return [each for each in files if each not in reading.left_out]
 
 
 @dataclass(frozen=True)
@@ -287,11 +290,10 @@ def _entries(folder: Path, reading: Reading) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
-    except FileNotFoundError:
-        return []  # deleted meanwhile
     except OSError as error:
-        reading.left_out[folder] = f"this folder cannot be listed: {error.strerror}"
         reading.unlisted.add(folder)
+        if not isinstance(error, FileNotFoundError):  # deleted meanwhile
+            reading.left_out[folder] = f"this folder cannot be listed: {error.strerror}"
         return []
 
 

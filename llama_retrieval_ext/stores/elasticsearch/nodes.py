@@ -65,6 +65,7 @@ FIRST_ERROR: Final = 300
 # How often to retry the deletion of nodes that are being changed.
 _MAX_PASSES: Final = 20
 
+_NO_FIELDS: Final[Json] = {"_source": False}
 # An action of _bulk: its header line and its document.
 Action: TypeAlias = tuple[Json, bytes | None]
 
@@ -106,7 +107,7 @@ class ElasticsearchNodes(Nodes[Json | None]):
 
     def read(self, matching: Json | None) -> Requests[list[BaseNode]]:
         """Return every node that matches, with its embedding."""
-        hits = yield from self.hits(matching, [NODE, VECTOR])
+        hits = yield from self.hits(matching, {"_source": [NODE, VECTOR]})
         dimension = self._collection.config.dimension or 0
         return [_node(hit["_source"], dimension=dimension) for hit in hits]
 
@@ -118,8 +119,8 @@ class ElasticsearchNodes(Nodes[Json | None]):
         request = json_request("POST", name, "_search", params=SEARCH_PARAMS, body=body)
         return (yield from read(request, _total))
 
-    def hits(self, matching: Json | None, fields: Sequence[str]) -> Requests[list[Json]]:
-        """Return every document that matches, with these fields, in pages of `_PAGE_BYTES`."""
+    def hits(self, matching: Json | None, fields: Json) -> Requests[list[Json]]:
+        """Return every document that matches, with `fields`, in pages of `_PAGE_BYTES`."""
         found: list[Json] = []
         size = min(_FIRST_PAGE, self._collection.window)
         while True:
@@ -145,7 +146,7 @@ class ElasticsearchNodes(Nodes[Json | None]):
         return items
 
     def _page(
-        self, matching: Json | None, last: Sequence[Json], fields: Sequence[str], size: int
+        self, matching: Json | None, last: Sequence[Json], fields: Json, size: int
     ) -> Requests[list[Json]]:
         """Return the matching documents after the last one, in the order of node ids.
 
@@ -155,9 +156,9 @@ class ElasticsearchNodes(Nodes[Json | None]):
             "query": {"bool": {"filter": [matching or EVERYTHING]}},
             "size": size,
             "sort": [{ID: "asc"}],
-            "_source": list(fields),
             "track_total_hits": False,
             "seq_no_primary_term": True,
+            **fields,
         }
         if last:
             body["search_after"] = last[-1]["sort"]
@@ -168,7 +169,7 @@ class ElasticsearchNodes(Nodes[Json | None]):
         conflicts, size = False, min(PAGE, self._collection.window)
         hits: list[Json] = []
         while True:
-            hits = yield from self._page(query, hits, [], size)
+            hits = yield from self._page(query, hits, _NO_FIELDS, size)
             for batch in _batches([_deletion(hit) for hit in hits]):
                 items = yield from self.write(batch, (CONFLICT, NOT_FOUND))
                 conflicts |= any(item["status"] == CONFLICT for item in items)
@@ -180,7 +181,7 @@ class ElasticsearchNodes(Nodes[Json | None]):
         routes = {key_of(node.node_id): _route_of_node(node) for node in nodes}
         size = min(PAGE, self._collection.window)
         for ids in in_parts([node.node_id for node in nodes], size):
-            hits = yield from self._page(compile_target(Target(ids)), [], [], size)
+            hits = yield from self._page(compile_target(Target(ids)), [], _NO_FIELDS, size)
             others = [_deletion(hit) for hit in hits if hit["_routing"] != routes[hit["_id"]]]
             for batch in _batches(others):
                 yield from self.write(batch, (CONFLICT, NOT_FOUND))
@@ -247,8 +248,8 @@ def _node(source: Json, *, dimension: int) -> BaseNode:
 
 def _bytes_of(hit: Json) -> int:
     """Return the approximate size of a hit in an answer."""
-    source = hit["_source"]
-    return _HIT_BYTES + len(source.get(NODE, "")) + _NUMBER_BYTES * len(source.get(VECTOR, ()))
+    parts = hit["_source"] if "_source" in hit else {NODE: hit["fields"][NODE][0]}
+    return _HIT_BYTES + len(parts[NODE]) + _NUMBER_BYTES * len(parts.get(VECTOR, ()))
 
 
 def _deletion(hit: Json) -> Action:

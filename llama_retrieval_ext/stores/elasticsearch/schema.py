@@ -35,6 +35,9 @@ NODE: Final = "node"
 TEXT: Final = "text"
 VECTOR: Final = "vector"
 
+# Requests the nodes of hits; the engine need not parse their source.
+STORED_NODES: Final[Json] = {"_source": False, "stored_fields": [NODE]}
+
 # The same parameters for every engine of this package.
 _BM25: Final = {"type": "BM25", "k1": 1.2, "b": 0.75}
 # For matching whole terms only, so without columns on disk.

@@ -22,6 +22,7 @@ from llama_retrieval_ext.stores.elasticsearch.schema import (
     NODE,
     SCORES,
     SEARCH_PARAMS,
+    STORED_NODES,
     TEXT,
     VECTOR,
     WINDOW,
@@ -39,7 +40,6 @@ _FILTERED_CANDIDATES: Final = 1_000
 # one request the engine always does so; the option must not be sent.
 _GLOBAL_STATISTICS: Final = "dfs_query_then_fetch"
 _IDS: Final[Json] = {"docvalue_fields": [ID], "stored_fields": "_none_"}
-_NODES: Final[Json] = {"_source": False, "stored_fields": [NODE]}
 _BY_SCORE: Final = [{"_score": "desc"}, {ID: "asc"}]
 
 
@@ -227,9 +227,8 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
                 "query": {"bool": {"filter": [{"terms": {ID: some}}, *filters]}},
                 "size": len(some),
                 "track_total_hits": False,
-                "_source": False,
-                "stored_fields": [NODE],
                 "docvalue_fields": [ID],
+                **STORED_NODES,
             }
             hits = yield from self._collection.hits(body, _params(self._route(request.query)))
             texts |= {hit["fields"][ID][0]: hit["fields"][NODE][0] for hit in hits}
@@ -239,7 +238,7 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
         self, bodies: Sequence[Json], searches: Sequence[IndexSearch], *, with_nodes: bool
     ) -> Requests[list[list[Json]]]:
         name = self._collection.name
-        fields = _NODES if with_nodes else _IDS
+        fields = STORED_NODES if with_nodes else _IDS
         if len(bodies) == 1:
             hits = yield from self._collection.hits({**bodies[0], **fields}, searches[0].params)
             return [hits]

@@ -108,12 +108,18 @@ def node_to_text(node: BaseNode) -> str:
         ) from error
 
 
-def node_from_text(text: str) -> BaseNode:
-    """Return the node from the output of `node_to_text`, without its embedding."""
+def fields_from_text(text: str) -> Fields:
+    """Return the fields in the output of `node_to_text`."""
     try:
         fields: Fields = from_json(text)
     except ValueError:  # a lone surrogate, which only Python's json accepts
         fields = json.loads(text)
+    return fields
+
+
+def node_from_text(text: str) -> BaseNode:
+    """Return the node from the output of `node_to_text`, without its embedding."""
+    fields = fields_from_text(text)
     shape = SHAPES[fields.pop("class")] if "class" in fields else _TEXT_NODE
     values = {**shape.defaults, "metadata": {}, "relationships": {}, **fields}
     values["excluded_embed_metadata_keys"] = fields.get("excluded_embed_metadata_keys") or []

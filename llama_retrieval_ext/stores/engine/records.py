@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from llama_index.core.schema import BaseNode, TextNode
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
@@ -211,9 +211,13 @@ def node_of(record: Record) -> TextNode:
 
 def record_of(node: BaseNode) -> Record:
     """Return the record that a node stores."""
-    fields = dict(node.metadata)
-    content = fields.pop(_RECORD, {})
-    return Record(node.node_id, content.get("text", ""), fields, content.get("version", ""))
+    return record_in(node.node_id, dict(node.metadata))
+
+
+def record_in(id_: str, metadata: dict[str, Any], version: str = "") -> Record:
+    """Return the record in the metadata of a node, which it may change."""
+    content = metadata.pop(_RECORD, {})
+    return Record(id_, content.get("text", ""), metadata, version or content.get("version", ""))
 
 
 def in_parts(ids: Iterable[str], size: int) -> Iterable[list[str]]:
