@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
@@ -16,9 +16,9 @@ from mcp.types import ToolAnnotations
 from pydantic import Field, ValidationError
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.capabilities.tools import FieldCondition, all_of, retrieval_tool
+from llama_retrieval_ext.capabilities.tools import FieldConditions, all_of, retrieval_tool
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.drivers import arun
+from llama_retrieval_ext.execution.drivers import arun, in_thread
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import GraphNode, Hop
@@ -46,7 +46,7 @@ Facts: TypeAlias = dict[str, Any]  # Any: tools return JSON
 
 # Arguments of tools.
 Words: TypeAlias = Annotated[str, Field(min_length=1, description="What to look for, in words.")]
-Conditions: TypeAlias = Annotated[list[FieldCondition] | None, Field(description="Conditions.")]
+Conditions: TypeAlias = Annotated[FieldConditions | None, Field(description="Conditions.")]
 Mode: TypeAlias = Annotated[
     StoreKind, Field(description="By meaning and words, by meaning, or by words.")
 ]
@@ -75,7 +75,7 @@ class _Bound:
     served: Scope | None
     limits: ServeLimits
 
-    def query(self, text: str, filters: Sequence[FieldCondition] | None, top_k: int) -> Query:
+    def query(self, text: str, filters: FieldConditions | None, top_k: int) -> Query:
         """Return the query of a tool."""
         return Query(
             text,
@@ -185,8 +185,9 @@ def _search_tools(bound: _Bound, *, about: str) -> list[Tool]:
         _part_ and a number: such an id gives one page, and the file_path in its metadata, as
         document_id, gives the whole file.
         """
+        scope = bound.scope
         nodes = await asyncio.wait_for(
-            asyncio.to_thread(bound.kb.get, document_id, scope=bound.scope), bound.limits.timeout_s
+            in_thread(lambda: bound.kb.get(document_id, scope=scope)), bound.limits.timeout_s
         )
         if not nodes:
             raise ToolError(f"there is no document {document_id!r}; search returns document ids")

@@ -1,7 +1,7 @@
 """Request models for HTTP and MCP; an unknown field is an error."""
 
 from datetime import date
-from typing import Annotated, Literal, TypeAlias, Union
+from typing import Annotated, Literal, Self, TypeAlias, Union
 
 from llama_index.core.vector_stores.types import FilterCondition, MetadataFilters
 from pydantic import (
@@ -13,8 +13,10 @@ from pydantic import (
     JsonValue,
     Tag,
     field_validator,
+    model_validator,
 )
 
+from llama_retrieval_ext.capabilities.memory_storage import MEMORY_KEYS
 from llama_retrieval_ext.capabilities.tools import FieldCondition
 from llama_retrieval_ext.knowledge_base.kinds import SearchKind
 from llama_retrieval_ext.query import SCOPE_KEYS, Scope
@@ -54,6 +56,17 @@ class Filters(Sent):
             ],
             condition=FilterCondition(self.condition),
         )
+
+    @property
+    def n_conditions(self) -> int:
+        """Number of comparisons, also in groups."""
+        return sum(each.n_conditions if isinstance(each, Filters) else 1 for each in self.filters)
+
+    @model_validator(mode="after")
+    def _limited(self) -> Self:
+        if self.n_conditions > _MAX_CONDITIONS:
+            raise ValueError(f"there are more than {_MAX_CONDITIONS} conditions")
+        return self
 
 
 # Discriminated, so that an error names the field of the right alternative.
@@ -134,10 +147,10 @@ class SentDocument(Sent):
 
     @field_validator("metadata")
     @classmethod
-    def _no_scope(cls, metadata: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        for key in SCOPE_KEYS:
+    def _no_reserved(cls, metadata: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        for key in (*SCOPE_KEYS, *MEMORY_KEYS):
             if key in metadata:
-                raise ValueError(f"{key} is set by the scope, or by allowed; leave it out")
+                raise ValueError(f"{key} is set by this server; leave it out")
         return metadata
 
 
