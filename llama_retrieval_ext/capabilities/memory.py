@@ -30,10 +30,10 @@ from llama_retrieval_ext.capabilities.memory_storage import (
     Memory,
     MemoryConditions,
     MemoryStorage,
+    check_time,
     dated,
     memory_filters,
     memory_of,
-    microseconds,
     node_of,
     session_filters,
     text_of,
@@ -133,7 +133,8 @@ class MemoryManager:
             scope: Narrows the manager's scope. Of principals it may have one, who sees the memory.
 
         Raises:
-            ConfigurationError: An argument is out of range, or ``timestamp`` has no time zone.
+            ConfigurationError: An argument is out of range, or ``timestamp`` has no time zone, or
+                is not between 1828 and 2112.
             ScopeRequiredError: The knowledge base requires a scope.
             IngestionError: It could not be stored.
         """
@@ -142,7 +143,7 @@ class MemoryManager:
             id=uuid.uuid4().hex,
             text=text,
             memory_type=memory_type,
-            timestamp=self._moment(timestamp),
+            timestamp=check_time(self._now() if timestamp is None else timestamp),
             importance=importance,
             metadata={**(metadata or {}), **{key: each for key, each in said.items() if each}},
             scope=self._within(scope),
@@ -327,11 +328,6 @@ class MemoryManager:
         own = scope if self.scope is None else self.scope.narrowed(scope)
         self._storage.check_scope(own)
         return own
-
-    def _moment(self, timestamp: datetime | None) -> datetime:
-        moment = self._now() if timestamp is None else timestamp
-        microseconds(moment, "timestamp")  # raises if it has no time zone
-        return moment.astimezone(UTC)
 
 
 # Number of the user's latest messages that form the query.
