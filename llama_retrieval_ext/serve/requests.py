@@ -21,7 +21,7 @@ from llama_retrieval_ext.capabilities.tools import FieldCondition
 from llama_retrieval_ext.knowledge_base.kinds import SearchKind
 from llama_retrieval_ext.query import SCOPE_KEYS, Scope
 
-_MAX_TEXT = 10_000
+MAX_TEXT = 10_000
 _MAX_CONDITIONS = 100
 _MAX_HOPS = 5
 
@@ -110,7 +110,7 @@ class SearchOptions(Sent):
 class SearchRequest(SearchOptions):
     """A search."""
 
-    query: str = Field(min_length=1, max_length=_MAX_TEXT)
+    query: str = Field(min_length=1, max_length=MAX_TEXT)
 
     model_config = _example(
         query="How many days of annual leave?",
@@ -123,7 +123,7 @@ class SearchRequest(SearchOptions):
 class SearchManyRequest(SearchOptions):
     """Several searches with the same options."""
 
-    queries: list[Annotated[str, Field(min_length=1, max_length=_MAX_TEXT)]] = Field(
+    queries: list[Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]] = Field(
         min_length=1, description="The server has a limit of their number."
     )
 
@@ -138,7 +138,7 @@ class SearchManyRequest(SearchOptions):
 class SentDocument(Sent):
     """A document to add; one with the same id is replaced."""
 
-    id: str = Field(min_length=1, max_length=_MAX_TEXT)
+    id: str = Field(min_length=1, max_length=MAX_TEXT)
     text: str
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
     allowed: list[str] | None = Field(
@@ -184,7 +184,7 @@ class AddRequest(Sent):
 class AskRequest(Sent):
     """A question, topic or task, and conditions on the documents."""
 
-    query: str = Field(min_length=1, max_length=_MAX_TEXT)
+    query: str = Field(min_length=1, max_length=MAX_TEXT)
     filters: Filters | None = None
     scope: RequestedScope | None = None
 
@@ -243,7 +243,7 @@ class WorkLogRequest(Sent):
     """A work log to store."""
 
     user_id: str = Field(min_length=1)
-    text: str = Field(min_length=1, max_length=_MAX_TEXT)
+    text: str = Field(min_length=1, max_length=MAX_TEXT)
     timestamp: AwareDatetime | None = Field(default=None, description="None for now.")
     scope: RequestedScope | None = None
 
