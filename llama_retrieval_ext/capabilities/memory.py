@@ -38,7 +38,7 @@ from llama_retrieval_ext.capabilities.memory_storage import (
     session_filters,
     text_of,
 )
-from llama_retrieval_ext.checks import checked_arguments, checked_call, is_number
+from llama_retrieval_ext.checks import checked_arguments, checked_call, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
@@ -229,7 +229,8 @@ class MemoryManager:
     @blocking
     def forget(self, memory_id: str, *, scope: Scope | None = None) -> Plan[bool]:
         """Delete a memory, also from contexts; return whether there was one in the scope."""
-        memories = yield from self._find(memory_filters(), scope, ids=[memory_id])
+        ids = [of_type(memory_id, str, "memory_id")]
+        memories = yield from self._find(memory_filters(), scope, ids=ids)
         yield from self._storage.forget(memories)
         return bool(memories)
 
@@ -249,6 +250,8 @@ class MemoryManager:
         self, *, below: float = 0.05, scope: Scope | None = None
     ) -> Plan[list[Memory]]:
         """Delete the memories whose strength is below a limit, and return them."""
+        if not is_number(below):
+            raise ConfigurationError(f"below must be a finite number, got {below!r}")
         known = yield from self._find(memory_filters(), scope)
         faded = [memory for memory in known if self.strength(memory) < below]
         yield from self._storage.forget(faded)
