@@ -132,7 +132,10 @@ class SearchManyRequest(SearchOptions):
     def searches(self) -> list[SearchRequest]:
         """Return the searches, which are valid like this request."""
         options = {name: getattr(self, name) for name in SearchOptions.model_fields}
-        return [SearchRequest.model_construct(query=text, **options) for text in self.queries]
+        return [
+            SearchRequest.model_construct(self.model_fields_set, query=text, **options)
+            for text in self.queries
+        ]
 
 
 class SentDocument(Sent):
@@ -237,6 +240,11 @@ class TimelineRequest(AskRequest):
     top_k: int = Field(default=20, ge=1, description="How many passages, and how many memories.")
 
     model_config = _example(query="crane", start="2026-05-01", end="2026-05-31")
+
+
+LimitedRequest: TypeAlias = (
+    SearchOptions | DocumentsRequest | InsightsRequest | RelatedRequest | TimelineRequest
+)
 
 
 class WorkLogRequest(Sent):

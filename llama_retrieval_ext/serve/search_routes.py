@@ -111,10 +111,10 @@ def _prepare(
     service: Service, body: SearchRequest, context: RequestContext
 ) -> tuple[Retriever, Query]:
     """Return the retriever and the query of a request, or raise if it is invalid."""
-    service.check_top_k(body.top_k)
-    query = query_of(body, context, top_k=body.top_k)
+    top_k = service.top_k(body)
+    query = query_of(body, context, top_k=top_k)
     collapse = None if body.per_source is None else Collapse(body.per_source)
-    return service.kb.retriever(body.mode, top_k=body.top_k, collapse=collapse), query
+    return service.kb.retriever(body.mode, top_k=top_k, collapse=collapse), query
 
 
 def _note(context: RequestContext, result: SearchResult) -> None:

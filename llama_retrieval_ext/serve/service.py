@@ -19,7 +19,12 @@ from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.serve.guard import CONTEXT, RequestContext, ServeLimits
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of
-from llama_retrieval_ext.serve.requests import AskRequest, RequestedScope, SearchRequest
+from llama_retrieval_ext.serve.requests import (
+    AskRequest,
+    LimitedRequest,
+    RequestedScope,
+    SearchRequest,
+)
 
 T = TypeVar("T")
 # Event names and their JSON.
@@ -56,11 +61,13 @@ class Service:
     _is_stopping: bool = False
     _ready: tuple[float, asyncio.Future[bool] | None] = (0.0, None)
 
-    def check_top_k(self, top_k: int) -> None:
-        """Raise HttpError if ``top_k`` is above the limit of the server."""
-        if top_k > self.limits.max_top_k:
-            message = f"top_k is {top_k}; this server gives at most {self.limits.max_top_k}"
+    def top_k(self, body: LimitedRequest) -> int:
+        """Return the ``top_k`` of a request; raise if it asks for more than the server's limit."""
+        most = self.limits.max_top_k
+        if body.top_k > most and "top_k" in body.model_fields_set:
+            message = f"top_k is {body.top_k}; this server gives at most {most}"
             raise HttpError(422, "too_many", message)
+        return min(body.top_k, most)
 
     async def read(self, context: RequestContext, function: Callable[[], T]) -> T:
         """Return the result of a read in a thread, within the deadline."""

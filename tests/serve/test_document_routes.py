@@ -86,3 +86,14 @@ def test_a_document_cannot_pass_for_a_memory(connect: Connect) -> None:
     answer = connect().post("/v1/documents", json={"documents": [document]})
     assert answer.status_code == 422
     assert "memory_time is set by this server; leave it out" in answer.json()["error"]["message"]
+
+
+def test_of_two_documents_of_one_id_the_first_is_taken_with_those_who_may_see_it(
+    connect: Connect, kb: KnowledgeBase
+) -> None:
+    client = connect()
+    first = {"id": "pay", "text": "The pay of Anna.", "allowed": ["group:hr"]}
+    documents = [first, {"id": "pay", "text": "Other.", "allowed": None}]
+    assert client.post("/v1/documents", json={"documents": documents}).json()["added"] == 1
+    for principals, n_passages in (([], 0), (["group:hr"], 1)):
+        assert len(kb.get("pay", scope=Scope("acme", principals=principals))) == n_passages
