@@ -313,8 +313,7 @@ def _answered(tool: Callable[P, Awaitable[Facts]]) -> Callable[P, Awaitable[Fact
     @wraps(tool)
     async def wrapped(*args: P.args, **kwargs: P.kwargs) -> Facts:
         try:
-            facts = await tool(*args, **kwargs)
-            return json.loads(_sendable(json.dumps(facts, ensure_ascii=False, default=str)))
+            return _sendable_facts(await tool(*args, **kwargs))
         except ToolError:
             raise
         except Exception as error:  # noqa: BLE001 - said in words, and logged without content
@@ -330,6 +329,11 @@ def _answered(tool: Callable[P, Awaitable[Facts]]) -> Callable[P, Awaitable[Fact
 def _sendable(text: str) -> str:
     """Return a text without lone surrogates, which the MCP package cannot send."""
     return text.encode("utf-8", "replace").decode()
+
+
+def _sendable_facts(facts: Facts) -> Facts:
+    cleaned: Facts = json.loads(_sendable(json.dumps(facts, ensure_ascii=False, default=str)))
+    return cleaned
 
 
 def _shown(metadata: Facts) -> Facts:
