@@ -4,10 +4,10 @@ import difflib
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import wraps
-from typing import Final, ParamSpec, TypeVar, get_args, is_typeddict
+from typing import Any, Final, ParamSpec, TypeVar, get_args, is_typeddict
 
 from llama_retrieval_ext.arguments import RecordsArguments, recorded_call, value_expression
 from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
@@ -233,6 +233,16 @@ def nearest(unknown: str, names: Iterable[str]) -> str | None:
             return same
     ours = next((name for name in _OTHER_NAMES.get(unknown, ()) if name in known), None)
     return ours or next(iter(difflib.get_close_matches(unknown, known, n=1)), None)
+
+
+def problem(error: Mapping[str, Any], fields: Collection[str] = ()) -> str:
+    """Return an error of pydantic in one line; of an unknown name with the nearest one."""
+    place = ".".join(map(str, error["loc"]))
+    if error["type"] != "extra_forbidden":
+        return f"{place}: {' '.join(error['msg'].split())}"
+    near = nearest(str(error["loc"][-1]), fields)
+    known = f", there are {', '.join(fields)}" if fields else ""
+    return f"{place}: unknown name{known if near is None else f'; write {near!r}'}"
 
 
 def one_top_k(number: T, other: T | None, *, default: T | None = None) -> T:

@@ -15,11 +15,12 @@ from starlette.exceptions import HTTPException
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.capabilities.language_model import Caller
+from llama_retrieval_ext.checks import problem
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve.document_routes import document_router
 from llama_retrieval_ext.serve.guard import DEADLINE_HEADER, Guard, ServeLimits
-from llama_retrieval_ext.serve.http_errors import HttpError, problem
+from llama_retrieval_ext.serve.http_errors import HttpError
 from llama_retrieval_ext.serve.keys import ApiKeys
 from llama_retrieval_ext.serve.search_routes import search_router
 from llama_retrieval_ext.serve.service import Service, as_json, json_example

@@ -1,9 +1,7 @@
 """Translation of errors to a status, a kind, and a message without content or secrets."""
 
-from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Final
 
-from llama_retrieval_ext.checks import nearest
 from llama_retrieval_ext.errors import (
     CircuitOpenError,
     ConfigurationError,
@@ -91,16 +89,6 @@ def http_error_of(error: Exception) -> HttpError:
         if isinstance(error, kind):
             return HttpError(status, name, str(error) if message is None else message)
     return HttpError(500, "internal", "the request failed; the log has its id")
-
-
-def problem(error: Mapping[str, Any], fields: Collection[str] = ()) -> str:
-    """Return an error of pydantic in one line; of an unknown name with the nearest one."""
-    place = ".".join(map(str, error["loc"]))
-    if error["type"] != "extra_forbidden":
-        return f"{place}: {' '.join(error['msg'].split())}"
-    near = nearest(str(error["loc"][-1]), fields)
-    known = f", there are {', '.join(fields)}" if fields else ""
-    return f"{place}: unknown name{known if near is None else f'; write {near!r}'}"
 
 
 def kind_of(reason: str) -> str:

@@ -12,9 +12,9 @@ from typing import Final
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from llama_retrieval_ext.checks import problem
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError
 from llama_retrieval_ext.query import Scope, check_scope
-from llama_retrieval_ext.serve.http_errors import problem
 
 _ENV: Final = "env:"
 # Keys must be generated secrets: a password typed by a person is guessed within hours.

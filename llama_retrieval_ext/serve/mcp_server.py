@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.capabilities.tools import FieldConditions, all_of, retrieval_tool
+from llama_retrieval_ext.checks import problem
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import arun, in_thread
 from llama_retrieval_ext.execution.plan import Plan
@@ -39,7 +40,7 @@ from llama_retrieval_ext.serve.guard import (
     ServeLimits,
     log,
 )
-from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, problem, raised_at
+from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, raised_at
 from llama_retrieval_ext.serve.keys import ApiKeys, KeyHolder
 from llama_retrieval_ext.serve.requests import MAX_TEXT
 

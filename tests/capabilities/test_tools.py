@@ -50,7 +50,9 @@ def test_a_bad_filter_is_explained_to_the_model(kb: KnowledgeBase) -> None:
     bad = [{"key": "year", "operator": ">", "value": "soon"}]
     assert str(tool.call(query="leave", filters=bad).content).startswith("Error: ")
     worse = [{"field": "year"}]
-    assert "Fields to filter by" in str(tool.call(query="leave", filters=worse).content)
+    explained = str(tool.call(query="leave", filters=worse).content)
+    assert explained.startswith("Error: filters.0.key: Field required; filters.0.field: unknown")
+    assert "Fields to filter by" in explained
 
 
 def test_an_answer_fits_its_token_budget() -> None:
