@@ -243,6 +243,16 @@ def nearest(unknown: str, names: Iterable[str]) -> str | None:
     return ours or next(iter(difflib.get_close_matches(unknown, known, n=1)), None)
 
 
+def problem(error: Mapping[str, Any], fields: Collection[str] = ()) -> str:
+    """Return an error of pydantic in one line; of an unknown name with the nearest one."""
+    place = ".".join(map(str, error["loc"]))
+    if error["type"] != "extra_forbidden":
+        return f"{place}: {' '.join(error['msg'].split())}"
+    near = nearest(str(error["loc"][-1]), fields)
+    known = f", there are {', '.join(fields)}" if fields else ""
+    return f"{place}: unknown name{known if near is None else f'; write {near!r}'}"
+
+
 def one_top_k(number: T, other: T | None, *, default: T | None = None) -> T:
     """Return the number of hits from either ``top_k`` or LlamaIndex's ``similarity_top_k``.
 
@@ -261,13 +271,3 @@ def _two_numbers(first: object, second: object) -> ArgumentError:
         f"got {first!r} and {second!r} for top_k and similarity_top_k, which are two names of one "
         "argument; give one"
     )
-
-
-def problem(error: Mapping[str, Any], fields: Collection[str] = ()) -> str:
-    """Return an error of pydantic in one line; of an unknown name with the nearest one."""
-    place = ".".join(map(str, error["loc"]))
-    if error["type"] != "extra_forbidden":
-        return f"{place}: {' '.join(error['msg'].split())}"
-    near = nearest(str(error["loc"][-1]), fields)
-    known = f", there are {', '.join(fields)}" if fields else ""
-    return f"{place}: unknown name{known if near is None else f'; write {near!r}'}"

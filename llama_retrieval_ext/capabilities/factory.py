@@ -71,10 +71,11 @@ def _cached_by_key(create: Callable[P, T]) -> Callable[P, T]:
             if (kind, key) not in factory._cache:
                 factory._cache[kind, key] = (options, create(*args, **kwargs))
             known, capability = factory._cache[kind, key]
-        if known != options:
+        if known != options:  # whose values may contain secrets
+            names = (name for name in {**known, **options} if known.get(name) != options.get(name))
             raise ConfigurationError(
-                f"the cache_key {key!r} has a {kind} that was made with {known}, not with "
-                f"{options}; use another key, or clear_cache()"
+                f"the cache_key {key!r} has a {kind} that was made with other values of "
+                f"{', '.join(names)}; use another key, or clear_cache()"
             )
         return capability  # type: ignore[no-any-return]  # of this kind
 

@@ -28,7 +28,7 @@ from llama_retrieval_ext.errors import (
     describe,
 )
 from llama_retrieval_ext.execution.context import call
-from llama_retrieval_ext.execution.drivers import pool
+from llama_retrieval_ext.execution.drivers import in_thread, pool
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.running import Report, WhileOpen
 from llama_retrieval_ext.llm.client import completion, has_async
@@ -109,7 +109,7 @@ class CallableLLM(CustomLLM):
         options = self._options(kwargs)
         if inspect.iscoroutinefunction(self.caller):
             return _response(await self.caller(prompt, **options))
-        value = await asyncio.to_thread(self.caller, prompt, **options)
+        value = await in_thread(lambda: self.caller(prompt, **options))
         return _response(await value if inspect.isawaitable(value) else value)
 
     @llm_completion_callback()

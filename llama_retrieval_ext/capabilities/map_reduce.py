@@ -1,7 +1,7 @@
 """Map-reduce with a language model: findings with evidence, from items of any length."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from llama_index.core.node_parser import SentenceSplitter
@@ -48,8 +48,8 @@ SourcesOf: TypeAlias = Callable[[Sequence[int]], tuple[str, ...]]
 class MapReduce(Generic[M]):
     """Findings from items: read in several prompts, then merged until they fit one prompt.
 
-    If a prompt fails, its items are skipped and the answer is marked degraded; if merging fails,
-    the findings stay unmerged.
+    If a prompt fails, its items are skipped and the answer is marked degraded; if merging fails, or
+    gives nothing, the findings stay unmerged.
     """
 
     model: LanguageModel
@@ -113,7 +113,7 @@ class MapReduce(Generic[M]):
             chunk_size=most, chunk_overlap=0, tokenizer=lambda text: list(range(count_tokens(text)))
         )
         for text in split_by(splitter.split_text, item.text):
-            yield Item(shortened(text, most), item.sources, item.kind, item.confidence)
+            yield replace(item, text=shortened(text, most))
 
     def _answers(
         self, chunks: Sequence[list[Item]], *, merging: bool, report: Report[list[Item]] | None
@@ -141,7 +141,11 @@ class MapReduce(Generic[M]):
             known = (chunk[number - 1] for number in numbers if 1 <= number <= len(chunk))
             return tuple(dict.fromkeys(source for item in known for source in item.sources))
 
-        return self.findings(answer, sources_of)
+        findings = self.findings(answer, sources_of)
+        is_lost = not any(each.sources for each in findings) and any(each.sources for each in chunk)
+        if merging and is_lost:
+            raise GenerationError(f"{self.name}: the LLM gave no findings")
+        return findings
 
     def _settled(
         self, chunk: Sequence[Item], outcome: Outcome[list[Item]], *, merging: bool

@@ -30,15 +30,15 @@ from llama_retrieval_ext.capabilities.memory_storage import (
     Memory,
     MemoryConditions,
     MemoryStorage,
+    check_time,
     dated,
     memory_filters,
     memory_of,
-    microseconds,
     node_of,
     session_filters,
     text_of,
 )
-from llama_retrieval_ext.checks import checked_arguments, checked_call, is_number
+from llama_retrieval_ext.checks import checked_arguments, checked_call, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
@@ -133,7 +133,8 @@ class MemoryManager:
             scope: Narrows the manager's scope. Of principals it may have one, who sees the memory.
 
         Raises:
-            ConfigurationError: An argument is out of range, or ``timestamp`` has no time zone.
+            ConfigurationError: An argument is out of range, or ``timestamp`` has no time zone, or
+                is not between 1828 and 2112.
             ScopeRequiredError: The knowledge base requires a scope.
             IngestionError: It could not be stored.
         """
@@ -142,7 +143,7 @@ class MemoryManager:
             id=uuid.uuid4().hex,
             text=text,
             memory_type=memory_type,
-            timestamp=self._moment(timestamp),
+            timestamp=check_time(self._now() if timestamp is None else timestamp),
             importance=importance,
             metadata={**(metadata or {}), **{key: each for key, each in said.items() if each}},
             scope=self._within(scope),
@@ -228,7 +229,8 @@ class MemoryManager:
     @blocking
     def forget(self, memory_id: str, *, scope: Scope | None = None) -> Plan[bool]:
         """Delete a memory, also from contexts; return whether there was one in the scope."""
-        memories = yield from self._find(memory_filters(), scope, ids=[memory_id])
+        ids = [of_type(memory_id, str, "memory_id")]
+        memories = yield from self._find(memory_filters(), scope, ids=ids)
         yield from self._storage.forget(memories)
         return bool(memories)
 
@@ -248,6 +250,8 @@ class MemoryManager:
         self, *, below: float = 0.05, scope: Scope | None = None
     ) -> Plan[list[Memory]]:
         """Delete the memories whose strength is below a limit, and return them."""
+        if not is_number(below):
+            raise ConfigurationError(f"below must be a finite number, got {below!r}")
         known = yield from self._find(memory_filters(), scope)
         faded = [memory for memory in known if self.strength(memory) < below]
         yield from self._storage.forget(faded)
@@ -327,11 +331,6 @@ class MemoryManager:
         own = scope if self.scope is None else self.scope.narrowed(scope)
         self._storage.check_scope(own)
         return own
-
-    def _moment(self, timestamp: datetime | None) -> datetime:
-        moment = self._now() if timestamp is None else timestamp
-        microseconds(moment, "timestamp")  # raises if it has no time zone
-        return moment.astimezone(UTC)
 
 
 # Number of the user's latest messages that form the query.

@@ -67,8 +67,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 # Conditions on metadata, or the values that it must have.
 MemoryConditions: TypeAlias = MetadataFilters | Mapping[str, Any]
-# Before any date: each memory has a time and no document has one, so this finds all memories.
-_EARLIEST: Final = -(2**52)
+# Limit of the times of memories, in microseconds before and after 1970: engines compare numbers of
+# this size exactly.
+_MOST: Final = 2**52
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,13 @@ def microseconds(moment: datetime, what: str) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
+def check_time(moment: datetime) -> datetime:
+    """Return the aware time of a memory in UTC; raise if it cannot be stored."""
+    if abs(microseconds(moment, "timestamp")) > _MOST:
+        raise ConfigurationError(f"timestamp must be between 1828 and 2112, got {moment}")
+    return moment.astimezone(UTC)
+
+
 def node_of(memory: Memory) -> TextNode:
     """Return the node that stores a memory; the storage adds the scope, except its principal."""
     principals = None if memory.scope is None else memory.scope.principals
@@ -230,11 +238,13 @@ def memory_filters(
     """Return the filter for memories of a type and a time range, inclusive."""
     if isinstance(filters, Mapping):
         filters = MetadataFilters(filters=[_equal(*each) for each in filters.items()])
-    since = _EARLIEST if start is None else microseconds(start, "start_time")
+    # Each memory has a time and no document has one, so the first bound finds all memories.
+    since = -_MOST if start is None else max(-_MOST, microseconds(start, "start_time"))
+    until = None if end is None else min(_MOST, microseconds(end, "end_time"))
     conditions = [
         (TYPE_KEY, FilterOperator.EQ, memory_type),
         (TIME_KEY, FilterOperator.GTE, since),
-        (TIME_KEY, FilterOperator.LTE, None if end is None else microseconds(end, "end_time")),
+        (TIME_KEY, FilterOperator.LTE, until),
     ]
     parts: list[MetadataFilter | MetadataFilters] = [
         MetadataFilter(key=key, operator=operator, value=value)

@@ -377,23 +377,19 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
 
 
 def _deltas(first: Response, rest: Iterator[Response]) -> Generator[str, None, None]:
-    shown = first.response or ""
-    yield shown
+    yield (shown := first.response or "")
     for each in rest:
-        delta = _delta(each.response or "", shown)
-        shown += delta
-        if delta:
+        if delta := _delta(text := each.response or "", shown):
             yield delta
+        shown = text
 
 
 async def _adeltas(first: Response, rest: AsyncIterator[Response]) -> AsyncGenerator[str, None]:
-    shown = first.response or ""
-    yield shown
+    yield (shown := first.response or "")
     async for each in rest:
-        delta = _delta(each.response or "", shown)
-        shown += delta
-        if delta:
+        if delta := _delta(text := each.response or "", shown):
             yield delta
+        shown = text
 
 
 def _delta(text: str, shown: str) -> str:

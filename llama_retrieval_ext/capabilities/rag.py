@@ -39,13 +39,14 @@ from llama_retrieval_ext.results import Hit, document_id
 from llama_retrieval_ext.text.near_duplicates import shingles
 from llama_retrieval_ext.text.normalization import dominant_script
 
-# [1], [1, 2], [1][2], 【3】
-_CITED: Final = re.compile(r"[\[【]\s*(\d{1,3}(?:\s*[,，;、]\s*\d{1,3})*)\s*[\]】]")
+# [1], [1, 2], [1][2], 【3】, and with full-width brackets
+_CITED: Final = re.compile(r"[\[【［]\s*(\d{1,3}(?:\s*[,，;、]\s*\d{1,3})*)\s*[\]】］]")
 # The end of a statement, with the citations after it.
 _STATEMENT: Final = re.compile(
-    r".+?(?:[.!?](?=\s|[\[【]|$)|[。！？；]|\n|$)(?:\s*[\[【][\d\s,，;、]+[\]】])*", re.DOTALL
+    r".+?(?:[.!?](?=\s|[\[【［]|$)|[。！？；]|\n|$)(?:\s*[\[【［][\d\s,，;、]+[\]】］])*", re.DOTALL
 )
 _NUMBER: Final = re.compile(r"\d+(?:[.,]\d+)*")
+_HALF_WIDTH: Final = str.maketrans("０１２３４５６７８９", "0123456789")
 # List item numbers do not count as numbers of the statement.
 _ENTRY: Final = re.compile(r"^\s*(?:\d{1,3}[.)、]|[-*•])\s+")
 
@@ -162,8 +163,8 @@ def _unsupported(statement: str, cited: Sequence[Citation], texts: OutputTexts) 
 
 
 def _plain(number: str) -> str:
-    """Return the number without separators: 1,000 is 1000."""
-    return number.replace(",", "")
+    """Return the number in one notation: 1,000 is 1000, and the 05 of a date is 5."""
+    return number.translate(_HALF_WIDTH).replace(",", "").lstrip("0")
 
 
 def _metadata(hit: Hit) -> str:

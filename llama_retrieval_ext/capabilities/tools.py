@@ -72,6 +72,9 @@ class FieldCondition(BaseModel):
         return MetadataFilter(key=self.key, operator=self.operator, value=self.value)
 
 
+FieldConditions: TypeAlias = Annotated[list[FieldCondition], Field(max_length=_MOST_COMPARED)]
+
+
 def all_of(conditions: Sequence[FieldCondition] | None) -> MetadataFilters | None:
     """Return LlamaIndex filters for conditions that must all hold; None for none."""
     return MetadataFilters(filters=[c.to_filter() for c in conditions]) if conditions else None
@@ -79,7 +82,7 @@ def all_of(conditions: Sequence[FieldCondition] | None) -> MetadataFilters | Non
 
 class _Arguments(BaseModel):
     query: str = Field(description="what to search for, in words")
-    filters: list[FieldCondition] | None = Field(
+    filters: FieldConditions | None = Field(
         default=None, description="conditions on metadata fields, all of which must hold"
     )
     top_k: int | None = Field(default=None, ge=1, le=50, description="how many passages")

@@ -129,6 +129,8 @@ def _apply_to_each(
 
 def _matching(kb: "ext.KnowledgeBase", pattern: str, options: KbOptions) -> list[str]:
     """Return the sources in a folder, or whose path matches a pattern; none for a plain id."""
+    if not pattern:  # not the working directory
+        return []
     is_pattern, path = any(sign in pattern for sign in "*?["), str(Path(pattern).absolute())
     names = [each.source for each in kb.sources(scope=options.scope)]
     if is_pattern:

@@ -85,9 +85,7 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     # The import of LlamaIndex takes two seconds; --help does not need it.
     from llama_retrieval_ext.cli.filter_syntax import parse_filter_options  # noqa: PLC0415
 
-    query = " ".join(words)
-    if not query.strip():
-        raise ConfigurationError("the query is empty; write what to look for")
+    query = _query_of(words)
     if mode is not None and pipeline is not None:
         raise ConfigurationError("--mode and --pipeline exclude each other; give one of them")
     narrowed = parse_filter_options(filters or [])
@@ -109,6 +107,13 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
                 say(f"why not: {each}")
         if narrowed is not None and not result.hits:
             _show_hints(opened, narrowed, options)
+
+
+def _query_of(words: list[str]) -> str:
+    query = " ".join(words)
+    if not query.strip():
+        raise ConfigurationError("the query is empty; write what to look for")
+    return query
 
 
 def _from_file(
@@ -162,7 +167,7 @@ def ask(
 
     Each citation names its document. Statements that the cited passages do not support are listed.
     """
-    llm = model.llm()
+    query, llm = _query_of(words), model.llm()
     if llm is None:
         raise ConfigurationError("ask needs a language model: add --llm-url URL --llm-model NAME")
     # The import of LlamaIndex takes two seconds; --help does not need it.
@@ -170,7 +175,7 @@ def ask(
 
     with options.open() as opened:
         generator = ext.CapabilityFactory.of(opened, llm=llm).create_rag_generator()
-        answer = generator.generate(" ".join(words), scope=options.scope, timeout_s=model.timeout_s)
+        answer = generator.generate(query, scope=options.scope, timeout_s=model.timeout_s)
     if as_json:
         say_json(answer.to_dict())
         return

@@ -101,9 +101,8 @@ def _perform(effect: Effect, context: Context) -> object:
 async def _aperform(effect: Effect, context: Context) -> object:
     if isinstance(effect, Call):
         context.check_time()
-        if effect.coroutine is not None:
-            return await effect.coroutine()
-        return await asyncio.wrap_future(pool.submit(_in_context(effect.function)))
+        make = effect.coroutine
+        return await (in_thread(effect.function) if make is None else make())
     if isinstance(effect, Sleep):
         await asyncio.sleep(_affordable(effect, context))
         return None
@@ -294,6 +293,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=pool.reset)
 
 
+def in_thread(function: Callable[[], T]) -> "asyncio.Future[T]":
+    """Return the future result of a function, which runs in a thread of the pool."""
+    return asyncio.wrap_future(pool.submit(_in_context(function)))
+
+
 # Errors of a store without an async client, or with another parameter name. An unreachable source
 # raises none of these, so it is not called twice.
 _NO_ASYNC: Final = (AssertionError, AttributeError, NotImplementedError, TypeError, ValueError)
@@ -306,8 +310,7 @@ async def awaited_or_in_thread(attempt: Callable[[], Awaitable[T]], blocking: Ca
     except RetrievalExtError:
         raise
     except _NO_ASYNC:
-        context = copy_context()
-        return await asyncio.wrap_future(pool.submit(lambda: context.run(blocking)))
+        return await in_thread(blocking)
 
 
 def blocking_or_awaited(blocking: Callable[[], T], attempt: Callable[[], Awaitable[T]]) -> T:

@@ -107,6 +107,7 @@ class Browsable:
             node id. Empty if there is no such source or document.
 
         Raises:
+            ConfigurationError: The name is empty.
             ScopeRequiredError: The knowledge base requires a scope.
         """
         self._access.check(scope)

@@ -187,7 +187,7 @@ class Editable:
             The number of documents.
 
         Raises:
-            ConfigurationError: ``allowed`` is empty, or not a list of names.
+            ConfigurationError: ``allowed`` is empty, or not a list of names; or the name is empty.
             StoreError: A document is incomplete in the store.
         """
         names = () if allowed is None else allowed_names(allowed)
@@ -223,10 +223,6 @@ class Editable:
             ConfigurationError: The name is empty.
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        if not isinstance(source_or_id, str) or not source_or_id:
-            raise ConfigurationError(
-                f"delete needs the path of a file or the id of a document, got {source_or_id!r}"
-            )
         with self._writing(scope):
             self._settle()
             return self._delete(self._parts.ledger.find(source_or_id, scope))

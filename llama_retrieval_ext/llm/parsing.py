@@ -258,10 +258,10 @@ def _json_in(text: str) -> Iterator[object]:
 
 
 def _without_last(value: object) -> object:
-    """Return a value that was cut off, without the last entry of each of its lists."""
+    """Return a value that was cut off, without the last entry of its lists; None for no other."""
     if isinstance(value, dict):
-        return {k: each[:-1] if isinstance(each, list) else each for k, each in value.items()}
-    return value[:-1] if isinstance(value, list) else value
+        return {k: _without_last(v) if isinstance(v, list) else v for k, v in value.items()}
+    return (value[:-1] or None) if isinstance(value, list) else value
 
 
 def _next_json(text: str, start: int) -> int | None:

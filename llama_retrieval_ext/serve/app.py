@@ -30,6 +30,7 @@ OPEN_PATHS: Final = frozenset({"/", "/health", "/ready", "/openapi.json"})
 _SHOWN: Final = 5
 # Errors of routing, by status.
 _REFUSALS: Final = {
+    400: ("bad_request", "the body cannot be read; send JSON in UTF-8"),
     404: ("not_found", "there is no such path; /openapi.json lists all"),
     405: ("method_not_allowed", "this path does not take that method; see the header Allow"),
 }

@@ -67,7 +67,8 @@ def document_router(service: Service) -> APIRouter:
             Document(id_=each.id, text=each.text, metadata=dict(each.metadata))
             for each in body.documents
         ]
-        allowed = {each.id: each.allowed for each in body.documents}
+        # Of two documents of one id, the first is added.
+        allowed = {each.id: each.allowed for each in reversed(body.documents)}
         report = await service.write(
             context,
             lambda: kb.add(

@@ -1,6 +1,7 @@
 """`Guard`, the ASGI middleware in front of every served application.
 
-It authenticates, limits body size, time and number of requests, handles errors, and logs.
+It authenticates, limits body size, time and number of requests, embeds equal questions once,
+handles errors, and logs.
 It imports neither FastAPI nor MCP.
 """
 
@@ -17,6 +18,8 @@ from typing import Any, Final, TypeAlias
 
 from llama_retrieval_ext.checks import check_count, check_seconds
 from llama_retrieval_ext.errors import ConfigurationError, DeadlineExceededError
+from llama_retrieval_ext.execution.context import Context, Session, entered
+from llama_retrieval_ext.execution.plan import SingleFlight
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, raised_at
 from llama_retrieval_ext.serve.keys import ApiKeys, KeyHolder
@@ -31,6 +34,8 @@ App: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
 DEADLINE_HEADER: Final = "X-Deadline-S"
 CONTEXT: Final = "request_context"
 _KEYLESS: Final = "local"
+# Number of questions whose embeddings are kept, 12 kB each for 384 dimensions.
+_QUESTIONS: Final = 500
 _BEARER: Final = re.compile(r"bearer +(\S+) *", re.IGNORECASE)
 _LOOPBACK: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::\d+)?", re.IGNORECASE)
 
@@ -139,6 +144,7 @@ class Guard:
         self._local = KeyHolder(_KEYLESS, scope, may_write=True)
         self._open_paths = open_paths
         self._turns = limits.turns(1 if keys is None else len(keys))
+        self._embeddings = SingleFlight(most=_QUESTIONS)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Handle HTTP requests, pass on the lifespan, refuse websockets."""
@@ -198,7 +204,8 @@ class Guard:
         with self._turns.pending(key) as hold:
             body = await _body(scope, receive, self._limits.max_body_bytes, context, hold)
             async with self._turns.turn(key, timeout_s=context.left_s):
-                await self._app(scope, body, response)
+                with entered(Context(Session(self._embeddings))):
+                    await self._app(scope, body, response)
 
 
 class _Response:

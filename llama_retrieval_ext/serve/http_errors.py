@@ -8,6 +8,7 @@ from llama_retrieval_ext.errors import (
     DeadlineExceededError,
     DuplicateNodeError,
     GenerationError,
+    MissingDependencyError,
     RetrievalExtError,
     ScopeError,
     ScopeRequiredError,
@@ -68,6 +69,7 @@ _KINDS: Final[tuple[tuple[type[Exception], int, str, str | None], ...]] = (
     (UnsupportedFilterError, 422, "unsupported_filter", None),
     (UnsupportedModeError, 422, "unsupported_mode", None),
     (ConfigurationError, 422, "bad_request", None),
+    (MissingDependencyError, 501, "not_installed", None),
     (DuplicateNodeError, 422, "bad_request", None),  # names no document of another scope
     (TimeoutError, 504, "deadline_exceeded", "the deadline ran out"),
 )

@@ -2,7 +2,8 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+import json
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
@@ -16,10 +17,10 @@ from mcp.types import ToolAnnotations
 from pydantic import Field, ValidationError
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.capabilities.tools import FieldCondition, all_of, retrieval_tool
+from llama_retrieval_ext.capabilities.tools import FieldConditions, all_of, retrieval_tool
 from llama_retrieval_ext.checks import problem
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.drivers import arun
+from llama_retrieval_ext.execution.drivers import arun, in_thread
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import GraphNode, Hop
@@ -41,13 +42,16 @@ from llama_retrieval_ext.serve.guard import (
 )
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, raised_at
 from llama_retrieval_ext.serve.keys import ApiKeys, KeyHolder
+from llama_retrieval_ext.serve.requests import MAX_TEXT
 
 P = ParamSpec("P")
 Facts: TypeAlias = dict[str, Any]  # Any: tools return JSON
 
 # Arguments of tools.
-Words: TypeAlias = Annotated[str, Field(min_length=1, description="What to look for, in words.")]
-Conditions: TypeAlias = Annotated[list[FieldCondition] | None, Field(description="Conditions.")]
+Words: TypeAlias = Annotated[
+    str, Field(min_length=1, max_length=MAX_TEXT, description="What to look for, in words.")
+]
+Conditions: TypeAlias = Annotated[FieldConditions | None, Field(description="Conditions.")]
 Mode: TypeAlias = Annotated[
     StoreKind, Field(description="By meaning and words, by meaning, or by words.")
 ]
@@ -76,7 +80,7 @@ class _Bound:
     served: Scope | None
     limits: ServeLimits
 
-    def query(self, text: str, filters: Sequence[FieldCondition] | None, top_k: int) -> Query:
+    def query(self, text: str, filters: FieldConditions | None, top_k: int) -> Query:
         """Return the query of a tool."""
         return Query(
             text,
@@ -105,7 +109,7 @@ def build_mcp_server(
     is_missing = scope is None and kb.require_scope  # then it raises
     shown = scope if is_missing or (scope and scope.principals) else _EVERYONE.narrowed(scope)
     described = retrieval_tool(kb.retriever("hybrid"), "search", about or _ABOUT, scope=shown)
-    tools = _search_tools(bound, about=described.metadata.description)
+    tools = _search_tools(bound, about=_sendable(described.metadata.description))
     if kb.graph is not None:
         tools += _graph_tools(bound, kb.graph, rules=rules)
     elif rules is not None:
@@ -186,8 +190,9 @@ def _search_tools(bound: _Bound, *, about: str) -> list[Tool]:
         _part_ and a number: such an id gives one page, and the file_path in its metadata, as
         document_id, gives the whole file.
         """
+        scope = bound.scope
         nodes = await asyncio.wait_for(
-            asyncio.to_thread(bound.kb.get, document_id, scope=bound.scope), bound.limits.timeout_s
+            in_thread(lambda: bound.kb.get(document_id, scope=scope)), bound.limits.timeout_s
         )
         if not nodes:
             raise ToolError(f"there is no document {document_id!r}; search returns document ids")
@@ -207,7 +212,9 @@ def _graph_tools(bound: _Bound, graph: GraphBackend, *, rules: Rules | None) -> 
     concluding = bound.kb.retriever("kg_rule", linker=linker, rules=rules)
 
     async def neighbours(
-        entity: Annotated[str, Field(min_length=1, description="Its name or id.")],
+        entity: Annotated[
+            str, Field(min_length=1, max_length=MAX_TEXT, description="Its name or id.")
+        ],
         limit: Annotated[int, Field(ge=1, le=_MOST_EDGES, description="Most relations.")] = _EDGES,
     ) -> Facts:
         """List the relations of an entity of the knowledge graph, the strongest first."""
@@ -215,7 +222,9 @@ def _graph_tools(bound: _Bound, graph: GraphBackend, *, rules: Rules | None) -> 
         return await asyncio.wait_for(arun(plan), bound.limits.timeout_s)
 
     async def conclude(
-        question: Annotated[str, Field(min_length=1, description="It names the entities.")],
+        question: Annotated[
+            str, Field(min_length=1, max_length=MAX_TEXT, description="It names the entities.")
+        ],
         top_k: Annotated[int, Field(ge=1, le=bound.limits.max_top_k)] = min(
             _EDGES, bound.limits.max_top_k
         ),
@@ -305,7 +314,7 @@ def _answered(tool: Callable[P, Awaitable[Facts]]) -> Callable[P, Awaitable[Fact
     @wraps(tool)
     async def wrapped(*args: P.args, **kwargs: P.kwargs) -> Facts:
         try:
-            return await tool(*args, **kwargs)
+            return _sendable_facts(await tool(*args, **kwargs))
         except ToolError:
             raise
         except Exception as error:  # noqa: BLE001 - said in words, and logged without content
@@ -316,6 +325,16 @@ def _answered(tool: Callable[P, Awaitable[Facts]]) -> Callable[P, Awaitable[Fact
             raise ToolError(known.message) from None
 
     return wrapped
+
+
+def _sendable(text: str) -> str:
+    """Return a text without lone surrogates, which the MCP package cannot send."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _sendable_facts(facts: Facts) -> Facts:
+    cleaned: Facts = json.loads(_sendable(json.dumps(facts, ensure_ascii=False, default=str)))
+    return cleaned
 
 
 def _shown(metadata: Facts) -> Facts:

@@ -1,7 +1,7 @@
 """Request models for HTTP and MCP; an unknown field is an error."""
 
 from datetime import date
-from typing import Annotated, Literal, TypeAlias, Union
+from typing import Annotated, Literal, Self, TypeAlias, Union
 
 from llama_index.core.vector_stores.types import FilterCondition, MetadataFilters
 from pydantic import (
@@ -13,13 +13,15 @@ from pydantic import (
     JsonValue,
     Tag,
     field_validator,
+    model_validator,
 )
 
+from llama_retrieval_ext.capabilities.memory_storage import MEMORY_KEYS
 from llama_retrieval_ext.capabilities.tools import FieldCondition
 from llama_retrieval_ext.knowledge_base.kinds import SearchKind
 from llama_retrieval_ext.query import SCOPE_KEYS, Scope
 
-_MAX_TEXT = 10_000
+MAX_TEXT = 10_000
 _MAX_CONDITIONS = 100
 _MAX_HOPS = 5
 
@@ -54,6 +56,17 @@ class Filters(Sent):
             ],
             condition=FilterCondition(self.condition),
         )
+
+    @property
+    def n_conditions(self) -> int:
+        """Number of comparisons, also in groups."""
+        return sum(each.n_conditions if isinstance(each, Filters) else 1 for each in self.filters)
+
+    @model_validator(mode="after")
+    def _limited(self) -> Self:
+        if self.n_conditions > _MAX_CONDITIONS:
+            raise ValueError(f"there are more than {_MAX_CONDITIONS} conditions")
+        return self
 
 
 # Discriminated, so that an error names the field of the right alternative.
@@ -97,7 +110,7 @@ class SearchOptions(Sent):
 class SearchRequest(SearchOptions):
     """A search."""
 
-    query: str = Field(min_length=1, max_length=_MAX_TEXT)
+    query: str = Field(min_length=1, max_length=MAX_TEXT)
 
     model_config = _example(
         query="How many days of annual leave?",
@@ -110,7 +123,7 @@ class SearchRequest(SearchOptions):
 class SearchManyRequest(SearchOptions):
     """Several searches with the same options."""
 
-    queries: list[Annotated[str, Field(min_length=1, max_length=_MAX_TEXT)]] = Field(
+    queries: list[Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]] = Field(
         min_length=1, description="The server has a limit of their number."
     )
 
@@ -119,13 +132,16 @@ class SearchManyRequest(SearchOptions):
     def searches(self) -> list[SearchRequest]:
         """Return the searches, which are valid like this request."""
         options = {name: getattr(self, name) for name in SearchOptions.model_fields}
-        return [SearchRequest.model_construct(query=text, **options) for text in self.queries]
+        return [
+            SearchRequest.model_construct(self.model_fields_set, query=text, **options)
+            for text in self.queries
+        ]
 
 
 class SentDocument(Sent):
     """A document to add; one with the same id is replaced."""
 
-    id: str = Field(min_length=1, max_length=_MAX_TEXT)
+    id: str = Field(min_length=1, max_length=MAX_TEXT)
     text: str
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
     allowed: list[str] | None = Field(
@@ -134,10 +150,10 @@ class SentDocument(Sent):
 
     @field_validator("metadata")
     @classmethod
-    def _no_scope(cls, metadata: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        for key in SCOPE_KEYS:
+    def _no_reserved(cls, metadata: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        for key in (*SCOPE_KEYS, *MEMORY_KEYS):
             if key in metadata:
-                raise ValueError(f"{key} is set by the scope, or by allowed; leave it out")
+                raise ValueError(f"{key} is set by this server; leave it out")
         return metadata
 
 
@@ -171,7 +187,7 @@ class AddRequest(Sent):
 class AskRequest(Sent):
     """A question, topic or task, and conditions on the documents."""
 
-    query: str = Field(min_length=1, max_length=_MAX_TEXT)
+    query: str = Field(min_length=1, max_length=MAX_TEXT)
     filters: Filters | None = None
     scope: RequestedScope | None = None
 
@@ -226,11 +242,16 @@ class TimelineRequest(AskRequest):
     model_config = _example(query="crane", start="2026-05-01", end="2026-05-31")
 
 
+LimitedRequest: TypeAlias = (
+    SearchOptions | DocumentsRequest | InsightsRequest | RelatedRequest | TimelineRequest
+)
+
+
 class WorkLogRequest(Sent):
     """A work log to store."""
 
     user_id: str = Field(min_length=1)
-    text: str = Field(min_length=1, max_length=_MAX_TEXT)
+    text: str = Field(min_length=1, max_length=MAX_TEXT)
     timestamp: AwareDatetime | None = Field(default=None, description="None for now.")
     scope: RequestedScope | None = None
 

@@ -55,7 +55,7 @@ def search_router(service: Service) -> APIRouter:
     async def search(body: SearchRequest, context: Context) -> Response:
         """Return the best hits for a query."""
         retriever, query = _prepare(service, body, context)
-        result = await service.answer(lambda: retriever.asearch(query))
+        result = await retriever.asearch(query)
         _note(context, result)
         return as_json(_answer(result))
 
@@ -67,8 +67,7 @@ def search_router(service: Service) -> APIRouter:
             raise HttpError(422, "too_many", f"this server takes at most {most} queries at once")
         prepared = [_prepare(service, each, context) for each in body.searches()]
         retriever, queries = prepared[0][0], [query for _, query in prepared]
-        answers = service.answer(lambda: retriever.asearch_many(queries))
-        results = await asyncio.wait_for(answers, context.left_s)
+        results = await asyncio.wait_for(retriever.asearch_many(queries), context.left_s)
         context.notes |= {"queries": len(queries), "hits": sum(map(len, results))}
         return as_json({"results": [*map(_answer, results)]})
 
@@ -93,7 +92,7 @@ def search_router(service: Service) -> APIRouter:
     ) -> Response:
         """Return the hits with a trace of the search and an explanation of each rank."""
         retriever, query = _prepare(service, body, context)
-        explanation = _redacted(await service.answer(lambda: retriever.aexplain(query)))
+        explanation = _redacted(await retriever.aexplain(query))
         _note(context, explanation)
         if view == "html":
             return HTMLResponse(explanation_html(explanation))
@@ -112,10 +111,10 @@ def _prepare(
     service: Service, body: SearchRequest, context: RequestContext
 ) -> tuple[Retriever, Query]:
     """Return the retriever and the query of a request, or raise if it is invalid."""
-    service.check_top_k(body.top_k)
-    query = query_of(body, context, top_k=body.top_k)
+    top_k = service.top_k(body)
+    query = query_of(body, context, top_k=top_k)
     collapse = None if body.per_source is None else Collapse(body.per_source)
-    return service.kb.retriever(body.mode, top_k=body.top_k, collapse=collapse), query
+    return service.kb.retriever(body.mode, top_k=top_k, collapse=collapse), query
 
 
 def _note(context: RequestContext, result: SearchResult) -> None:

@@ -1,8 +1,9 @@
 """What routes share: `Service`, with pending writes; scopes and queries of requests; answers."""
 
 import asyncio
+import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -11,16 +12,19 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar
 from fastapi import Depends, Request, Response
 from fastapi import Query as Param
 from fastapi.responses import StreamingResponse
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-from llama_retrieval_ext.execution.context import Context as AnswerContext
-from llama_retrieval_ext.execution.context import Session, entered
-from llama_retrieval_ext.execution.plan import SingleFlight
+from llama_retrieval_ext.execution.drivers import in_thread
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.serve.guard import CONTEXT, RequestContext, ServeLimits
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of
-from llama_retrieval_ext.serve.requests import AskRequest, RequestedScope, SearchRequest
+from llama_retrieval_ext.serve.requests import (
+    AskRequest,
+    LimitedRequest,
+    RequestedScope,
+    SearchRequest,
+)
 
 T = TypeVar("T")
 # Event names and their JSON.
@@ -31,8 +35,6 @@ _READY_S: Final = 1.0
 _READY_TIMEOUT_S: Final = 5.0
 # Writes have their own threads, so that reads do not wait for them.
 _WRITERS: Final = 4
-# Number of questions whose embeddings are kept, 12 kB each for 384 dimensions.
-_QUESTIONS: Final = 500
 _EVENT_STREAM: Final = "text/event-stream"
 HIT_EXAMPLE: Final = {
     "node_id": "5e1c",
@@ -52,28 +54,24 @@ class Service:
 
     kb: KnowledgeBase
     limits: ServeLimits
-    _embeddings: SingleFlight = field(default_factory=lambda: SingleFlight(most=_QUESTIONS))
     _writers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_WRITERS, "serve-write")
     )
     _writes: set[asyncio.Future[Any]] = field(default_factory=set)  # Any: results of writes
     _is_stopping: bool = False
-    _ready: tuple[float, bool] = (0.0, False)
+    _ready: tuple[float, asyncio.Future[bool] | None] = (0.0, None)
 
-    def check_top_k(self, top_k: int) -> None:
-        """Raise HttpError if ``top_k`` is above the limit of the server."""
-        if top_k > self.limits.max_top_k:
-            message = f"top_k is {top_k}; this server gives at most {self.limits.max_top_k}"
+    def top_k(self, body: LimitedRequest) -> int:
+        """Return the ``top_k`` of a request; raise if it asks for more than the server's limit."""
+        most = self.limits.max_top_k
+        if body.top_k > most and "top_k" in body.model_fields_set:
+            message = f"top_k is {body.top_k}; this server gives at most {most}"
             raise HttpError(422, "too_many", message)
-
-    async def answer(self, search: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of a search; equal questions are embedded once."""
-        with entered(AnswerContext(Session(self._embeddings))):
-            return await search()
+        return min(body.top_k, most)
 
     async def read(self, context: RequestContext, function: Callable[[], T]) -> T:
         """Return the result of a read in a thread, within the deadline."""
-        return await asyncio.wait_for(asyncio.to_thread(function), context.left_s)
+        return await asyncio.wait_for(in_thread(function), context.left_s)
 
     async def write(self, context: RequestContext, function: Callable[[], T]) -> T:
         """Return the result of a write in a thread; the write continues after a timeout."""
@@ -109,20 +107,30 @@ class Service:
         if self._is_stopping:
             return False
         since, ready = self._ready
-        if time.monotonic() - since > _READY_S or not since:
-            try:
-                await asyncio.wait_for(asyncio.to_thread(self.kb.info), _READY_TIMEOUT_S)
-                ready = True
-            except Exception:  # noqa: BLE001 - whatever it is, it is not ready
-                ready = False
-            self._ready = (time.monotonic(), ready)
-        return ready
+        if ready is None or (ready.done() and time.monotonic() - since > _READY_S):
+            ready = asyncio.ensure_future(self._answers())
+            self._ready = time.monotonic(), ready
+        return await asyncio.shield(ready)
+
+    async def _answers(self) -> bool:
+        try:
+            await asyncio.wait_for(in_thread(self.kb.info), _READY_TIMEOUT_S)
+        except Exception:  # noqa: BLE001 - whatever it is, it is not ready
+            return False
+        return True
 
 
 def as_json(value: object, *, status: int = 200) -> Response:
-    """Return a value as a JSON response; NaN becomes null."""
-    body = to_json(value, inf_nan_mode="null", fallback=str)
-    return Response(body, status_code=status, media_type="application/json")
+    """Return a value as a JSON response."""
+    return Response(_json(value), status_code=status, media_type="application/json")
+
+
+def _json(value: object) -> bytes:
+    """Return a value as JSON; NaN becomes null."""
+    try:
+        return to_json(value, inf_nan_mode="null", fallback=str)
+    except PydanticSerializationError:  # lone surrogates, which the standard library escapes
+        return json.dumps(to_jsonable_python(value, inf_nan_mode="null", fallback=str)).encode()
 
 
 def json_example(example: object) -> dict[str, object]:
@@ -202,5 +210,4 @@ async def _encoded(events: Events, context: RequestContext) -> AsyncIterator[byt
 
 
 def _event(name: str, value: object) -> bytes:
-    data = to_json(value, inf_nan_mode="null", fallback=str)
-    return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
+    return b"event: " + name.encode() + b"\ndata: " + _json(value) + b"\n\n"

@@ -128,9 +128,9 @@ def _add_search(router: APIRouter, service: Service, searches: SearchService) ->
     @router.post("/documents", responses={200: json_example(_DOCUMENTS)})
     async def documents(body: sent.DocumentsRequest, context: Context) -> Response:
         """Return whole documents for a query, each once, by their best passage."""
-        service.check_top_k(body.top_k)
+        top_k = service.top_k(body)
         query = query_of(body, context)
-        search = searches.asearch(query, body.top_k, scope=query.scope)
+        search = searches.asearch(query, top_k, scope=query.scope)
         found = await asyncio.wait_for(search, context.left_s)
         context.notes |= {"documents": len(found)}
         return as_json({"documents": [each.to_dict() for each in found]})
@@ -200,20 +200,20 @@ def _add_found(router: APIRouter, service: Service, knowledge: KnowledgeService)
     @router.post("/related", responses={200: json_example(_RELATED)})
     async def related(body: sent.RelatedRequest, context: Context) -> Response:
         """Return the entities related to a subject, nearest first."""
-        service.check_top_k(body.top_k)
+        top_k = service.top_k(body)
         query = query_of(body, context)
         entities = await knowledge.arelated(
-            query, top_k=body.top_k, max_hops=body.max_hops, scope=query.scope
+            query, top_k=top_k, max_hops=body.max_hops, scope=query.scope
         )
         return as_json({"entities": [each.to_dict() for each in entities]})
 
     @router.post("/timeline", responses={200: json_example(_TIMELINE)})
     async def timeline(body: sent.TimelineRequest, context: Context) -> Response:
         """Return dated passages and memories about a topic, oldest first."""
-        service.check_top_k(body.top_k)
+        top_k = service.top_k(body)
         query = query_of(body, context)
         events = await knowledge.atimeline(
-            query, start=body.start, end=body.end, top_k=body.top_k, scope=query.scope
+            query, start=body.start, end=body.end, top_k=top_k, scope=query.scope
         )
         return as_json({"events": [each.to_dict() for each in events]})
 
@@ -236,9 +236,9 @@ def _add_written(router: APIRouter, service: Service, knowledge: KnowledgeServic
     @router.post("/insights", responses={200: json_example(_INSIGHTS)})
     async def insights(body: sent.InsightsRequest, context: Context) -> Response:
         """Return insights about a topic, each with the ids of its passages."""
-        service.check_top_k(body.top_k)
+        top_k = service.top_k(body)
         query = query_of(body, context)
-        report = await knowledge.ainsights(query, top_k=body.top_k, scope=query.scope)
+        report = await knowledge.ainsights(query, top_k=top_k, scope=query.scope)
         found = report.model_dump(mode="json")
         return as_json({**found, "degraded": [kind_of(each) for each in report.degraded]})
 

@@ -135,3 +135,12 @@ def test_a_function_as_model_is_sync_or_async_in_any_loop() -> None:
 
     assert asyncio.run(both()) == ("Write", "Write")
     assert [each.text for each in StyleGenerator(llm=lambda p: p[:5]).stream("x")][-1] == "Write"
+
+
+async def test_functions_that_hang_leave_threads_to_the_application() -> None:
+    ending = Event()
+    llm = CallableLLM(lambda prompt: prompt * ending.wait(20))
+    hanging = [asyncio.ensure_future(llm.acomplete("x")) for _ in range(40)]
+    assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), 5) == "free"
+    ending.set()
+    assert {each.text for each in await asyncio.gather(*hanging)} == {"x"}

@@ -1,6 +1,7 @@
 """Memories of a user: stored and found within the scope."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -56,6 +57,13 @@ def test_times_are_aware_and_ranges_run_forward(forgetful_kb: KnowledgeBase) -> 
     for wrong in ({"importance": 2}, {"memory_type": ""}, {"metadata": {"tenant_id": "beta"}}):
         with pytest.raises(ConfigurationError):
             manager.remember("x", **wrong)
+    with pytest.raises(ConfigurationError, match="below must be a finite number, got nan"):
+        manager.forget_faded(below=math.nan)
+    always = datetime(1, 1, 1, tzinfo=tokyo), datetime(9999, 12, 31, tzinfo=UTC)
+    assert texts(manager.retrieve_by_timerange(*always)) == ["x"]
+    for time in always:
+        with pytest.raises(ConfigurationError, match="between 1828 and 2112"):
+            manager.remember("x", timestamp=time)
 
 
 def test_forgetting_is_within_the_scope(forgetful_kb: KnowledgeBase) -> None:

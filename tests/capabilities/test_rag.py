@@ -1,4 +1,5 @@
 """Cited answers: what the model is sent, and which citations hold."""
+# ruff: noqa: RUF001 - Chinese punctuation on purpose
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +10,8 @@ from llama_index.core.query_engine import CustomQueryEngine
 
 from llama_retrieval_ext import RRF
 from llama_retrieval_ext.capabilities import RAGGenerator
-from llama_retrieval_ext.capabilities.rag import RAGAnswer
+from llama_retrieval_ext.capabilities.query_engine import as_hits
+from llama_retrieval_ext.capabilities.rag import RAGAnswer, check_citations
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query, Scope
@@ -121,3 +123,25 @@ def test_a_rag_generator_is_a_query_engine_that_streams(kb: KnowledgeBase) -> No
         return "".join([part async for part in response.async_response_gen()])
 
     assert asyncio.run(streamed()) == said
+
+
+def test_a_streamed_answer_is_repeated_once_after_reasoning_without_a_tag() -> None:
+    said = "They say 25.</think>Annual leave is 25 days [1]."
+    retriever = FakeRetriever([("leave", 0.9, "Annual leave is 25 days.")])
+    rag = RAGGenerator(retriever, llm=ScriptedLLM([said, said]), streaming=True)
+    response = rag.query(QUESTION)
+    assert isinstance(response, StreamingResponse)
+    assert "".join(response.response_gen) == "They say\nAnnual leave is 25 days [1]."
+
+
+@pytest.mark.parametrize(
+    ("said", "passage"),
+    [
+        ("会议在2026年5月4日举行[1]。", "会议时间:2026-05-04"),
+        ("年假为２５天［1］。", "年假25天"),
+        ("It costs 1,000 euros [1].", "The price is 1000 euros"),
+    ],
+)
+def test_numbers_are_equal_in_each_notation(said: str, passage: str) -> None:
+    citations, problems = check_citations(said, as_hits([passage]))
+    assert [each.number for each in citations] == [1], problems

@@ -28,9 +28,10 @@ def test_ingested_files_are_found(run: Run, read_url: str, mode: str) -> None:
 
 
 def test_an_empty_query_is_refused_and_no_match_is_no_error(run: Run, read_url: str) -> None:
-    refused = run("search", "  ", "--kb", read_url)
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert "the query is empty" in refused.stderr
+    for command in ("search", "ask"):
+        refused = run(command, "  ", "--kb", read_url)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "the query is empty" in refused.stderr
     finished = run("search", "zeppelin", "--kb", read_url, "--mode", "keyword")
     assert (finished.returncode, finished.stdout) == (0, NOTHING)
 

@@ -186,7 +186,8 @@ def test_json_that_is_missing_invalid_or_cut_off_is_a_problem(answer: str) -> No
 def test_only_complete_entries_of_a_structured_answer_that_was_cut_off_are_kept() -> None:
     whole = WON.model_dump_json()
     assert partly_structured(f'{whole[:-2]}, {{"text": "And th', Findings) == WON
-    assert partly_structured('{"findi', Findings) is None
+    for answer in ('{"findi', f"{whole[:20]}", "They won, see [1]."):
+        assert partly_structured(answer, Findings) is None, answer
 
 
 @pytest.mark.parametrize("piece", ["['", '{"a": "b" ', "["])

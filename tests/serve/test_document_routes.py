@@ -57,3 +57,43 @@ def test_an_odd_document_id_is_not_found(connect: Connect) -> None:
     for name in ("~nobody-has-this-name", "%00", "%ED%A0%80", "a%0Ab"):
         for method in ("GET", "DELETE"):
             assert client.request(method, f"/v1/documents/{name}").status_code == 404, name
+
+
+def test_an_empty_name_stands_for_no_document(connect: Connect, kb: KnowledgeBase) -> None:
+    client = connect()
+    for method in ("GET", "PATCH", "DELETE"):
+        answer = client.request(method, "/v1/documents/", json={"allowed": ["group:hr"]})
+        assert (answer.status_code, answer.json()["error"]["message"]) == (
+            422,
+            "name the path of a file or the id of a document, got ''",
+        )
+    assert len(kb.search("leave", scope=Scope("acme"))) == 2
+
+
+def test_a_text_that_is_no_unicode_is_answered_as_it_was_sent(connect: Connect) -> None:
+    client = connect()
+    sent = '{"documents": [{"id": "half", "text": "lost", "metadata": {"k": "\\ud800"}}]}'
+    as_json = {"Content-Type": "application/json"}
+    assert client.post("/v1/documents", content=sent, headers=as_json).json()["added"] == 1
+    (passage,) = client.get("/v1/documents/half").json()["passages"]
+    assert (passage["text"], passage["metadata"]["k"]) == ("lost", "\ud800")
+    events = client.post("/v1/stream", json={"query": "lost"})
+    assert "event: result" in events.text
+
+
+def test_a_document_cannot_pass_for_a_memory(connect: Connect) -> None:
+    document = {"id": "log", "text": "I worked.", "metadata": {"memory_time": 1}}
+    answer = connect().post("/v1/documents", json={"documents": [document]})
+    assert answer.status_code == 422
+    assert "memory_time is set by this server; leave it out" in answer.json()["error"]["message"]
+
+
+def test_of_two_documents_of_one_id_the_first_is_taken_with_those_who_may_see_it(
+    connect: Connect, kb: KnowledgeBase
+) -> None:
+    client = connect()
+    first = {"id": "pay", "text": "The pay of Anna.", "allowed": ["group:hr"]}
+    documents = [first, {"id": "pay", "text": "Other.", "allowed": None}]
+    assert client.post("/v1/documents", json={"documents": documents}).json()["added"] == 1
+    for principals, n_passages in (([], 0), (["group:hr"], 1)):
+        assert len(kb.get("pay", scope=Scope("acme", principals=principals))) == n_passages

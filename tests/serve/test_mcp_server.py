@@ -146,10 +146,20 @@ async def test_documents_of_a_scope_are_read_some_at_a_time(kb: KnowledgeBase) -
             assert (read["n_passages"], read["passages"]) == (3, [f"Part {offset}."])
 
 
+async def test_text_that_is_no_unicode_is_sent_with_a_question_mark(kb: KnowledgeBase) -> None:
+    node = TextNode(text="lost", metadata={"k": "a\ud800"})
+    kb.add([node], scope=ACME, show_progress=False)
+    async with connected(create_mcp_server(kb, scope=ACME)) as client:
+        assert "k (a?)" in str((await client.list_tools()).tools[0].description)
+        found = data(await client.call_tool("search", {"query": "lost", "top_k": 1}))
+        assert found["passages"][0]["metadata"] == {"k": "a?"}
+
+
 async def test_a_wrong_argument_is_answered_in_one_line_without_links(kb: KnowledgeBase) -> None:
     wrong: list[tuple[str, dict[str, Any], str]] = [
         ("search", {"query": "leave", "topk": 3}, "topk: unknown name; write 'top_k'"),
         ("search", {"query": "leave", "mode": "hybird"}, "mode: Input should be 'vector'"),
+        ("search", {"query": "x" * 10_001}, "query: String should have at most 10000 characters"),
         ("read_document", {}, "document_id: Field required"),
     ]
     async with connected(create_mcp_server(kb, scope=ACME)) as client:

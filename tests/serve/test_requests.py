@@ -5,6 +5,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 from pydantic import ValidationError
 
 from llama_retrieval_ext.capabilities.tools import FieldCondition
+from llama_retrieval_ext.serve.requests import Filters
 from tests.serve.conftest import Connect
 
 
@@ -29,3 +30,11 @@ def test_the_values_of_a_condition_are_limited(value: list[object]) -> None:
     assert FieldCondition(key="k", operator=FilterOperator.IN, value=value * 100).to_filter()  # type: ignore[arg-type]
     with pytest.raises(ValidationError, match="at most 100 items"):
         FieldCondition(key="k", operator=FilterOperator.IN, value=value * 101)  # type: ignore[arg-type]
+
+
+def test_the_conditions_of_a_request_are_limited_in_all() -> None:
+    year: dict[str, object] = {"key": "year", "value": 2025}
+    half = {"filters": [year] * 50}
+    assert Filters.model_validate({"filters": [half, half]}).to_filters()
+    with pytest.raises(ValidationError, match="more than 100 conditions"):
+        Filters.model_validate({"filters": [half, half, {"filters": [year]}]})

@@ -112,4 +112,7 @@ def test_equal_questions_of_any_key_are_embedded_once(
         headers = bearer(key)
         found = client.post("/v1/search", json={"query": "annual leave"}, headers=headers)
         assert all(key in text for text in texts(found))
+    for route in ("stream", "services/documents", "services/timeline"):
+        answer = client.post(f"/v1/{route}", json={"query": "annual leave"})
+        assert answer.status_code == 200
     assert embedded == ["annual leave"]

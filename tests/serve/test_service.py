@@ -1,11 +1,17 @@
 """A service over its life: writes that go on, readiness, stopping."""
 
+import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from threading import Event
+
+import pytest
 
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.serve import ServeLimits
+from llama_retrieval_ext.serve.service import Service
 from tests.serve.conftest import Connect
 
 
@@ -40,3 +46,19 @@ def test_readiness_follows_the_store(connect: Connect, kb: KnowledgeBase) -> Non
     )
     stopped = other.post("/v1/search", json={"query": "leave"})
     assert (stopped.status_code, stopped.headers["Retry-After"]) == (503, "1")
+
+
+async def test_the_store_is_asked_once_for_many_questions_whether_it_is_ready(
+    kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info, asked = kb.info, count()
+
+    def slow() -> object:
+        next(asked)
+        time.sleep(0.05)
+        return info()
+
+    monkeypatch.setattr(kb, "info", slow)
+    service = Service(kb, ServeLimits())
+    assert all(await asyncio.gather(*(service.is_ready() for _ in range(20))))
+    assert next(asked) == 1

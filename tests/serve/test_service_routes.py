@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from llama_retrieval_ext.errors import MissingDependencyError
+from llama_retrieval_ext.serve import ServeLimits
 from llama_retrieval_ext.testing import ScriptedLLM
 from tests.serve.conftest import Connect, bearer, events_of
 
@@ -184,3 +186,25 @@ def test_each_route_is_documented_with_examples_that_are_valid(client: TestClien
         named = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
         (example,) = schemas[named.rpartition("/")[2]]["examples"]
         assert post(client, route, example).status_code == 200, route
+
+
+def test_a_request_without_a_number_of_hits_keeps_to_the_limit(connect: Connect) -> None:
+    client = connect(limits=ServeLimits(max_top_k=1), llm=ScriptedLLM(said))
+    for route in ("search", "services/documents", "services/timeline", "services/insights"):
+        answer = client.post(f"/v1/{route}", json={"query": "leave"})
+        assert answer.status_code == 200, answer.text
+    assert len(client.post("/v1/search", json={"query": "leave"}).json()["hits"]) == 1
+    many = client.post("/v1/search-many", json={"queries": ["leave"]})
+    assert len(many.json()["results"][0]["hits"]) == 1
+
+
+def test_a_part_that_is_not_installed_is_named(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: object, **__: object) -> None:
+        raise MissingDependencyError("finding Chinese names", "zh")
+
+    monkeypatch.setattr("llama_retrieval_ext.services.knowledge.related_in_passages", missing)
+    answer = connect().post("/v1/services/related", json={"query": "leave"})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (501, "not_installed")
+    assert "the extra 'zh'" in answer.json()["error"]["message"]

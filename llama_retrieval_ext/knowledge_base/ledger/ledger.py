@@ -317,8 +317,13 @@ class Ledger(ABC):
     def find(self, name: str, scope: Scope | None) -> list[Entry]:
         """Return the documents with this id or source, which may be a relative path.
 
-        An id may come from elsewhere and look like any path, so ``~`` is not expanded.
+        An id may come from elsewhere and look like any path, so ``~`` is not expanded. An empty
+        name is an error: it would be the source of all documents that have none.
         """
+        if not isinstance(name, str) or not name:
+            raise ConfigurationError(
+                f"name the path of a file or the id of a document, got {name!r}"
+            )
         found = self.named(name, scope)
         if found or "\0" in name:  # no path has a NUL
             return found
