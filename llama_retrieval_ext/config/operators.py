@@ -18,8 +18,9 @@ from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import visible
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.stages import items_of
 from llama_retrieval_ext.query import KB_KEY, Query, Scope, check_top_k
-from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.results import Hit, ordered
 
 # The names of a record's fields that differ from those of `Hit.to_dict`.
 _RECORD_NAMES: Final = {"node_id": "chunk_id", "kb_id": "knowledge_base_id"}
@@ -85,13 +86,13 @@ class Operator:
             ConfigurationError: ``top_k`` is below 1, or ``kb_ids`` is empty.
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        if kb_ids is not None and not list(kb_ids):
+        has_scope = any(each is not None for each in (tenant_id, kb_ids, principals))
+        scope = Scope(tenant_id, kb_ids or (), principals) if has_scope else None
+        if kb_ids is not None and not (scope and scope.kb_ids):  # not kb_ids, which is read once
             raise ConfigurationError(
                 "kb_ids is empty, which would show no knowledge base; name at least one, or leave "
                 "kb_ids out for all that the tenant has"
             )
-        has_scope = any(each is not None for each in (tenant_id, kb_ids, principals))
-        scope = Scope(tenant_id, kb_ids or (), principals) if has_scope else None
         bound = Query.of(query).but(
             filters=filters, scope=scope, top_k=check_top_k(top_k), timeout_s=timeout_s
         )
@@ -176,8 +177,8 @@ class RecordRetriever(Retriever):
             lambda: asyncio_run(self.source.retrieve(**arguments)),
             lambda: self.source.retrieve(**arguments),
         )
-        hits = [_hit(record, self.name) for record in records]
-        hits.sort(key=lambda hit: (-(hit.score or 0.0), hit.node_id))
+        given = items_of(records, dict, f"{self.name}.retrieve", expected="records (dict)")
+        hits = ordered(_hit(record, self.name) for record in given)
         seen = visible([*hits], query, self.name)
         return [hit for hit in seen if isinstance(hit, Hit)][: query.top_k]
 
@@ -202,7 +203,7 @@ def record_definition(kind: type[AnswersRecords], name: str) -> Definition:
 
 
 def _hit(record: Mapping[str, Any], name: str) -> Hit:
-    missing = [key for key in ("chunk_id", "text", "score") if key not in record]
+    missing = [key for key in ("chunk_id", "text", "score") if record.get(key) is None]
     if missing:
         raise ConfigurationError(f"a record of {name!r} has no {', '.join(missing)}: {record!r}")
     metadata = dict(record.get("metadata") or {})
