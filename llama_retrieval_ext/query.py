@@ -9,7 +9,7 @@ from llama_index.core.schema import BaseNode, QueryBundle
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
 
 from llama_retrieval_ext.arguments import RecordsArguments
-from llama_retrieval_ext.checks import check_count, check_seconds, checked_arguments
+from llama_retrieval_ext.checks import check_count, check_seconds, checked_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError, ScopeRequiredError
 from llama_retrieval_ext.filters import (
     AllOf,
@@ -309,8 +309,7 @@ class Query(QueryBundle):
             check_seconds(self.timeout_s, "timeout_s", otherwise="for no limit leave it out")
         if self.scope is not None:
             check_scope(self.scope)
-        if not isinstance(self.context, Mapping):
-            raise ConfigurationError(f"context is a mapping of names, got {self.context!r}")
+        of_type(self.context, Mapping, "context")
         self._filter = None if self.filters is None else parse_filters(self.filters)
 
     @classmethod
@@ -342,7 +341,9 @@ class Query(QueryBundle):
             scope=self.scope if scope is None else scope.narrowed(self.scope),
             top_k=self.top_k if top_k is None else top_k,
             timeout_s=self.timeout_s if timeout_s is None else timeout_s,
-            context=self.context if context is None else {**self.context, **context},
+            context=self.context
+            if context is None
+            else {**self.context, **of_type(context, Mapping, "context")},
         )
 
     def for_child(self, *, top_k: int | None = None) -> Self:

@@ -218,19 +218,20 @@ class UrlForm:
         return Address(name, path=path, timeout_s=self._timeout_s(options), options=options)
 
     def _parse_server(self, url: str, *, has_tls: bool) -> Address:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port or _PORTS[self.scheme]
+        except ValueError:  # its message may hold a password
+            raise ConfigurationError(
+                f"the URL's host is malformed, or its port no number up to 65535; write "
+                f"{self.example}"
+            ) from None
         if "@" in parts.netloc or parts.fragment:
             raise ConfigurationError(
                 "a URL is shown in messages and kept in files, so it must not hold credentials or "
                 "a fragment; put credentials into environment variables and write "
                 f"{self.credentials}"
             )
-        try:
-            port = parts.port or _PORTS[self.scheme]
-        except ValueError as error:
-            raise ConfigurationError(
-                f"the URL's port is no number up to 65535; write {self.example}"
-            ) from error
         path = parts.path.strip("/")
         prefix, _, collection = path.rpartition("/") if self.has_prefix else ("", "", path)
         if not parts.hostname or not collection:

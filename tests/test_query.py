@@ -123,7 +123,7 @@ def test_text_and_bundles_become_queries_and_queries_stay_unchanged() -> None:
         ({"timeout_s": True}, "timeout_s"),
         ({"scope": "acme"}, r"got 'acme'; write Scope\('acme'\)"),
         ({"filters": [MetadataFilter(key="lang", value="en")]}, "write MetadataFilters"),
-        ({"context": ["a"]}, "context is a mapping"),
+        ({"context": ["a"]}, "context must be of type Mapping"),
     ],
     ids=str,
 )
@@ -139,7 +139,9 @@ def test_filters_are_checked_where_they_come_in() -> None:
         Query("leave").but(filters=MetadataFilters(filters=[MetadataFilter(key="a", value=None)]))
 
 
-def test_query_but_refuses_anything_but_a_scope() -> None:
+def test_query_but_refuses_a_scope_or_context_of_another_type() -> None:
+    with pytest.raises(ConfigurationError, match="context must be of type Mapping"):
+        Query("leave").but(context=5)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="got 'acme'; write Scope"):
         Query("leave").but(scope="acme")  # type: ignore[arg-type]
 

@@ -53,12 +53,14 @@ def test_a_url_names_an_address(url: str, address: Address) -> None:
         ("qdrant:///kb", "without host or collection"),
         ("qdrant://db", "without host or collection"),
         ("qdrant://db:99999/kb", "port"),
+        ("qdrant://[::1/kb", "host"),
+        ("qdrant://me:hunter2@d℀b/kb", "host"),
         ("qdrant://db/kb?colour=red", "has the options colour; it may have password_env"),
         ("qdrant://db/kb?timeout_s=0", "timeout_s must be a positive number"),
         ("qdrant://db/KB1", "got the collection name 'KB1'; it has lower-case letters"),
         ("qdrant://hunter2@db/kb", "must not hold credentials"),
     ],
-    ids=range(10),
+    ids=range(12),
 )
 def test_a_url_of_another_form_is_refused_without_repeating_a_password(
     url: str, message: str

@@ -187,7 +187,8 @@ def rerank(
 ) -> BaseRetriever:
     """Return the base retriever's hits in the order of a reranker, by default rules.
 
-    ``rerank_model`` is ``rules``, ``llm``, ``embedding``, or the name of a cross-encoder.
+    ``rerank_model`` is ``rules``, ``llm``, ``embedding``, or a cross-encoder: ``fastembed:NAME``,
+    or a name for sentence-transformers.
     """
     base = parts.retriever(base_retriever, base_retriever_params)
     model = parts.rerank(rerank_model, "rerank")

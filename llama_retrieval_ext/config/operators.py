@@ -18,8 +18,9 @@ from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import visible
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.stages import items_of
 from llama_retrieval_ext.query import KB_KEY, Query, Scope, check_top_k
-from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.results import Hit, ordered
 
 # The names of a record's fields that differ from those of `Hit.to_dict`.
 _RECORD_NAMES: Final = {"node_id": "chunk_id", "kb_id": "knowledge_base_id"}
@@ -171,8 +172,8 @@ class RecordRetriever(Retriever):
             lambda: asyncio_run(self.source.retrieve(**arguments)),
             lambda: self.source.retrieve(**arguments),
         )
-        hits = [_hit(record, self.name) for record in records]
-        hits.sort(key=lambda hit: (-(hit.score or 0.0), hit.node_id))
+        given = items_of(records, dict, f"{self.name}.retrieve", expected="records (dict)")
+        hits = ordered(_hit(record, self.name) for record in given)
         seen = visible([*hits], query, self.name)
         return [hit for hit in seen if isinstance(hit, Hit)][: query.top_k]
 
@@ -197,7 +198,7 @@ def record_definition(kind: type[AnswersRecords], name: str) -> Definition:
 
 
 def _hit(record: Mapping[str, Any], name: str) -> Hit:
-    missing = [key for key in ("chunk_id", "text", "score") if key not in record]
+    missing = [key for key in ("chunk_id", "text", "score") if record.get(key) is None]
     if missing:
         raise ConfigurationError(f"a record of {name!r} has no {', '.join(missing)}: {record!r}")
     metadata = dict(record.get("metadata") or {})

@@ -211,7 +211,8 @@ class RegistryParts:
 
         Raises:
             ConfigurationError: A required part was not bound.
-            MissingDependencyError: A cross-encoder needs ``sentence-transformers``.
+            MissingDependencyError: A cross-encoder needs ``sentence-transformers``; with
+                ``fastembed:`` before its name the extra ``models``.
         """
         from llama_retrieval_ext.stages.rerank import chain, llm, models, rules  # noqa: PLC0415
 
@@ -221,7 +222,11 @@ class RegistryParts:
             return llm.LLMRerank(self.need_llm(name))
         if model == "embedding":
             return models.EmbeddingRerank(self.model(name))
-        return _cross_encoder(model) if isinstance(model, str) else chain.as_reranker(model)
+        if not isinstance(model, str):
+            return chain.as_reranker(model)
+        return (
+            models.ModelRerank(model) if model.startswith("fastembed:") else _cross_encoder(model)
+        )
 
     def close(self) -> None:
         """Close resources opened for retrievers; bound objects stay open."""

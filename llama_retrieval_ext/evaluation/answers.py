@@ -253,6 +253,4 @@ class SharedRankings:
 
 def _key(retriever: BaseRetriever, query: Query) -> tuple[object, ...]:
     embedding = None if query.embedding is None else tuple(query.embedding)
-    texts = tuple(query.embedding_strs)
-    limits = (query.top_k, query.at_least, repr(query.condition))
-    return (id(retriever), query.query_str, texts, embedding, *limits)
+    return (id(retriever), embedding, repr(replace(query, embedding=None)))  # with all its fields

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
-from llama_retrieval_ext.errors import ConfigurationError, optional_module
+from llama_retrieval_ext.errors import ConfigurationError, describe, optional_module
 from llama_retrieval_ext.evaluation.judgements import BY_LLM, LABELS, Collector, Judgements, Level
 
 if TYPE_CHECKING:
@@ -86,14 +86,20 @@ def load_judgements(source: Source, *, level: Level | None = None) -> Judgements
     if isinstance(source, Judgements):
         return source
     if isinstance(source, str | Path):
-        return _from_path(str(source), level)
+        try:
+            return _from_path(str(source), level)
+        except ConfigurationError:
+            raise
+        except (KeyError, ValueError) as error:  # not UTF-8 or JSON, columns or grades of BEIR
+            raise ConfigurationError(f"{source} cannot be read: {describe(error)}") from error
     if isinstance(source, QuestionPairs):
         return _from_pairs(source.queries, source.relevant_docs, level or Level.NODE)
     if isinstance(source, RagExamples):
         rows = [each.model_dump(mode="json") for each in source.examples]
         return _from_rag_examples(rows, level or Level.PASSAGE)
     if hasattr(source, "to_dict") and hasattr(source, "columns"):
-        return _from_rows(source.to_dict("records"), level, "the table")
+        filled = source.astype(object).where(source.notna(), None)  # pandas has NaN in empty cells
+        return _from_rows(filled.to_dict("records"), level, "the table")
     raise ConfigurationError(
         f"judgements are a CSV or JSONL file, a BEIR folder, 'ir_datasets:ID', a pandas table or a "
         f"LlamaIndex dataset, got {type(source).__name__}"
@@ -121,7 +127,10 @@ def _from_path(source: str, level: Level | None) -> Judgements:
 
 def _json_rows(path: Path) -> Iterator[dict[str, object]]:
     with path.open(encoding="utf-8") as lines:
-        yield from (json.loads(line) for line in lines if line.strip())
+        for row in (json.loads(line) for line in lines if line.strip()):
+            if not isinstance(row, dict):
+                raise ConfigurationError(f"{path} has the line {row!r}, which is no JSON object")
+            yield row
 
 
 def _from_rows(rows: Iterable[Mapping[str, object]], level: Level | None, where: str) -> Judgements:
@@ -132,16 +141,27 @@ def _from_rows(rows: Iterable[Mapping[str, object]], level: Level | None, where:
         target = None if known is None else _value(row, _TARGETS[known])
         if question is None or target is None or known is None:
             raise ConfigurationError(_missing_columns(where, row, known))
-        grade = _value(row, _GRADES)
+        grade = _grade(row, where)
         query_id = _value(row, ("query_id", "query-id"))
-        judged.add(question, target, 1 if grade is None else round(float(grade)), query_id or "")
+        judged.add(question, target, grade, query_id or "")
         origin = _value(row, ("origin",)) or origin
     return judged.judgements(known or Level.DOCUMENT, origin)
 
 
 def _value(row: Mapping[str, object], names: Sequence[str]) -> str | None:
-    value = next((row[name] for name in names if row.get(name) not in {None, ""}), None)
+    values = (row.get(name) for name in names)
+    value = next((each for each in values if each not in (None, "")), None)
+    if isinstance(value, list | dict):
+        raise ConfigurationError(f"a row has {value!r} for {names[0]!r}; write a row for each")
     return None if value is None else str(value)
+
+
+def _grade(row: Mapping[str, object], where: str) -> int:
+    grade = _value(row, _GRADES)
+    try:
+        return 1 if grade is None else round(float(grade))
+    except ValueError as error:
+        raise ConfigurationError(f"{where} has the grade {grade!r}; a grade is a number") from error
 
 
 def _level_of(row: Mapping[str, object]) -> Level | None:
@@ -167,7 +187,9 @@ def _from_beir(folder: Path, level: Level) -> Judgements:
     queries = {str(row["_id"]): str(row["text"]) for row in _json_rows(texts)}
     with qrels.open(encoding="utf-8", newline="") as lines:
         rows = list(csv.reader(lines, delimiter="\t"))[1:]
-    return _from_qrels(queries, ((id_, target, int(grade)) for id_, target, grade in rows), level)
+    return _from_qrels(
+        queries, ((id_, target, round(float(grade))) for id_, target, grade in rows), level
+    )
 
 
 def _from_ir_datasets(id_: str, level: Level) -> Judgements:

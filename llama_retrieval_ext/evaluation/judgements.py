@@ -60,11 +60,11 @@ class Judgements:
 
     def __post_init__(self) -> None:
         of_type(self.level, Level, "level")
-        judged = {
-            id_: {target: int(grade) for target, grade in self.relevant[id_].items()}
+        graded = {
+            id_: {target: int(grade) for target, grade in self.relevant.get(id_, {}).items()}
             for id_ in self.queries
-            if any(grade > 0 for grade in self.relevant.get(id_, {}).values())
         }
+        judged = {id_: own for id_, own in graded.items() if any(g > 0 for g in own.values())}
         if not judged:
             raise ConfigurationError(
                 f"nothing is relevant to any of the {len(self.queries)} questions; give each the "

@@ -312,7 +312,7 @@ def _with_fusion(source: Fused, setting: Setting) -> Retriever:
     weights = dict(setting.weights)
     own = setting.fusion
     if isinstance(source, HybridRetriever):
-        return remade(
+        made = remade(
             source,
             store=source.source,
             keyword_store=None if source.keyword_source is source.source else source.keyword_source,
@@ -322,6 +322,9 @@ def _with_fusion(source: Fused, setting: Setting) -> Retriever:
             fusion=None if own is None else _with_fields(own, weights=weights),
             alpha=round(weights["vector"], 4) if own is None else None,
         )
+        # It does not depend on the fusion.
+        made.confidence, made.needs_ids = source.confidence, source.needs_ids
+        return made
     fusion = _with_fields(own or source.fusion, weights=weights)
     if isinstance(source, QueryFusionRetriever):
         legs = _cut(source, setting)
@@ -356,6 +359,6 @@ def remade(original: R, **changed: Any) -> R:  # noqa: ANN401 - the constructor'
 
 def bound_as(original: Retriever, retriever: R) -> R:
     """Bind a new retriever to the scope and objects of another one, and return it."""
-    retriever.scope, retriever.requires_scope = original.scope, original.requires_scope
-    retriever.object_map = original.object_map
+    for name in ("scope", "requires_scope", "requires_principals", "object_map"):
+        setattr(retriever, name, getattr(original, name))
     return retriever

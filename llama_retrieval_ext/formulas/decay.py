@@ -2,6 +2,7 @@
 
 import math
 
+from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError, ScoreError
 
 
@@ -33,9 +34,9 @@ def exponential_decay(age: float, *, half_life: float) -> float:
         [1.0, 0.5, 0.25]
 
     """
-    if not 0.0 < half_life < math.inf:
+    if not is_number(half_life) or half_life <= 0.0:
         raise ConfigurationError(
-            f"half_life must be finite and above 0, got {half_life}; it is the age at which a "
+            f"half_life must be finite and above 0, got {half_life!r}; it is the age at which a "
             "result counts half"
         )
     if math.isnan(age):

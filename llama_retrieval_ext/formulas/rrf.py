@@ -1,8 +1,8 @@
 """Reciprocal rank fusion."""
 
-import math
 from collections.abc import Sequence
 
+from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.scores import weighted_legs
 
@@ -42,9 +42,9 @@ def reciprocal_rank_shares(
         [{'a': 0.5, 'b': 0.3333333333333333}, {'b': 1.5}]
 
     """
-    if not 0.0 <= k < math.inf:
+    if not is_number(k) or k < 0.0:
         raise ConfigurationError(
-            f"k must be a finite number of 0 or more, got {k}; 60 is the value of the paper"
+            f"k must be a finite number of 0 or more, got {k!r}; 60 is the value of the paper"
         )
     legs = weighted_legs(rankings, weights=weights)
     return [_shares(ranking, k=k, weight=weight) for ranking, weight in legs]

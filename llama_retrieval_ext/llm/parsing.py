@@ -111,7 +111,7 @@ def has_words(text: str) -> bool:
     return any(character.isalpha() for character in text)
 
 
-_START: Final = re.compile(r"^\s*(?=[\[{])", re.MULTILINE)
+_START: Final = re.compile(r"^[^\S\n]*(?=[\[{])", re.MULTILINE)  # \s* takes quadratic time
 _NEXT: Final = re.compile(r"[\s,]*(?=[\[{])")
 # An apostrophe, which json-repair takes for the end of a string in single quotes, and its stand-in.
 _APOSTROPHE: Final = re.compile(r"(?<=\w)'(?=\w)")

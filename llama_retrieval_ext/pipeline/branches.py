@@ -31,6 +31,10 @@ class Unfused(Operand):
     min_success: int | None = None
 
     def __post_init__(self) -> None:
+        if not self.legs:
+            raise CompositionError(
+                "branches need at least one retriever: branches(dense=a, bm25=b)"
+            )
         if self.min_success is not None:
             check_min_success(self.min_success, legs=len(self.legs))
 
@@ -89,10 +93,7 @@ def branches(
         CompositionError: No retriever is given.
         ConfigurationError: ``min_success`` is below 0 or above the number of legs.
     """
-    legs = [*retrievers, *named_legs(named)]
-    if not legs:
-        raise CompositionError("branches() needs at least one retriever: branches(dense=a, bm25=b)")
-    return Branches(unique_legs(legs), min_success=min_success)
+    return Branches(unique_legs([*retrievers, *named_legs(named)]), min_success=min_success)
 
 
 def named_legs(retrievers: Mapping[str, BaseRetriever | Leg]) -> list[Leg]:

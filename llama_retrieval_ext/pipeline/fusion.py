@@ -150,7 +150,7 @@ class Fusion(Operand, ABC):
 
         Args:
             rankings: The legs that answered, by name.
-            weights: Weight of each leg, by name; None for the fusion's weights.
+            weights: Weight of each leg, by name, 1 if missing; None for the fusion's weights.
             top_k: Number of hits to return; None for all.
             source: Value of ``Hit.source``.
 
@@ -158,9 +158,13 @@ class Fusion(Operand, ABC):
             New hits, best first; the arguments are unchanged.
 
         Raises:
+            ConfigurationError: A weight is invalid or of no leg, or ``top_k`` is below 1.
             ScoreError: A score is None or not finite, and the fusion uses scores.
         """
-        check_weights(weights)
+        if weights is not None:
+            weights = resolved_weights(weights, list(rankings), [1.0] * len(rankings))
+        if top_k is not None:
+            check_count(top_k, "top_k")
         first: dict[str, NodeWithScore] = {}
         paths: dict[str, Hit] = {}
         scored: dict[str, list[tuple[str, float | None]]] = {}
@@ -292,7 +296,8 @@ def fuse(
 ) -> list[Hit]:
     """Return the ranking that a fusion makes of several."""
     if type(fusion).fuse is Fusion.fuse:
-        return fusion.fuse(rankings, weights=weights, top_k=top_k, source=source)
+        own = {name: weights[name] for name in rankings}
+        return fusion.fuse(rankings, weights=own, top_k=top_k, source=source)
     options = {"weights": weights, "top_k": top_k, "source": source}
     parameters = inspect.signature(fusion.fuse).parameters
     has_rest = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import ClassVar, Final
 
 from llama_retrieval_ext.arguments import RecordsArguments
+from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.dates import NANOSECONDS, instant
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_degraded
@@ -54,9 +55,10 @@ class Recency(RecordsArguments):
 
     def __post_init__(self) -> None:
         exponential_decay(0.0, half_life=self.half_life)  # checks it
-        if not 0.0 <= self.unknown <= 1.0:
-            raise ConfigurationError(f"unknown must be between 0 and 1, got {self.unknown}")
-        if isinstance(self.origin, str) and _days(self.origin) is None:
+        if not (is_number(self.unknown) and 0.0 <= self.unknown <= 1.0):
+            raise ConfigurationError(f"unknown must be between 0 and 1, got {self.unknown!r}")
+        is_date = isinstance(self.origin, str) and _days(self.origin) is not None
+        if not (self.origin is None or is_date or is_number(self.origin)):
             raise ConfigurationError(
                 f"origin must be an ISO 8601 date such as '2026-01-31' or a number, "
                 f"got {self.origin!r}"

@@ -20,6 +20,12 @@ from llama_retrieval_ext.text.normalization import normal
 Alike: TypeAlias = Literal["id", "content", "nearly"]
 
 
+def check_share(share: float, what: str) -> None:
+    """Raise unless a number is above 0 and at most 1."""
+    if not (is_number(share) and 0 < share <= 1):
+        raise ConfigurationError(f"{what} must be above 0 and at most 1, got {share!r}")
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Dedupe(Refine):
     """Refinement that removes duplicates of better hits; order and scores are unchanged.
@@ -48,8 +54,7 @@ class Dedupe(Refine):
 
     def __post_init__(self) -> None:
         one_of(self.by, get_args(Alike), "by")
-        if not 0.0 < self.at_least <= 1.0:
-            raise ConfigurationError(f"at_least must be above 0 and at most 1, got {self.at_least}")
+        check_share(self.at_least, "at_least")
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
         """Return the hits without duplicates."""
@@ -139,8 +144,7 @@ class BestPart(Refine):
     share: float = 0.5
 
     def __post_init__(self) -> None:
-        if not (is_number(self.share) and 0 < self.share <= 1):
-            raise ConfigurationError(f"share must be above 0 and at most 1, got {self.share!r}")
+        check_share(self.share, "share")
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
         """Return the first part."""

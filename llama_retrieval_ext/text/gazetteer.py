@@ -48,7 +48,7 @@ class Gazetteer:
 
     Text and names are compared in NFKC, casefolded, in simplified Chinese. A name in a script with
     spaces matches at word boundaries only; a Chinese name matches anywhere. Of overlapping names
-    the longest is kept.
+    the first is kept, of those that start together the longest.
 
     Raises:
         MissingDependencyError: The extra ``graph`` is not installed.

@@ -4,7 +4,7 @@ import re
 from bisect import bisect_right
 from typing import Final
 
-from llama_retrieval_ext.text.normalization import CJK
+from llama_retrieval_ext.text.normalization import CJK, simplified
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 _WORD: Final = re.compile(rf"[^\W{CJK}]+(?:[.'’&-][^\W{CJK}]+)*(?:\+\+|#)?")  # noqa: RUF001
@@ -29,8 +29,9 @@ def matched_spans(text: str, question: str) -> list[tuple[int, int]]:
         for word in _WORD.finditer(text)
         if terms.intersection(_TOKENIZER.tokens(word[0]))
     ]
+    simple = simplified(text)  # as terms are; positions stay
     for term in filter(_CJK_TERM.fullmatch, terms):
-        spans += [match.span() for match in re.finditer(term, text)]
+        spans += [match.span() for match in re.finditer(term, simple)]
     merged: list[tuple[int, int]] = []
     for start, end in sorted(spans):
         if merged and start < merged[-1][1]:  # pairs of Chinese characters overlap

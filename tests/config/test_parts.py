@@ -32,6 +32,8 @@ def test_an_error_of_a_registered_function_keeps_its_cause(registry: Registry) -
 def test_a_cross_encoder_that_is_not_installed_is_named(registry: Registry) -> None:
     with pytest.raises(MissingDependencyError, match="sentence-transformers"):
         registry.get_retriever("rerank", rerank_model="cross-encoder/ms-marco-MiniLM-L-6-v2")
+    with pytest.raises(ConfigurationError, match="no such folder"):  # not of that package
+        registry.get_retriever("rerank", rerank_model="fastembed:./no such folder")
 
 
 def test_filters_of_a_knowledge_bases_retriever_reach_retrievers_inside(kb: KnowledgeBase) -> None:

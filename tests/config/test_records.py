@@ -6,8 +6,9 @@ import pytest
 
 from llama_retrieval_ext import Scope
 from llama_retrieval_ext.config import Registry
-from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
+from llama_retrieval_ext.errors import ConfigurationError, ScoreError, UnsupportedModeError
 from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.results import scored_ids
 from tests.config.conftest import ask
 
 
@@ -55,3 +56,27 @@ def test_records_are_refused_for_principals_because_they_do_not_name_any(
     registry.register_retriever("my")(Records)
     with pytest.raises(UnsupportedModeError, match="do not say who may see them"):
         ask(registry.get("retriever", "my")(), principals=["user:ann"])
+
+
+@pytest.mark.parametrize("score", [None, float("nan")])
+def test_records_are_a_ranking_of_distinct_nodes_with_finite_scores(
+    registry: Registry, score: float | None
+) -> None:
+    class Given:
+        def __init__(self, *, records: object) -> None:
+            self.records = records
+
+        async def retrieve(self, **_: object) -> object:
+            return self.records
+
+    registry.register_retriever("given")(Given)
+
+    def retrieved(records: object) -> list[tuple[str, float | None]]:
+        return scored_ids(registry.get_retriever("given", records=records).retrieve("leave"))
+
+    record = {"chunk_id": "n1", "text": "annual leave", "score": 0.4}
+    assert retrieved([record, record | {"score": 0.7}]) == [("n1", 0.7)]
+    with pytest.raises((ConfigurationError, ScoreError), match="score"):
+        retrieved([record | {"score": score}])
+    with pytest.raises(ConfigurationError, match="must return a list of records"):
+        retrieved(None)

@@ -5,11 +5,23 @@ from pathlib import Path
 import pytest
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext import RRF, BM25Retriever, Leg, VectorRetriever, branches
+from llama_retrieval_ext import (
+    RRF,
+    BM25Retriever,
+    Leg,
+    Query,
+    Retriever,
+    Rewrite,
+    VectorRetriever,
+    branches,
+)
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation.answers import Cost
+from llama_retrieval_ext.evaluation.comparison import compare
 from llama_retrieval_ext.evaluation.experiment import Experiment
 from llama_retrieval_ext.evaluation.judgements import Judgements
+from llama_retrieval_ext.execution.plan import Plan, finished
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.llm_queries import MultiQueryRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
@@ -28,6 +40,30 @@ def test_a_shared_leg_runs_once_and_its_time_counts_for_each_retriever() -> None
     assert shared.calls == list(QUERIES.values())
     times = found.per_query.pivot_table(index="query_id", columns="retriever", values="ms")
     assert (times["alone"] > 0).all()
+
+
+class InCountry(Rewrite):
+    """Puts a value into the context of the query."""
+
+    def __init__(self, country: str) -> None:
+        self.country = country
+
+    def rewrite(self, query: Query) -> Query:
+        return query.but(context={"country": self.country})
+
+
+class ByCountry(Retriever):
+    """Finds what the context names."""
+
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        return finished([Hit(node=TextNode(id_=str(query.context["country"])), score=1.0)])
+
+
+def test_a_shared_leg_runs_again_for_a_query_in_another_context() -> None:
+    shared = ByCountry(top_k=3)
+    retrievers = {"cn": InCountry("cn") >> shared, "de": InCountry("de") >> shared}
+    comparison = compare(retrievers, ["annual leave"])
+    assert comparison.differences["overlap"].tolist() == [0.0]
 
 
 def test_calls_of_models_are_counted_for_each_retriever_that_needs_them() -> None:

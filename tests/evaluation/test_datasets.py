@@ -106,3 +106,33 @@ def test_a_source_without_judgements_is_an_error_with_the_expected_form(tmp_path
             load_judgements(source)
     with pytest.raises(ConfigurationError, match="nothing is relevant"):
         Judgements({"q1": "leave"}, {"q1": {"n1": 0}})
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("a.jsonl", b'{"question": "leave"', "cannot be read: JSONDecodeError"),
+        ("a.jsonl", b'["leave", "leave.pdf"]', "no JSON object"),
+        ("a.jsonl", b'{"question": "leave", "document": ["a", "b"]}', "a row for each"),
+        ("a.json", b"{", "cannot be read: JSONDecodeError"),
+        ("a.csv", "question,document\nfrühstück,a\n".encode("latin-1"), "UnicodeDecodeError"),
+        ("a.csv", b"question,document,grade\nleave,leave.pdf,high\n", "a grade is a number"),
+        ("qrels.tsv", b"query-id\tcorpus-id\tscore\nq1\td1\n", "cannot be read: ValueError"),
+    ],
+)
+def test_a_malformed_file_is_named(file: str, content: bytes, words: str, tmp_path: Path) -> None:
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "leave"}\n')
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(ConfigurationError, match=words):
+        load_judgements(tmp_path if file == "qrels.tsv" else tmp_path / file)
+
+
+def test_an_empty_cell_of_a_pandas_table_is_a_missing_value() -> None:
+    import pandas as pd  # noqa: PLC0415 - slow to import
+
+    table = pd.DataFrame(
+        {"question": ["leave"], "document": ["leave.pdf"], "grade": [float("nan")]}
+    )
+    assert load_judgements(table).relevant == {"leave": {"leave.pdf": 1}}
+    with pytest.raises(ConfigurationError, match="what answers it"):
+        load_judgements(table.assign(document=float("nan")))

@@ -140,6 +140,13 @@ def test_apostrophes_do_not_end_a_text_in_single_quotes() -> None:
     assert texts_in_json("['what's new', 'days off']") == ["what's new", "days off"]
 
 
+def test_json_behind_many_empty_lines_is_found_in_linear_time() -> None:
+    begun = time.process_time()
+    assert texts_in_json("Here:" + "\n" * 20_000 + '["annual leave"]') == ["annual leave"]
+    assert texts_in_json("Here:" + "\n" * 20_000 + "nothing") == []
+    assert time.process_time() - begun < 1  # quadratic: more than five
+
+
 def test_json_nested_without_end_gives_no_texts() -> None:
     assert texts_in_json("[" * 100_000) == []
 

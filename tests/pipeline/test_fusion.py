@@ -13,8 +13,8 @@ from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.fusion import Fusion, Unscored
-from llama_retrieval_ext.results import Hit, node_ids, score_of
-from llama_retrieval_ext.stages.fusion import Max, WeightedSum
+from llama_retrieval_ext.results import Hit, node_ids, score_of, scored_ids
+from llama_retrieval_ext.stages.fusion import RRF, Max, WeightedSum
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
 from tests.pipeline.parts import good
@@ -52,6 +52,20 @@ def test_a_fusion_without_weights_refuses_a_weighted_leg() -> None:
     weighted = branches(Leg("a", good(), weight=2.0), b=good())
     with pytest.raises(ConfigurationError, match="takes no weights"):
         (weighted >> Reversed()).search("q")
+
+
+def test_weights_of_a_call_name_some_of_the_legs_and_no_others() -> None:
+    legs = {
+        "x": [NodeWithScore(node=TextNode(id_="a"))],
+        "y": [NodeWithScore(node=TextNode(id_="b"))],
+    }
+    assert scored_ids(RRF(k=0).fuse(legs, weights={"y": 2.0})) == [("b", 2.0), ("a", 1.0)]
+    with pytest.raises(ConfigurationError, match="'z', which is no leg"):
+        RRF().fuse(legs, weights={"z": 2.0})
+    with pytest.raises(ConfigurationError, match="top_k"):
+        RRF().fuse(legs, top_k=0)
+    with pytest.raises(ConfigurationError, match="k must be"):
+        RRF(k="60")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

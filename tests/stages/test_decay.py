@@ -74,7 +74,12 @@ def test_without_an_origin_age_counts_from_now() -> None:
 
 @pytest.mark.parametrize("kind", [Recency, ScoreDecay])
 @pytest.mark.parametrize(
-    "wrong", [{"half_life": 0}, {"half_life": math.inf}, {"origin": "today"}, {"unknown": 1.5}]
+    "wrong",
+    [
+        *({"half_life": 0}, {"half_life": math.inf}, {"half_life": "30"}),
+        *({"origin": "today"}, {"origin": math.nan}, {"origin": datetime.date(2026, 1, 1)}),
+        *({"unknown": 1.5}, {"unknown": "1"}),
+    ],
 )
 def test_an_age_refuses_arguments_out_of_range(kind: type[Any], wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):

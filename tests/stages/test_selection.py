@@ -92,7 +92,9 @@ def test_dedupe_keeps_hits_without_text(by: Alike) -> None:
     assert node_ids(run(Dedupe(by).refine_plan(ANY, images))) == ["a", "b"]
 
 
-@pytest.mark.parametrize("wrong", [{"by": "same"}, {"at_least": 0.0}, {"at_least": 1.1}])
+@pytest.mark.parametrize(
+    "wrong", [{"by": "same"}, {"at_least": 0.0}, {"at_least": 1.1}, {"at_least": "1"}]
+)
 def test_dedupe_refuses_arguments_out_of_range(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         Dedupe(**wrong)

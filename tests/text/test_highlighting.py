@@ -13,6 +13,7 @@ from llama_retrieval_ext.text.highlighting import excerpt, matched_spans
         ("Annual leaves are paid.", "leave", ["leaves"]),
         ("parse_filters refuses", "parse_filters", ["parse_filters"]),
         ("员工每年享有年假规定", "年假规", ["年假规"]),
+        ("員工每年享有年假規定", "年假规", ["年假規"]),
         ("C++ is not C.", "C++", ["C++"]),
         ("call os.path.join twice", "os.path.join", ["os.path.join"]),
         ("Nothing of it.", "zeppelin", []),

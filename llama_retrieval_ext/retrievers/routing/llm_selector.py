@@ -9,7 +9,7 @@ from llama_index.core.llms import LLM
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S, LLMWriter, filled
-from llama_retrieval_ext.llm.parsing import cleaned
+from llama_retrieval_ext.llm.parsing import cleaned, texts_in_json
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.routing.selectors import Choice, Selection, Selector
 
@@ -43,7 +43,8 @@ class LLMSelector(Selector):
 
     Parsing is tolerant, but numbers out of range and repeated numbers are ignored. The selector
     abstains if the model answers that no route fits. It also abstains if the answer has no number
-    in range, or the model fails or times out; then the answer of the router is marked degraded.
+    in range and is no list of names, or the model fails or times out; then the answer of the router
+    is marked degraded.
 
     Args:
         llm: Any LlamaIndex LLM.
@@ -67,7 +68,10 @@ class LLMSelector(Selector):
         )
         prompt = filled(_PROMPT, choices=listed, most=self.max_routes, query=query.query_str)
         answers: list[_Answer | None] = yield from self._writer.written(
-            repr(self), prompt, lambda said: _read(said, len(choices)), scope=query.scope
+            repr(self),
+            prompt,
+            lambda said: _read(said, [each.name for each in choices]),
+            scope=query.scope,
         )
         numbers = answers[0].numbers[: self.max_routes] if answers and answers[0] else []
         return [
@@ -75,11 +79,16 @@ class LLMSelector(Selector):
         ]
 
 
-def _read(said: str, highest: int) -> _Answer | None:
-    """Return the distinct route numbers of an answer, in order; None if none is usable."""
+def _read(said: str, names: Sequence[str]) -> _Answer | None:
+    """Return the distinct routes that an answer chooses, by number; None if none is usable."""
     text = cleaned(said)
     if _NONE.match(text):
         return _Answer([])
     named = (int(number) for number in _NUMBER.findall(text))
-    numbers = [number for number in dict.fromkeys(named) if 1 <= number <= highest]
+    numbers = [number for number in dict.fromkeys(named) if 1 <= number <= len(names)]
+    if not numbers:  # some models answer with names
+        places = {name.casefold(): number for number, name in enumerate(names, start=1)}
+        parts = texts_in_json(text) or re.split("[,，、\n]", text)  # noqa: RUF001 - Chinese
+        said_names = dict.fromkeys(part.strip(" .。*\"'`").casefold() for part in parts)
+        numbers = [places[name] for name in said_names if name in places]
     return _Answer(numbers) if numbers else None

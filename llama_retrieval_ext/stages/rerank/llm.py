@@ -35,9 +35,9 @@ _LABELLED: Final = re.compile(
     rf"{_NUMBER}",
     re.IGNORECASE,
 )
-# "3: 7", "[3] relevance 7/10", "3, 7": nothing else on the line.
+# "3: 7", "[3] relevance 7/10", "3, 7", "| 3 | 7 |": nothing else on the line.
 _PAIR: Final = re.compile(
-    r"[\s*•\[(]*(\d{1,4})[\])]?[\s:：,，.|*=–—-]+(?:[^\W\d]+[\s:：=*]*)?"
+    r"[\s*•\[(|]*(\d{1,4})[\])]?[\s:：,，.|*=–—-]+(?:[^\W\d]+[\s:：=*]*)?"
     + _NUMBER
     + r"(?:\s*/\s*10)?[\s*.|)]*"
 )

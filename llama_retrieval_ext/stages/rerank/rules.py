@@ -75,13 +75,21 @@ class Boost(RecordsArguments):
     def __post_init__(self) -> None:
         if check_weight(self.weight, self.key) == 0:
             raise ConfigurationError(f"the weight of the boost for {self.key!r} must be above 0")
+        if not all(isinstance(each, str | int | float) for each in self._values):
+            raise ConfigurationError(
+                f"the value of the boost for {self.key!r} must be text or a number, or a tuple of "
+                f"these, got {self.values!r}"
+            )
+
+    @property
+    def _values(self) -> tuple[str | float, ...]:
+        return self.values if isinstance(self.values, tuple) else (self.values,)
 
     def holds_for(self, metadata: Mapping[str, object]) -> bool:
         """Return whether a hit with this metadata is boosted."""
         value = metadata.get(self.key)
-        values = self.values if isinstance(self.values, tuple) else (self.values,)
         items = value if isinstance(value, list | tuple | set) else (value,)
-        return any(item == each for item in items for each in values)
+        return any(item == each for item in items for each in self._values)
 
 
 def check_weight(weight: float, name: str) -> float:
@@ -144,6 +152,12 @@ class RuleRerank(Refine):
             of_type(boost, Boost, "each of boosts", instead="write Boost(key, value)")
         if self.recency is not None:
             of_type(self.recency, Recency, "recency", instead="write Recency(key, half_life=...)")
+        own = self.weights
+        without = (own.previous_rank, own.terms, own.phrase, own.title)
+        if self.recency is None and not self.boosts and not any(without):
+            raise ConfigurationError(
+                "no rule has a weight but recency, which needs recency=Recency(key, half_life=...)"
+            )
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
         """Return the hits in the order of the rules."""

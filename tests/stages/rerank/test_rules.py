@@ -166,6 +166,13 @@ def test_rule_weights_that_are_all_zero_are_refused() -> None:
         RuleWeights(previous_rank=0, terms=0, phrase=0, title=0, recency=0)
     with pytest.raises(ConfigurationError, match="above 0"):
         Boost("kind", "law", 0)
+    with pytest.raises(ConfigurationError, match="no rule has a weight"):  # there is no recency
+        RuleRerank(RuleWeights(previous_rank=0, terms=0, phrase=0, title=0))
+
+
+def test_a_boost_refuses_a_list_of_values_which_would_match_nothing() -> None:
+    with pytest.raises(ConfigurationError, match="or a tuple of these"):
+        Boost("kind", ["law", "rule"])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
