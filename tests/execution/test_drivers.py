@@ -1,6 +1,6 @@
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
 from functools import partialmethod
 from threading import get_ident
@@ -20,6 +20,10 @@ from tests.execution.conftest import Composite, Search
 from tests.meeting import Meeting, Meets, MeetsAsync, met_by_the_loop
 
 
+async def numbers() -> AsyncIterator[int]:
+    yield 1
+
+
 class Methods:
     """Methods of a model or retriever."""
 
@@ -29,8 +33,9 @@ class Methods:
     async def waits(self) -> None:
         await asyncio.sleep(0)
 
-    async def iterates(self) -> list[int]:
-        return [each async for each in aiter(self)]  # type: ignore[call-overload]
+    async def iterates(self) -> None:
+        async for _ in numbers():
+            pass
 
     async def locks(self) -> None:
         async with asyncio.Lock():
