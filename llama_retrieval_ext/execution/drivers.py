@@ -16,8 +16,7 @@ from concurrent.futures import Future
 from concurrent.futures import wait as wait_for_futures
 from contextvars import copy_context
 from dataclasses import replace
-from dis import get_instructions
-from functools import lru_cache
+from dis import opmap
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from types import CodeType
@@ -332,6 +331,10 @@ def either_way(
     return lambda: from_own_loop(lambda: function(*args)), lambda: function(*args)
 
 
+# Instructions of ``await`` and ``async with``, and of ``async for``.
+_AWAITING: Final = {opmap["GET_AWAITABLE"], opmap["GET_AITER"]}
+
+
 def awaits(function: Callable[..., object]) -> bool:
     """Return whether a call of an async function gives the event loop back while it works.
 
@@ -345,13 +348,10 @@ def awaits(function: Callable[..., object]) -> bool:
         (False, True)
 
     """
-    own = inspect.unwrap(function)  # of LlamaIndex's spans
-    return not inspect.iscoroutinefunction(own) or _has_await(own.__code__)
-
-
-@lru_cache
-def _has_await(code: CodeType) -> bool:
-    return any(each.opname in {"GET_AWAITABLE", "GET_AITER"} for each in get_instructions(code))
+    code = getattr(inspect.unwrap(function), "__code__", None)  # without LlamaIndex's spans
+    if type(code) is not CodeType or not code.co_flags & inspect.CO_COROUTINE:  # a mock, say
+        return True
+    return not _AWAITING.isdisjoint(code.co_code[::2])  # between them are arguments
 
 
 def from_own_loop(attempt: Callable[[], Awaitable[T]]) -> T:

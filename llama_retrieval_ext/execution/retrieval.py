@@ -49,7 +49,7 @@ def embed_text(text: str, model: BaseEmbedding) -> Plan[list[float]]:
 
 def embeds_async(model: BaseEmbedding) -> bool:
     """Return whether the async method of a model leaves the event loop free."""
-    return awaits(type(model)._aget_query_embedding)  # noqa: SLF001 - it has no public name
+    return awaits(model._aget_query_embedding)  # noqa: SLF001 - it has no public name
 
 
 class _Identity:
@@ -168,9 +168,9 @@ def _bundle(query: Query, embedding: list[float] | None) -> QueryBundle:
 def _has_async(retriever: BaseRetriever) -> bool:
     if isinstance(retriever, VectorIndexRetriever):
         store = retriever._vector_store  # noqa: SLF001 - it has no public name
-        if not awaits(type(store).aquery):
+        if not awaits(store.aquery):
             return False
-    return awaits(type(retriever)._aretrieve)  # noqa: SLF001 - it has no public name
+    return awaits(retriever._aretrieve)  # noqa: SLF001 - it has no public name
 
 
 def visible(hits: list[NodeWithScore], query: Query, name: str) -> list[NodeWithScore]:

@@ -175,7 +175,7 @@ def completion(llm: LLM, prompt: str, options: Mapping[str, Any]) -> Call[Comple
 
 def has_async(llm: LLM) -> bool:
     """Return whether the model has its own async method, which does not block the event loop."""
-    return awaits(type(llm).acomplete)
+    return awaits(llm.acomplete)
 
 
 def _identity(llm: LLM) -> Hashable:

@@ -89,9 +89,8 @@ def text_embeddings(hits: Sequence[Hit], model: BaseEmbedding) -> Plan[dict[str,
 
 def embed_texts(texts: list[str], model: BaseEmbedding) -> Call[list[list[float]]]:
     """Return the call that embeds texts in one batch; async if that does not block the loop."""
-    kind, many = type(model), BaseEmbedding._aget_text_embeddings  # noqa: SLF001 - as below
-    is_own = kind._aget_text_embeddings is not many  # noqa: SLF001 - they have no public names
-    is_async = awaits(kind._aget_text_embeddings if is_own else kind._aget_text_embedding)  # noqa: SLF001
+    is_own = type(model)._aget_text_embeddings is not BaseEmbedding._aget_text_embeddings  # noqa: SLF001 - they have no public names
+    is_async = awaits(model._aget_text_embeddings if is_own else model._aget_text_embedding)  # noqa: SLF001
     return Call(
         lambda: model.get_text_embedding_batch(texts),
         (lambda: model.aget_text_embedding_batch(texts)) if is_async else None,
@@ -106,7 +105,7 @@ def _stored(store: BasePydanticVectorStore, ids: list[str]) -> Plan[dict[str, Ve
     try:
         nodes: list[BaseNode] = yield Call(
             lambda: store.get_nodes(node_ids=ids),
-            (lambda: store.aget_nodes(node_ids=ids)) if awaits(type(store).aget_nodes) else None,
+            (lambda: store.aget_nodes(node_ids=ids)) if awaits(store.aget_nodes) else None,
         )
     except NotImplementedError:
         return None

@@ -86,7 +86,7 @@ class GenericBackend:
         self.drop_violations = drop_violations
         self.features = EngineFeatures(
             dense=ScoreRange("negative_distance", high=0.0) if lower_is_better else ScoreRange(),
-            real_async=awaits(type(store).aquery),
+            real_async=awaits(store.aquery),
             exact=isinstance(store, SimpleVectorStore),
             operators=EVERY_OPERATOR if isinstance(store, SimpleVectorStore) else None,
         )
@@ -228,7 +228,7 @@ def nodes_by_id(backend: Backend, ids: Sequence[str]) -> Call[dict[str, BaseNode
         with _readable(store):
             return {node.node_id: node for node in await store.aget_nodes(node_ids=node_ids)}
 
-    return Call(read, aread if awaits(type(store).aget_nodes) else None)
+    return Call(read, aread if awaits(store.aget_nodes) else None)
 
 
 async def _nothing() -> dict[str, BaseNode]:

@@ -23,7 +23,9 @@ _COMMON: Final = 3_000
 # Shorter names are too similar to other words.
 _SHORTEST: Final = 4
 _SHORTEST_CJK: Final = 3
-_DIGITS: Final = str.maketrans("〇零一二三四五六七八九两", "001234567892")
+_CHINESE: Final = "〇零一二三四五六七八九两"
+_DIGITS: Final = str.maketrans(_CHINESE, "001234567892")
+_NUMERALS: Final = f"{_CHINESE}十0123456789"
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -218,15 +220,22 @@ def _similar_window(
     if aligned is None or aligned.dest_end <= aligned.dest_start:
         return None
     start, end = _widened(text, aligned.dest_start, aligned.dest_end)
-    numbers = [_numbers(each) for each in (name, text[start:end])]
-    if all(numbers) and numbers[0] != numbers[1]:  # crane 1 and crane 2
+    before = len(text[:start].rstrip(_NUMERALS))  # the part may begin after a number
+    own, said = _numbers(name), _numbers(text[start:end]) or _numbers(text[before:start])
+    if own and said and own != said:  # crane 1 and crane 2
         return None
     score = float(fuzz.ratio(name, text[start:end])) / 100
     return (score, start, end) if score >= threshold else None
 
 
 def _numbers(text: str) -> list[str]:
-    return re.findall(r"\d+", text.translate(_DIGITS))
+    """Return the numbers in a text; Chinese ones below 100, or digit by digit."""
+    text = re.sub("([1-9]?)十([0-9]?)", _tens, text.translate(_DIGITS))
+    return re.findall(r"\d+", text)
+
+
+def _tens(found: re.Match[str]) -> str:
+    return (found[1] or "1") + (found[2] or "0")
 
 
 def _widened(text: str, start: int, end: int) -> tuple[int, int]:

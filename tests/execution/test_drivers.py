@@ -1,21 +1,55 @@
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
+from functools import partialmethod
 from threading import get_ident
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.drivers import arun, awaits, run
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Call, Effect, Plan, Sleep, Task, Together
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeRetriever, HangingRetriever
 from tests.execution.conftest import Composite, Search
 from tests.meeting import Meeting, Meets, MeetsAsync, met_by_the_loop
+
+
+async def numbers() -> AsyncIterator[int]:
+    yield 1
+
+
+class Methods:
+    """Methods of a model or retriever."""
+
+    async def blocks(self) -> None:
+        time.sleep(0)  # noqa: ASYNC251 - as LlamaIndex's default methods do
+
+    async def waits(self) -> None:
+        await asyncio.sleep(0)
+
+    async def iterates(self) -> None:
+        async for _ in numbers():
+            pass
+
+    async def locks(self) -> None:
+        async with asyncio.Lock():
+            pass
+
+    async def delegates(self) -> None:
+        async def later() -> None:
+            await asyncio.sleep(0)
+
+        later().close()
+
+    mocked = AsyncMock()
+    bound = partialmethod(waits)
+
 
 USER: ContextVar[str] = ContextVar("user", default="nobody")
 
@@ -40,6 +74,24 @@ def drive_on_a_loop(plan: Plan[Any]) -> Any:
 
 Driver = Callable[[Plan[Any]], Any]
 both_drivers = pytest.mark.parametrize("drive", [run, drive_on_a_loop], ids=["run", "arun"])
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("blocks", False),
+        ("waits", True),
+        ("iterates", True),
+        ("locks", True),
+        ("delegates", False),
+        ("mocked", True),
+        ("bound", True),
+    ],
+)
+def test_an_async_method_without_an_await_of_its_own_blocks_the_event_loop(
+    name: str, expected: bool
+) -> None:
+    assert awaits(getattr(Methods(), name)) is expected
 
 
 class TellsWhere(BaseRetriever):

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from llama_index.core import StorageContext, VectorStoreIndex
@@ -121,6 +122,15 @@ def test_a_retriever_whose_async_method_is_its_blocking_one_leaves_the_event_loo
     meeting = Meeting(2)
     result = asyncio.run(met_by_the_loop(fused(Blocks([("a", 0.5)], meeting)), meeting))
     assert node_ids(result.hits) == ["a"]
+
+
+def test_an_async_method_that_a_mock_replaces_on_the_object_is_the_one_called(
+    fused: Composite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retriever = FakeRetriever([("blocking", 0.5)])
+    hits = FakeRetriever([("mocked", 0.5)]).retrieve("leave")
+    monkeypatch.setattr(retriever, "_aretrieve", AsyncMock(return_value=hits))
+    assert node_ids(asyncio.run(fused(retriever).aretrieve("leave"))) == ["mocked"]
 
 
 def test_a_model_with_an_async_method_alone_embeds_for_blocking_callers() -> None:

@@ -69,13 +69,21 @@ def test_a_chinese_name_with_a_typo_is_found() -> None:
         ("一号塔式起重机检查", [("crane",)]),
         ("浇筑C35混凝土试块", []),
         ("浇筑C30混凝士试块", [("cube",)]),
+        ("第十一号楼大型塔式起重机设备", [("eleven",)]),
+        ("第十号楼大型塔式起重机设备", []),
+        ("第23号楼大型塔式起重机设备", []),
         ("see article 13", []),
         ("see artixle 12", [("article",)]),
     ],
 )
 def test_a_name_with_another_number_is_another_name(text: str, ids: list[tuple[str]]) -> None:
     gazetteer = Gazetteer(
-        [("1号塔式起重机", "crane"), ("C30混凝土试块", "cube"), ("article 12", "article")]
+        [
+            ("1号塔式起重机", "crane"),
+            ("第11号楼大型塔式起重机设备", "eleven"),
+            ("C30混凝土试块", "cube"),
+            ("article 12", "article"),
+        ]
     )
     assert [mention.ids for mention in gazetteer.find_similar(text)] == ids
 

@@ -349,10 +349,10 @@ def _blocks(selector: BaseSelector) -> bool:
     # LlamaIndex's own selectors store their model there.
     llm, model = getattr(selector, "_llm", None), getattr(selector, "_embed_model", None)
     return (
-        not awaits(type(selector)._aselect)  # noqa: SLF001 - there is no public way to see it
+        not awaits(selector._aselect)  # noqa: SLF001 - there is no public way to see it
         or (isinstance(llm, LLM) and not has_async(llm))
         or (
             isinstance(model, BaseEmbedding)
-            and not (embeds_async(model) and awaits(type(model)._aget_text_embedding))  # noqa: SLF001 - it has no public name
+            and not (embeds_async(model) and awaits(model._aget_text_embedding))  # noqa: SLF001 - it has no public name
         )
     )

@@ -122,6 +122,7 @@ class ElasticsearchRecords:
         return [_record(each["_source"][NODE], each) for each in found]
 
     def _refreshed(self, requests: Requests[T]) -> Requests[T]:
+        yield from self._index.look_up()  # for its window
         yield self._index.refresh_request()
         return (yield from requests)
 

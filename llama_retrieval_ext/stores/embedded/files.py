@@ -284,6 +284,11 @@ def _sync(path: Path) -> None:
         return
     try:
         os.fsync(descriptor)
+    except OSError:
+        # Some file systems write no folders alone. As in SQLite, this is no error; after the
+        # replacement of a manifest it would leave a store that differs from it.
+        if not path.is_dir():
+            raise
     finally:
         os.close(descriptor)
 

@@ -18,6 +18,7 @@ from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorSt
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
+from llama_retrieval_ext.stores.engine.records import Record
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.stores.elasticsearch.msearch import Opener
@@ -86,6 +87,14 @@ def test_an_index_that_returns_few_hits_at_once_is_read_whole(open_store: Opener
             opened.query(query(similarity_top_k=101))
     store.delete_nodes(filters=where("tenant_id", "globex"))
     assert store.count() == 0
+
+
+def test_records_are_read_whole_from_an_index_that_another_process_made(open_store: Opener) -> None:
+    settings = {"max_result_window": 100}
+    store = open_store(store_params={"settings": settings})
+    opened = open_store(store.index)
+    store.records().put([Record(f"r{number:03}", "", {}) for number in range(250)])
+    assert len(opened.records().find()) == 250
 
 
 def test_pages_of_large_nodes_have_few(

@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -210,6 +211,25 @@ def test_a_copy_that_does_not_reach_the_disk_leaves_the_store_as_it_was_and_can_
         store.load(tmp_path / "source")
         store.delete_nodes(["a"])
         assert [node.node_id for node in store.get_nodes()] == ["b"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows opens no folders")
+def test_a_file_system_that_syncs_no_folders_holds_a_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr("os.fsync", fsync)
+    with EmbeddedVectorStore(tmp_path / "source") as source:
+        source.add(NODES)
+        source.persist()
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        store.add(NODES[:1])
+        store.load(tmp_path / "source")
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        assert store.count() == len(NODES)
 
 
 def test_a_deletion_that_the_engine_refuses_is_not_made_in_a_draft(tmp_path: Path) -> None:
