@@ -148,4 +148,4 @@ def test_numbers_are_equal_in_each_notation(said: str, passage: str) -> None:
 
 
 def test_a_zero_before_a_decimal_comma_counts() -> None:
-    assert check_citations("Es sind 0,5 Tage [1].", as_hits(["Es sind 5 Tage."]))[1]
+    assert check_citations("Es sind 0,5 Euro [1].", as_hits(["Es sind 5 Euro."]))[1]
