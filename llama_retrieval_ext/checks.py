@@ -33,6 +33,8 @@ _OTHER_NAMES: Final[Mapping[str, Sequence[str]]] = {
     "text": ("query_str", "query"),
     "vector_retriever": ("vector",),
 }
+# Number of errors that a message names at most.
+MOST_PROBLEMS: Final = 5
 # LlamaIndex's methods that take the query alone, with ours that take options.
 _WITH_OPTIONS: Final = {"retrieve": "search", "aretrieve": "asearch"}
 
@@ -241,6 +243,12 @@ def nearest(unknown: str, names: Iterable[str]) -> str | None:
             return same
     ours = next((name for name in _OTHER_NAMES.get(unknown, ()) if name in known), None)
     return ours or next(iter(difflib.get_close_matches(unknown, known, n=1)), None)
+
+
+def problems(errors: Sequence[Mapping[str, Any]], fields: Collection[str] = ()) -> str:
+    """Return the first errors of pydantic in one line; ``fields`` are those of the model itself."""
+    known = [() if len(each["loc"]) > 1 else fields for each in errors]
+    return "; ".join(map(problem, errors[:MOST_PROBLEMS], known))
 
 
 def problem(error: Mapping[str, Any], fields: Collection[str] = ()) -> str:

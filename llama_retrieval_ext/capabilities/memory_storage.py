@@ -239,8 +239,8 @@ def memory_filters(
     if isinstance(filters, Mapping):
         filters = MetadataFilters(filters=[_equal(*each) for each in filters.items()])
     # Each memory has a time and no document has one, so the first bound finds all memories.
-    since = -_MOST if start is None else max(-_MOST, microseconds(start, "start_time"))
-    until = None if end is None else min(_MOST, microseconds(end, "end_time"))
+    since = -_MOST if start is None else _bound(start, "start_time")
+    until = None if end is None else _bound(end, "end_time")
     conditions = [
         (TYPE_KEY, FilterOperator.EQ, memory_type),
         (TIME_KEY, FilterOperator.GTE, since),
@@ -252,6 +252,11 @@ def memory_filters(
         if value is not None
     ]
     return MetadataFilters(filters=[*parts, *([] if filters is None else [filters])])
+
+
+def _bound(moment: datetime, what: str) -> int:
+    """Return a bound of a range, at most one microsecond beyond the times of memories."""
+    return max(-_MOST - 1, min(_MOST + 1, microseconds(moment, what)))
 
 
 def session_filters(session_id: str | None) -> MetadataFilters:

@@ -46,6 +46,7 @@ _STATEMENT: Final = re.compile(
     r".+?(?:[.!?](?=\s|[\[【［]|$)|[。！？；]|\n|$)(?:\s*[\[【［][\d\s,，;、]+[\]】］])*", re.DOTALL
 )
 _NUMBER: Final = re.compile(r"\d+(?:[.,]\d+)*")
+_ZEROS: Final = re.compile(r"^0+(?=\d)")
 _HALF_WIDTH: Final = str.maketrans("０１２３４５６７８９", "0123456789")
 # List item numbers do not count as numbers of the statement.
 _ENTRY: Final = re.compile(r"^\s*(?:\d{1,3}[.)、]|[-*•])\s+")
@@ -164,7 +165,7 @@ def _unsupported(statement: str, cited: Sequence[Citation], texts: OutputTexts) 
 
 def _plain(number: str) -> str:
     """Return the number in one notation: 1,000 is 1000, and the 05 of a date is 5."""
-    return number.translate(_HALF_WIDTH).replace(",", "").lstrip("0")
+    return _ZEROS.sub("", number.translate(_HALF_WIDTH)).replace(",", "")
 
 
 def _metadata(hit: Hit) -> str:

@@ -20,7 +20,7 @@ from pydantic import (
 from llama_retrieval_ext.capabilities.language_model import count_tokens, shortened
 from llama_retrieval_ext.capabilities.memory_storage import MEMORY_KEYS
 from llama_retrieval_ext.capabilities.query_engine import fitted
-from llama_retrieval_ext.checks import check_count, check_seconds, checked_call, of_type, problem
+from llama_retrieval_ext.checks import check_count, check_seconds, checked_call, of_type, problems
 from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking, called
@@ -119,8 +119,7 @@ class _Search:
             answer = yield from called(self.retriever.search, self.retriever.asearch, bound)
         except (InvalidFilterError, UnsupportedFilterError, ValidationError) as error:
             # The model can retry with this message.
-            invalid = error.errors() if isinstance(error, ValidationError) else []
-            reason = "; ".join(map(problem, invalid)) or str(error)
+            reason = problems(error.errors()) if isinstance(error, ValidationError) else str(error)
             return shortened(f"Error: {reason}. {self.fields}", self.max_tokens)
         return shortened(self._answer(answer), self.max_tokens)
 

@@ -1,6 +1,5 @@
 """`RecordedEmbedding`: an embedding model that is built from what a knowledge base recorded."""
 
-import asyncio
 import json
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -11,6 +10,7 @@ from pydantic import PrivateAttr
 from llama_retrieval_ext.embeddings.local import FastEmbedding, LocalEmbedding
 from llama_retrieval_ext.embeddings.resolve import build_embed_model, embed_model_name, provider_of
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.drivers import in_thread
 from llama_retrieval_ext.execution.retrieval import embeds_async
 from llama_retrieval_ext.pipeline.searching import without_span
 
@@ -118,10 +118,10 @@ class RecordedEmbedding(BaseEmbedding):
     @without_span
     async def aget_query_embedding(self, query: str) -> list[float]:
         """Return the embedding of a query."""
-        model = self.model()
+        model = await in_thread(self.model) if self._model is None else self._model
         if embeds_async(model):
             return await model.aget_query_embedding(query)
-        return await asyncio.to_thread(model.get_query_embedding, query)
+        return await in_thread(lambda: model.get_query_embedding(query))
 
     @without_span
     def get_text_embedding(self, text: str) -> list[float]:

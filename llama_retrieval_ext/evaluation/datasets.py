@@ -44,6 +44,8 @@ class RagExamples(Protocol):
 Source: TypeAlias = "str | Path | Judgements | DataFrame | QuestionPairs | RagExamples"
 
 _IR_DATASETS: Final = "ir_datasets:"
+# Errors of content that is not UTF-8, JSON or CSV, or has another shape than its kind of file.
+_MALFORMED: Final = (ArithmeticError, AttributeError, KeyError, TypeError, ValueError, csv.Error)
 # Column names; the first that a table has is used.
 _QUESTIONS: Final = ("question", "query", "text")
 _GRADES: Final = ("grade", "relevance", "score", "label")
@@ -90,7 +92,7 @@ def load_judgements(source: Source, *, level: Level | None = None) -> Judgements
             return _from_path(str(source), level)
         except ConfigurationError:
             raise
-        except (KeyError, ValueError) as error:  # not UTF-8 or JSON, columns or grades of BEIR
+        except _MALFORMED as error:
             raise ConfigurationError(f"{source} cannot be read: {describe(error)}") from error
     if isinstance(source, QuestionPairs):
         return _from_pairs(source.queries, source.relevant_docs, level or Level.NODE)
@@ -160,7 +162,7 @@ def _grade(row: Mapping[str, object], where: str) -> int:
     grade = _value(row, _GRADES)
     try:
         return 1 if grade is None else round(float(grade))
-    except ValueError as error:
+    except (OverflowError, ValueError) as error:
         raise ConfigurationError(f"{where} has the grade {grade!r}; a grade is a number") from error
 
 

@@ -112,6 +112,7 @@ def has_words(text: str) -> bool:
 
 
 _START: Final = re.compile(r"^[^\S\n]*(?=[\[{])", re.MULTILINE)  # \s* takes quadratic time
+_OPENING: Final = re.compile(r"[\[{]")
 _NEXT: Final = re.compile(r"[\s,]*(?=[\[{])")
 # An apostrophe, which json-repair takes for the end of a string in single quotes, and its stand-in.
 _APOSTROPHE: Final = re.compile(r"(?<=\w)'(?=\w)")
@@ -250,23 +251,26 @@ def _json_in(text: str) -> Iterator[object]:
         try:
             value, position = decoder.raw_decode(text, start)
             yield value
-        except (ValueError, RecursionError):
+        except ValueError:
             position = start + 1
+        except RecursionError:  # the next start would fail as late; a model repeats itself
+            return
     first = _next_json(text, 0)
     if first is not None and text.endswith(_CLOSING):
         yield _repaired(text[first:])
 
 
 def _without_last(value: object) -> object:
-    """Return a value that was cut off, without the last entry of its lists; None for no other."""
+    """Return a value that was cut off, without the entry that was; None for a list of no other."""
     if isinstance(value, dict):
-        return {k: _without_last(v) if isinstance(v, list) else v for k, v in value.items()}
+        last = next(reversed(value), None)  # the parts before it are complete
+        return {k: _without_last(v) if k == last else v for k, v in value.items()}
     return (value[:-1] or None) if isinstance(value, list) else value
 
 
 def _next_json(text: str, start: int) -> int | None:
-    starts = [at for sign in "{[" if (at := text.find(sign, start)) >= 0]
-    return min(starts, default=None)
+    opening = _OPENING.search(text, start)
+    return opening and opening.start()
 
 
 def _as_object(value: object, output_cls: type[BaseModel]) -> object:

@@ -295,10 +295,12 @@ def fuse(
     source: str,
 ) -> list[Hit]:
     """Return the ranking that a fusion makes of several."""
+    own = {name: weights[name] for name in rankings}
     if type(fusion).fuse is Fusion.fuse:
-        own = {name: weights[name] for name in rankings}
         return fusion.fuse(rankings, weights=own, top_k=top_k, source=source)
-    options = {"weights": weights, "top_k": top_k, "source": source}
+    answering = {name: ranking for name, ranking in rankings.items() if own[name] > 0}
+    own = {name: own[name] for name in answering}
+    options = {"weights": own, "top_k": top_k, "source": source}
     parameters = inspect.signature(fusion.fuse).parameters
     has_rest = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
     taken = {name: value for name, value in options.items() if has_rest or name in parameters}
@@ -307,7 +309,6 @@ def fuse(
             f"{type(fusion).__name__}.fuse takes no weights, and the legs have some: {weights}; "
             "write `def fuse(self, rankings, *, weights=None)`, or leave them out"
         )
-    answering = {name: ranking for name, ranking in rankings.items() if weights[name] > 0}
     answer = fusion.fuse(answering, **taken)  # type: ignore[arg-type]  # as far as it takes them
     return _checked(fusion, answer, rankings, source)[:top_k]
 

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.capabilities.language_model import Caller
-from llama_retrieval_ext.checks import problem
+from llama_retrieval_ext.checks import MOST_PROBLEMS, problem
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve.document_routes import document_router
@@ -27,7 +27,6 @@ from llama_retrieval_ext.serve.service import Service, as_json, json_example
 from llama_retrieval_ext.serve.service_routes import service_router
 
 OPEN_PATHS: Final = frozenset({"/", "/health", "/ready", "/openapi.json"})
-_SHOWN: Final = 5
 # Errors of routing, by status.
 _REFUSALS: Final = {
     400: ("bad_request", "the body cannot be read; send JSON in UTF-8"),
@@ -129,7 +128,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
     body = getattr(request.scope.get("route"), "body_field", None)
     model = getattr(getattr(body, "field_info", None), "annotation", None)
     fields = getattr(model, "model_fields", {})
-    shown = "; ".join(_problem(each, fields) for each in found[:_SHOWN])
+    shown = "; ".join(_problem(each, fields) for each in found[:MOST_PROBLEMS])
     return _answer(HttpError(422, "bad_request", shown))
 
 

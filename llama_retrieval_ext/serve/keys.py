@@ -12,7 +12,7 @@ from typing import Final
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from llama_retrieval_ext.checks import problem
+from llama_retrieval_ext.checks import problems
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError
 from llama_retrieval_ext.query import Scope, check_scope
 
@@ -216,8 +216,8 @@ def _key(content: object, where: str) -> ApiKey:
     try:
         listed = _ListedKey.model_validate(content)
     except ValidationError as error:
-        problems = (problem(each, _ListedKey.model_fields) for each in error.errors())
-        raise ConfigurationError(f"{where}: {'; '.join(problems)}") from None
+        reason = problems(error.errors(), _ListedKey.model_fields)
+        raise ConfigurationError(f"{where}: {reason}") from None
     writes, names = listed.write, listed.names_principals
     if (writes or names) and listed.principals is not None:
         raise ConfigurationError(

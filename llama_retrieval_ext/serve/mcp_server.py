@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.capabilities.tools import FieldConditions, all_of, retrieval_tool
-from llama_retrieval_ext.checks import problem
+from llama_retrieval_ext.checks import problems
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import arun, in_thread
 from llama_retrieval_ext.execution.plan import Plan
@@ -63,7 +63,6 @@ _MAX_PASSAGES: Final = 100
 _EDGES: Final = 50
 _MOST_EDGES: Final = 200
 _SHOWN: Final = 100
-_SHOWN_PROBLEMS: Final = 5
 _SERVER_ERROR: Final = 500
 _EVERYONE: Final = Scope(principals=[])
 
@@ -288,12 +287,8 @@ class _Tool(Tool):
             cause = error.__cause__
             if isinstance(error, UnexpectedToolError) or not isinstance(cause, ValidationError):
                 raise
-            known = self.fn_metadata.arg_model.model_fields
-            problems = (
-                problem(each, known if len(each["loc"]) == 1 else ())
-                for each in cause.errors()[:_SHOWN_PROBLEMS]
-            )
-            raise ToolError(f"{self.name}: {'; '.join(problems)}") from None
+            reason = problems(cause.errors(), self.fn_metadata.arg_model.model_fields)
+            raise ToolError(f"{self.name}: {reason}") from None
 
 
 def _tool_of(function: Callable[P, Awaitable[Facts]], *, name: str = "", more: str = "") -> Tool:

@@ -61,6 +61,8 @@ def test_times_are_aware_and_ranges_run_forward(forgetful_kb: KnowledgeBase) -> 
         manager.forget_faded(below=math.nan)
     always = datetime(1, 1, 1, tzinfo=tokyo), datetime(9999, 12, 31, tzinfo=UTC)
     assert texts(manager.retrieve_by_timerange(*always)) == ["x"]
+    for outside in ((always[1], None), (None, always[0])):
+        assert not manager.retrieve_by_timerange(*outside)
     for time in always:
         with pytest.raises(ConfigurationError, match="between 1828 and 2112"):
             manager.remember("x", timestamp=time)

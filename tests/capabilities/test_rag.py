@@ -145,3 +145,7 @@ def test_a_streamed_answer_is_repeated_once_after_reasoning_without_a_tag() -> N
 def test_numbers_are_equal_in_each_notation(said: str, passage: str) -> None:
     citations, problems = check_citations(said, as_hits([passage]))
     assert [each.number for each in citations] == [1], problems
+
+
+def test_a_zero_before_a_decimal_comma_counts() -> None:
+    assert check_citations("Es sind 0,5 Euro [1].", as_hits(["Es sind 5 Euro."]))[1]

@@ -53,6 +53,8 @@ def test_a_bad_filter_is_explained_to_the_model(kb: KnowledgeBase) -> None:
     answer = str(tool.call(query="leave", filters=worse).content)
     assert answer.startswith("Error: filters.0.key: Field required; filters.0.field: unknown name.")
     assert "Fields to filter by" in answer
+    worst = str(tool.call(query="leave", filters=[{"key": "year", "value": {}}] * 100).content)
+    assert worst.endswith("year (2024, 2025).")
 
 
 def test_an_answer_fits_its_token_budget() -> None:

@@ -3,6 +3,7 @@
 import json
 import pickle
 import sys
+import threading
 from types import ModuleType
 from typing import Any
 
@@ -61,6 +62,19 @@ async def test_each_call_of_a_recorded_model_is_one_event_with_the_name_of_the_m
     starts = [each for each in recording.events if isinstance(each, EmbeddingStartEvent)]
     assert [each.model_dict["class_name"] for each in starts] == ["LocalEmbedding"] * 6
     assert {type(span.instance) for span in recording.spans} == {LocalEmbedding}
+
+
+async def test_a_model_is_built_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    builders: list[threading.Thread] = []
+
+    def build(**_: object) -> MockEmbedding:
+        builders.append(threading.current_thread())
+        return MockEmbedding(embed_dim=2)
+
+    monkeypatch.setattr("llama_retrieval_ext.embeddings.recorded.build_embed_model", build)
+    model = recorded("{}", embed_model_name(MockEmbedding(embed_dim=2)))
+    assert await model.aget_query_embedding("leave") == [0.5, 0.5]
+    assert threading.main_thread() not in builders
 
 
 @pytest.mark.parametrize("url", [SERVER, "http://user:secret@gpu:11434/v1?key=secret"])

@@ -117,6 +117,10 @@ def test_a_source_without_judgements_is_an_error_with_the_expected_form(tmp_path
         ("a.json", b"{", "cannot be read: JSONDecodeError"),
         ("a.csv", "question,document\nfrühstück,a\n".encode("latin-1"), "UnicodeDecodeError"),
         ("a.csv", b"question,document,grade\nleave,leave.pdf,high\n", "a grade is a number"),
+        ("a.csv", b"question,document,grade\nleave,leave.pdf,inf\n", "a grade is a number"),
+        ("a.csv", b"question,document\nleave," + b"a" * 200_000, "field larger than"),
+        ("a.json", b'{"queries": {"q1": "leave"}, "relevant_docs": ["d1"]}', "cannot be read"),
+        ("a.json", b'{"examples": [1]}', "cannot be read"),
         ("qrels.tsv", b"query-id\tcorpus-id\tscore\nq1\td1\n", "cannot be read: ValueError"),
     ],
 )

@@ -197,6 +197,22 @@ def test_only_complete_entries_of_a_structured_answer_that_was_cut_off_are_kept(
         assert partly_structured(answer, Findings) is None, answer
 
 
+def test_lists_before_the_one_that_was_cut_off_stay_complete() -> None:
+    class Graph(BaseModel):
+        nodes: list[str]
+        edges: list[tuple[str, str]]
+
+    answer = '{"nodes": ["crane"], "edges": [["crane", "site"], ["cra'
+    assert partly_structured(answer, Graph) == Graph(nodes=["crane"], edges=[("crane", "site")])
+
+
+@pytest.mark.parametrize("piece", ["[", "[1,", "{ "])
+def test_structured_answers_of_one_repeated_piece_are_read_in_linear_time(piece: str) -> None:
+    begun = time.process_time()
+    assert parse_structured(piece * 20_000, Findings)[0] is None
+    assert time.process_time() - begun < 1  # quadratic: several
+
+
 @pytest.mark.parametrize("piece", ["['", '{"a": "b" ', "["])
 def test_a_hostile_answer_is_repaired_in_limited_time(piece: str) -> None:
     started = time.perf_counter()

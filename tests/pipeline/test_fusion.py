@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 import pytest
 from llama_index.core.schema import NodeWithScore, TextNode
@@ -52,6 +52,20 @@ def test_a_fusion_without_weights_refuses_a_weighted_leg() -> None:
     weighted = branches(Leg("a", good(), weight=2.0), b=good())
     with pytest.raises(ConfigurationError, match="takes no weights"):
         (weighted >> Reversed()).search("q")
+
+
+class Shifted(RRF):
+    """RRF with another method around it."""
+
+    def fuse(self, rankings: Rankings, **options: Any) -> list[Hit]:
+        return super().fuse(rankings, **options)
+
+
+def test_a_fusion_that_extends_another_gets_the_weights_of_the_legs_that_answered() -> None:
+    legs = branches(a=good(), b=FakeRetriever(error=OSError("down")), c=Leg("c", good(), weight=0))
+    result = (legs >> Shifted()).search("q")
+    assert node_ids(result.hits) == node_ids((good() >> Top(9)).search("q").hits)
+    assert [each.where for each in result.degraded] == ["b"]
 
 
 def test_weights_of_a_call_name_some_of_the_legs_and_no_others() -> None:
