@@ -1,10 +1,10 @@
 """URLs of stores: `Address` for the engine that opens one, `Location` for all engines."""
 
+import errno
 import math
 import os
 import re
 from collections.abc import Collection, Hashable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
@@ -80,13 +80,19 @@ def local_path(path: str | Path) -> Path:
     Raises:
         ConfigurationError: As for `expanded_path`, or symbolic links form a loop.
     """
+    found = expanded_path(path)
+    if is_loop(found):
+        raise ConfigurationError(f"the path {str(path)!r} is a loop of symbolic links")
+    return found.resolve()
+
+
+def is_loop(path: Path) -> bool:
+    """Return whether the symbolic links of a path form a loop; it cannot be resolved then."""
     try:
-        resolved = expanded_path(path).resolve()
-        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-            resolved.stat()  # raises for a loop, as `resolve` did before Python 3.13
-    except (OSError, RuntimeError) as error:
-        raise ConfigurationError(f"the path {str(path)!r} cannot be resolved: {error}") from error
-    return resolved
+        path.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 def expanded_path(path: str | Path) -> Path:

@@ -22,7 +22,7 @@ from llama_retrieval_ext.knowledge_base.readers.formats import (
     reader_for,
 )
 from llama_retrieval_ext.query import PAGE_KEY, SOURCE_KEY
-from llama_retrieval_ext.urls import expanded_path
+from llama_retrieval_ext.urls import expanded_path, is_loop
 
 _PART: Final = "_part_"
 _ANYWHERE: Final = "**"
@@ -235,18 +235,10 @@ def _files(paths: Iterable[str | Path], selection: _Selection, reading: Reading)
             if not found and folder != path:
                 reading.left_out[path] = "no file matches this pattern"
             yield from found
-        elif _is_loop(path):
+        elif is_loop(path):
             reading.left_out[path] = "it is a loop of symbolic links"
         else:
             yield path.resolve()
-
-
-def _is_loop(path: Path) -> bool:
-    try:
-        path.resolve()
-    except (OSError, RuntimeError):  # RuntimeError before Python 3.13
-        return True
-    return False
 
 
 def _found(
