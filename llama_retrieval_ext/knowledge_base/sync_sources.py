@@ -31,7 +31,7 @@ from llama_retrieval_ext.urls import expanded_path
 _TICK_NS: Final = 20_000_000
 _COARSE_TICK_NS: Final = 2_000_000_000
 _SECOND_NS: Final = 1_000_000_000
-# A folder that is renamed while files are listed is found the next time.
+# Files and folders that are renamed while they are listed are found the next time.
 _LISTINGS: Final = 3
 # To be increased when the same file is read differently: all files are then read again.
 _READERS: Final = 1
@@ -196,18 +196,18 @@ def _source_of_files(
             leave_out=kb_folder,
             follow_symlinks=options.follow_symlinks,
         )
-        if not reading.unlisted:
+        found: dict[SourceKey, FoundFile] = {}
+        for file in files:
+            with suppress(FileNotFoundError):  # renamed or deleted meanwhile
+                key = SourceKey(*place, str(file))
+                found[key] = FoundFile(file, key, options.encoding)
+        if len(found) == len(files) and not reading.unlisted:
             break
-    else:
+    if reading.unlisted:
         raise SyncRefusedError(
             f"{', '.join(map(str, sorted(reading.unlisted)))} cannot be listed, so that files may "
             "be missing; nothing was changed. Make it readable, or exclude it"
         )
-    found: dict[SourceKey, FoundFile] = {}
-    for file in files:
-        with suppress(FileNotFoundError):  # deleted meanwhile
-            key = SourceKey(*place, str(file))
-            found[key] = FoundFile(file, key, options.encoding)
     _wait_for_tick(max((each.mtime_ns for each in found.values()), default=0))
     left_out = {str(file): reason for file, reason in reading.left_out.items()}
     where = folder.resolve() if folder == path else folder.resolve().joinpath(*pattern)
