@@ -23,7 +23,9 @@ _COMMON: Final = 3_000
 # Shorter names are too similar to other words.
 _SHORTEST: Final = 4
 _SHORTEST_CJK: Final = 3
-_DIGITS: Final = str.maketrans("〇零一二三四五六七八九两", "001234567892")
+_DIGITS: Final = str.maketrans(
+    {**dict(zip("〇零一二三四五六七八九两", "001234567892", strict=True)), "十": "10"}
+)
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -98,7 +100,7 @@ class Gazetteer:
         """Return the exact and the approximate matches of names in a text, in order.
 
         An exact match is kept, unless it is part of a longer approximate match. The similarity is
-        1 minus the share of edits. Names with another number than the text do not match.
+        1 minus the share of edits. A name with numbers matches the same numbers only.
 
         Examples:
             >>> gazetteer = Gazetteer([("foundation pit", "pit"), ("pit", "hole")])
@@ -218,8 +220,8 @@ def _similar_window(
     if aligned is None or aligned.dest_end <= aligned.dest_start:
         return None
     start, end = _widened(text, aligned.dest_start, aligned.dest_end)
-    numbers = [_numbers(each) for each in (name, text[start:end])]
-    if all(numbers) and numbers[0] != numbers[1]:  # crane 1 and crane 2
+    numbers = _numbers(name)
+    if numbers and numbers != _numbers(text[start:end]):  # crane 1 and crane 2
         return None
     score = float(fuzz.ratio(name, text[start:end])) / 100
     return (score, start, end) if score >= threshold else None
