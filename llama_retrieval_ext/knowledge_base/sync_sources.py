@@ -186,7 +186,9 @@ def _source_of_files(
             "sync an empty folder under its name, with max_deletions=1"
         )
     check_encoding(options.encoding)
-    for _ in range(_LISTINGS):
+    listings = 0
+    while True:
+        listings += 1
         reading = Reading()
         files = find_files(
             path,
@@ -201,7 +203,8 @@ def _source_of_files(
             with suppress(FileNotFoundError):  # renamed or deleted meanwhile
                 key = SourceKey(*place, str(file))
                 found[key] = FoundFile(file, key, options.encoding)
-        if len(found) == len(files) and not reading.unlisted:
+        is_complete = len(found) == len(files) and not reading.unlisted
+        if is_complete or listings == _LISTINGS:
             break
     if reading.unlisted:
         raise SyncRefusedError(
