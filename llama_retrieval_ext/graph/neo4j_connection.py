@@ -8,15 +8,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 import neo4j
-from neo4j.exceptions import (
-    AuthError,
-    ClientError,
-    ConstraintError,
-    DriverError,
-    Neo4jError,
-    ServiceUnavailable,
-    TransientError,
-)
+from neo4j.exceptions import AuthError, ConstraintError, DriverError, Neo4jError, ServiceUnavailable
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
@@ -38,7 +30,13 @@ Statement: TypeAlias = tuple[str, Mapping[str, object]]
 """Cypher and its parameters."""
 
 DEFAULT_TIMEOUT_S: Final = 30.0
-_GONE: Final = "Neo.ClientError.Statement.EntityNotFound"
+# Errors because of another transaction: it has deleted a matched row, created the same index, or
+# waits for the same rows, for longer than the driver tries again.
+_OVERTAKEN: Final = (
+    "Neo.ClientError.Statement.EntityNotFound",
+    "Neo.ClientError.Schema.EquivalentSchemaRuleAlreadyExists",
+    "Neo.TransientError.Transaction.DeadlockDetected",
+)
 _SCHEMES: Final = {"neo4j": "neo4j", "neo4js": "neo4j+s", "bolt": "bolt", "bolts": "bolt+s"}
 _OPTIONS: Final = ("user_env", "password_env", "timeout_s")
 _ADVICE: Final = (
@@ -161,19 +159,18 @@ class Neo4jConnection:
             current: Statement | None = (statement, parameters)
             while current is not None:
                 text, values = current
-                try:
-                    result = await transaction.run(text, dict(values))  # pyright: ignore[reportArgumentType]
-                    current = then(await result.data())
-                except ClientError as error:
-                    if error.code != _GONE:
-                        raise
-                    # Another transaction has deleted a matched row: the driver tries again.
-                    raise TransientError(*error.args) from error
+                result = await transaction.run(text, dict(values))  # pyright: ignore[reportArgumentType]
+                current = then(await result.data())
 
         async def send(driver: neo4j.AsyncDriver) -> None:
             bookmarks = driver.execute_query_bookmark_manager
             async with driver.session(database=self.database, bookmark_manager=bookmarks) as own:
-                await own.execute_write(work)
+                while True:  # until the time of the call is over
+                    try:
+                        return await own.execute_write(work)
+                    except Neo4jError as error:
+                        if error.code not in _OVERTAKEN:
+                            raise
 
         return self._call(send)
 

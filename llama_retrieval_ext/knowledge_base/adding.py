@@ -230,15 +230,19 @@ class Addition:
     def _as_visible_as_before(self, documents: Sequence[Writable]) -> list[Writable]:
         """Return the documents; new versions that name no principals keep those of the old ones.
 
-        If another process has deleted the old one meanwhile, they are those that it had.
+        A document that has moved keeps its own, also if another process has deleted the old one
+        meanwhile; if it has none, those of the document that it replaces.
         """
         before = {
             each.key: self._before.get(each.key, each.key)
             for each in documents
             if each.keeps_allowed
         }
-        kept = self.parts.ledger.allowed(before.values())
-        names = {key: kept.get(old) or self._seen_by.get(key) for key, old in before.items()}
+        kept = self.parts.ledger.allowed({*before, *before.values()})
+        names = {
+            key: kept.get(old) or self._seen_by.get(key) or kept.get(key)
+            for key, old in before.items()
+        }
         return [each.shared(some) if (some := names.get(each.key)) else each for each in documents]
 
     def _record(self, splitting: str) -> None:

@@ -79,7 +79,7 @@ class Sync:
         self._done: dict[str, list[str]] = {"added": [], "changed": [], "unchanged": []}
         self._moved: dict[str, str] = {}
         self._left_out = dict(source.left_out)
-        self._there: set[str] = set()  # content of sources that are there and stored
+        self._there: set[str] = set()  # content of sources that had it before
         self._owned: set[DocumentKey] = set()  # documents of sources that are there
         self._kept: set[SourceKey] = set()  # sources that are gone, whose successor failed
 
@@ -148,16 +148,17 @@ class Sync:
         sizes = {each.size for each in gone}
         moved: dict[SourceKey, SyncedSource] = {}
         for found in unread:
-            if found.size not in sizes:
+            same = left.get(found.state.content) if found.size in sizes else None
+            if not same:
                 continue
-            if found.key in self._stored:  # perhaps by a sync that died before it recorded this
-                self._there.add(found.state.content)
+            recorded = self._known.get(found.key)
+            if recorded is not None and recorded.content == found.state.content:
+                self._there.add(recorded.content)  # it had this content before, too
                 continue
-            if same := left.get(found.state.content):
-                name = Path(found.key.source).name
-                best = min(same, key=lambda row: (Path(row.key.source).name != name, row.key))
-                same.remove(best)
-                moved[found.key] = best
+            name = Path(found.key.source).name
+            best = min(same, key=lambda row: (Path(row.key.source).name != name, row.key))
+            same.remove(best)
+            moved[found.key] = best
         return moved
 
     def _refusal(

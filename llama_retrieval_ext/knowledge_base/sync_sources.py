@@ -31,8 +31,8 @@ from llama_retrieval_ext.urls import expanded_path
 _TICK_NS: Final = 20_000_000
 _COARSE_TICK_NS: Final = 2_000_000_000
 _SECOND_NS: Final = 1_000_000_000
-# A folder that is renamed while files are listed is found the next time.
-_MORE_LISTINGS: Final = 2
+# Files and folders that are renamed while they are listed are found the next time.
+_LISTINGS: Final = 3
 # To be increased when the same file is read differently: all files are then read again.
 _READERS: Final = 1
 
@@ -186,37 +186,35 @@ def _source_of_files(
             "sync an empty folder under its name, with max_deletions=1"
         )
     check_encoding(options.encoding)
-    files, reading = _listed(path, options, kb_folder)
-    for _ in range(_MORE_LISTINGS):
-        if reading.unlisted:
-            files, reading = _listed(path, options, kb_folder)
+    listings = 0
+    while True:
+        listings += 1
+        reading = Reading()
+        files = find_files(
+            path,
+            reading,
+            include=options.include,
+            exclude=options.exclude,
+            leave_out=kb_folder,
+            follow_symlinks=options.follow_symlinks,
+        )
+        found: dict[SourceKey, FoundFile] = {}
+        for file in files:
+            with suppress(FileNotFoundError):  # renamed or deleted meanwhile
+                key = SourceKey(*place, str(file))
+                found[key] = FoundFile(file, key, options.encoding)
+        is_complete = len(found) == len(files) and not reading.unlisted
+        if is_complete or listings == _LISTINGS:
+            break
     if reading.unlisted:
         raise SyncRefusedError(
             f"{', '.join(map(str, sorted(reading.unlisted)))} cannot be listed, so that files may "
             "be missing; nothing was changed. Make it readable, or exclude it"
         )
-    found: dict[SourceKey, FoundFile] = {}
-    for file in files:
-        with suppress(FileNotFoundError):  # deleted meanwhile
-            key = SourceKey(*place, str(file))
-            found[key] = FoundFile(file, key, options.encoding)
     _wait_for_tick(max((each.mtime_ns for each in found.values()), default=0))
     left_out = {str(file): reason for file, reason in reading.left_out.items()}
     where = folder.resolve() if folder == path else folder.resolve().joinpath(*pattern)
     return Source(name or str(where), found, left_out, f"{_READERS} {options.encoding}")
-
-
-def _listed(path: Path, options: FileOptions, kb_folder: Path | None) -> tuple[list[Path], Reading]:
-    reading = Reading()
-    files = find_files(
-        path,
-        reading,
-        include=options.include,
-        exclude=options.exclude,
-        leave_out=kb_folder,
-        follow_symlinks=options.follow_symlinks,
-    )
-    return files, reading
 
 
 def _wait_for_tick(newest_ns: int) -> None:

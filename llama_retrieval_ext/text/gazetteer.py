@@ -100,7 +100,7 @@ class Gazetteer:
         """Return the exact and the approximate matches of names in a text, in order.
 
         An exact match is kept, unless it is part of a longer approximate match. The similarity is
-        1 minus the share of edits. Names with another number than the text do not match.
+        1 minus the share of edits. A name with numbers matches the same numbers only.
 
         Examples:
             >>> gazetteer = Gazetteer([("foundation pit", "pit"), ("pit", "hole")])
@@ -222,7 +222,7 @@ def _similar_window(
     start, end = _widened(text, aligned.dest_start, aligned.dest_end)
     before = len(text[:start].rstrip(_NUMERALS))  # the part may begin after a number
     own, said = _numbers(name), _numbers(text[start:end]) or _numbers(text[before:start])
-    if own and said and own != said:  # crane 1 and crane 2
+    if own and own != said:  # crane 1 and crane 2
         return None
     score = float(fuzz.ratio(name, text[start:end])) / 100
     return (score, start, end) if score >= threshold else None

@@ -1,5 +1,6 @@
 """A graph on a real Neo4j: what LlamaIndex wrote is read, and no text becomes Cypher."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from typing import Any
@@ -8,9 +9,10 @@ from unittest.mock import Mock
 import neo4j
 import pytest
 from llama_index.core.graph_stores.types import ChunkNode, EntityNode, Relation
+from neo4j.exceptions import Neo4jError
 
 from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.graph.cypher import batch_rows
+from llama_retrieval_ext.graph.cypher import Rows, batch_rows
 from llama_retrieval_ext.graph.elements import CHUNK_LABEL, Contents, Edge, GraphNode
 from llama_retrieval_ext.graph.neo4j import _REPLACE, Neo4jGraph
 from llama_retrieval_ext.graph.neo4j_connection import Statement
@@ -203,6 +205,28 @@ def test_deletions_create_no_constraint_and_no_index(graph: Neo4jGraph, neo4j_ur
         assert graph.read(listed, {}) == []
         other.upsert([])
         assert graph.read(listed, {}) == [{"name": "llama_retrieval_key"}]
+
+
+# The driver itself retries for two seconds. An index has been created by two first writers at once.
+@pytest.mark.filterwarnings("ignore:Neo4jError.hydrate")
+@pytest.mark.parametrize(
+    ("code", "seconds"),
+    [
+        ("Neo.TransientError.Transaction.DeadlockDetected", 4),
+        ("Neo.ClientError.Schema.EquivalentSchemaRuleAlreadyExists", 0.1),
+    ],
+)
+def test_a_write_that_other_writers_make_fail_is_tried_again(
+    graph: Neo4jGraph, code: str, seconds: float
+) -> None:
+    end = time.monotonic() + seconds
+
+    def fails(_: Rows) -> None:
+        if time.monotonic() < end:
+            raise Neo4jError.hydrate(code=code, message="another writer")
+
+    graph.connection.write("CREATE (:__Node__ {id: 'new'})", {}, fails).function()
+    assert [node.id for node in graph.contents(scope=None).nodes] == ["new"]
 
 
 def test_a_write_whose_row_is_deleted_meanwhile_is_tried_again(graph: Neo4jGraph) -> None:

@@ -21,6 +21,7 @@ from llama_retrieval_ext.errors import ConfigurationError, SyncRefusedError
 from llama_retrieval_ext.knowledge_base import documents, splitting
 from llama_retrieval_ext.knowledge_base.adding import Addition
 from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
+from llama_retrieval_ext.knowledge_base.documents import SourceDocument
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.preparation import PreparedBatch
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
@@ -375,23 +376,40 @@ def test_a_dry_run_reports_what_the_sync_does_and_writes_nothing(
     assert str(done).startswith("1 added, 2 changed, 4 moved, 1 deleted, 2 unchanged, 2 left out; ")
 
 
-def test_a_sync_that_died_before_it_recorded_a_move_goes_on(
+def test_a_sync_that_died_during_moves_goes_on_and_shows_nothing_to_others(
     kb: KnowledgeBase, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kb.sync(folder)
+    kb.share(str(folder / "staff.csv"), allowed=["group:hr"])
     (folder / "rules").rename(folder / "laws")
+    (folder / "staff.csv").rename(folder / "laws" / "staff.csv")
     write = Addition.write
 
-    def killed(*args: Any) -> None:
-        write(*args)
+    def killed(addition: Addition, documents: Sequence[SourceDocument], *args: Any) -> None:
+        write(addition, documents[:-1], *args)  # all but the second row of the table
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(Addition, "write", killed)
         with pytest.raises(KeyboardInterrupt):
             kb.sync(folder)
-    assert len(kb.sync(folder).deleted) == 4
+    report = kb.sync(folder)
+    assert (len(report.moved), report.deleted) == (5, ())
     assert is_equal(kb, folder)
+    assert [each.allowed for each in kb.documents() if each.allowed] == [("group:hr",)] * 2
+
+
+@pytest.mark.parametrize("restricted", [["0.md"], ["1.md"], ["0.md", "1.md"]])
+def test_a_file_that_moves_over_another_is_not_shown_to_more_than_either(
+    kb: KnowledgeBase, folder: Path, restricted: list[str]
+) -> None:
+    kb.sync(folder)
+    for name in restricted:
+        kb.share(str(folder / "rules" / name), allowed=[f"user:{name}"])
+    (folder / "rules" / "0.md").rename(folder / "rules" / "1.md")
+    assert names([*kb.sync(folder).moved.values()]) == ["1.md"]
+    (found,) = (each for each in kb.documents() if each.source.endswith("1.md"))
+    assert found.allowed == (f"user:{restricted[0]}",)
 
 
 def test_scopes_are_synced_apart(kb: KnowledgeBase, folder: Path) -> None:

@@ -99,15 +99,16 @@ def test_a_folder_that_cannot_be_listed_is_refused(kb: KnowledgeBase, pattern: s
         shutil.rmtree(place)
 
 
+@pytest.mark.parametrize("listed", [".", "rules"])
 def test_a_folder_that_is_renamed_while_files_are_listed_is_moved(
-    kb: KnowledgeBase, folder: Path, monkeypatch: pytest.MonkeyPatch
+    kb: KnowledgeBase, folder: Path, listed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kb.sync(folder)
     entries = files._entries
 
     def renaming(place: Path, reading: files.Reading) -> list[os.DirEntry[str]]:
         found = entries(place, reading)
-        if (folder / "rules").exists():
+        if place == folder / listed and (folder / "rules").exists():
             (folder / "rules").rename(folder / "laws")
         return found
 

@@ -67,6 +67,8 @@ def test_a_chinese_name_with_a_typo_is_found() -> None:
     [
         ("2号塔式起重机检查", []),
         ("一号塔式起重机检查", [("crane",)]),
+        ("二级消防工程师", []),
+        ("十号塔式起重机检查", []),
         ("浇筑C35混凝土试块", []),
         ("浇筑C30混凝士试块", [("cube",)]),
         ("第十一号楼大型塔式起重机设备", [("eleven",)]),
@@ -81,6 +83,8 @@ def test_a_name_with_another_number_is_another_name(text: str, ids: list[tuple[s
         [
             ("1号塔式起重机", "crane"),
             ("第11号楼大型塔式起重机设备", "eleven"),
+            ("二十号塔式起重机", "other crane"),
+            ("一级消防工程师", "engineer"),
             ("C30混凝土试块", "cube"),
             ("article 12", "article"),
         ]
