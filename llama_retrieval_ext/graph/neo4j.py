@@ -303,10 +303,17 @@ _MERGE_ENDS: Final = (
     f"AND none(o IN old WHERE {source_in('o')} = {_SOURCE} AND {has_content('o')})] AS own "
     f"{_supported('n', 'own')}"
 )
+# In an almost empty database, Neo4j would plan MERGE as a scan of all edges for each row. With one
+# end bound it expands that end: the one with fewer edges, because the other may be a hub. No other
+# writer can create the edge meanwhile, because the rows before have locked both ends.
 _MERGE_EDGES: Final = (
     "UNWIND $rows AS row "
     "MATCH (a:__Node__ {_key: row.source}) MATCH (b:__Node__ {_key: row.target}) "
-    "MERGE (a)-[r:$(row.type)]->(b) "
+    "WITH row, a, b, CASE WHEN COUNT { (a)-->() } <= COUNT { ()-->(b) } "
+    "THEN COLLECT { MATCH (a)-[r]->(end) WHERE end = b AND type(r) = row.type RETURN r } "
+    "ELSE COLLECT { MATCH (start)-[r]->(b) WHERE start = a AND type(r) = row.type RETURN r } "
+    "END AS found CALL (row, a, b, found) { UNWIND found AS r RETURN r UNION ALL "
+    "WITH * WHERE found = [] CREATE (a)-[r:$(row.type)]->(b) RETURN r } "
     f"{_old('r')} SET r = row.properties {_supported('r')}"
 )
 # With WHERE alone, Neo4j would read the whole graph before the check.

@@ -139,10 +139,36 @@ def test_rows_written_in_several_batches_equal_those_of_one_batch(
     assert graph.contents(scope=None) == Contents([], [])
 
 
+def test_the_cost_of_a_load_is_linear_in_its_edges_also_at_hubs_and_in_an_empty_database(
+    graph: Neo4jGraph, neo4j_url: str
+) -> None:
+    graph.replace_sources({})  # makes the constraint
+    with neo4j.GraphDatabase.driver(neo4j_url) as driver, driver.session() as session:
+
+        def hits_of_two_loads(leaves: int) -> list[int]:
+            graph.clear(scope=None)
+            session.run("CALL db.clearQueryCaches()").consume()
+            to_leaves = [Edge.of("source", "R", f"leaf{n}") for n in range(leaves)]
+            from_leaves = [Edge.of(f"leaf{n}", "R", "target") for n in range(leaves)]
+            rows = batch_rows({"d": Contents([], to_leaves + from_leaves)})
+            query: Any = f"PROFILE {_REPLACE}"  # the driver expects a literal
+            return [db_hits(session.run(query, rows).consume().profile) for _ in range(2)]
+
+        first, again = zip(hits_of_two_loads(100), hits_of_two_loads(200), strict=True)
+    assert first[1] < 2.2 * first[0]
+    assert again[1] < 2.2 * again[0]
+
+
+def db_hits(plan: Any) -> int:
+    own: int = plan["args"].get("DbHits", 0)
+    return own + sum(db_hits(child) for child in plan.get("children", []))
+
+
 def test_concurrent_writers_of_a_row_all_support_it(graph: Neo4jGraph) -> None:
     said = {
         f"d{n}": Contents(
-            [GraphNode(f"p{n}", text=""), GraphNode("shared", "Thing", f"name {n}")], []
+            [GraphNode(f"p{n}", text=""), GraphNode("shared", "Thing", f"name {n}")],
+            [Edge.of("shared", "NEAR", "other", {"of": n})],
         )
         for n in range(10)
     }
@@ -158,6 +184,8 @@ def test_concurrent_writers_of_a_row_all_support_it(graph: Neo4jGraph) -> None:
         list(writers.map(write, said))
         found = graph.said_by([*said])
         assert [len(own.nodes) for own in found.values()] == [2] * len(said)
+        assert [len(own.edges) for own in found.values()] == [1] * len(said)
+        assert len(graph.contents(scope=None).edges) == 1
         list(writers.map(rewrite, said))
     assert graph.contents(scope=None) == Contents([], [])
 
