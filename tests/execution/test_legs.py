@@ -224,7 +224,7 @@ def test_a_late_leg_opens_the_circuit_breaker(
     fused: Composite, hanging: Callable[[], HangingRetriever]
 ) -> None:
     late = hanging()
-    leg = Leg("late", late, timeout_s=0.05, breaker=CircuitBreaker(failures=1))
+    leg = Leg("late", late, timeout_s=0.2, breaker=CircuitBreaker(failures=1))
     composite = fused(leg, works())
     for _ in range(2):
         assert node_ids(composite.retrieve("query")) == ["a"]
