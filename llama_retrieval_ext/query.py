@@ -141,18 +141,14 @@ class Scope(RecordsArguments):
         if other is None or other == self:
             return self
         tenants = {id_ for id_ in (self.tenant_id, other.tenant_id) if id_ is not None}
-        kb_ids = [
-            id_
-            for id_ in self.kb_ids or other.kb_ids or ()
-            if id_ in (other.kb_ids or self.kb_ids or ())
-        ]
+        kb_ids = _common(self.kb_ids, other.kb_ids)
         both_principals = _common(self.principals, other.principals)
         lost = both_principals == () and self.principals and other.principals
-        if len(tenants) > 1 or (self.kb_ids and other.kb_ids and not kb_ids) or lost:
+        if len(tenants) > 1 or kb_ids == () or lost:
             raise ScopeError(
                 f"{self} and {other} have nothing in common; a scope can only be narrowed"
             )
-        return Scope(next(iter(tenants), None), kb_ids or None, both_principals)
+        return Scope(next(iter(tenants), None), kb_ids, both_principals)
 
     def metadata(self) -> dict[str, str]:
         """Return the metadata that puts a node into this scope.
@@ -182,11 +178,12 @@ def _visible_to(principals: tuple[str, ...]) -> Condition:
 
 
 def _common(first: Sequence[str] | None, second: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return the principals of both; None stands for all."""
+    """Return the names of both, in the order of the first; None stands for all."""
     if first is None or second is None:
         given = second if first is None else first
         return None if given is None else tuple(given)
-    return tuple(sorted(set(first) & set(second)))
+    others = set(second)
+    return tuple(name for name in first if name in others)
 
 
 def principals_of(given: object, what: str) -> tuple[str, ...]:

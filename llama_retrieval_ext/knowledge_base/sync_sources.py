@@ -186,26 +186,7 @@ def _source_of_files(
             "sync an empty folder under its name, with max_deletions=1"
         )
     check_encoding(options.encoding)
-    listings = 0
-    while True:
-        listings += 1
-        reading = Reading()
-        files = find_files(
-            path,
-            reading,
-            include=options.include,
-            exclude=options.exclude,
-            leave_out=kb_folder,
-            follow_symlinks=options.follow_symlinks,
-        )
-        found: dict[SourceKey, FoundFile] = {}
-        for file in files:
-            with suppress(FileNotFoundError):  # renamed or deleted meanwhile
-                key = SourceKey(*place, str(file))
-                found[key] = FoundFile(file, key, options.encoding)
-        is_complete = len(found) == len(files) and not reading.unlisted
-        if is_complete or listings == _LISTINGS:
-            break
+    reading, found = _listed(path, place, options, kb_folder, listings=_LISTINGS)
     if reading.unlisted:
         raise SyncRefusedError(
             f"{', '.join(map(str, sorted(reading.unlisted)))} cannot be listed, so that files may "
@@ -215,6 +196,34 @@ def _source_of_files(
     left_out = {str(file): reason for file, reason in reading.left_out.items()}
     where = folder.resolve() if folder == path else folder.resolve().joinpath(*pattern)
     return Source(name or str(where), found, left_out, f"{_READERS} {options.encoding}")
+
+
+def _listed(
+    path: Path,
+    place: tuple[str, str],
+    options: FileOptions,
+    kb_folder: Path | None,
+    *,
+    listings: int,
+) -> tuple[Reading, dict[SourceKey, FoundFile]]:
+    """Return the files of a path, listed again at most so often if some vanish meanwhile."""
+    reading = Reading()
+    files = find_files(
+        path,
+        reading,
+        include=options.include,
+        exclude=options.exclude,
+        leave_out=kb_folder,
+        follow_symlinks=options.follow_symlinks,
+    )
+    found: dict[SourceKey, FoundFile] = {}
+    for file in files:
+        with suppress(FileNotFoundError):  # renamed or deleted meanwhile
+            key = SourceKey(*place, str(file))
+            found[key] = FoundFile(file, key, options.encoding)
+    if listings == 1 or (len(found) == len(files) and not reading.unlisted):
+        return reading, found
+    return _listed(path, place, options, kb_folder, listings=listings - 1)
 
 
 def _wait_for_tick(newest_ns: int) -> None:

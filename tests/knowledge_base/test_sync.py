@@ -75,13 +75,18 @@ def pages(folder: str, id_: str) -> list[Document]:
     ]
 
 
+def sync_shared_pages(kb: KnowledgeBase, id_: str) -> None:
+    """Sync `pages`, each shared with a user of its own."""
+    kb.sync(pages("old", id_), name="wiki")
+    for number in range(3):
+        kb.share(id_.format("old", number), allowed=[f"user:{number}"])
+
+
 @pytest.mark.parametrize("id_", ["page {1}", "/{0}/x {1}"], ids=["same id", "path in the id"])
 def test_documents_of_a_list_keep_their_principals_when_their_file_moves(
     kb: KnowledgeBase, id_: str
 ) -> None:
-    kb.sync(pages("old", id_), name="wiki")
-    for number in range(3):
-        kb.share(id_.format("old", number), allowed=[f"user:{number}"])
+    sync_shared_pages(kb, id_)
     kb.sync(pages("new", id_), name="wiki", max_deletions=1)
     allowed = {each.document_id: each.allowed for each in kb.documents()}
     assert allowed == {id_.format("new", n): (f"user:{n}",) for n in range(3)}
@@ -118,9 +123,7 @@ def test_a_document_that_is_deleted_while_it_moves_is_visible_to_whom_it_was(
 def test_moved_documents_fail_if_it_is_unknown_who_may_see_them(
     kb: KnowledgeBase, id_: str
 ) -> None:
-    kb.sync(pages("old", id_), name="wiki")
-    for number in range(3):
-        kb.share(id_.format("old", number), allowed=[f"user:{number}"])
+    sync_shared_pages(kb, id_)
     kb.delete(id_.format("old", 0))
     before = kb.documents()
     for dry_run in (True, False):

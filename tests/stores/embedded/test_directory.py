@@ -175,17 +175,23 @@ def test_after_a_write_that_did_not_reach_the_disk_a_store_is_only_searched_unti
         assert store.query(nearest).ids == ["b"]
 
 
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """The directory of a closed store with `NODES`."""
+    with EmbeddedVectorStore(tmp_path / "source") as store:
+        store.add(NODES)
+    return tmp_path / "source"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the names of open files from /proc")
 @pytest.mark.parametrize("how", ["load", pytest.param("build_index", marks=pytest.mark.slow)])
 def test_copied_files_are_on_the_disk_before_the_manifest_names_them(
-    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    how: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with EmbeddedVectorStore(tmp_path / "source") as source:
-        source.add(NODES)
     with EmbeddedVectorStore(tmp_path / "s") as store:
         store.add(NODES[:1])
         disk = BrokenDisk(monkeypatch)
-        store.load(tmp_path / "source") if how == "load" else store.build_index()
+        store.load(source) if how == "load" else store.build_index()
         before = disk.written[: disk.written.index(tmp_path / "s" / "store.json.new")]
         (shard,) = (tmp_path / "s").glob("shard*")
         copied = {path for path in shard.rglob("*") if path.suffix in {".json", ".dat", ".mmap"}}
@@ -196,19 +202,17 @@ def test_copied_files_are_on_the_disk_before_the_manifest_names_them(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows opens no folders")
 def test_a_copy_that_does_not_reach_the_disk_leaves_the_store_as_it_was_and_can_be_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with EmbeddedVectorStore(tmp_path / "source") as source:
-        source.add(NODES)
     with EmbeddedVectorStore(tmp_path / "s") as store:
         store.add(NODES[:1])
         disk = BrokenDisk(monkeypatch)
         disk.is_broken = True
         with pytest.raises(StoreUnavailableError, match="Input/output error"):
-            store.load(tmp_path / "source")
+            store.load(source)
         assert store.count() == 1
         disk.is_broken = False
-        store.load(tmp_path / "source")
+        store.load(source)
         store.delete_nodes(["a"])
         assert [node.node_id for node in store.get_nodes()] == ["b"]
 
