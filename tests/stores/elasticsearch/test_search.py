@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from llama_index.core.schema import TextNode
 
@@ -46,6 +47,22 @@ def test_many_equal_scores_are_cut_by_id(store: ElasticsearchVectorStore) -> Non
     both = backend.hybrid([1.0, 0.0], "word", Search(7), nodes_last=True).function()
     for ranking in (both.vector, both.keyword):
         assert [node_id for node_id, _ in ranking] == expected
+
+
+def test_the_nearest_of_few_nodes_are_found_for_a_vector_unlike_all_of_them(
+    store: ElasticsearchVectorStore,
+) -> None:
+    random = np.random.default_rng(2)
+    vectors = 2 * random.standard_normal(32) + random.standard_normal((300, 32))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    queries = random.standard_normal((20, 32))[[13, 16]]  # where 100 candidates lose one of ten
+    store.add(
+        [TextNode(id_=str(n), text="word", embedding=row.tolist()) for n, row in enumerate(vectors)]
+    )
+    for query in queries:
+        found = CollectionBackend(store).dense(query.tolist(), Search(10)).function()
+        nearest = np.argsort(-(vectors @ query))[:10]
+        assert {each.node_id for each in found} == {str(n) for n in nearest}
 
 
 def test_a_keyword_score_is_bm25(store: ElasticsearchVectorStore) -> None:
