@@ -62,8 +62,8 @@ class Shrinking(EngineSearch[None, NativeSearch, str]):
 
 
 def found_ids(engine: Shrinking, top_k: int) -> list[str]:
-    request = engine.request(KeywordQuery("words", Search(top_k)))
-    (ranking,) = drive(engine.search([request]), lambda _: None)
+    requests = engine.requests([KeywordQuery("words", Search(top_k))])
+    (ranking,) = drive(engine.search(requests), lambda _: None)
     return [each.node_id for each in ranking]
 
 
