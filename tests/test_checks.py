@@ -274,7 +274,7 @@ def test_a_type_error_from_inside_a_constructor_stays_as_it_is() -> None:
             super().__init__([("a", 1.0 + number)])  # type: ignore[operator]
 
     with pytest.raises(TypeError, match="unsupported operand") as caught:
-        Own("one")  # type: ignore[arg-type]
+        Own("one")
     assert not isinstance(caught.value, ConfigurationError)
 
 
