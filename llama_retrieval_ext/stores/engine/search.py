@@ -16,7 +16,7 @@ from llama_retrieval_ext.stores.engine.backend import (
     KeywordQuery,
     ScoredId,
     VectorQuery,
-    fuse_legs,
+    fuse_candidates,
     has_ties,
     in_order_of_ids,
     ordered_candidates,
@@ -333,7 +333,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
             fused = self.fused_search(vector, keyword, how, top_k=top_k)
         if fused is None:
             first, second = yield from self._search(legs)
-            return fuse_legs(first, second, how, top_k=top_k)
+            return fuse_candidates(first, second, how.fusion, weights=how.weights, top_k=top_k)
         return (yield from self.rankings([fused]))[0]
 
 
