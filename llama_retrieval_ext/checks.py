@@ -228,7 +228,8 @@ def _mistyped(name: str, bound: inspect.BoundArguments) -> str | None:
 
 def _may_be(value: object, annotation: object) -> bool:
     """Return whether a value may be of a type; True for types that ``isinstance`` cannot check."""
-    kinds = get_args(annotation) if get_origin(annotation) in _UNIONS else (annotation,)
+    is_union = get_origin(annotation) in _UNIONS
+    kinds: tuple[Any, ...] = get_args(annotation) if is_union else (annotation,)  # Any: or strings
     if annotation is inspect.Parameter.empty or (float in kinds and isinstance(value, int)):
         return True
     try:
