@@ -222,6 +222,9 @@ def _similar_window(
     start, end = _widened(text, aligned.dest_start, aligned.dest_end)
     before = len(text[:start].rstrip(_NUMERALS))  # the part may begin after a number
     own, said = _numbers(name), _numbers(text[start:end]) or _numbers(text[before:start])
+    if own and not said and (number := re.match(r"\s*\d+", text[end:])):  # or end before it
+        start, end = _widened(text, start, end + number.end())
+        said = _numbers(text[start:end])
     if own and own != said:  # crane 1 and crane 2
         return None
     score = float(fuzz.ratio(name, text[start:end])) / 100

@@ -78,6 +78,7 @@ def test_a_chinese_name_with_a_typo_is_found() -> None:
         ("see artixle 12", [("article",)]),
         ("01号塔式起重机检查", [("crane",)]),
         ("see article 012", [("article",)]),
+        ("article 0012 is new", [("article",)]),
         ("see article 120", []),
         ("see section 4.05", []),
     ],
