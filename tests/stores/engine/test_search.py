@@ -76,6 +76,18 @@ def test_nodes_that_are_deleted_between_two_requests_are_missing_and_nothing_els
     assert found_ids(Shrinking("edcba", ""), 3) == []
 
 
+def test_both_queries_of_a_hybrid_search_have_one_compiled_filter() -> None:
+    scope = Scope("acme", principals=["user:ann"])
+    both = Search(10, scope.condition, scope)
+    with EmbeddedVectorStore(":memory:") as store:
+        vector, keyword = store.searcher.requests(
+            [VectorQuery((1.0,), both), KeywordQuery("leave", both)]
+        )
+    assert vector.filter is keyword.filter
+    assert vector.corpus is keyword.corpus
+    assert vector.filter != vector.corpus  # which ignores principals
+
+
 TIED_WORDS = ["leave", "holiday", "travel", "expense", "invoice", "laptop"]
 
 
