@@ -3,11 +3,13 @@
 import difflib
 import inspect
 import math
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import wraps
-from typing import Any, Final, ParamSpec, TypeVar, get_args, is_typeddict
+from types import UnionType
+from typing import Any, Final, ParamSpec, TypeVar, Union, get_args, get_origin, is_typeddict
 
 from llama_retrieval_ext.arguments import RecordsArguments, recorded_call, value_expression
 from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
@@ -98,11 +100,16 @@ def check_seconds(seconds: float, what: str, *, otherwise: str = "") -> float:
     return seconds
 
 
+# Errors from calls with arguments of other types.
+_OF_ARGUMENTS: Final = (TypeError, AttributeError)
+
+
 def checked_call(function: Callable[P, T]) -> Callable[P, T]:
     """Return the function, raising `ArgumentError` if a call does not fit its signature.
 
-    A coroutine function stays one. Errors from inside the function are unchanged. The signature is
-    examined only after a call raises a ``TypeError``, so correct calls have almost no overhead.
+    A coroutine function stays one. The signature, and the types in it, are examined only after a
+    call raises a ``TypeError`` or an ``AttributeError``, so correct calls have almost no overhead.
+    If the arguments fit, the error is unchanged.
 
     Examples:
         >>> @checked_call
@@ -120,7 +127,7 @@ def checked_call(function: Callable[P, T]) -> Callable[P, T]:
             raise _two_numbers(*(kwargs[name] for name in sorted(_TWO_WORDS, key=len)))
         try:
             return function(*args, **kwargs)
-        except TypeError as error:
+        except _OF_ARGUMENTS as error:
             raise _explained(error, function, args, kwargs)  # noqa: B904 - which sets the cause
 
     if not inspect.iscoroutinefunction(function):
@@ -130,7 +137,7 @@ def checked_call(function: Callable[P, T]) -> Callable[P, T]:
     async def acall(*args: P.args, **kwargs: P.kwargs) -> object:
         try:
             return await call(*args, **kwargs)  # type: ignore[misc]  # T is a coroutine
-        except TypeError as error:
+        except _OF_ARGUMENTS as error:
             raise _explained(error, function, args, kwargs)  # noqa: B904 - which sets the cause
 
     return acall  # type: ignore[return-value]  # likewise
@@ -165,11 +172,11 @@ class CheckedArguments:
 
 
 def _explained(
-    error: TypeError,
+    error: Exception,
     function: Callable[..., object],
     args: Sequence[object],
     kwargs: Mapping[str, object],
-) -> TypeError:
+) -> Exception:
     """Return the `ArgumentError` for a call that does not fit the signature, or else the error."""
     problem = None if isinstance(error, ArgumentError) else _misfit(function, args, kwargs)
     if problem is None:
@@ -184,14 +191,14 @@ def _misfit(
 ) -> str | None:
     """Return how a call differs from a signature and its correct form; None if it fits."""
     signature = _signature(function)
+    is_constructor = function.__name__ == "__init__"
+    name = type(args[0]).__name__ if is_constructor else function.__name__
     try:
-        signature.bind(*args, **kwargs)
+        bound = signature.bind(*args, **kwargs)
     except TypeError as error:
         reason = str(error)
     else:
-        return None
-    is_constructor = function.__name__ == "__init__"
-    name = type(args[0]).__name__ if is_constructor else function.__name__
+        return _mistyped(name, bound)
     parameters = [
         each for each in signature.parameters.values() if each.name not in {"self", "cls"}
     ]
@@ -207,6 +214,28 @@ def _misfit(
     if name in _WITH_OPTIONS and len(parameters) == 1:
         instead = f"it takes the query alone; write {_WITH_OPTIONS[name]}(..., {unknown}={value})"
     return f"{name}() has no argument {unknown!r}; {instead}"
+
+
+def _mistyped(name: str, bound: inspect.BoundArguments) -> str | None:
+    """Return the first argument of another type than in the signature; None if there is none."""
+    for argument, value in bound.arguments.items():
+        parameter = bound.signature.parameters[argument]
+        if parameter.kind not in _VARIADIC and not _may_be(value, parameter.annotation):
+            expected = re.sub(r"(\w+\.)+", "", inspect.formatannotation(parameter.annotation))
+            return f"{name}(): {argument} must be {expected}, got {value!r}"
+    return None
+
+
+def _may_be(value: object, annotation: object) -> bool:
+    """Return whether a value may be of a type; True for types that ``isinstance`` cannot check."""
+    is_union = get_origin(annotation) in _UNIONS
+    kinds: tuple[Any, ...] = get_args(annotation) if is_union else (annotation,)  # Any: or strings
+    if annotation is inspect.Parameter.empty or (float in kinds and isinstance(value, int)):
+        return True
+    try:
+        return isinstance(value, tuple(get_origin(kind) or kind for kind in kinds))
+    except TypeError:
+        return True
 
 
 def _signature(function: Callable[..., object]) -> inspect.Signature:
@@ -225,6 +254,7 @@ def _signature(function: Callable[..., object]) -> inspect.Signature:
     return signature.replace(parameters=parameters)
 
 
+_UNIONS: Final = (Union, UnionType)
 _VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 

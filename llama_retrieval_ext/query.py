@@ -394,12 +394,8 @@ def check_top_k(top_k: int) -> int:
 
 def check_scope(scope: Scope) -> Scope:
     """Return the argument if it is a `Scope`, or raise `ConfigurationError`."""
-    if not isinstance(scope, Scope):
-        raise ConfigurationError(
-            f"a scope is a Scope, got {scope!r}; write Scope('acme') for a tenant, or "
-            "Scope(kb_ids=['handbook']) for knowledge bases"
-        )
-    return scope
+    instead = "write Scope('acme') for a tenant, or Scope(kb_ids=['handbook']) for knowledge bases"
+    return of_type(scope, Scope, "a scope", instead=instead)
 
 
 def check_principals(scope: Scope | None, where: str) -> None:

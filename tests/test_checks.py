@@ -100,6 +100,22 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "a profile with one stage": (lambda: ext.IntentProfile("a", refine=WORD), "refine"),
     "a profile without weights": (lambda: ext.IntentProfile("a", weights=WORD), "weights"),
     "a word for a tokenizer": (lambda: ext.BM25Retriever(tokenizer=WORD), "tokenizer"),
+    "no nodes": (
+        lambda: ext.BM25Retriever(None),  # type: ignore[arg-type]
+        r"BM25Retriever\(\): nodes must be Iterable\[BaseNode\], got None",
+    ),
+    "a text for a node": (lambda: ext.BM25Retriever([WORD]), r"got 'max'; write \[TextNode"),
+    "a word for a saturation": (lambda: ext.BM25Retriever(k1=WORD), "k1 must be float, got 'max'"),
+    "a number of retrievers": (lambda: ext.QueryFusionRetriever(NUMBER), "retrievers must be Seq"),
+    "no retrievers": (lambda: ext.RecursiveRetriever("a", WORD), "retriever_dict must be Mapping"),
+    "a number of routes": (
+        lambda: ext.RouterRetriever(ext.RuleSelector([]), NUMBER),
+        r"retriever_tools must be Sequence\[RetrieverTool\] \| Mapping\[str, Route\], got 7",
+    ),
+    "a number of languages": (
+        lambda: ext.HybridRetriever(store(), languages=NUMBER),
+        "languages must be Sequence",
+    ),
     "a word for a promise": (
         lambda: ext.KnowledgeBase.open(
             "embedded::memory:", embed_model=FakeEmbedding(), require_scope=WORD
@@ -254,11 +270,11 @@ def test_a_call_that_does_not_fit_says_what_to_write(subtests: pytest.Subtests) 
 
 def test_a_type_error_from_inside_a_constructor_stays_as_it_is() -> None:
     class Own(FixedRetriever):
-        def __init__(self, number: int) -> None:
-            super().__init__([("a", 1.0 + number)])
+        def __init__(self, number: int | str) -> None:
+            super().__init__([("a", 1.0 + number)])  # type: ignore[operator]
 
     with pytest.raises(TypeError, match="unsupported operand") as caught:
-        Own("one")  # type: ignore[arg-type]
+        Own("one")
     assert not isinstance(caught.value, ConfigurationError)
 
 

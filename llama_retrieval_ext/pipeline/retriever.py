@@ -254,7 +254,6 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         """
         return finished(None)
 
-    @checked_call
     @without_span
     @checked_call
     def retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
@@ -263,22 +262,19 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         Raises:
             ConfigurationError: The query is neither text nor a ``QueryBundle``.
         """
-        _check_query(str_or_query_bundle)
+        query = Query.of(str_or_query_bundle)
         if is_observed(self):
             return super().retrieve(str_or_query_bundle)
-        query = Query.of(str_or_query_bundle)  # the same without spans, events and callbacks
-        return self._handle_recursive_retrieval(query, self._retrieve(query))
+        return self._retrieve(query)  # the same without spans, events and callbacks
 
-    @checked_call
     @without_span
     @checked_call
     async def aretrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
         """Return the same as `retrieve` without blocking the event loop."""
-        _check_query(str_or_query_bundle)
+        query = Query.of(str_or_query_bundle)
         if is_observed(self):
             return await super().aretrieve(str_or_query_bundle)
-        query = Query.of(str_or_query_bundle)
-        return await self._ahandle_recursive_retrieval(query, await self._aretrieve(query))
+        return await self._aretrieve(query)
 
     @without_span
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
@@ -376,9 +372,3 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         ) -> "Pipeline": ...
         def __or__(self, other: "BaseRetriever | Leg | Branches") -> "Branches": ...
         def __ror__(self, other: "BaseRetriever | Leg") -> "Branches": ...
-
-
-def _check_query(query: object) -> None:
-    text = query.query_str if isinstance(query, QueryBundle) else query
-    if not isinstance(text, str):
-        Query.of(query)  # type: ignore[arg-type]  # which raises

@@ -383,13 +383,9 @@ def checked_hits(
         )
         for each in found
     ]
-    if condition is None:
+    dropped = tuple(hit.node_id for hit in hits if not matches(condition, hit.node.metadata))
+    if not dropped:
         return hits
-    passed = [hit for hit in hits if matches(condition, hit.node.metadata)]
-    if len(passed) == len(hits):
-        return passed
-    kept = {id(hit) for hit in passed}
-    dropped = tuple(hit.node.node_id for hit in hits if id(hit) not in kept)
     emit(
         lambda: ScopeViolationEvent(
             store=store, source=source, violations=len(dropped), returned=len(hits)
@@ -409,4 +405,4 @@ def checked_hits(
     # Ids go to the log only: the caller may not be allowed to see them.
     _logger.warning(named)
     note_degraded(source, f"{message}; they were dropped")
-    return passed
+    return [hit for hit in hits if hit.node_id not in dropped]

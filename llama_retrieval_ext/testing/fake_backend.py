@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import mul
 
 from llama_index.core.schema import TextNode
@@ -19,7 +20,7 @@ from llama_retrieval_ext.stores.engine.backend import (
     EngineFeatures,
     HybridRankings,
     Search,
-    fuse_legs,
+    fuse_candidates,
 )
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
 from llama_retrieval_ext.testing.fakes import words_of
@@ -97,9 +98,8 @@ class FakeBackend:
         """Return both rankings, fused by the fusion's formula."""
         candidates = replace(search, top_k=how.candidates)
         dense, keyword = self.dense(embedding, candidates), self.keyword(text, candidates)
-        return Call(
-            lambda: fuse_legs(dense.function(), keyword.function(), how, top_k=search.top_k)
-        )
+        fused = partial(fuse_candidates, fusion=how.fusion, weights=how.weights, top_k=search.top_k)
+        return Call(lambda: fused(dense.function(), keyword.function()))
 
     def shows(self, node: TextNode, condition: Condition | None) -> bool:
         """Return whether a search with this condition may find the node."""

@@ -100,7 +100,7 @@ class Gazetteer:
         """Return the exact and the approximate matches of names in a text, in order.
 
         An exact match is kept, unless it is part of a longer approximate match. The similarity is
-        1 minus the share of edits. A name with numbers matches the same numbers only.
+        1 minus the share of edits. A name with numbers matches the same numbers only; 01 is 1.
 
         Examples:
             >>> gazetteer = Gazetteer([("foundation pit", "pit"), ("pit", "hole")])
@@ -222,6 +222,9 @@ def _similar_window(
     start, end = _widened(text, aligned.dest_start, aligned.dest_end)
     before = len(text[:start].rstrip(_NUMERALS))  # the part may begin after a number
     own, said = _numbers(name), _numbers(text[start:end]) or _numbers(text[before:start])
+    if own and not said and (number := re.match(r"\s*\d+", text[end:])):  # or end before it
+        start, end = _widened(text, start, end + number.end())
+        said = _numbers(text[start:end])
     if own and own != said:  # crane 1 and crane 2
         return None
     score = float(fuzz.ratio(name, text[start:end])) / 100
@@ -229,9 +232,9 @@ def _similar_window(
 
 
 def _numbers(text: str) -> list[str]:
-    """Return the numbers in a text; Chinese ones below 100, or digit by digit."""
+    """Return the numbers in a text, 01 as 1; Chinese ones below 100, or digit by digit."""
     text = re.sub("([1-9]?)十([0-9]?)", _tens, text.translate(_DIGITS))
-    return re.findall(r"\d+", text)
+    return re.findall(r"(?:(?<![\d.])0+)?(\d+)", text)  # but 1.05 is not 1.5
 
 
 def _tens(found: re.Match[str]) -> str:

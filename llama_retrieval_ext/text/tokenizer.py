@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Final, Literal, TypeAlias
 
+from llama_retrieval_ext.checks import of_type, one_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.text.analyzer import Analyser, check_language, without_possessive
 from llama_retrieval_ext.text.normalization import normal
@@ -90,12 +91,8 @@ class Tokenizer:
     def __post_init__(self) -> None:
         check_language(self.language)
         _check_stop_words(self.stop_words)
-        if self.cjk not in _CJK_MODES:
-            raise ConfigurationError(f"cjk must be one of {_CJK_MODES}, got {self.cjk!r}")
-        if not isinstance(self.split_identifiers, bool):
-            raise ConfigurationError(
-                f"split_identifiers must be True or False, got {self.split_identifiers!r}"
-            )
+        one_of(self.cjk, _CJK_MODES, "cjk")
+        of_type(self.split_identifiers, bool, "split_identifiers", instead="write True or False")
         _check_version(self.version)
 
     def __getstate__(self) -> dict[str, object]:

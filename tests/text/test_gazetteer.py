@@ -76,6 +76,11 @@ def test_a_chinese_name_with_a_typo_is_found() -> None:
         ("第23号楼大型塔式起重机设备", []),
         ("see article 13", []),
         ("see artixle 12", [("article",)]),
+        ("01号塔式起重机检查", [("crane",)]),
+        ("see article 012", [("article",)]),
+        ("article 0012 is new", [("article",)]),
+        ("see article 120", []),
+        ("see section 4.05", []),
     ],
 )
 def test_a_name_with_another_number_is_another_name(text: str, ids: list[tuple[str]]) -> None:
@@ -87,6 +92,7 @@ def test_a_name_with_another_number_is_another_name(text: str, ids: list[tuple[s
             ("一级消防工程师", "engineer"),
             ("C30混凝土试块", "cube"),
             ("article 12", "article"),
+            ("section 4.5", "section"),
         ]
     )
     assert [mention.ids for mention in gazetteer.find_similar(text)] == ids

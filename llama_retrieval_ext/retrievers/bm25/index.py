@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from llama_index.core.schema import BaseNode
 
+from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     DuplicateNodeError,
@@ -187,11 +188,8 @@ class KeywordIndex:
             return len(out)
 
     def _entry(self, node: BaseNode) -> Entry:
-        if not isinstance(node, BaseNode):
-            raise ConfigurationError(
-                f"expected LlamaIndex nodes, got {type(node).__name__}; "
-                "write [TextNode(text=...)] for texts and [hit.node ...] for hits"
-            )
+        instead = "write [TextNode(text=...)] for texts and [hit.node ...] for hits"
+        of_type(node, BaseNode, "each node", instead=instead)
         return Entry(node, self.tokenizer.tokens(keyword_text(node)))
 
     def _build(self) -> BuiltIndex:

@@ -136,15 +136,14 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
         scope = search.scope
         if scope is None or scope.principals is None or search.exact or not config.indexed:
             return nearest
-        is_alone, wider = search.condition == scope.condition, scope.for_everyone
-        unrestricted = replace(nearest, filter=wider and self.compile(wider.condition))
+        is_alone = search.condition == scope.condition
         return VisibleSearch(
             query=nearest.query,
             top_k=nearest.top_k,
             score=nearest.score,
             filter=nearest.filter,
             params=vector_params(config, request.top_k, exact=False, among_few=True),
-            unrestricted=unrestricted if is_alone else None,
+            unrestricted=replace(nearest, filter=request.corpus) if is_alone else None,
         )
 
     def keyword_search(

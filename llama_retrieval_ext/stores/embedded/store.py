@@ -253,9 +253,7 @@ class EmbeddedVectorStore(EngineStore):
                 be deleted; in the latter case the store is closed.
             StoreClosedError: The store was closed.
         """
-        if not self._closer.alive:
-            raise self._closed
-        open_directories.remove(self._opened)
+        open_directories.remove(self._directory)
         self.close()
 
     def close(self) -> None:

@@ -92,7 +92,10 @@ def query_vector(
 
 
 def _ready(vector: list[float], distance: Distance, node: BaseNode | None) -> list[float]:
-    length = math.hypot(*vector)
+    try:
+        length = math.hypot(*vector)
+    except TypeError:  # such as None, from a model that failed
+        length = math.nan
     if not length < (math.inf if distance == "cosine" else _LONG):  # neither is NaN
         whose = "the query" if node is None else f"node {node.node_id!r}"
         raise ConfigurationError(

@@ -353,10 +353,3 @@ def fuse_candidates(
     )
     by_id = {each.node_id: each for each in (*keyword, *vector)}
     return [by_id[each.node_id].rescored(each.score) for each in top]
-
-
-def fuse_legs(
-    vector: Sequence[Candidate], keyword: Sequence[Candidate], how: FusedSearch, *, top_k: int
-) -> list[Candidate]:
-    """Return the engine's fusion, computed locally; used if a leg has no candidates."""
-    return fuse_candidates(vector, keyword, how.fusion, weights=how.weights, top_k=top_k)

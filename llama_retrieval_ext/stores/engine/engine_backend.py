@@ -116,7 +116,7 @@ class EngineBackend(ABC, Generic[B]):
                 check_exact(self.engine, self.features, query)
             self.check(query)
         searcher = self.searcher
-        return searcher, [searcher.request(query) for query in queries]
+        return searcher, searcher.requests(queries)
 
 
 def _both_queries(

@@ -11,7 +11,7 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
 )
 
-from llama_retrieval_ext.checks import is_number
+from llama_retrieval_ext.checks import check_count, is_number
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, parse_filters
 from llama_retrieval_ext.pipeline.fusion import Fusion
@@ -92,12 +92,7 @@ def _candidates(options: Options, *, top_k: int) -> int:
             "to pick from, got both; leave one out"
         )
     if count is not None:
-        if isinstance(count, bool) or not isinstance(count, int) or count < top_k:
-            raise ConfigurationError(
-                f"mmr_prefetch_k must be a whole number from {top_k}, the number of hits to pick, "
-                f"got {count!r}"
-            )
-        return count
+        return check_count(count, "mmr_prefetch_k", least=top_k)  # type: ignore[arg-type]  # checked
     factor = _PREFETCH_FACTOR if factor is None else factor
     if not is_number(factor) or factor < 1:
         raise ConfigurationError(f"mmr_prefetch_factor must be a number from 1, got {factor!r}")

@@ -16,7 +16,7 @@ from llama_retrieval_ext.stores.engine.backend import (
     KeywordQuery,
     ScoredId,
     VectorQuery,
-    fuse_legs,
+    fuse_candidates,
     has_ties,
     in_order_of_ids,
     ordered_candidates,
@@ -45,7 +45,8 @@ class EngineRequest(Generic[F]):
     Attributes:
         query: The vector or keyword query.
         filter: Filter that every hit matches; None for no filter.
-        corpus: Filter for the nodes that IDF is computed on; None for all nodes.
+        corpus: Filter for the nodes that IDF is computed on, which ignores principals; None for all
+            nodes.
     """
 
     query: EngineQuery
@@ -167,16 +168,16 @@ class EngineSearch(ABC, Generic[F, S, H]):
         del request, lambda_mult, candidates
         raise UnsupportedModeError(f"{type(self).__name__} has no MMR")
 
-    def request(self, query: EngineQuery) -> EngineRequest[F]:
-        """Return the request for a query, with compiled conditions."""
-        condition, scope = query.search.condition, query.search.scope
-        scope = None if scope is None else scope.for_everyone
-        measured = isinstance(query, KeywordQuery) and self.scoped_rarity and scope is not None
-        return EngineRequest(
-            query,
-            None if condition is None else self.compile(condition),
-            self.compile(scope.condition) if measured and scope is not None else None,
-        )
+    def requests(self, queries: Sequence[EngineQuery]) -> list[EngineRequest[F]]:
+        """Return requests for queries of one `Search`, whose conditions are compiled once."""
+        search = queries[0].search
+        filter_ = None if search.condition is None else self.compile(search.condition)
+        scope = search.scope and search.scope.for_everyone
+        corpus = None
+        if scope is not None and self.scoped_rarity:
+            alone = scope.condition == search.condition
+            corpus = filter_ if alone else self.compile(scope.condition)
+        return [EngineRequest(query, filter_, corpus) for query in queries]
 
     def search(self, requests: Sequence[EngineRequest[F]]) -> Steps[list[list[Candidate]]]:
         """Return the ranking of a request, or those of a vector and a keyword request."""
@@ -332,7 +333,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
             fused = self.fused_search(vector, keyword, how, top_k=top_k)
         if fused is None:
             first, second = yield from self._search(legs)
-            return fuse_legs(first, second, how, top_k=top_k)
+            return fuse_candidates(first, second, how.fusion, weights=how.weights, top_k=top_k)
         return (yield from self.rankings([fused]))[0]
 
 

@@ -3,6 +3,8 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import VectorStoreQuery
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 
 
@@ -14,6 +16,15 @@ def test_an_embedding_that_is_too_long_is_refused(store: EmbeddedVectorStore) ->
     with pytest.raises(ConfigurationError, match=r"'bad' has a value .* or is too long"):
         store.add([node("a", 1.0, 0.0), node("bad", 1.7e308, 1.7e308)])
     assert (store.count(), store.dimension) == (0, None)
+
+
+def test_a_query_embedding_of_other_values_than_numbers_is_refused(
+    store: EmbeddedVectorStore,
+) -> None:
+    store.add([node("a", 1.0, 0.0)])
+    query = Query("leave", embedding=[1.0, None])  # type: ignore[list-item]
+    with pytest.raises(ConfigurationError, match="of the query has a value that is not finite"):
+        VectorRetriever(store).retrieve(query)
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e-30, 1e-5, 1.0, 1e12, 1e30, 1e100, 1e307])

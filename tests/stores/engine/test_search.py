@@ -62,8 +62,8 @@ class Shrinking(EngineSearch[None, NativeSearch, str]):
 
 
 def found_ids(engine: Shrinking, top_k: int) -> list[str]:
-    request = engine.request(KeywordQuery("words", Search(top_k)))
-    (ranking,) = drive(engine.search([request]), lambda _: None)
+    requests = engine.requests([KeywordQuery("words", Search(top_k))])
+    (ranking,) = drive(engine.search(requests), lambda _: None)
     return [each.node_id for each in ranking]
 
 
@@ -74,6 +74,18 @@ def test_nodes_with_equal_scores_at_the_cut_are_ordered_by_id() -> None:
 def test_nodes_that_are_deleted_between_two_requests_are_missing_and_nothing_else() -> None:
     assert found_ids(Shrinking("edcba", "c"), 3) == ["c"]
     assert found_ids(Shrinking("edcba", ""), 3) == []
+
+
+def test_both_queries_of_a_hybrid_search_have_one_compiled_filter() -> None:
+    scope = Scope("acme", principals=["user:ann"])
+    both = Search(10, scope.condition, scope)
+    with EmbeddedVectorStore(":memory:") as store:
+        vector, keyword = store.searcher.requests(
+            [VectorQuery((1.0,), both), KeywordQuery("leave", both)]
+        )
+    assert vector.filter is keyword.filter
+    assert vector.corpus is keyword.corpus
+    assert vector.filter != vector.corpus  # which ignores principals
 
 
 TIED_WORDS = ["leave", "holiday", "travel", "expense", "invoice", "laptop"]
