@@ -1,10 +1,10 @@
 """What a knowledge base is kept equal to: files, or a complete list of documents."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from hashlib import blake2b, file_digest
 from pathlib import Path
 from time import sleep, time_ns
@@ -32,7 +32,7 @@ _TICK_NS: Final = 20_000_000
 _COARSE_TICK_NS: Final = 2_000_000_000
 _SECOND_NS: Final = 1_000_000_000
 # Files and folders that are renamed while they are listed are found the next time.
-_LISTINGS: Final = 3
+_LISTINGS: Final = 5
 # To be increased when the same file is read differently: all files are then read again.
 _READERS: Final = 1
 
@@ -110,9 +110,9 @@ class FoundFile(Found):
         _ = self._began_ns  # an edit from now on must be seen
         reading, seen = Reading(), (self.size, self.mtime_ns)
         documents = list(read_files([self._path], reading, self._encoding))
-        if reading.left_out:
-            return reading.left_out[self._path]
         state = self.state
+        if reading.left_out or not state.content:
+            return reading.left_out.get(self._path, "it could not be read twice")
         with suppress(OSError):
             self._see(self._path.stat())
         if seen != (self.size, self.mtime_ns):  # it has changed meanwhile
@@ -140,6 +140,26 @@ class Source:
     found: Mapping[SourceKey, Found]
     left_out: Mapping[str, str] = field(default_factory=dict)  # files that are not in `found`
     settings: str = ""  # on which the documents depend besides their content
+    again: "Callable[[], Source] | None" = None  # lists files again
+
+    def confirmed(self, known: Iterable[SourceKey]) -> "Source":
+        """Return what is there if what is missing was missing twice; raise if that changes.
+
+        A file that is renamed while files are listed may be in none of the folders when they are.
+        """
+        source, seen = self, {*known}
+        for _ in range(_LISTINGS):
+            missing = seen - source.found.keys()
+            if self.again is None or not missing:
+                return source
+            seen.update(source.found)
+            source = self.again()
+            if seen - source.found.keys() == missing:
+                return source
+        raise SyncRefusedError(
+            f"files in {self.name} keep being renamed or deleted, so that some may be missing; "
+            "nothing was changed. Sync again when they stay, or exclude them"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +191,11 @@ def find_source(
     if not str(given):
         raise ConfigurationError("the source is empty: pass a folder, a file or a glob pattern")
     try:
-        return _source_of_files(expanded_path(given), name, place, options, kb_folder)
+        source = _source_of_files(expanded_path(given), name, place, options, kb_folder)
     except OSError as error:
         raise SyncRefusedError(f"{given} cannot be read ({error}); nothing was changed") from error
+    again = partial(find_source, given, name, scope, options, kb_folder)
+    return replace(source, again=again)
 
 
 def _source_of_files(
