@@ -56,7 +56,8 @@ def sync(  # noqa: PLR0913 - a command's options are its parameters
             metavar="SHARE",
             min=0,
             max=1,
-            help="Share of the files that may be gone; if more are, nothing is changed.",
+            help="Share of the files that may be gone; if more are, nothing is changed. One may be "
+            "gone, unless it is the last, or this is 0.",
         ),
     ] = 0.2,
     prune: Annotated[

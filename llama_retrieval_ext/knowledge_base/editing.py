@@ -138,8 +138,8 @@ class Editable:
             prune: Whether to delete sources that are gone.
             dry_run: Whether to write nothing and only report what would be done, and in ``refusal``
                 why it would be refused.
-            max_deletions: Share of the recorded sources that may be gone, in ``[0, 1]``. Content
-                that was moved is not gone.
+            max_deletions: Share of the recorded sources that may be gone, in ``[0, 1]``; above 0,
+                one may always be gone, unless it is the last. Content that was moved is not gone.
             checksum: Whether to read each file. Otherwise a file with the same size and time of
                 modification is unchanged.
             include: Patterns of files to read, as for `read_documents`.

@@ -212,13 +212,14 @@ class Sync:
         there = {*self._there, *(each.content for each in moved.values())} - {""}
         lost = [each.key.source for each in gone if each.content not in there]
         n_known = sum(key in self._stored for key in self._known)
-        if len(lost) <= self._options.max_deletions * n_known:
+        share = self._options.max_deletions
+        n_allowed = int(share * n_known) or int(share > 0 and n_known > 1)
+        if len(lost) <= n_allowed:
             return ""
         return (
             f"{len(lost)} of {n_known} sources of {self._source.name} are gone, such as "
-            f"{lost[0]}; max_deletions={self._options.max_deletions:g} allows "
-            f"{int(self._options.max_deletions * n_known)}. Nothing was changed. If they are "
-            "to be deleted pass max_deletions=1; to keep all, prune=False"
+            f"{lost[0]}; max_deletions={share:g} allows {n_allowed}. Nothing was changed. If they "
+            "are to be deleted pass max_deletions=1; to keep all, prune=False"
         )
 
     # Doing it

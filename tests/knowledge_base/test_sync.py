@@ -330,6 +330,21 @@ def files_with(folder: Path, word: str) -> list[str]:
     return [path.name for path in files if any(form in path.read_bytes() for form in forms)]
 
 
+def test_one_source_of_a_few_may_be_gone_but_not_the_last_one(kb: KnowledgeBase) -> None:
+    def keep(ids: str, **options: float) -> int:
+        pages = [Document(id_=id_, text=id_) for id_ in ids]
+        return len(kb.sync(pages, name="wiki", **options).deleted)  # type: ignore[arg-type]
+
+    keep("abc")
+    with pytest.raises(SyncRefusedError, match=r"1 of 3 .* max_deletions=0 allows 0"):
+        keep("ab", max_deletions=0)
+    with pytest.raises(SyncRefusedError, match=r"2 of 3 .* max_deletions=0\.2 allows 1"):
+        keep("a")
+    assert (keep("ab"), keep("a")) == (1, 1)
+    with pytest.raises(SyncRefusedError, match="1 of 1"):
+        keep("")
+
+
 @pytest.mark.parametrize("share", [-0.1, 20, None])
 def test_a_share_of_deletions_outside_of_zero_to_one_is_refused(
     kb: KnowledgeBase, folder: Path, share: object
