@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import Allowed, FileOptions, KbOptions, WriterOptions
+from llama_retrieval_ext.cli.options import (
+    Allowed,
+    FileOptions,
+    KbOptions,
+    WriterOptions,
+    given_path,
+)
 from llama_retrieval_ext.cli.output import console, say, say_aside, say_left_out
 from llama_retrieval_ext.errors import ConfigurationError, describe
 from llama_retrieval_ext.wording import counted
@@ -28,7 +34,10 @@ def ingest(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PATH", help="Files, folders and glob patterns.", show_default=False
+            parser=given_path,
+            metavar="PATH",
+            help="Files, folders and glob patterns.",
+            show_default=False,
         ),
     ],
     *,

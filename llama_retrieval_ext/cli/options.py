@@ -73,6 +73,13 @@ _NO_KEY: Final = "none"  # the client requires a key, even if the server does no
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+def given_path(text: str) -> Path:
+    """Return a path; raise for an empty one, which would be the working directory."""
+    if not text:
+        raise typer.BadParameter("the path is empty; write . for the working directory")
+    return Path(text)
+
+
 def key_values(pairs: Sequence[str], option: str) -> dict[str, str]:
     """Return the values by key of an option that is written KEY=VALUE."""
     values: dict[str, str] = {}
