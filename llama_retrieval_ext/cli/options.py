@@ -24,22 +24,12 @@ DEFAULT_KB: Final = "embedded:./kb"
 _KB_VARIABLE: Final = "LLAMA_RETRIEVAL_KB"
 
 
-def _checked_url(url: str) -> str:
-    """Return the URL of a knowledge base; raise for a plain path."""
-    if ":" not in url and any(sign in url for sign in "./\\~"):
-        raise ConfigurationError(
-            f"{url!r} is not the URL of a knowledge base; did you mean embedded:{url}?"
-        )
-    return url
-
-
 Url = Annotated[
     str,
     typer.Option(
         "--kb",
         metavar="URL",
         envvar=_KB_VARIABLE,
-        callback=_checked_url,
         help="The knowledge base: embedded:DIRECTORY, qdrant://HOST:6333/NAME, qdrant:DIRECTORY, "
         "milvus://HOST:19530/NAME, milvus:FILE.db, or elasticsearch://HOST:9200/NAME; "
         "qdrants://, milvuss:// and elasticsearchs:// for TLS.",
