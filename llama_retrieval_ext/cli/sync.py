@@ -111,7 +111,8 @@ def _say(report: "SyncReport", ctx: typer.Context) -> None:
     if len(lines) > shown:
         say(f"... and {len(lines) - shown} more")
     say_left_out(report.left_out)
-    say_left_out({name: describe(error) for name, error in report.failures.items()})
+    failures = report.failures.items()
+    say_left_out({name: in_options(describe(error), ctx) for name, error in failures})
     say(in_options(report, ctx))
 
 

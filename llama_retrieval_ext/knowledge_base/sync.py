@@ -71,11 +71,11 @@ class Sync:
             synced = pool.submit(self._parts.ledger.synced, self._owner)
             entries = self._parts.ledger.visible(scope)
         self._known = {each.key: each for each in synced.result()}
-        self._source = source = source.confirmed(self._known)
         self._stored: dict[SourceKey, list[Entry]] = {}
         for entry in entries:
             key = SourceKey(entry.key.tenant, entry.key.kb, entry.source)
             self._stored.setdefault(key, []).append(entry)
+        self._source = source = source.confirmed(self._known.keys() & self._stored.keys())
         self._done: dict[str, list[str]] = {"added": [], "changed": [], "unchanged": []}
         self._moved: dict[str, str] = {}
         self._left_out = dict(source.left_out)

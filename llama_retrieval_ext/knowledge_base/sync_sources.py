@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -140,6 +141,7 @@ class Source:
     found: Mapping[SourceKey, Found]
     left_out: Mapping[str, str] = field(default_factory=dict)  # files that are not in `found`
     settings: str = ""  # on which the documents depend besides their content
+    listed: AbstractSet[SourceKey] = frozenset()  # files and folders, also those that vanished
     again: "Callable[[], Source] | None" = None  # lists files again
 
     def confirmed(self, known: Iterable[SourceKey]) -> "Source":
@@ -149,12 +151,12 @@ class Source:
         """
         source, seen = self, {*known}
         for _ in range(_LISTINGS):
+            seen |= source.listed
             missing = seen - source.found.keys()
             if self.again is None or not missing:
                 return source
-            seen.update(source.found)
             source = self.again()
-            if seen - source.found.keys() == missing:
+            if (seen | source.listed) - source.found.keys() == missing:
                 return source
         raise SyncRefusedError(
             f"files in {self.name} keep being renamed or deleted, so that some may be missing; "
@@ -208,27 +210,6 @@ def _source_of_files(
             "sync an empty folder under its name, with max_deletions=1"
         )
     check_encoding(options.encoding)
-    reading, found = _listed(path, place, options, kb_folder, listings=_LISTINGS)
-    if reading.unlisted:
-        raise SyncRefusedError(
-            f"{', '.join(map(str, sorted(reading.unlisted)))} cannot be listed, so that files may "
-            "be missing; nothing was changed. Make it readable, or exclude it"
-        )
-    _wait_for_tick(max((each.mtime_ns for each in found.values()), default=0))
-    left_out = {str(file): reason for file, reason in reading.left_out.items()}
-    where = folder.resolve() if folder == path else folder.resolve().joinpath(*pattern)
-    return Source(name or str(where), found, left_out, f"{_READERS} {options.encoding}")
-
-
-def _listed(
-    path: Path,
-    place: tuple[str, str],
-    options: FileOptions,
-    kb_folder: Path | None,
-    *,
-    listings: int,
-) -> tuple[Reading, dict[SourceKey, FoundFile]]:
-    """Return the files of a path, listed again at most so often if some vanish meanwhile."""
     reading = Reading()
     files = find_files(
         path,
@@ -238,14 +219,25 @@ def _listed(
         leave_out=kb_folder,
         follow_symlinks=options.follow_symlinks,
     )
+    unlisted = sorted(map(str, reading.unlisted & reading.left_out.keys()))
+    if unlisted:
+        raise SyncRefusedError(
+            f"{', '.join(unlisted)} cannot be listed, so that files may be missing; nothing was "
+            "changed. Make it readable, or exclude it"
+        )
     found: dict[SourceKey, FoundFile] = {}
     for file in files:
         with suppress(FileNotFoundError):  # renamed or deleted meanwhile
             key = SourceKey(*place, str(file))
             found[key] = FoundFile(file, key, options.encoding)
-    if listings == 1 or (len(found) == len(files) and not reading.unlisted):
-        return reading, found
-    return _listed(path, place, options, kb_folder, listings=listings - 1)
+    _wait_for_tick(max((each.mtime_ns for each in found.values()), default=0))
+    return Source(
+        name or str(folder.resolve().joinpath(*(pattern if folder != path else ()))),
+        found,
+        {str(file): reason for file, reason in reading.left_out.items()},
+        f"{_READERS} {options.encoding}",
+        {SourceKey(*place, str(file)) for file in [*files, *reading.unlisted]},
+    )
 
 
 def _wait_for_tick(newest_ns: int) -> None:
