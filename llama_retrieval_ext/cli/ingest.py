@@ -14,7 +14,7 @@ from llama_retrieval_ext.cli.options import (
     FileOptions,
     KbOptions,
     WriterOptions,
-    given_path,
+    path_argument,
 )
 from llama_retrieval_ext.cli.output import console, say, say_aside, say_left_out
 from llama_retrieval_ext.errors import ConfigurationError, describe
@@ -31,15 +31,7 @@ _INTERRUPTED = 130
 
 
 def ingest(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            parser=given_path,
-            metavar="PATH",
-            help="Files, folders and glob patterns.",
-            show_default=False,
-        ),
-    ],
+    paths: Annotated[list[Path], path_argument("PATH", "Files, folders and glob patterns.")],
     *,
     allowed: Allowed = None,
     files: FileOptions,

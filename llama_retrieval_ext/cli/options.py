@@ -63,11 +63,15 @@ _NO_KEY: Final = "none"  # the client requires a key, even if the server does no
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def given_path(text: str) -> Path:
-    """Return a path; raise for an empty one, which would be the working directory."""
-    if not text:
-        raise typer.BadParameter("the path is empty; write . for the working directory")
-    return Path(text)
+def path_argument(metavar: str, text: str) -> Any:  # noqa: ANN401 - of Typer
+    """Return an argument that is a path; an empty one would be the working directory."""
+
+    def parsed(path: str) -> Path:
+        if not path:
+            raise typer.BadParameter("the path is empty; write . for the working directory")
+        return Path(path)
+
+    return typer.Argument(parser=parsed, metavar=metavar, help=text, show_default=False)
 
 
 def key_values(pairs: Sequence[str], option: str) -> dict[str, str]:

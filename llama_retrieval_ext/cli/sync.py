@@ -11,7 +11,7 @@ import typer
 
 from llama_retrieval_ext.cli.errors import in_options
 from llama_retrieval_ext.cli.ingest import LEFT_OUT, check_lasting, interruptible
-from llama_retrieval_ext.cli.options import Allowed, FileOptions, WriterOptions, given_path
+from llama_retrieval_ext.cli.options import Allowed, FileOptions, WriterOptions, path_argument
 from llama_retrieval_ext.cli.output import console, say, say_aside, say_left_out, say_wrong
 from llama_retrieval_ext.errors import (
     RetrievalExtError,
@@ -30,15 +30,7 @@ _PAUSE_MS = 1000
 
 def sync(  # noqa: PLR0913 - a command's options are its parameters
     ctx: typer.Context,
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            parser=given_path,
-            metavar="FOLDER",
-            help="A folder, or a glob pattern in quotes.",
-            show_default=False,
-        ),
-    ],
+    folder: Annotated[Path, path_argument("FOLDER", "A folder, or a glob pattern in quotes.")],
     *,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print what would be done.")

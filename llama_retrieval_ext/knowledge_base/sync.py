@@ -24,7 +24,7 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, cont
 from llama_retrieval_ext.knowledge_base.preparation import is_searchable
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncReport
 from llama_retrieval_ext.knowledge_base.storage import batches
-from llama_retrieval_ext.knowledge_base.sync_sources import Found, Source
+from llama_retrieval_ext.knowledge_base.sync_sources import Found, Source, State
 from llama_retrieval_ext.query import Scope
 
 # The reason why a source without text is left out.
@@ -140,15 +140,14 @@ class Sync:
 
     def _begun(self, unread: Sequence[Found]) -> list[SyncedSource]:
         """Return records of new sources, and of those that have what was restricted elsewhere."""
-        begun: list[SyncedSource] = []
-        for found in unread:
-            names = _names(self._before[found.key])
-            if names:
-                state = found.state._asdict()
-                begun.append(SyncedSource(self._owner, found.key, **state, allowed=names))
-            elif found.key not in self._known:
-                begun.append(SyncedSource(self._owner, found.key))
-        return begun
+        names = {found.key: _names(self._before[found.key]) for found in unread}
+        return [
+            SyncedSource(
+                self._owner, key, *(found.state if names[key] else State()), allowed=names[key]
+            )
+            for found in unread
+            if names[key := found.key] or key not in self._known
+        ]
 
     def _moves(
         self, unread: Sequence[Found], missing: Sequence[SyncedSource], gone: Container[SourceKey]
