@@ -108,7 +108,7 @@ class Sync:
     # What is to be done
 
     def _unread(self) -> tuple[list[Found], list[SyncedSource]]:
-        """Return the sources to read, and new records of unchanged ones with another time."""
+        """Return the sources to read, and records of others whose time or principals differ."""
         unread: list[Found] = []
         touched: list[SyncedSource] = []
         for found in self._source.found.values():
@@ -119,8 +119,13 @@ class Sync:
             self._done["unchanged"].append(found.key.source)
             self._there.add(recorded.content)
             self._owned.update(each.key for each in self._stored[found.key])
+            now = recorded._replace(
+                allowed=_names(each.allowed for each in self._stored[found.key])
+            )
             if not found.looks_like(recorded):
-                touched.append(recorded._replace(**found.state._asdict()))
+                now = now._replace(**found.state._asdict())
+            if now != recorded:
+                touched.append(now)
         return unread, touched
 
     def _is_unchanged(self, found: Found, recorded: SyncedSource) -> bool:
@@ -140,7 +145,7 @@ class Sync:
 
     def _begun(self, unread: Sequence[Found]) -> list[SyncedSource]:
         """Return records of new sources, and of those that have what was restricted elsewhere."""
-        names = {found.key: _names(self._before[found.key]) for found in unread}
+        names = {key: _names(each.allowed for each in own) for key, own in self._before.items()}
         return [
             SyncedSource(
                 self._owner, key, *(found.state if names[key] else State()), allowed=names[key]
@@ -194,15 +199,18 @@ class Sync:
 
     def _documents(self, source: SyncedSource) -> list[Entry]:
         """Return the stored documents of a source, or one for each of its recorded principals."""
-        if not source.allowed:
-            return self._stored.get(source.key, [])
+        stored = self._stored.get(source.key, [])
+        if not source.allowed or (stored and source.stamp):
+            return stored
         key = DocumentKey(source.key.tenant, source.key.kb, "")
         recorded = json.loads(source.allowed)
         return [Entry(key, "", source.key.source, 0, tuple(names)) for names in recorded]
 
     def _emptied(self, source: SyncedSource) -> SyncedSource:
         """Return a record of whom a source was visible to, for when its documents come back."""
-        return source._replace(stamp="", allowed=_names(self._documents(source)))
+        return source._replace(
+            stamp="", allowed=_names(each.allowed for each in self._documents(source))
+        )
 
     def _refusal(
         self, gone: Sequence[SyncedSource], moved: Mapping[SourceKey, SyncedSource]
@@ -254,7 +262,7 @@ class Sync:
         recorded = self._known.get(now) or SyncedSource(self._owner, now)
         elsewhere = self._before.get(now)
         before = elsewhere or self._documents(recorded)
-        if moved is None and not _names(before):
+        if moved is None and not any(each.allowed for each in before):
             return read
         is_current = moved is not None and moved.stamp == self._stamp(_digests(before))
         origins = {
@@ -295,7 +303,12 @@ class Sync:
             self._left_out[key.source] = NO_TEXT
             return self._emptied(self._known.get(key, record))
         self._classify(key, new, origin)
-        return record._replace(stamp=self._stamp(new))
+        allowed = [each.allowed or self._seen_by(each.key) for each in read.documents]
+        return record._replace(stamp=self._stamp(new), allowed=_names(allowed))
+
+    def _seen_by(self, key: DocumentKey) -> tuple[str, ...]:
+        origin = self._origins.get(key)
+        return () if origin is None else origin.allowed
 
     def _classify(self, key: SourceKey, new: _Digests, origin: SyncedSource | None) -> None:
         if origin is not None:
@@ -356,9 +369,9 @@ def _digests(stored: Iterable[Entry]) -> dict[DocumentKey, str]:
     return {each.key: content_of(each.digest) for each in stored}
 
 
-def _names(documents: Iterable[Entry]) -> str:
+def _names(allowed: Iterable[tuple[str, ...]]) -> str:
     """Return the principals of documents as JSON, two if they differ; "" for everyone."""
-    names = sorted({each.allowed for each in documents}, reverse=True)[:2]
+    names = sorted(set(allowed), reverse=True)[:2]
     return json.dumps(names) if any(names) else ""
 
 

@@ -447,6 +447,22 @@ def test_a_restricted_file_that_was_deleted_is_restricted_when_path_or_content_i
     assert len(kb.sync(folder).unchanged) == 9
 
 
+def test_a_restricted_file_that_was_deleted_otherwise_is_restricted_when_it_is_back(
+    kb: KnowledgeBase, folder: Path
+) -> None:
+    for source in (folder, folder / "rules"):
+        kb.sync(source)
+    for name in ("rules/0.md", "rules/1.md"):
+        kb.share(str(folder / name), allowed=["group:hr"])
+    for source in (folder, folder / "rules"):
+        kb.sync(source)
+    kb.delete(str(folder / "rules" / "0.md"))
+    (folder / "rules" / "1.md").rename(folder / "1.md")
+    for source in (folder / "rules", folder):
+        kb.sync(source)
+    assert allowed_by_name(kb) == {"0.md": ("group:hr",), "1.md": ("group:hr",)}
+
+
 @pytest.mark.parametrize("name", ["7.md", "staff.csv"])
 def test_a_restricted_file_is_restricted_after_it_was_empty_for_a_while(
     kb: KnowledgeBase, folder: Path, name: str
