@@ -303,12 +303,10 @@ class Sync:
             self._left_out[key.source] = NO_TEXT
             return self._emptied(self._known.get(key, record))
         self._classify(key, new, origin)
-        allowed = [each.allowed or self._seen_by(each.key) for each in read.documents]
+        origins = [self._origins.get(each.key) for each in read.documents]
+        kept = [() if each is None else each.allowed for each in origins]
+        allowed = [each.allowed or own for each, own in zip(read.documents, kept, strict=True)]
         return record._replace(stamp=self._stamp(new), allowed=_names(allowed))
-
-    def _seen_by(self, key: DocumentKey) -> tuple[str, ...]:
-        origin = self._origins.get(key)
-        return () if origin is None else origin.allowed
 
     def _classify(self, key: SourceKey, new: _Digests, origin: SyncedSource | None) -> None:
         if origin is not None:
