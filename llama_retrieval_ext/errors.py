@@ -105,7 +105,8 @@ class ConfigFileError(ConfigurationError):
 
     Attributes:
         file: Name of the file; empty for a text.
-        problems: One line of text for each problem: line, column, field, and the correction.
+        problems: One line of text for each problem: line, column, field, and the correction; or
+            why it cannot be read.
     """
 
     def __init__(self, file: str, problems: Sequence[str]) -> None:

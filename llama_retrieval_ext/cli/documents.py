@@ -297,6 +297,9 @@ def remove(
         raise ConfigurationError("name the knowledge base to remove once: URL, or --kb URL")
     url = url or kb or ""
     if not yes:
+        from llama_retrieval_ext.knowledge_base import storage  # noqa: PLC0415 - imports slowly
+
+        storage.open_storage(url, storage.RequestedSetup(must_exist=True)).close()
         if not sys.stdin.isatty():
             raise ConfigurationError(f"to remove {url} without being asked, add --yes")
         typer.confirm(f"Remove {url} with all its documents?", abort=True)

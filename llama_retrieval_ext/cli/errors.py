@@ -72,7 +72,9 @@ def _command(ctx: typer.Context, call: str, arguments: str) -> str:
     urls = [each for each in values if not _NAMED.match(each)]
     places = [quote(each.strip("'")) if ":" in each else "URL" for each in urls]
     spoken = _ARGUMENT.sub(lambda found: _spoken(found, _options(ctx, name)), options)
-    return form.format(*places, spoken).rstrip()
+    own = _options(ctx, ctx.invoked_subcommand or "")
+    empty = ", or empty with --create" if name == "ingest" and "create" in own else ""
+    return form.format(*places, spoken).rstrip() + empty
 
 
 def _options(ctx: typer.Context, command: str, prefix: str = "") -> dict[str, _Option]:

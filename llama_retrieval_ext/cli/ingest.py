@@ -1,6 +1,6 @@
 """`llama-retrieval ingest`: put files into a knowledge base."""
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import Allowed, FileOptions, KbOptions, WriterOptions
+from llama_retrieval_ext.cli.options import (
+    Allowed,
+    FileOptions,
+    KbOptions,
+    WriterOptions,
+    path_argument,
+)
 from llama_retrieval_ext.cli.output import console, say, say_aside, say_left_out
 from llama_retrieval_ext.errors import ConfigurationError, describe
 from llama_retrieval_ext.wording import counted
@@ -20,17 +26,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _FAILED = 1
-LEFT_OUT = 3
+_LEFT_OUT = 3
 _INTERRUPTED = 130
 
 
 def ingest(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="PATH", help="Files, folders and glob patterns.", show_default=False
-        ),
-    ],
+    paths: Annotated[list[Path], path_argument("PATH", "Files, folders and glob patterns.")],
     *,
     allowed: Allowed = None,
     files: FileOptions,
@@ -102,10 +103,16 @@ def add(
     _delete_outdated(kb, reading, options)
     if not report.added + report.updated + report.unchanged:
         raise typer.Exit(_FAILED)
-    from llama_retrieval_ext.knowledge_base.readers.formats import is_unsupported  # noqa: PLC0415 - as in `read`
+    return exit_code(reading.left_out, report.failures)
 
-    is_complete = all(map(is_unsupported, reading.left_out.values())) and not report.failures
-    return 0 if is_complete else LEFT_OUT
+
+def exit_code(left_out: Mapping[Path, str] | Mapping[str, str], failures: Sized) -> int:
+    """Return 0 if all files are in, except those without text and of unsupported kinds; else 3."""
+    from llama_retrieval_ext.knowledge_base.readers.formats import is_unsupported  # noqa: PLC0415
+    from llama_retrieval_ext.knowledge_base.sync import NO_TEXT  # noqa: PLC0415 - as in `read`
+
+    may_be_out = (each == NO_TEXT or is_unsupported(each) for each in left_out.values())
+    return 0 if all(may_be_out) and not failures else _LEFT_OUT
 
 
 @contextmanager

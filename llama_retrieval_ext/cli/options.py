@@ -24,22 +24,12 @@ DEFAULT_KB: Final = "embedded:./kb"
 _KB_VARIABLE: Final = "LLAMA_RETRIEVAL_KB"
 
 
-def _checked_url(url: str) -> str:
-    """Return the URL of a knowledge base; raise for a plain path."""
-    if ":" not in url and any(sign in url for sign in "./\\~"):
-        raise ConfigurationError(
-            f"{url!r} is not the URL of a knowledge base; did you mean embedded:{url}?"
-        )
-    return url
-
-
 Url = Annotated[
     str,
     typer.Option(
         "--kb",
         metavar="URL",
         envvar=_KB_VARIABLE,
-        callback=_checked_url,
         help="The knowledge base: embedded:DIRECTORY, qdrant://HOST:6333/NAME, qdrant:DIRECTORY, "
         "milvus://HOST:19530/NAME, milvus:FILE.db, or elasticsearch://HOST:9200/NAME; "
         "qdrants://, milvuss:// and elasticsearchs:// for TLS.",
@@ -71,6 +61,17 @@ _DEFAULT_MODEL: Final = "local"
 _OPENAI_LIKE: Final = "llama-index-llms-openai-like>=0.8,<0.9"
 _NO_KEY: Final = "none"  # the client requires a key, even if the server does not
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def path_argument(metavar: str, text: str) -> Any:  # noqa: ANN401 - of Typer
+    """Return an argument that is a path; an empty one would be the working directory."""
+
+    def parsed(path: str) -> Path:
+        if not path:
+            raise typer.BadParameter("the path is empty; write . for the working directory")
+        return Path(path)
+
+    return typer.Argument(parser=parsed, metavar=metavar, help=text, show_default=False)
 
 
 def key_values(pairs: Sequence[str], option: str) -> dict[str, str]:

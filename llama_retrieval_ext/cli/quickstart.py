@@ -10,7 +10,7 @@ import typer
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.cli.ingest import add, read, watched
-from llama_retrieval_ext.cli.options import EmbedModel, KbOptions
+from llama_retrieval_ext.cli.options import EmbedModel, KbOptions, path_argument
 from llama_retrieval_ext.cli.output import say, say_table, show_passage, three_digits
 from llama_retrieval_ext.errors import ConfigurationError
 
@@ -42,7 +42,7 @@ Scores are cosines (vector), BM25 (keyword), and the sum of both, scaled (hybrid
 def quickstart(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[PATH...]", help="Your files and folders, instead of the samples."),
+        path_argument("[PATH...]", "Your files and folders, instead of the samples."),
     ] = None,
     *,
     ask: Annotated[

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from llama_retrieval_ext.cli.errors import in_options
-from llama_retrieval_ext.cli.ingest import LEFT_OUT, check_lasting, interruptible
-from llama_retrieval_ext.cli.options import Allowed, FileOptions, WriterOptions
+from llama_retrieval_ext.cli.ingest import check_lasting, exit_code, interruptible
+from llama_retrieval_ext.cli.options import Allowed, FileOptions, WriterOptions, path_argument
 from llama_retrieval_ext.cli.output import console, say, say_aside, say_left_out, say_wrong
 from llama_retrieval_ext.errors import (
     RetrievalExtError,
@@ -30,12 +30,7 @@ _PAUSE_MS = 1000
 
 def sync(  # noqa: PLR0913 - a command's options are its parameters
     ctx: typer.Context,
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FOLDER", help="A folder, or a glob pattern in quotes.", show_default=False
-        ),
-    ],
+    folder: Annotated[Path, path_argument("FOLDER", "A folder, or a glob pattern in quotes.")],
     *,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print what would be done.")
@@ -56,7 +51,8 @@ def sync(  # noqa: PLR0913 - a command's options are its parameters
             metavar="SHARE",
             min=0,
             max=1,
-            help="Share of the files that may be gone; if more are, nothing is changed.",
+            help="Share of the files that may be gone; if more are, nothing is changed. One may be "
+            "gone, unless it is the last, or this is 0.",
         ),
     ] = 0.2,
     prune: Annotated[
@@ -95,7 +91,7 @@ def sync(  # noqa: PLR0913 - a command's options are its parameters
         if watch and not dry_run:
             with suppress(KeyboardInterrupt):
                 _watch(ctx, folder, options.folder, run)
-    raise typer.Exit(0 if _is_complete(report) else LEFT_OUT)
+    raise typer.Exit(exit_code(report.left_out, report.failures))
 
 
 def _say(report: "SyncReport", ctx: typer.Context) -> None:
@@ -107,7 +103,8 @@ def _say(report: "SyncReport", ctx: typer.Context) -> None:
     if len(lines) > shown:
         say(f"... and {len(lines) - shown} more")
     say_left_out(report.left_out)
-    say_left_out({name: describe(error) for name, error in report.failures.items()})
+    failures = report.failures.items()
+    say_left_out({name: in_options(describe(error), ctx) for name, error in failures})
     say(in_options(report, ctx))
 
 
@@ -116,16 +113,6 @@ def _lines(report: "SyncReport") -> Iterator[str]:
     yield from (f"changed {path}" for path in report.changed)
     yield from (f"moved {old} to {new}" for old, new in report.moved.items())
     yield from (f"deleted {path}" for path in report.deleted)
-
-
-def _is_complete(report: "SyncReport") -> bool:
-    """Return whether all files are in, except those without text and of unsupported kinds."""
-    from llama_retrieval_ext.knowledge_base.readers.formats import is_unsupported  # noqa: PLC0415
-    from llama_retrieval_ext.knowledge_base.sync import NO_TEXT  # noqa: PLC0415 - import slowly
-
-    return not report.failures and all(
-        reason == NO_TEXT or is_unsupported(reason) for reason in report.left_out.values()
-    )
 
 
 def _watch(

@@ -117,8 +117,9 @@ def read_file(path: str | FilePath) -> str:
     try:
         with FilePath(path).open("rb") as file:
             return file.read(_Reader.max_bytes + 1).decode("utf-8")
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise ConfigFileError(str(path), [f"line 1: it cannot be read: {error}"]) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigFileError(str(path), [f"it cannot be read: {reason}"]) from error
 
 
 def validate_yaml(text: str, registry: Registry, *, file: str = "") -> list[str]:

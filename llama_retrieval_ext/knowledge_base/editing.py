@@ -124,9 +124,10 @@ class Editable:
         Sources that are new or have changed are added, others are deleted if an earlier sync of the
         same name and scope added them. Text that is stored already is not embedded again: of a file
         that was moved, or a document whose metadata changed, unless they are part of the text that
-        is embedded, as the name of a file is. A moved document is visible to whom it was; if
-        that is unknown, it fails. The whole source is compared before anything is written. After an
-        interruption the same call goes on.
+        is embedded, as the name of a file is. A restricted document
+        that has moved or comes back is visible to whom it was; if that is unknown, it fails. The
+        whole source is compared before anything is written. After an interruption the same call
+        goes on.
 
         Args:
             source: A folder, which is read recursively, a glob pattern such as ``"docs/**/*.md"``,
@@ -137,8 +138,8 @@ class Editable:
             prune: Whether to delete sources that are gone.
             dry_run: Whether to write nothing and only report what would be done, and in ``refusal``
                 why it would be refused.
-            max_deletions: Share of the recorded sources that may be gone, in ``[0, 1]``. Content
-                that was moved is not gone.
+            max_deletions: Share of the recorded sources that may be gone, in ``[0, 1]``; above 0,
+                one may always be gone, unless it is the last. Content that was moved is not gone.
             checksum: Whether to read each file. Otherwise a file with the same size and time of
                 modification is unchanged.
             include: Patterns of files to read, as for `read_documents`.

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import chain, repeat
+from itertools import chain, repeat, takewhile
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
@@ -24,7 +24,7 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, cont
 from llama_retrieval_ext.knowledge_base.preparation import is_searchable
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncReport
 from llama_retrieval_ext.knowledge_base.storage import batches
-from llama_retrieval_ext.knowledge_base.sync_sources import Found, Source
+from llama_retrieval_ext.knowledge_base.sync_sources import Found, Source, State
 from llama_retrieval_ext.query import Scope
 
 # The reason why a source without text is left out.
@@ -60,7 +60,6 @@ class Sync:
     ) -> None:
         self._addition = addition
         self._parts = addition.parts
-        self._source = source
         self._options = options
         self._owner = json.dumps([source.name, *sorted(addition.scope.items())])
         cut = self._parts.preparation.fingerprint(is_whole=True, has_code=True)
@@ -76,38 +75,40 @@ class Sync:
         for entry in entries:
             key = SourceKey(entry.key.tenant, entry.key.kb, entry.source)
             self._stored.setdefault(key, []).append(entry)
+        self._source = source = source.confirmed(self._known.keys() & self._stored.keys())
         self._done: dict[str, list[str]] = {"added": [], "changed": [], "unchanged": []}
         self._moved: dict[str, str] = {}
         self._left_out = dict(source.left_out)
         self._there: set[str] = set()  # content of sources that had it before
         self._owned: set[DocumentKey] = set()  # documents of sources that are there
         self._kept: set[SourceKey] = set()  # sources that are gone, whose successor failed
+        self._before: dict[SourceKey, list[Entry]] = {}  # documents by where their content is now
+        self._origins: dict[DocumentKey, Origin] = {}  # of the documents of a batch
 
     def run(self, *, show_progress: bool) -> SyncReport:
         """Write and delete what differs from the source, unless it is a dry run."""
         unread, touched = self._unread()
         missing = [each for key, each in self._known.items() if key not in self._source.found]
         gone = [each for each in missing if self._options.prune and each.key in self._stored]
-        moved = self._moves(unread, gone)
+        moved = self._moves(unread, missing, {each.key for each in gone})
         refusal = self._refusal(gone, moved)
         if refusal and not self._options.dry_run:
             raise SyncRefusedError(refusal)
-        new = [each.key for each in unread if each.key not in self._known]
-        touched += [SyncedSource(self._owner, key) for key in new]
-        self._record(touched, forget=[each for each in missing if each.key not in self._stored])
+        touched += self._begun(unread)
+        forgotten = [each for each in missing if each.key not in self._stored and not each.allowed]
+        self._record(touched, forget=forgotten)
         with progress(unread, show=show_progress, title="Syncing") as advance:
             for batch in batched(map(self._read, unread), _weight, BATCH_WEIGHT):
                 self._apply(batch, moved)
                 advance(len(batch))
         gone = [each for each in gone if each.key not in self._kept]
-        self._delete(entry for each in gone for entry in self._stored[each.key])
-        self._record([], forget=gone)
+        self._prune(gone, moved)
         return self._report([each.key.source for each in gone], refusal)
 
     # What is to be done
 
     def _unread(self) -> tuple[list[Found], list[SyncedSource]]:
-        """Return the sources to read, and new records of unchanged ones with another time."""
+        """Return the sources to read, and records of others whose time or principals differ."""
         unread: list[Found] = []
         touched: list[SyncedSource] = []
         for found in self._source.found.values():
@@ -118,8 +119,13 @@ class Sync:
             self._done["unchanged"].append(found.key.source)
             self._there.add(recorded.content)
             self._owned.update(each.key for each in self._stored[found.key])
+            now = recorded._replace(
+                allowed=_names(each.allowed for each in self._stored[found.key])
+            )
             if not found.looks_like(recorded):
-                touched.append(recorded._replace(**found.state._asdict()))
+                now = now._replace(**found.state._asdict())
+            if now != recorded:
+                touched.append(now)
         return unread, touched
 
     def _is_unchanged(self, found: Found, recorded: SyncedSource) -> bool:
@@ -137,29 +143,74 @@ class Sync:
         """Return a digest of documents as they are stored, and of what they depend on."""
         return _digest(json.dumps([self._fingerprint, sorted(digests.items())]))
 
+    def _begun(self, unread: Sequence[Found]) -> list[SyncedSource]:
+        """Return records of new sources, and of those that have what was restricted elsewhere."""
+        names = {key: _names(each.allowed for each in own) for key, own in self._before.items()}
+        return [
+            SyncedSource(
+                self._owner, key, *(found.state if names[key] else State()), allowed=names[key]
+            )
+            for found in unread
+            if names[key := found.key] or key not in self._known
+        ]
+
     def _moves(
-        self, unread: Sequence[Found], gone: Sequence[SyncedSource]
+        self, unread: Sequence[Found], missing: Sequence[SyncedSource], gone: Container[SourceKey]
     ) -> dict[SourceKey, SyncedSource]:
         """Return the sources that are gone by those that have their content now."""
-        left: dict[str, list[SyncedSource]] = {}
-        for each in gone:
-            if each.content:
-                left.setdefault(each.content, []).append(each)
-        sizes = {each.size for each in gone}
+        left = self._left(unread, missing, gone)
+        sizes = {each.size for some in left.values() for each in some}
         moved: dict[SourceKey, SyncedSource] = {}
+        taken: set[SourceKey] = set()
         for found in unread:
-            same = left.get(found.state.content) if found.size in sizes else None
-            if not same:
+            self._before[found.key] = []
+            same = left.get(found.state.content, []) if found.size in sizes else []
+            own = self._known.get(found.key)
+            if same and own is not None and own.stamp and own.content == found.state.content:
+                self._there.add(own.content)  # it had this content before, too
                 continue
-            recorded = self._known.get(found.key)
-            if recorded is not None and recorded.content == found.state.content:
-                self._there.add(recorded.content)  # it had this content before, too
-                continue
-            name = Path(found.key.source).name
-            best = min(same, key=lambda row: (Path(row.key.source).name != name, row.key))
-            same.remove(best)
-            moved[found.key] = best
+            same = [each for each in same if not self._is_there(each)]
+            near = {each.key: _shared_end(each.key, found.key) for each in same}
+            free = [each for each in same if each.key in gone and each.key not in taken]
+            best = min(free, key=lambda each: (-near[each.key], each.key), default=None)
+            if best is not None:
+                moved[found.key] = best
+                taken.add(best.key)
+            least = max(near.values(), default=0) if best is None else near[best.key]
+            before = [each for each in same if near[each.key] >= least]  # it may be any of these
+            self._before[found.key] = [e for each in before for e in self._documents(each)]
         return moved
+
+    def _left(
+        self, unread: Sequence[Found], missing: Sequence[SyncedSource], gone: Container[SourceKey]
+    ) -> dict[str, list[SyncedSource]]:
+        """Return the sources that are gone or restricted, by content that may be elsewhere now."""
+        left: dict[str, list[SyncedSource]] = {}
+        rewritten = [self._known[each.key] for each in unread if each.key in self._known]
+        for each in [*missing, *rewritten]:
+            record = each if each.key in gone else self._emptied(each)
+            if each.content and (each.key in gone or record.allowed):
+                left.setdefault(each.content, []).append(record)
+        return left
+
+    def _is_there(self, recorded: SyncedSource) -> bool:
+        found = self._source.found.get(recorded.key)
+        return found is not None and found.state.content == recorded.content
+
+    def _documents(self, source: SyncedSource) -> list[Entry]:
+        """Return the stored documents of a source, or one for each of its recorded principals."""
+        stored = self._stored.get(source.key, [])
+        if not source.allowed or (stored and source.stamp):
+            return stored
+        key = DocumentKey(source.key.tenant, source.key.kb, "")
+        recorded = json.loads(source.allowed)
+        return [Entry(key, "", source.key.source, 0, tuple(names)) for names in recorded]
+
+    def _emptied(self, source: SyncedSource) -> SyncedSource:
+        """Return a record of whom a source was visible to, for when its documents come back."""
+        return source._replace(
+            stamp="", allowed=_names(each.allowed for each in self._documents(source))
+        )
 
     def _refusal(
         self, gone: Sequence[SyncedSource], moved: Mapping[SourceKey, SyncedSource]
@@ -168,13 +219,14 @@ class Sync:
         there = {*self._there, *(each.content for each in moved.values())} - {""}
         lost = [each.key.source for each in gone if each.content not in there]
         n_known = sum(key in self._stored for key in self._known)
-        if len(lost) <= self._options.max_deletions * n_known:
+        share = self._options.max_deletions
+        n_allowed = int(share * n_known) or int(share > 0 and n_known > 1)
+        if len(lost) <= n_allowed:
             return ""
         return (
             f"{len(lost)} of {n_known} sources of {self._source.name} are gone, such as "
-            f"{lost[0]}; max_deletions={self._options.max_deletions:g} allows "
-            f"{int(self._options.max_deletions * n_known)}. Nothing was changed. If they are "
-            "to be deleted pass max_deletions=1; to keep all, prune=False"
+            f"{lost[0]}; max_deletions={share:g} allows {n_allowed}. Nothing was changed. If they "
+            "are to be deleted pass max_deletions=1; to keep all, prune=False"
         )
 
     # Doing it
@@ -190,56 +242,47 @@ class Sync:
 
     def _apply(self, batch: Sequence[_Read], moved: Mapping[SourceKey, SyncedSource]) -> None:
         """Store documents that are new or changed, and delete those that their sources lack."""
+        self._origins = {}
         batch = [self._traced(read, moved.get(read.found.key)) for read in batch]
         documents = [each for read in batch for each in read.documents]
         self._owned.update(each.key for each in documents)
         if not self._options.dry_run:
-            origins: dict[DocumentKey, Origin] = {}
-            for read in batch:
-                if read.found.key in moved:
-                    origins |= self._origins(read, moved[read.found.key])
             changed = self._addition.changed(documents)
             for some in batched(changed, lambda each: weight_of(each.nodes), BATCH_WEIGHT):
-                self._addition.write(some, origins)
+                self._addition.write(some, self._origins)
         report = self._addition.tally.report()
         records = [self._finish(read, moved.get(read.found.key), report) for read in batch]
         done = [each for each in records if each is not None]
+        self._record([each for each in done if each.stamp or each.allowed])
         self._delete(entry for each in done for entry in self._stored.get(each.key, ()))
-        self._record([each for each in done if each.stamp])
 
-    def _traced(self, read: _Read, origin: SyncedSource | None) -> _Read:
+    def _traced(self, read: _Read, moved: SyncedSource | None) -> _Read:
         """Return the source, without its documents if it is unknown who may see them."""
-        if origin is None:
+        now = read.found.key
+        recorded = self._known.get(now) or SyncedSource(self._owner, now)
+        elsewhere = self._before.get(now)
+        before = elsewhere or self._documents(recorded)
+        if moved is None and not any(each.allowed for each in before):
             return read
-        stored = self._stored[origin.key]
-        keys, now = {each.key for each in stored}, read.found.key
-        unnamed = [each.key for each in read.documents if each.allowed is None]
-        is_known = all(_predecessor(key, keys, now, origin.key) for key in unnamed)
-        if is_known or len({frozenset(each.allowed) for each in stored}) == 1:
+        is_current = moved is not None and moved.stamp == self._stamp(_digests(before))
+        origins = {
+            key: Origin(entry.key, is_current, entry.allowed)
+            for key, entry in _predecessors(read, before).items()
+        }
+        stored = _digests(self._stored.get(now, ())).items()
+        new = [(each.key, each.digest) for each in read.documents if each.key not in origins]
+        is_partly_public = not elsewhere and any(not each.allowed for each in before if each.digest)
+        if is_partly_public or stored >= {*new}:
+            self._origins |= origins
             return read
         error = ConfigurationError(
-            f"{now.source} was {origin.key.source}, whose documents are visible to different "
-            "principals, and their ids do not say which of them these are; pass allowed=, or name "
-            "the principals in the documents' metadata"
+            f"{now.source} has what was in {', '.join(sorted({each.source for each in before}))}, "
+            "whose documents are visible to different principals, and their ids do not say which "
+            "of them these are; pass allowed=, or name the principals in the documents' metadata"
         )
         for each in read.documents:
             self._addition.tally.failed(each.key.ref, error)
         return read._replace(documents=[])
-
-    def _origins(self, read: _Read, before: SyncedSource) -> dict[DocumentKey, Origin]:
-        """Return the stored documents of a source that has moved, by those that it has now.
-
-        Ids are the same, or contain the path of a file. Others may be of any of the documents: all
-        of these are visible to the same principals; see `_traced`.
-        """
-        stored = {each.key: each for each in self._stored[before.key]}
-        is_current = before.stamp == self._stamp(_digests(stored.values()))
-        rest = chain(stored, repeat(next(reversed(stored))))
-        origins: dict[DocumentKey, Origin] = {}
-        for each, other in zip(read.documents, rest, strict=False):
-            key = _predecessor(each.key, stored, read.found.key, before.key) or other
-            origins[each.key] = Origin(key, is_current, stored[key].allowed)
-        return origins
 
     def _finish(
         self, read: _Read, origin: SyncedSource | None, report: IngestionReport
@@ -258,9 +301,12 @@ class Sync:
         record = SyncedSource(self._owner, key, *read.found.state)
         if not new:
             self._left_out[key.source] = NO_TEXT
-            return record
+            return self._emptied(self._known.get(key, record))
         self._classify(key, new, origin)
-        return record._replace(stamp=self._stamp(new))
+        origins = [self._origins.get(each.key) for each in read.documents]
+        kept = [() if each is None else each.allowed for each in origins]
+        allowed = [each.allowed or own for each, own in zip(read.documents, kept, strict=True)]
+        return record._replace(stamp=self._stamp(new), allowed=_names(allowed))
 
     def _classify(self, key: SourceKey, new: _Digests, origin: SyncedSource | None) -> None:
         if origin is not None:
@@ -278,6 +324,15 @@ class Sync:
             return
         for batch in batches(each for each in entries if each.key not in self._owned):
             self._parts.writer.delete([each.key for each in batch])
+
+    def _prune(self, gone: Sequence[SyncedSource], moved: Mapping[SourceKey, SyncedSource]) -> None:
+        """Delete what is gone; keep on record who saw it, since it may come back."""
+        elsewhere = {each.key for each in moved.values()}
+        emptied = [self._emptied(each) for each in gone if each.key not in elsewhere]
+        kept = {each.key for each in emptied if each.allowed and self._addition.allowed is None}
+        self._record([each for each in emptied if each.key in kept])
+        self._delete(entry for each in gone for entry in self._stored[each.key])
+        self._record([], forget=[each for each in gone if each.key not in kept])
 
     def _record(
         self, sources: Sequence[SyncedSource], *, forget: Sequence[SyncedSource] = ()
@@ -312,9 +367,32 @@ def _digests(stored: Iterable[Entry]) -> dict[DocumentKey, str]:
     return {each.key: content_of(each.digest) for each in stored}
 
 
-def _predecessor(
-    key: DocumentKey, stored: Container[DocumentKey], now: SourceKey, before: SourceKey
-) -> DocumentKey | None:
-    """Return the document of a source before it moved that a document was, by its id."""
-    old = DocumentKey(before.tenant, before.kb, before.source + key.ref.removeprefix(now.source))
-    return next((each for each in (key, old) if each in stored), None)
+def _names(allowed: Iterable[tuple[str, ...]]) -> str:
+    """Return the principals of documents as JSON, two if they differ; "" for everyone."""
+    names = sorted(set(allowed), reverse=True)[:2]
+    return json.dumps(names) if any(names) else ""
+
+
+def _shared_end(one: SourceKey, other: SourceKey) -> int:
+    """Return the number of last parts that two paths share."""
+    parts = (reversed(Path(each.source).parts) for each in (one, other))
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*parts, strict=False)))
+
+
+def _predecessors(read: _Read, before: Sequence[Entry]) -> dict[DocumentKey, Entry]:
+    """Return the earlier documents of a source by those that they are now; not for unknown ones.
+
+    Ids are the same, or contain the path of a file. Others may be of any of the documents, if all
+    of these are visible to the same principals, or are named by the new ones.
+    """
+    stored = {each.key: each for each in before}
+    is_one = len({each.source for each in before}) == 1
+    is_same = len({each.allowed for each in before}) == 1
+    found: dict[DocumentKey, Entry] = {}
+    for each, other in zip(read.documents, chain(before, repeat(before[-1])), strict=False):
+        path = other.source + each.key.ref.removeprefix(read.found.key.source)
+        keys = (each.key, other.key._replace(ref=path)) if is_one else ()
+        known = next((stored[key] for key in keys if key in stored), None)
+        if known is not None or is_same or each.allowed is not None:
+            found[each.key] = known or other
+    return found

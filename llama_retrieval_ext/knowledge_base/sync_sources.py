@@ -1,10 +1,11 @@
 """What a knowledge base is kept equal to: files, or a complete list of documents."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from hashlib import blake2b, file_digest
 from pathlib import Path
 from time import sleep, time_ns
@@ -32,7 +33,7 @@ _TICK_NS: Final = 20_000_000
 _COARSE_TICK_NS: Final = 2_000_000_000
 _SECOND_NS: Final = 1_000_000_000
 # Files and folders that are renamed while they are listed are found the next time.
-_LISTINGS: Final = 3
+_LISTINGS: Final = 5
 # To be increased when the same file is read differently: all files are then read again.
 _READERS: Final = 1
 
@@ -110,9 +111,9 @@ class FoundFile(Found):
         _ = self._began_ns  # an edit from now on must be seen
         reading, seen = Reading(), (self.size, self.mtime_ns)
         documents = list(read_files([self._path], reading, self._encoding))
-        if reading.left_out:
-            return reading.left_out[self._path]
         state = self.state
+        if reading.left_out or not state.content:
+            return reading.left_out.get(self._path, "it could not be read twice")
         with suppress(OSError):
             self._see(self._path.stat())
         if seen != (self.size, self.mtime_ns):  # it has changed meanwhile
@@ -140,6 +141,27 @@ class Source:
     found: Mapping[SourceKey, Found]
     left_out: Mapping[str, str] = field(default_factory=dict)  # files that are not in `found`
     settings: str = ""  # on which the documents depend besides their content
+    listed: AbstractSet[SourceKey] = frozenset()  # files and folders, also those that vanished
+    again: "Callable[[], Source] | None" = None  # lists files again
+
+    def confirmed(self, known: Iterable[SourceKey]) -> "Source":
+        """Return what is there if what is missing was missing twice; raise if that changes.
+
+        A file that is renamed while files are listed may be in none of the folders when they are.
+        """
+        source, seen = self, {*known}
+        for _ in range(_LISTINGS):
+            seen |= source.listed
+            missing = seen - source.found.keys()
+            if self.again is None or not missing:
+                return source
+            source = self.again()
+            if (seen | source.listed) - source.found.keys() == missing:
+                return source
+        raise SyncRefusedError(
+            f"files in {self.name} keep being renamed or deleted, so that some may be missing; "
+            "nothing was changed. Sync again when they stay, or exclude them"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +193,11 @@ def find_source(
     if not str(given):
         raise ConfigurationError("the source is empty: pass a folder, a file or a glob pattern")
     try:
-        return _source_of_files(expanded_path(given), name, place, options, kb_folder)
+        source = _source_of_files(expanded_path(given), name, place, options, kb_folder)
     except OSError as error:
         raise SyncRefusedError(f"{given} cannot be read ({error}); nothing was changed") from error
+    again = partial(find_source, given, name, scope, options, kb_folder)
+    return replace(source, again=again)
 
 
 def _source_of_files(
@@ -186,27 +210,6 @@ def _source_of_files(
             "sync an empty folder under its name, with max_deletions=1"
         )
     check_encoding(options.encoding)
-    reading, found = _listed(path, place, options, kb_folder, listings=_LISTINGS)
-    if reading.unlisted:
-        raise SyncRefusedError(
-            f"{', '.join(map(str, sorted(reading.unlisted)))} cannot be listed, so that files may "
-            "be missing; nothing was changed. Make it readable, or exclude it"
-        )
-    _wait_for_tick(max((each.mtime_ns for each in found.values()), default=0))
-    left_out = {str(file): reason for file, reason in reading.left_out.items()}
-    where = folder.resolve() if folder == path else folder.resolve().joinpath(*pattern)
-    return Source(name or str(where), found, left_out, f"{_READERS} {options.encoding}")
-
-
-def _listed(
-    path: Path,
-    place: tuple[str, str],
-    options: FileOptions,
-    kb_folder: Path | None,
-    *,
-    listings: int,
-) -> tuple[Reading, dict[SourceKey, FoundFile]]:
-    """Return the files of a path, listed again at most so often if some vanish meanwhile."""
     reading = Reading()
     files = find_files(
         path,
@@ -216,14 +219,25 @@ def _listed(
         leave_out=kb_folder,
         follow_symlinks=options.follow_symlinks,
     )
+    unlisted = sorted(map(str, reading.unlisted & reading.left_out.keys()))
+    if unlisted:
+        raise SyncRefusedError(
+            f"{', '.join(unlisted)} cannot be listed, so that files may be missing; nothing was "
+            "changed. Make it readable, or exclude it"
+        )
     found: dict[SourceKey, FoundFile] = {}
     for file in files:
         with suppress(FileNotFoundError):  # renamed or deleted meanwhile
             key = SourceKey(*place, str(file))
             found[key] = FoundFile(file, key, options.encoding)
-    if listings == 1 or (len(found) == len(files) and not reading.unlisted):
-        return reading, found
-    return _listed(path, place, options, kb_folder, listings=listings - 1)
+    _wait_for_tick(max((each.mtime_ns for each in found.values()), default=0))
+    return Source(
+        name or str(folder.resolve().joinpath(*(pattern if folder != path else ()))),
+        found,
+        {str(file): reason for file, reason in reading.left_out.items()},
+        f"{_READERS} {options.encoding}",
+        {SourceKey(*place, str(file)) for file in [*files, *reading.unlisted]},
+    )
 
 
 def _wait_for_tick(newest_ns: int) -> None:

@@ -127,7 +127,9 @@ def open_store(
         return opened
     schemes = (_EMBEDDED, *ENGINES)
     near = [] if scheme in schemes else difflib.get_close_matches(scheme, schemes, n=1)
-    advice = f"; did you mean {near[0]}:...?" if near else "."
+    is_path = scheme == url and any(sign in url for sign in "./\\~")
+    meant = f"embedded:{url}" if is_path else f"{near[0]}:..." if near else ""
+    advice = f"; did you mean {meant}?" if meant else "."
     raise ConfigurationError(
         f"{shown_url(url)} is not a store URL{advice} A URL begins with one of "
         f"{', '.join(schemes)}, as in embedded:./directory or qdrant://host:6333/collection"

@@ -56,6 +56,13 @@ def test_wrong_usage_is_exit_code_2(run: Run) -> None:
     assert "QUERY" in finished.stderr
 
 
+@pytest.mark.parametrize("command", ["sync", "ingest", "quickstart"])
+def test_an_empty_path_is_not_the_working_directory(run: Run, command: str) -> None:
+    refused = run(command, "")
+    assert refused.returncode == 2
+    assert "the path is empty; write . for the working directory" in refused.stderr
+
+
 def test_help_of_no_command_imports_llama_index() -> None:
     program = """
 import sys

@@ -42,6 +42,11 @@ def _context(command: str) -> typer.Context:
             "create it: llama-retrieval ingest PATH --kb 'embedded:./my (old) kb, 2'",
         ),
         (
+            "serve",
+            "create it: KnowledgeBase.open('embedded:./x')",
+            "create it: llama-retrieval ingest PATH --kb embedded:./x, or empty with --create",
+        ),
+        (
             "list",
             "copy_knowledge_base('qdrant:./kb', new_url, embed_model=...)",
             "llama-retrieval copy --from qdrant:./kb --to URL --embed-model MODEL",

@@ -16,9 +16,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_plain_path_is_answered_with_the_url(run: Run, handbook: Path) -> None:
-    finished = run("ingest", handbook, "--kb", "./docs")
-    assert finished.returncode == 1
-    assert "did you mean embedded:./docs?" in finished.stderr
+    for arguments in (["ingest", handbook, "--kb"], ["search", "x", "--kb"], ["remove"]):
+        finished = run(*arguments, "./docs")
+        assert finished.returncode == 1
+        assert "did you mean embedded:./docs?" in finished.stderr
 
 
 def test_the_knowledge_base_of_the_folder_is_the_default(run: Run, handbook: Path) -> None:

@@ -44,14 +44,15 @@ def test_too_many_deletions_are_an_error_that_says_what_to_do(
     run: Run, url: str, handbook: Path
 ) -> None:
     (handbook / "lunch.txt").unlink()
+    (handbook / "leave.md").unlink()
     refused = run("sync", handbook, "--kb", url)
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "1 of 3 sources" in refused.stderr
+    assert "2 of 3 sources" in refused.stderr
     assert "--max-deletions 1; to keep all, --no-prune" in refused.stderr
     planned = run("sync", handbook, "--kb", url, "--dry-run")
     assert planned.returncode == 0
     assert f"deleted {handbook / 'lunch.txt'}" in planned.stdout
-    assert "A real run would be refused: 1 of 3 sources" in planned.stdout
+    assert "A real run would be refused: 2 of 3 sources" in planned.stdout
     assert "--max-deletions" in planned.stdout
     kept = run("sync", handbook, "--kb", url, "--no-prune")
     assert (kept.returncode, "0 deleted" in kept.stdout) == (0, True)

@@ -30,3 +30,8 @@ def is_equal(kb: KnowledgeBase, folder: Path) -> bool:
     return sorted(each.document_id for each in kb.documents()) == sorted(
         document.id_ for document in read_documents(folder) if document.text.strip()
     )
+
+
+def allowed_by_name(kb: KnowledgeBase) -> dict[str, tuple[str, ...]]:
+    """Who may see the files that not everyone may see."""
+    return {Path(each.source).name: each.allowed for each in kb.documents() if each.allowed}

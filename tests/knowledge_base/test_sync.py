@@ -18,7 +18,7 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import BaseNode, Document, TransformComponent
 
 from llama_retrieval_ext.errors import ConfigurationError, SyncRefusedError
-from llama_retrieval_ext.knowledge_base import documents, splitting
+from llama_retrieval_ext.knowledge_base import documents, splitting, sync
 from llama_retrieval_ext.knowledge_base.adding import Addition
 from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
 from llama_retrieval_ext.knowledge_base.documents import SourceDocument
@@ -28,7 +28,7 @@ from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from llama_retrieval_ext.query import Scope
 from tests.knowledge_base.conftest import PickyEmbedding
 from tests.knowledge_base.engines import EMBEDDED
-from tests.knowledge_base.folders import folder, is_equal, names
+from tests.knowledge_base.folders import allowed_by_name, folder, is_equal, names
 from tests.knowledge_base.graphs import LINKS, rows
 from tests.knowledge_base.nodes import LONG
 from tests.knowledge_base.sync_edits import differences
@@ -330,6 +330,21 @@ def files_with(folder: Path, word: str) -> list[str]:
     return [path.name for path in files if any(form in path.read_bytes() for form in forms)]
 
 
+def test_one_source_of_a_few_may_be_gone_but_not_the_last_one(kb: KnowledgeBase) -> None:
+    def keep(ids: str, **options: float) -> int:
+        pages = [Document(id_=id_, text=id_) for id_ in ids]
+        return len(kb.sync(pages, name="wiki", **options).deleted)  # type: ignore[arg-type]
+
+    keep("abc")
+    with pytest.raises(SyncRefusedError, match=r"1 of 3 .* max_deletions=0 allows 0"):
+        keep("ab", max_deletions=0)
+    with pytest.raises(SyncRefusedError, match=r"2 of 3 .* max_deletions=0\.2 allows 1"):
+        keep("a")
+    assert (keep("ab"), keep("a")) == (1, 1)
+    with pytest.raises(SyncRefusedError, match="1 of 1"):
+        keep("")
+
+
 @pytest.mark.parametrize("share", [-0.1, 20, None])
 def test_a_share_of_deletions_outside_of_zero_to_one_is_refused(
     kb: KnowledgeBase, folder: Path, share: object
@@ -413,6 +428,138 @@ def test_a_file_that_moves_over_another_is_not_shown_to_more_than_either(
     assert names([*kb.sync(folder).moved.values()]) == ["1.md"]
     (found,) = (each for each in kb.documents() if each.source.endswith("1.md"))
     assert found.allowed == (f"user:{restricted[0]}",)
+
+
+@pytest.mark.parametrize("back", ["7.md", "rules/7.md", "rules/eight.md"])
+@pytest.mark.parametrize("text", ["Rule 7 is about leave.", "Rule 7 is about lunch."])
+def test_a_restricted_file_that_was_deleted_is_restricted_when_path_or_content_is_back(
+    kb: KnowledgeBase, folder: Path, back: str, text: str
+) -> None:
+    kb.sync(folder)
+    kb.share(str(folder / "7.md"), allowed=["group:hr"])
+    (folder / "7.md").unlink()
+    assert names(kb.sync(folder).deleted) == ["7.md"]
+    assert kb.sync(folder).deleted == ()
+    (folder / back).write_text(text)
+    assert kb.sync(folder).added == (str(folder / back),)
+    is_other = back != "7.md" and text.endswith("lunch.")
+    assert allowed_by_name(kb) == ({} if is_other else {Path(back).name: ("group:hr",)})
+    assert len(kb.sync(folder).unchanged) == 9
+
+
+def test_a_restricted_file_that_was_deleted_otherwise_is_restricted_when_it_is_back(
+    kb: KnowledgeBase, folder: Path
+) -> None:
+    for source in (folder, folder / "rules"):
+        kb.sync(source)
+    for name in ("rules/0.md", "rules/1.md"):
+        kb.share(str(folder / name), allowed=["group:hr"])
+    for source in (folder, folder / "rules"):
+        kb.sync(source)
+    kb.delete(str(folder / "rules" / "0.md"))
+    (folder / "rules" / "1.md").rename(folder / "1.md")
+    for source in (folder / "rules", folder):
+        kb.sync(source)
+    assert allowed_by_name(kb) == {"0.md": ("group:hr",), "1.md": ("group:hr",)}
+
+
+@pytest.mark.parametrize("name", ["7.md", "staff.csv"])
+def test_a_restricted_file_is_restricted_after_it_was_empty_for_a_while(
+    kb: KnowledgeBase, folder: Path, name: str
+) -> None:
+    kb.sync(folder)
+    kb.share(str(folder / name), allowed=["group:hr"])
+    text = (folder / name).read_text()
+    for each in ("", f"{text}more\n"):
+        (folder / name).write_text(each)
+        kb.sync(folder)
+    assert {each.allowed for each in kb.documents() if each.source.endswith(name)} == {
+        ("group:hr",)
+    }
+
+
+def test_a_restricted_file_whose_name_is_taken_by_another_text_is_restricted(
+    kb: KnowledgeBase, folder: Path
+) -> None:
+    kb.sync(folder)
+    kb.share(str(folder / "6.md"), allowed=["group:hr"])
+    (folder / "6.md").rename(folder / "unembeddable.md")
+    (folder / "6.md").write_text("Rule 6 is new.")
+    assert len(kb.sync(folder).failures) == 1
+    (folder / "unembeddable.md").rename(folder / "old.md")
+    kb.sync(folder)
+    assert allowed_by_name(kb) == {"6.md": ("group:hr",), "old.md": ("group:hr",)}
+
+
+def test_files_that_are_exchanged_take_their_principals_along(
+    kb: KnowledgeBase, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kb.sync(folder)
+    for name in ("5.md", "6.md"):
+        kb.share(str(folder / name), allowed=[f"user:{name}"])
+    for one, other in (("5.md", "x"), ("6.md", "5.md"), ("7.md", "6.md"), ("x", "7.md")):
+        (folder / one).rename(folder / other)
+    monkeypatch.setattr(sync, "BATCH_WEIGHT", 1)  # each in a batch of its own
+    kb.sync(folder)
+    assert allowed_by_name(kb) == {
+        "5.md": ("user:6.md",),
+        "6.md": ("user:6.md",),  # it was that of a public file, whose content is here now
+        "7.md": ("user:5.md",),
+    }
+
+
+def test_a_moved_file_is_as_restricted_if_nothing_is_deleted(
+    kb: KnowledgeBase, folder: Path
+) -> None:
+    kb.sync(folder)
+    kb.share(str(folder / "6.md"), allowed=["group:hr"])
+    (folder / "6.md").rename(folder / "new.md")
+    kb.sync(folder, prune=False)
+    assert allowed_by_name(kb) == {"6.md": ("group:hr",), "new.md": ("group:hr",)}
+
+
+def test_moved_files_of_equal_content_are_told_apart_by_their_paths_or_fail(
+    kb: KnowledgeBase, folder: Path
+) -> None:
+    for place in ("0", "1", "2"):
+        (folder / "old" / place).mkdir(parents=True)
+        (folder / "old" / place / "a.md").write_text("To be written.")
+    kb.sync(folder)
+    for place in ("1", "2"):
+        kb.share(str(folder / "old" / place / "a.md"), allowed=[f"user:{place}"])
+    (folder / "old").rename(folder / "new")
+    kb.sync(folder, max_deletions=1)
+    allowed = {each.source: each.allowed for each in kb.documents() if each.source.endswith("a.md")}
+    assert [*allowed.values()] == [(), ("user:1",), ("user:2",)]
+    for number, path in enumerate(sorted(folder.glob("new/*"))):
+        path.rename(folder / f"{number}.new")
+    report = kb.sync(folder, max_deletions=1)
+    assert (len(report.failures), report.moved, report.deleted) == (3, {}, ())
+    assert "visible to different principals" in str(next(iter(report.failures.values())))
+
+
+def test_new_rows_of_a_file_are_visible_to_whom_all_its_others_are(
+    kb: KnowledgeBase, folder: Path
+) -> None:
+    def rows() -> list[tuple[str, ...]]:
+        return [each.allowed for each in kb.documents() if each.source.endswith(".csv")]
+
+    def append_row() -> dict[str, Exception]:
+        with (folder / "staff.csv").open("a") as file:
+            file.write("Zoe\n")
+        return dict(kb.sync(folder).failures)
+
+    kb.sync(folder)
+    ids = [each.document_id for each in kb.documents() if each.source.endswith(".csv")]
+    kb.share(str(folder / "staff.csv"), allowed=["group:hr"])
+    assert (append_row(), rows()) == ({}, [("group:hr",)] * 3)
+    kb.share(ids[0], allowed=None)
+    assert (append_row(), rows()) == ({}, [(), ("group:hr",), ("group:hr",), ()])
+    for number, id_ in enumerate(ids):
+        kb.share(id_, allowed=[f"user:{number}"])
+    kb.share(f"{folder / 'staff.csv'}_part_3", allowed=["user:3"])
+    assert "pass allowed=" in str(next(iter(append_row().values())))
+    assert len(rows()) == 4
 
 
 def test_scopes_are_synced_apart(kb: KnowledgeBase, folder: Path) -> None:

@@ -18,6 +18,7 @@ from llama_retrieval_ext.knowledge_base.ledger.ledger import SourceKey
 from llama_retrieval_ext.knowledge_base.readers import files
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from llama_retrieval_ext.knowledge_base.sync_sources import FoundFile
+from tests.knowledge_base.folders import allowed_by_name
 
 NOBODY = 65534
 DAY_NS = 86_400 * 10**9
@@ -115,6 +116,89 @@ def test_a_folder_that_is_renamed_while_files_are_listed_is_moved(
     monkeypatch.setattr(files, "_entries", renaming)
     report = kb.sync(folder, max_deletions=1)
     assert (len(report.moved), report.deleted) == (1, ())
+
+
+def on_listing(
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    *,
+    before: Callable[[], object] = int,
+    after: Callable[[], object] = int,
+) -> None:
+    """Do something each time before and after a folder is listed."""
+    entries = files._entries
+
+    def listed(place: Path, reading: files.Reading) -> list[os.DirEntry[str]]:
+        if place == folder:
+            before()
+        found = entries(place, reading)
+        if place == folder:
+            after()
+        return found
+
+    monkeypatch.setattr(files, "_entries", listed)
+
+
+@pytest.fixture
+def moving(kb: KnowledgeBase, folder: Path) -> tuple[Path, Path]:
+    """A synced file that only HR may see, and where it is moved to: a folder listed earlier."""
+    (folder / "new").mkdir()
+    kb.sync(folder)
+    kb.share(str(folder / "rules" / "c.md"), allowed=["group:hr"])
+    return folder / "rules" / "c.md", folder / "new" / "c.md"
+
+
+def rename(one: Path, other: Path) -> None:
+    if one.exists():
+        one.rename(other)
+
+
+def test_a_file_that_moves_into_a_folder_that_is_listed_already_is_not_deleted(
+    kb: KnowledgeBase, moving: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_listing(monkeypatch, moving[1].parent, after=lambda: rename(*moving))
+    report = kb.sync(moving[0].parents[1], max_deletions=1)
+    assert (report.moved, report.deleted) == ({str(moving[0]): str(moving[1])}, ())
+    assert allowed_by_name(kb) == {"c.md": ("group:hr",)}
+
+
+def test_a_file_that_no_listing_sees_keeps_its_principals_when_it_is_back(
+    kb: KnowledgeBase, moving: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = moving[0].parents[1]
+    with monkeypatch.context() as patch:
+        on_listing(patch, folder, before=lambda: rename(*reversed(moving)))
+        on_listing(patch, folder / "new", after=lambda: rename(*moving))
+        assert kb.sync(folder, max_deletions=1).deleted == (str(moving[0]),)
+    assert allowed_by_name(kb) == {}
+    assert kb.sync(folder).added == (str(moving[1]),)
+    assert allowed_by_name(kb) == {"c.md": ("group:hr",)}
+
+
+def test_a_folder_whose_files_are_renamed_all_the_time_is_refused(
+    kb: KnowledgeBase, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kb.sync(folder)
+    (folder / "a.md").unlink()
+    (folder / "0.txt").touch()
+
+    def rename_again() -> None:
+        (file,) = folder.glob("*.txt")
+        file.rename(folder / f"{int(file.stem) + 1}.txt")
+
+    on_listing(monkeypatch, folder, before=rename_again)
+    assert is_refused(kb, lambda: kb.sync(folder, max_deletions=1), "keep being renamed")
+    assert len(kb.sync(folder, max_deletions=1, exclude=["*.txt"]).deleted) == 1
+
+
+def test_a_file_without_a_digest_is_left_out_since_it_may_have_moved(tmp_path: Path) -> None:
+    file = tmp_path / "a.md"
+    write(file, "A text.")
+    found = FoundFile(file, SourceKey("", "", str(file)), "")
+    hidden = file.rename(tmp_path / "b.md")
+    assert found.state.content == ""
+    hidden.rename(file)
+    assert found.read() == "it could not be read twice"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="file names are text there")

@@ -32,7 +32,7 @@ def test_a_url_opens_a_directory_and_what_was_added_is_there_again(tmp_path: Pat
             assert store.count() == 1
 
 
-@pytest.mark.parametrize("url", ["", "embedded:", "./kb", "sqlite:./kb"])
+@pytest.mark.parametrize("url", ["", "embedded:", "kb", "sqlite:./kb"])
 def test_a_url_without_an_engine_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"is not a store URL\. A URL begins"):
         open_store(url)
@@ -52,9 +52,10 @@ def test_the_embedded_engine_has_no_other_parameters() -> None:
         open_store("embedded::memory:", store_params={"hnsw_config": {}})
 
 
-def test_a_misspelt_engine_is_refused_with_the_right_spelling() -> None:
-    with pytest.raises(ConfigurationError, match=r"did you mean embedded:"):
-        open_store("embeded:./kb")
+@pytest.mark.parametrize("url", ["embeded:./kb", "./kb"])
+def test_a_misspelt_or_missing_engine_is_refused_with_the_right_spelling(url: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"did you mean embedded:\S+\? A URL begins"):
+        open_store(url)
 
 
 def test_a_url_a_store_an_index_and_a_backend_each_have_a_backend(tmp_path: Path) -> None:

@@ -203,6 +203,7 @@ class SyncedSource(NamedTuple):
     mtime_ns: int = -1  # -1 if a later edit may not change it
     content: str = ""  # digest of the file; empty if it is unknown
     stamp: str = ""  # digest of its stored documents; empty until they are complete
+    allowed: str = ""  # as JSON, the principals of its documents, for when they are not stored
 
 
 def unknown_nodes_error(where: str, count: int) -> StoreFormatError:
