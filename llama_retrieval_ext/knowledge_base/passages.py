@@ -84,8 +84,8 @@ class PassageParser(PositionedParser):
 
     The metadata of a passage have ``title``, ``heading_path`` and, if it begins inside a table,
     ``table``: its caption and first row. ``start_char_idx`` and ``end_char_idx`` are its position
-    in the text. A document without an outline becomes the nodes of a `SentenceSplitter`; a
-    ``file_path`` takes room in them only if it is embedded.
+    in the text. A document without an outline becomes the nodes of a `SentenceSplitter`, without
+    one that only repeats the end of another; a ``file_path`` takes room only if it is embedded.
     """
 
     chunk_size: int = Field(gt=0)
@@ -193,12 +193,14 @@ class PassageParser(PositionedParser):
                 "name some in excluded_embed_metadata_keys and excluded_llm_metadata_keys"
             )
         pieces = self._pieces(text, section, inside, room)
+        done = -1  # the last one may have nothing new but white space
         for some in merged(pieces, room, self.chunk_overlap):
             start, end = _stripped(text, some[0].start, some[-1].end)
             if any(each.start <= start < each.end for each in inside):  # keep the indentation
                 start = max(some[0].start, text.rfind("\n", 0, start) + 1)
             header = next((each.header for each in inside if each.start < start < each.end), "")
-            if start < end or not text:
+            if done < end and (start < end or not text):
+                done = end
                 yield Passage(start, end, {**metadata, TABLE_KEY: header} if header else metadata)
 
     def _pieces(
