@@ -220,7 +220,22 @@ def test_a_hostile_answer_is_repaired_in_limited_time(piece: str) -> None:
     assert time.perf_counter() - started < 60
 
 
-HOSTILE = ("{ ", "[{", '{"', '["', "{'", "{1", ",{", '{"a": ', '[""[', "{} ", "} {", "```json", "\\", "< ")
+HOSTILE = (
+    "{ ",
+    "[{",
+    '{"',
+    '["',
+    "{'",
+    "{1",
+    ",{",
+    '{"a": ',
+    '[""[',
+    "{} ",
+    "} {",
+    "```json",
+    "\\",
+    "< ",
+)
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from llama_index.core.schema import (
     TextNode,
 )
 from llama_index.core.storage.docstore import SimpleDocumentStore
+from pydantic import Field
 
 from llama_retrieval_ext import RRF, RerankChain, RerankRetriever, Top
 from llama_retrieval_ext.errors import CompositionError, ExecutionError, ScoreError
@@ -303,7 +304,7 @@ class Threads(BaseNodePostprocessor):
     """Notes the threads that it runs in; ``_apostprocess_nodes`` awaits nothing."""
 
     has_blocking: bool
-    seen: list[int] = []
+    seen: list[int] = Field(default_factory=list)
 
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None

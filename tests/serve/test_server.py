@@ -215,15 +215,16 @@ def test_a_client_that_leaves_gives_up_its_place_in_the_queue_and_its_call_of_th
     kb: KnowledgeBase, route: str
 ) -> None:
     def ask(question: str) -> socket.socket:
-        body = json.dumps({"query": question}).encode()
-        head = f"POST /v1/services/{route} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}"
-        client = socket.create_connection(("127.0.0.1", port), timeout=5)
-        client.sendall(head.encode() + b"\r\nContent-Type: application/json\r\n\r\n" + body)
+        body = json.dumps({"query": question})
+        head = f"POST /v1/services/{route} HTTP/1.1\r\nHost: localhost\r\n"
+        head += f"Content-Length: {len(body)}\r\nContent-Type: application/json\r\n\r\n"
+        client = socket.create_connection(("127.0.0.1", own), timeout=5)
+        client.sendall((head + body).encode())
         return client
 
     llm = Waiting()
     limits = ServeLimits(concurrency=1, max_waiting=1)
-    with in_thread(create_app(kb, scope=ACME, limits=limits, llm=llm)) as port:
+    with in_thread(create_app(kb, scope=ACME, limits=limits, llm=llm)) as own:
         with ask("How much annual leave?"):
             assert llm.asked.wait(5)
             ask("Which annual leave?").close()
@@ -233,7 +234,7 @@ def test_a_client_that_leaves_gives_up_its_place_in_the_queue_and_its_call_of_th
                 with pytest.raises(TimeoutError):
                     queued.recv(1000)
         assert llm.cancelled.wait(5)
-        assert httpx.get(f"http://127.0.0.1:{port}/v1/documents").status_code == 200
+        assert httpx.get(f"http://127.0.0.1:{own}/v1/documents").status_code == 200
         assert llm.n_asked == 1
 
 
