@@ -15,7 +15,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field, ValidationError
-from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+from pydantic_core import to_json, to_jsonable_python
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.capabilities.tools import FieldConditions, all_of, retrieval_tool
@@ -330,12 +330,13 @@ def _sendable(text: str) -> str:
 
 def _result_of(facts: Facts) -> CallToolResult:
     """Return the result of a tool, as text and as JSON; NaN becomes null."""
-    facts = to_jsonable_python(facts, inf_nan_mode="null", fallback=str)
     try:
+        facts = to_jsonable_python(facts, inf_nan_mode="null", fallback=str)
         text = to_json(facts, indent=2).decode()
-    except PydanticSerializationError:  # lone surrogates
-        text = _sendable(json.dumps(facts, ensure_ascii=False, indent=2))
-        facts = json.loads(text)
+    except ValueError:  # lone surrogates
+        text = _sendable(json.dumps(facts, ensure_ascii=False, default=str))
+        facts = json.loads(text, parse_constant=lambda _: None)
+        text = json.dumps(facts, ensure_ascii=False, indent=2)
     return CallToolResult(content=[TextContent(text=text)], structured_content=facts)
 
 
