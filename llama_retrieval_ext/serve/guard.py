@@ -279,6 +279,7 @@ async def _while_connected(
         The function that returns the body, and then the message that the client disconnected.
     """
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    connection = asyncio.timeout(None)
 
     async def disconnected() -> Message:
         message = await receive()
@@ -290,7 +291,7 @@ async def _while_connected(
         return messages.pop() if messages else await asyncio.shield(end)
 
     try:
-        async with asyncio.timeout(None) as connection:
+        async with connection:
             end = asyncio.create_task(disconnected())
             try:
                 yield replay
