@@ -1,9 +1,9 @@
 """Results of a search: `SearchResult`, `Hit` and `Contribution`."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import ClassVar, Final, overload
+from typing import Any, ClassVar, Final, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, Document, NodeWithScore
@@ -89,6 +89,8 @@ class Origin:
 
     store: BasePydanticVectorStore
     embed_model: BaseEmbedding | None = None
+    # Reads nodes with their embeddings by id, where the store itself cannot. Any: a later layer's.
+    nodes: Callable[[Sequence[str]], Any] | None = None
 
     def __deepcopy__(self, memo: object) -> "Origin":
         return self

@@ -19,6 +19,7 @@ from pydantic import Field, PrivateAttr
 
 from llama_retrieval_ext.errors import MissingDependencyError
 from llama_retrieval_ext.execution.context import is_heard
+from llama_retrieval_ext.execution.drivers import in_thread
 from llama_retrieval_ext.fastembed_models import EmbeddingSource
 from llama_retrieval_ext.pipeline.searching import without_span
 
@@ -81,8 +82,9 @@ class InProcessEmbedding(QuietEmbedding):
 
     @without_span
     async def _aget_query_embedding(self, query: str) -> list[float]:
-        return await asyncio.to_thread(self._get_query_embedding, query)
+        return await in_thread(lambda: self._get_query_embedding(query))
 
+    # The loop's pool, which is bounded: LlamaIndex starts all batches of texts at once.
     async def _aget_text_embedding(self, text: str) -> list[float]:
         return await asyncio.to_thread(self._get_text_embedding, text)
 

@@ -1,6 +1,7 @@
 """Calls of retrievers and embedding models: checked results, and one embedding per text."""
 
 from collections.abc import Awaitable
+from functools import partial
 from inspect import unwrap
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -31,10 +32,7 @@ def embed(query: Query, model: BaseEmbedding) -> Plan[list[float]]:
 
 def embed_text(text: str, model: BaseEmbedding) -> Plan[list[float]]:
     """Return the plan for the query embedding of a text, shared by all legs with this model."""
-
-    def attempt() -> Awaitable[list[float]]:
-        return model.aget_query_embedding(text)
-
+    attempt = partial(model.aget_query_embedding, text)
     once = Call(
         lambda: blocking_or_awaited(lambda: model.get_query_embedding(text), attempt),
         attempt if embeds_async(model) else None,

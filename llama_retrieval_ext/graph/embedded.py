@@ -1,6 +1,5 @@
 """`EmbeddedGraph`: an in-process graph with adjacency in memory and rows in SQLite."""
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
@@ -9,6 +8,7 @@ from threading import RLock
 from typing import Final, TypeAlias, TypeVar
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.execution.drivers import in_thread
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.adjacency import (
     Adjacency,
@@ -286,7 +286,7 @@ class EmbeddedGraph(WritableGraph):
 
         async def coroutine() -> T:
             if not self._lock.acquire(blocking=False):
-                return await asyncio.to_thread(read)
+                return await in_thread(read)
             try:
                 return read()
             finally:

@@ -31,7 +31,10 @@ T = TypeVar("T")
 
 
 def _in_thread(method: Callable[P, T]) -> Callable[P, Coroutine[object, object, T]]:
-    """Return the async twin of a method, which runs it in a thread."""
+    """Return the async twin of a method, which runs it in a thread.
+
+    It is one of the event loop, not of `drivers.pool`: the interpreter waits for it at its exit.
+    """
 
     @wraps(method)
     async def run(*args: P.args, **kwargs: P.kwargs) -> T:

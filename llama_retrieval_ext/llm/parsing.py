@@ -12,7 +12,7 @@ from pydantic_core import from_json
 
 # Tags of DeepSeek, Qwen, Claude and others; Magistral; Kimi; Command; gpt-oss's channels.
 _THINKING: Final = re.compile(
-    r"<\s*(?P<close>/)?\s*(?:\w{1,20}:)?"
+    r"<\s{0,9}(?:(?P<close>/)\s{0,9})?(?:\w{1,20}:)?"
     r"(?:think|thinking|thoughts?|reasoning|reflection|scratchpad|antthinking)\b[^<>]{0,200}>"
     r"|\[(?P<close2>/)?THINK\]"
     r"|◁(?P<close3>/)?think▷"
@@ -117,9 +117,13 @@ _NEXT: Final = re.compile(r"[\s,]*(?=[\[{])")
 # An apostrophe, which json-repair takes for the end of a string in single quotes, and its stand-in.
 _APOSTROPHE: Final = re.compile(r"(?<=\w)'(?=\w)")
 _STAND_IN: Final = "\ue000"
-# Characters to repair: json-repair can take a second for 4,000 characters of nothing but brackets
-# and quotes, and four times as long for twice as many.
+_SIGN: Final = re.compile(r"[\[\]{}\"']")
+# What is repaired: json-repair takes quadratic time or worse in brackets, quotes and nesting.
 _MOST_REPAIRED: Final = 10_000
+_MOST_SIGNS: Final = 2_000
+_DEEPEST_REPAIRED: Final = 30
+# Brackets that begin no valid JSON; each costs time linear in the text.
+_MOST_STARTS: Final = 500
 # The end of JSON that was not cut off.
 _CLOSING: Final = ("]", "}")
 # Keys of the query in answers that also have its kind or reason.
@@ -173,10 +177,20 @@ def _repaired(text: str) -> object:
     from json_repair import repair_json  # noqa: PLC0415 - a search imports this module, not that
 
     try:
-        marked = _APOSTROPHE.sub(_STAND_IN, text[:_MOST_REPAIRED])
+        marked = _APOSTROPHE.sub(_STAND_IN, _repairable(text))
         return from_json(repair_json(marked, ensure_ascii=False).replace(_STAND_IN, "'"))
     except (ValueError, RecursionError):
         return None
+
+
+def _repairable(text: str) -> str:
+    """Return the beginning of a text that is repaired in bounded time."""
+    depth = 0
+    for count, sign in enumerate(_SIGN.finditer(text, 0, _MOST_REPAIRED)):
+        depth += (sign[0] in "[{") - (sign[0] in "]}")
+        if count == _MOST_SIGNS or depth > _DEEPEST_REPAIRED:
+            return text[: sign.start()]
+    return text[:_MOST_REPAIRED]
 
 
 def _texts(value: object, depth: int) -> Iterator[str]:
@@ -246,13 +260,13 @@ def partly_structured(answer: str, output_cls: type[M]) -> M | None:
 
 def _json_in(text: str) -> Iterator[object]:
     """Yield the JSON values in a text, then its repaired whole unless it is cut off."""
-    position, decoder = 0, json.JSONDecoder()
-    while (start := _next_json(text, position)) is not None:
+    position, failures, decoder = 0, 0, json.JSONDecoder()
+    while failures < _MOST_STARTS and (start := _next_json(text, position)) is not None:
         try:
             value, position = decoder.raw_decode(text, start)
             yield value
         except ValueError:
-            position = start + 1
+            position, failures = start + 1, failures + 1
         except RecursionError:  # the next start would fail as late; a model repeats itself
             return
     first = _next_json(text, 0)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import TypeAlias
 
 from llama_index.core.postprocessor import LLMRerank, LongContextReorder, StructuredLLMRerank
@@ -12,6 +13,7 @@ from llama_retrieval_ext.arguments import call_expression, handle_expression
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.context import note_degraded
+from llama_retrieval_ext.execution.drivers import awaits, blocking_or_awaited
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import visible
 from llama_retrieval_ext.pipeline.stages import Refine, ranking_of
@@ -94,12 +96,12 @@ class Postprocessed(Refine):
         copies = [_own(hit) for hit in (hits if self.keeps_order else hits[: query.top_k])]
         child = query.for_child(top_k=query.top_k)
         worker = strict(self.postprocessor)
-        is_async = (
-            type(worker)._apostprocess_nodes is not BaseNodePostprocessor._apostprocess_nodes  # noqa: SLF001
-        )
+        blocking = partial(worker.postprocess_nodes, copies, child)
+        attempt = partial(worker.apostprocess_nodes, copies, child)
+        own = type(worker)._apostprocess_nodes  # noqa: SLF001 - it has no public name
+        is_async = own is not BaseNodePostprocessor._apostprocess_nodes and awaits(own)  # noqa: SLF001 - likewise
         answer: list[NodeWithScore] = yield Call(
-            lambda: worker.postprocess_nodes(copies, child),
-            (lambda: worker.apostprocess_nodes(copies, child)) if is_async else None,
+            lambda: blocking_or_awaited(blocking, attempt), attempt if is_async else None
         )
         try:
             ranking = ranking_of(answer, f"{self._name}.postprocess_nodes")

@@ -30,11 +30,11 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.reordering import in_order
-from llama_retrieval_ext.results import Hit, Origin, ordered, with_origin
+from llama_retrieval_ext.results import Hit, ordered, with_origin
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.stages.hit_embeddings import stored_embeddings
 from llama_retrieval_ext.stores.engine.backend import Backend
-from llama_retrieval_ext.stores.generic import nodes_by_id
+from llama_retrieval_ext.stores.generic import nodes_by_id, origin_in
 from llama_retrieval_ext.stores.open import Storage, source_of
 
 T = TypeVar("T")
@@ -276,7 +276,7 @@ class GraphRetriever(Retriever):
         """Return a hit without an embedding and with its store, as other retrievers do."""
         bare = node if node.embedding is None else node.model_copy(update={"embedding": None})
         hit = Hit(node=bare, score=score, source=self.name)
-        return with_origin(hit, Origin(self.backend.store, self.embed_model))
+        return with_origin(hit, origin_in(self.backend, self.embed_model))
 
     # Texts and similarities
 

@@ -32,7 +32,7 @@ from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.encoding.node_json import assembled
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
-from llama_retrieval_ext.stores.generic import nodes_by_id
+from llama_retrieval_ext.stores.generic import nodes_by_id, origin_in
 from llama_retrieval_ext.stores.open import Storage, StoredTexts, source_of
 from llama_retrieval_ext.wording import counted
 
@@ -156,7 +156,7 @@ class StoreRetriever(Retriever):
     @property
     def _origin(self) -> Origin:
         """Source of stored data beside the text of the hits, for stages."""
-        return Origin(self.backend.store, self.embed_model)
+        return origin_in(self.backend, self.embed_model)
 
     def _gated(self, candidates: Sequence[Candidate], query: Query) -> list[Hit]:
         return checked_hits(

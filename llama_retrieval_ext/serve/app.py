@@ -148,12 +148,11 @@ def _problem(error: Mapping[str, Any], fields: Collection[str]) -> str:
 
 async def _refused(_: Request, error: Exception) -> Response:
     """Return the error for an unknown path or method, or a body that is not JSON."""
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    kind, message = _REFUSALS.get(status, ("bad_request", ""))
-    detail = error.detail if isinstance(error, HTTPException) else ""
-    answer = _answer(HttpError(status, kind, message or str(detail)))
-    if isinstance(error, HTTPException) and error.headers:
-        answer.headers.update(error.headers)
+    if not isinstance(error, HTTPException):  # for the type: it is registered for these alone
+        raise error
+    kind, message = _REFUSALS.get(error.status_code, ("bad_request", error.detail))
+    answer = _answer(HttpError(error.status_code, kind, message))
+    answer.headers.update(error.headers or {})
     return answer
 
 

@@ -10,7 +10,8 @@ import json
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
 from ipaddress import ip_address
 from random import getrandbits
@@ -203,9 +204,12 @@ class Guard:
         key = context.caller.name
         with self._turns.pending(key) as hold:
             body = await _body(scope, receive, self._limits.max_body_bytes, context, hold)
-            async with self._turns.turn(key, timeout_s=context.left_s):
+            async with (
+                _while_connected(receive, response, body) as replay,
+                self._turns.turn(key, timeout_s=context.left_s),
+            ):
                 with entered(Context(Session(self._embeddings))):
-                    await self._app(scope, body, response)
+                    await self._app(scope, replay, response)
 
 
 class _Response:
@@ -214,6 +218,7 @@ class _Response:
     def __init__(self, send: Send) -> None:
         self._send = send
         self.status = 0
+        self.is_complete = False
         self.request_id = ""
         self.error: Exception | None = None
 
@@ -224,6 +229,8 @@ class _Response:
             if self.request_id:
                 headers.append((b"x-request-id", self.request_id.encode()))
             message = {**message, "headers": headers}
+        else:
+            self.is_complete = not message.get("more_body", False)
         await self._send(message)
 
     async def fail(self, failure: HttpError) -> None:
@@ -242,8 +249,8 @@ async def _body(
     most: int,
     context: RequestContext,
     hold: Callable[[int], None],
-) -> Receive:
-    """Read the body, and return a function that replays it; ``hold`` counts its bytes."""
+) -> bytes:
+    """Return the body of a request; ``hold`` counts its bytes."""
     length = _header(scope, "Content-Length")
     if length.isdecimal() and int(length) > most:
         raise _too_large(most)
@@ -259,12 +266,41 @@ async def _body(
         if size > most:
             raise _too_large(most)
         hold(len(parts[-1]))
-    messages = [{"type": "http.request", "body": b"".join(parts), "more_body": False}]
+    return b"".join(parts)
+
+
+@asynccontextmanager
+async def _while_connected(
+    receive: Receive, response: _Response, body: bytes
+) -> AsyncIterator[Receive]:
+    """Cancel the block when the client disconnects.
+
+    Yields:
+        The function that returns the body, and then the message that the client disconnected.
+    """
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    connection = asyncio.timeout(None)
+
+    async def disconnected() -> Message:
+        message = await receive()
+        if not response.is_complete:
+            connection.reschedule(0)
+        return message
 
     async def replay() -> Message:
-        return messages.pop() if messages else await receive()
+        return messages.pop() if messages else await asyncio.shield(end)
 
-    return replay
+    try:
+        async with connection:
+            end = asyncio.create_task(disconnected())
+            try:
+                yield replay
+            finally:
+                end.cancel()
+    except TimeoutError as error:
+        if not connection.expired():
+            raise
+        raise HttpError(499, "disconnected", "the client disconnected") from error
 
 
 def _too_large(most: int) -> HttpError:

@@ -13,8 +13,9 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp.types import ToolAnnotations
+from mcp.types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field, ValidationError
+from pydantic_core import to_json, to_jsonable_python
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.capabilities.tools import FieldConditions, all_of, retrieval_tool
@@ -303,13 +304,13 @@ def _tool_of(function: Callable[P, Awaitable[Facts]], *, name: str = "", more: s
     return tool.model_copy(update={"parameters": model.model_json_schema(by_alias=True)})
 
 
-def _answered(tool: Callable[P, Awaitable[Facts]]) -> Callable[P, Awaitable[Facts]]:
+def _answered(tool: Callable[P, Awaitable[Facts]]) -> Callable[P, Awaitable[CallToolResult]]:
     """Return a tool whose errors become messages that are safe for a model."""
 
     @wraps(tool)
-    async def wrapped(*args: P.args, **kwargs: P.kwargs) -> Facts:
+    async def wrapped(*args: P.args, **kwargs: P.kwargs) -> CallToolResult:
         try:
-            return _sendable_facts(await tool(*args, **kwargs))
+            return _result_of(await tool(*args, **kwargs))
         except ToolError:
             raise
         except Exception as error:  # noqa: BLE001 - said in words, and logged without content
@@ -327,9 +328,16 @@ def _sendable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _sendable_facts(facts: Facts) -> Facts:
-    cleaned: Facts = json.loads(_sendable(json.dumps(facts, ensure_ascii=False, default=str)))
-    return cleaned
+def _result_of(facts: Facts) -> CallToolResult:
+    """Return the result of a tool, as text and as JSON; NaN becomes null."""
+    try:
+        facts = to_jsonable_python(facts, inf_nan_mode="null", fallback=str)
+        text = to_json(facts, indent=2).decode()
+    except ValueError:  # lone surrogates
+        text = _sendable(json.dumps(facts, ensure_ascii=False, default=str))
+        facts = json.loads(text, parse_constant=lambda _: None)
+        text = json.dumps(facts, ensure_ascii=False, indent=2)
+    return CallToolResult(content=[TextContent(text=text)], structured_content=facts)
 
 
 def _shown(metadata: Facts) -> Facts:

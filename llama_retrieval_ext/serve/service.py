@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar
 from fastapi import Depends, Request, Response
 from fastapi import Query as Param
 from fastapi.responses import StreamingResponse
-from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_json
 
 from llama_retrieval_ext.execution.drivers import in_thread
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
@@ -57,7 +57,8 @@ class Service:
     _writers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_WRITERS, "serve-write")
     )
-    _writes: set[asyncio.Future[Any]] = field(default_factory=set)  # Any: results of writes
+    # Running writes with the names of their keys. Any: their results.
+    _writes: dict[asyncio.Future[Any], str] = field(default_factory=dict)
     _is_stopping: bool = False
     _ready: tuple[float, asyncio.Future[bool] | None] = (0.0, None)
 
@@ -79,8 +80,11 @@ class Service:
             raise HttpError(403, "read_only", "this API key may only read")
         if self._is_stopping:
             raise HttpError(503, "unavailable", "the server is stopping")
+        key = context.caller.name
+        if [*self._writes.values()].count(key) >= self.limits.concurrency:
+            raise HttpError(503, "busy", "too many writes are running; try again later")
         task = asyncio.get_running_loop().run_in_executor(self._writers, function)
-        self._writes.add(task)
+        self._writes[task] = key
         task.add_done_callback(self._written)
         try:
             return await asyncio.wait_for(asyncio.shield(task), context.left_s)
@@ -91,7 +95,7 @@ class Service:
             raise HttpError(504, "deadline_exceeded", message) from error
 
     def _written(self, task: asyncio.Future[Any]) -> None:
-        self._writes.discard(task)
+        self._writes.pop(task)
         if not task.cancelled():
             task.exception()  # asyncio would log an unretrieved error with its content
 
@@ -130,7 +134,8 @@ def _json(value: object) -> bytes:
     try:
         return to_json(value, inf_nan_mode="null", fallback=str)
     except PydanticSerializationError:  # lone surrogates, which the standard library escapes
-        return json.dumps(to_jsonable_python(value, inf_nan_mode="null", fallback=str)).encode()
+        text = json.dumps(value, default=str)
+        return json.dumps(json.loads(text, parse_constant=lambda _: None)).encode()
 
 
 def json_example(example: object) -> dict[str, object]:

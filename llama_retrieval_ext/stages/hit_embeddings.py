@@ -1,6 +1,6 @@
 """Embeddings of hits that their nodes do not carry, from stores or a model."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -31,7 +31,7 @@ def stored_embeddings(
     if not isinstance(source, BasePydanticVectorStore):
         vectors: Mapping[str, Vector] = yield Call(lambda: source(ids))
         return {**vectors}
-    stored = yield from _stored(source, ids)
+    stored = yield from _stored(Origin(source), ids)
     if stored is None:
         raise ConfigurationError(
             f"{type(source).__name__} cannot give nodes by their ids; pass store= a function from "
@@ -42,17 +42,17 @@ def stored_embeddings(
 
 def origin_embeddings(hits: Sequence[Hit], model: BaseEmbedding | None) -> Plan[dict[str, Vector]]:
     """Return the plan for embeddings from the stores that hits were found in, one request each."""
-    stores: dict[int, BasePydanticVectorStore] = {}
+    origins: dict[int, Origin] = {}
     ids: dict[int, list[str]] = {}
     for hit in hits:
         origin = origin_of(hit)
         if origin is None or not _fits(origin, model):
             continue
-        stores[id(origin.store)] = origin.store
+        origins[id(origin.store)] = origin
         ids.setdefault(id(origin.store), []).append(hit.node.node_id)
     tasks = [
-        Task(f"embeddings in {type(store).__name__}", _stored(store, ids[key]))
-        for key, store in stores.items()
+        Task(f"embeddings in {type(origin.store).__name__}", _stored(origin, ids[key]))
+        for key, origin in origins.items()
     ]
     if not tasks:
         return {}
@@ -97,11 +97,15 @@ def embed_texts(texts: list[str], model: BaseEmbedding) -> Call[list[list[float]
     )
 
 
-def _stored(store: BasePydanticVectorStore, ids: list[str]) -> Plan[dict[str, Vector] | None]:
+def _stored(origin: Origin, ids: list[str]) -> Plan[dict[str, Vector] | None]:
     """Return the plan for the embeddings in a store; None if it cannot return nodes by id."""
+    store = origin.store
     if isinstance(store, SimpleVectorStore):  # stores no nodes, only embeddings
         kept = store.data.embedding_dict
         return {node_id: kept[node_id] for node_id in ids if node_id in kept}
+    if origin.nodes is not None and (call := origin.nodes(ids)) is not None:
+        found: dict[str, BaseNode] = yield call
+        return _embeddings(found.values())
     try:
         nodes: list[BaseNode] = yield Call(
             lambda: store.get_nodes(node_ids=ids),
@@ -109,4 +113,8 @@ def _stored(store: BasePydanticVectorStore, ids: list[str]) -> Plan[dict[str, Ve
         )
     except NotImplementedError:
         return None
+    return _embeddings(nodes)
+
+
+def _embeddings(nodes: Iterable[BaseNode]) -> dict[str, Vector]:
     return {node.node_id: node.embedding for node in nodes if node.embedding is not None}

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Final
 
 import numpy as np
+from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import (
@@ -34,6 +35,7 @@ from llama_retrieval_ext.filters import (
     matches,
     refuse_dates,
 )
+from llama_retrieval_ext.results import Origin
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange, query_vector
 from llama_retrieval_ext.stores.engine.backend import (
     EVERY_OPERATOR,
@@ -44,6 +46,7 @@ from llama_retrieval_ext.stores.engine.backend import (
     VectorQuery,
     check_exact,
 )
+from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.wording import counted
 
 Lookup = Callable[[Sequence[str]], Mapping[str, BaseNode]]
@@ -211,6 +214,12 @@ def _matching(store: SimpleVectorStore, condition: Condition) -> list[str]:
     return [id_ for id_ in ids if matches(condition, known[id_])]
 
 
+def origin_in(backend: Backend, embed_model: BaseEmbedding | None) -> Origin:
+    """Return the origin of the hits of a backend, with the model that embedded them."""
+    nodes = backend.nodes if isinstance(backend, EngineBackend) else None
+    return Origin(backend.store, embed_model, nodes)
+
+
 def nodes_by_id(backend: Backend, ids: Sequence[str]) -> Call[dict[str, BaseNode]]:
     """Return the nodes with these ids, in one request; ids that the store lacks are left out."""
     node_ids, store = list(dict.fromkeys(ids)), backend.store
@@ -219,6 +228,9 @@ def nodes_by_id(backend: Backend, ids: Sequence[str]) -> Call[dict[str, BaseNode
     if isinstance(backend, GenericBackend) and backend.lookup is not None:
         lookup = backend.lookup
         return Call(lambda: dict(lookup(node_ids)))
+
+    if isinstance(backend, EngineBackend) and (call := backend.nodes(node_ids)) is not None:
+        return call
 
     def read() -> dict[str, BaseNode]:
         with _readable(store):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -163,3 +164,15 @@ def test_the_model_is_loaded_at_the_first_text_and_from_no_network() -> None:
     command = [sys.executable, "-c", ALONE]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["256"], done.stderr
+
+
+async def test_a_query_is_embedded_while_all_threads_of_the_event_loop_are_busy(
+    model: LocalEmbedding,
+) -> None:
+    loop, gate = asyncio.get_running_loop(), Event()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    busy = loop.run_in_executor(None, gate.wait, 20)
+    async with asyncio.timeout(10):
+        assert len(await model.aget_query_embedding("leave"))
+    gate.set()
+    await busy

@@ -62,7 +62,7 @@ def test_the_text_after_a_thought_is_the_answer(thought: str, answer: str) -> No
     assert without_thinking(f"{thought}</think>{answer}") == answer
 
 
-@pytest.mark.parametrize("piece", ["<think>", "<think ", "```\n"])
+@pytest.mark.parametrize("piece", ["<think>", "<think ", "```\n", "```json", "< ", "<" + " " * 9])
 def test_cleaning_takes_linear_time(piece: str) -> None:
     started = time.perf_counter()
     unfenced(cleaned(piece * 20_000))
@@ -218,3 +218,32 @@ def test_a_hostile_answer_is_repaired_in_limited_time(piece: str) -> None:
     started = time.perf_counter()
     texts_in_json("[" + piece * 1_000)
     assert time.perf_counter() - started < 60
+
+
+HOSTILE = (
+    "{ ",
+    "[{",
+    '{"',
+    '["',
+    "{'",
+    "{1",
+    ",{",
+    '{"a": ',
+    '[""[',
+    "{} ",
+    "} {",
+    "```json",
+    "\\",
+    "< ",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_a_piece_repeated_100_000_times_is_read_in_limited_time(piece: str) -> None:
+    begun = time.process_time()
+    for text in (piece * 100_000, "{" + piece * 100_000 + "}", "<" + " " * 100_000 + piece):
+        texts_in_json(text)
+        parse_structured(text, Findings)
+        partly_structured(text, Findings)
+    assert time.process_time() - begun < 10  # without limits: minutes

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -21,6 +22,7 @@ from llama_index.core.schema import (
     TextNode,
 )
 from llama_index.core.storage.docstore import SimpleDocumentStore
+from pydantic import Field
 
 from llama_retrieval_ext import RRF, RerankChain, RerankRetriever, Top
 from llama_retrieval_ext.errors import CompositionError, ExecutionError, ScoreError
@@ -296,3 +298,36 @@ def test_a_postprocessor_must_return_a_list(searched: Searched) -> None:
     result = searched(SOURCE >> RerankChain(WithoutReturn(), RuleRerank()), "annual leave")
     assert node_ids(result.hits)[0] == "b"
     assert [part.where for part in result.degraded] == ["WithoutReturn"]
+
+
+class Threads(BaseNodePostprocessor):
+    """Notes the threads that it runs in; ``_apostprocess_nodes`` awaits nothing."""
+
+    has_blocking: bool
+    seen: list[int] = Field(default_factory=list)
+
+    def _postprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        if not self.has_blocking:
+            raise NotImplementedError
+        self.seen.append(threading.get_ident())
+        return nodes
+
+    async def _apostprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        self.seen.append(threading.get_ident())
+        return nodes
+
+
+@pytest.mark.parametrize("has_blocking", [True, False])
+async def test_a_postprocessor_that_awaits_nothing_runs_outside_the_event_loop(
+    *, has_blocking: bool
+) -> None:
+    worker = Threads(has_blocking=has_blocking)
+    pipeline = FakeRetriever([("a", 0.9)]) >> Postprocessed(worker)
+    assert node_ids(await pipeline.aretrieve("q")) == ["a"]
+    assert node_ids(pipeline.retrieve("q")) == ["a"]
+    assert worker.seen
+    assert threading.get_ident() not in worker.seen[:1]

@@ -147,12 +147,12 @@ async def test_documents_of_a_scope_are_read_some_at_a_time(kb: KnowledgeBase) -
 
 
 async def test_text_that_is_no_unicode_is_sent_with_a_question_mark(kb: KnowledgeBase) -> None:
-    node = TextNode(text="lost", metadata={"k": "a\ud800"})
+    node = TextNode(text="lost", metadata={"k": "a\ud800", "\ud800": 1})
     kb.add([node], scope=ACME, show_progress=False)
     async with connected(create_mcp_server(kb, scope=ACME)) as client:
         assert "k (a?)" in str((await client.list_tools()).tools[0].description)
         found = data(await client.call_tool("search", {"query": "lost", "top_k": 1}))
-        assert found["passages"][0]["metadata"] == {"k": "a?"}
+        assert found["passages"][0]["metadata"] == {"k": "a?", "?": 1}
 
 
 async def test_a_wrong_argument_is_answered_in_one_line_without_links(kb: KnowledgeBase) -> None:

@@ -3,10 +3,11 @@
 import asyncio
 import json
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 from urllib.parse import quote
 
@@ -18,7 +19,7 @@ from llama_retrieval_ext.embeddings.local import LocalEmbedding
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.serve import create_app, serve_http
+from llama_retrieval_ext.serve import ServeLimits, create_app, serve_http
 from llama_retrieval_ext.serve.guard import App, Message, Receive, Send
 from llama_retrieval_ext.serve.server import TimedHeaders, uvicorn_config
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -188,6 +189,53 @@ def test_a_slow_answer_and_a_kept_connection_are_not_cut(port: int) -> None:
             assert client.recv(1000).startswith(b"HTTP/1.1 204")
         client.sendall(REQUEST)
         assert client.recv(100) == b""
+
+
+class Waiting:
+    """A language model that waits until it is cancelled, and counts."""
+
+    def __init__(self) -> None:
+        self.asked, self.cancelled = Event(), Event()
+        self.n_asked = 0
+
+    async def __call__(self, prompt: str, **_: Any) -> str:
+        self.n_asked += 1
+        self.asked.set()
+        try:
+            await asyncio.sleep(20)
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        return prompt
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("route", ["ask", "ask/stream"])
+def test_a_client_that_leaves_gives_up_its_place_in_the_queue_and_its_call_of_the_llm(
+    kb: KnowledgeBase, route: str
+) -> None:
+    def ask(question: str) -> socket.socket:
+        body = json.dumps({"query": question})
+        head = f"POST /v1/services/{route} HTTP/1.1\r\nHost: localhost\r\n"
+        head += f"Content-Length: {len(body)}\r\nContent-Type: application/json\r\n\r\n"
+        client = socket.create_connection(("127.0.0.1", own), timeout=5)
+        client.sendall((head + body).encode())
+        return client
+
+    llm = Waiting()
+    limits = ServeLimits(concurrency=1, max_waiting=1)
+    with in_thread(create_app(kb, scope=ACME, limits=limits, llm=llm)) as own:
+        with ask("How much annual leave?"):
+            assert llm.asked.wait(5)
+            ask("Which annual leave?").close()
+            time.sleep(0.1)
+            with ask("Whose annual leave?") as queued:  # refused while the other keeps its place
+                queued.settimeout(0.3)
+                with pytest.raises(TimeoutError):
+                    queued.recv(1000)
+        assert llm.cancelled.wait(5)
+        assert httpx.get(f"http://127.0.0.1:{own}/v1/documents").status_code == 200
+        assert llm.n_asked == 1
 
 
 def test_the_limit_of_headers_is_in_force_unless_a_test_replaces_it() -> None:

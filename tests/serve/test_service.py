@@ -33,6 +33,17 @@ def test_stopping_finishes_writes_and_takes_no_more(
     assert kb.get("slow", scope=Scope("acme"))
 
 
+def test_a_key_whose_writes_go_on_after_their_deadlines_starts_only_so_many(
+    connect: Connect, gate: Event
+) -> None:
+    client, late = connect(limits=ServeLimits(concurrency=2)), {"X-Deadline-S": "0.05"}
+    slow = {"documents": [{"id": "slow", "text": "slow to embed"}]}
+    answers = [client.post("/v1/documents", json=slow, headers=late) for _ in range(3)]
+    assert [each.status_code for each in answers] == [504, 504, 503]
+    assert answers[-1].json()["error"]["type"] == "busy"
+    gate.set()
+
+
 def test_readiness_follows_the_store(connect: Connect, kb: KnowledgeBase) -> None:
     client = connect()
     del client.headers["Authorization"]

@@ -297,6 +297,23 @@ class LlamaIndexElasticsearchBackend(EngineBackend[ElasticsearchStore]):
         """Return the call that executes the requests."""
         return self._transport.call(steps)
 
+    def nodes(self, ids: Sequence[str]) -> Call[dict[str, BaseNode]]:
+        """Return the nodes with these ids, with their embeddings; the store omits these."""
+        index, store = self.store.index_name, self.store
+        body = {"query": {"ids": {"values": [*ids]}}, "size": len(ids)}
+
+        def steps() -> Requests[dict[str, BaseNode]]:
+            found = {}
+            for hit in (
+                yield from read(json_request("POST", index, "_search", body=body), hits_of)
+            ):
+                node = self.searcher.node(hit)
+                node.embedding = hit["_source"].get(store.vector_field)
+                found[node.node_id] = node
+            return found
+
+        return self.call(steps)
+
     def check(self, query: EngineQuery) -> None:
         """Raise if the store does not support vector search."""
         if isinstance(query, VectorQuery) and self.features.dense is None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar
 
 from llama_retrieval_ext.errors import StoreClosedError
-from llama_retrieval_ext.execution.drivers import LoopThread, adrive, drive
+from llama_retrieval_ext.execution.drivers import LoopThread, adrive, drive, in_thread
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.urls import Address
 
@@ -54,7 +54,7 @@ class Connection(ABC):
 
     async def aperform(self, request: Any) -> object:  # noqa: ANN401 - as for `perform`
         """`perform`, without blocking the event loop."""
-        return await asyncio.to_thread(self.perform, request)
+        return await in_thread(lambda: self.perform(request))
 
     @abstractmethod
     def close(self) -> None:

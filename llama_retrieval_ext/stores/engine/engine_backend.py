@@ -6,6 +6,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Any, Final, Generic, TypeVar
 
+from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.execution.drivers import drive
@@ -60,6 +61,10 @@ class EngineBackend(ABC, Generic[B]):
     @abstractmethod
     def searcher(self) -> AnySearch:
         """The engine's searches."""
+
+    def nodes(self, ids: Sequence[str]) -> Call[dict[str, BaseNode]] | None:  # noqa: ARG002 - as subclasses
+        """Return the nodes with these ids and their embeddings; None if the store reads them."""
+        return None
 
     def index_used(self, *, exact: bool) -> str | None:
         """Return a description of the index for vector searches; None if unknown."""

@@ -1,6 +1,5 @@
 """`QdrantConnection`: the clients of one store, for threads and event loops; URLs and errors."""
 
-import asyncio
 import sqlite3
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from llama_retrieval_ext.errors import (
     UnsupportedFilterError,
     describe,
 )
+from llama_retrieval_ext.execution.drivers import in_thread
 from llama_retrieval_ext.stores.engine.backend import EVERY_OPERATOR
 from llama_retrieval_ext.stores.engine.collection import CollectionMissingError
 from llama_retrieval_ext.stores.engine.connection import (
@@ -148,7 +148,7 @@ class QdrantConnection(Connection):
     async def aperform(self, request: MethodCall | Callable[[], object]) -> object:
         """`perform`, without blocking the event loop."""
         if not isinstance(request, MethodCall):
-            return await asyncio.to_thread(request)
+            return await in_thread(request)
         with _clear_errors(self.where):
             return await self._async.run(lambda client: _send(client, request))
 

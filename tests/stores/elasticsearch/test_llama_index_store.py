@@ -12,6 +12,7 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator
 from llama_index.vector_stores.elasticsearch import base
 
+from llama_retrieval_ext import MMR
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.filters import ORDER_OPERATORS, Compare, Scalar, matches
 from llama_retrieval_ext.query import Query
@@ -129,6 +130,20 @@ def test_more_hits_than_the_engine_returns_are_refused_and_not_requested_by_coll
         assert "returns no more at once" in result.degraded[0].reason
         with pytest.raises(ConfigurationError, match="at most 4 hits at once, top_k is 6"):
             backend.dense([1.0, 0.0], Search(6)).function()
+
+
+def test_mmr_reads_stored_embeddings_whatever_event_loop_the_client_of_the_store_had(
+    sample: LlamaIndexElasticsearchBackend,
+) -> None:
+    pipeline = VectorRetriever(sample, top_k=8) >> MMR(0.5, top_k=4)
+    query = Query("word", embedding=FakeEmbedding().get_query_embedding("word"))
+    first, *others = (
+        pipeline.search(query),
+        *(asyncio.run(pipeline.asearch(query)) for _ in range(2)),
+    )
+    assert len(first.hits) == 4
+    for result in (first, *others):
+        assert (result.degraded, node_ids(result.hits)) == ((), node_ids(first.hits))
 
 
 def test_a_scope_sees_what_names_nobody_or_one_of_its_principals(elasticsearch_url: str) -> None:
