@@ -59,26 +59,32 @@ def sees_node(variable: str, scope: Scope | None) -> str:
         'n.`tenant_id` = $scope_tenant'
 
     """
-    tests = [f"{key} {test}" for key, test in _tests(variable, scope)]
-    return " AND ".join([*tests, *_allows(variable, scope)]) or "true"
+    return " AND ".join([*_tests(variable, scope), *_allows(variable, scope)]) or "true"
 
 
 def sees_edge(variable: str, scope: Scope | None) -> str:
     """Return the condition that a scope sees a relationship between two visible nodes.
 
-    Relationships that LlamaIndex's store creates itself, such as ``MENTIONS``, have no tenant: they
-    are visible if their ends are.
+    Those that LlamaIndex's store creates itself, such as ``MENTIONS``, name neither a tenant nor a
+    knowledge base: they are visible if their ends are.
+
+    Examples:
+        >>> sees_edge("r", Scope("acme"))
+        '(r.`tenant_id` IS NULL AND r.`kb_id` IS NULL OR r.`tenant_id` = $scope_tenant)'
+
     """
-    tests = [f"({key} IS NULL OR {key} {test})" for key, test in _tests(variable, scope)]
-    return " AND ".join([*tests, *_allows(variable, scope)]) or "true"
+    unnamed = [f"{variable}.`{key}` IS NULL" for key in (TENANT_KEY, KB_KEY)]
+    tests = [*_tests(variable, scope)]
+    own = [f"({' AND '.join(unnamed)} OR {' AND '.join(tests)})"] if tests else []
+    return " AND ".join([*own, *_allows(variable, scope)]) or "true"
 
 
-def _tests(variable: str, scope: Scope | None) -> Iterator[tuple[str, str]]:
-    """Yield each property that a scope restricts, and the test of its value."""
+def _tests(variable: str, scope: Scope | None) -> Iterator[str]:
+    """Yield the test of each property that a scope restricts."""
     if scope is not None and scope.tenant_id is not None:
-        yield f"{variable}.`{TENANT_KEY}`", "= $scope_tenant"
+        yield f"{variable}.`{TENANT_KEY}` = $scope_tenant"
     if scope is not None and scope.kb_ids:
-        yield f"{variable}.`{KB_KEY}`", "IN $scope_kbs"
+        yield f"{variable}.`{KB_KEY}` IN $scope_kbs"
 
 
 def _allows(variable: str, scope: Scope | None) -> Iterator[str]:

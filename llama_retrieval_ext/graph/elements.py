@@ -20,7 +20,7 @@ CHUNK_LABEL = "text_chunk"
 
 
 class Partition(NamedTuple):
-    """The tenant and knowledge base of a row; edges join nodes of one partition."""
+    """The tenant and knowledge base of a row; the edges that we write join nodes of one."""
 
     tenant_id: str | None = None
     kb_id: str | None = None
@@ -58,6 +58,16 @@ def is_visible(properties: Mapping[str, object], scope: Scope | None) -> bool:
     """Return whether a scope can see a row with these properties."""
     own = Partition.of(properties)
     return scope is None or (own.is_in(scope) and scope.has_principal_of(properties))
+
+
+def is_edge_visible(properties: Mapping[str, object], scope: Scope | None) -> bool:
+    """Return whether a scope can see an edge between two visible nodes.
+
+    An edge that names neither a tenant nor a knowledge base is where its ends are.
+    """
+    if scope is None or any(properties.get(key) is not None for key in (TENANT_KEY, KB_KEY)):
+        return is_visible(properties, scope)
+    return scope.has_principal_of(properties)
 
 
 def check_no_principals(scope: Scope | None) -> None:

@@ -17,7 +17,7 @@ from llama_retrieval_ext.execution.context import note_degraded, note_details, s
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filters import matches
-from llama_retrieval_ext.graph.elements import Hop, Partition, is_visible
+from llama_retrieval_ext.graph.elements import Hop, Partition, is_edge_visible, is_visible
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, LinkedEntity
 from llama_retrieval_ext.graph.open import Graph, graph_of
 from llama_retrieval_ext.graph.rules.chaining import RuleSet
@@ -327,13 +327,9 @@ def _note_processes(linked: Mapping[str, float], conclusions: Sequence[Conclusio
 
 def _check_scope(conclusion: Conclusion, scope: Scope | None, engine: str) -> None:
     """Raise if an edge or node behind a sentence is outside the scope."""
-    if scope is None:
-        return
-    rows = [(node.id, node.properties) for node in conclusion.nodes.values()]
-    # An edge without a partition is in that of its ends.
-    home = {TENANT_KEY: scope.tenant_id, KB_KEY: next(iter(scope.kb_ids or ()), None)}
-    rows += [(str(edge), {**home, **edge.properties}) for edge in conclusion.proof]
-    outside = [row for row, properties in rows if not is_visible(properties, scope)]
+    nodes, edges = conclusion.nodes.values(), conclusion.proof
+    outside = [node.id for node in nodes if not is_visible(node.properties, scope)]
+    outside += [str(edge) for edge in edges if not is_edge_visible(edge.properties, scope)]
     if outside:
         raise ScopeViolationError(
             f"the {engine} graph returned rows from outside the query's scope to rule "
