@@ -16,6 +16,7 @@ from llama_retrieval_ext.graph.elements import (
     Partition,
     parsed_support,
     support_of,
+    to_json,
     weight_of,
 )
 from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY, Scope
@@ -205,7 +206,7 @@ def _node_row(node: GraphNode, source: str) -> dict[str, Any]:
     kind = _CHUNK if node.is_passage else "__Entity__"
     labels = [kind] if node.is_passage and node.label == CHUNK_LABEL else [kind, node.label]
     properties = {**_native(node.properties), **own}
-    said = _PASSAGE if node.is_passage else json.dumps(_content(node), ensure_ascii=False)
+    said = _PASSAGE if node.is_passage else to_json(_content(node))
     row = _row(node.partition, node.id, properties, support_of(source, allowed, said))
     return {**row, "labels": labels}
 
@@ -333,7 +334,7 @@ def _native(properties: Mapping[str, Any]) -> dict[str, object]:
     rest = {
         key: value for key, value in properties.items() if key not in native and value is not None
     }
-    return {**native, "_json": json.dumps(rest, ensure_ascii=False)} if rest else dict(native)
+    return {**native, "_json": to_json(rest)} if rest else dict(native)
 
 
 def _is_native(value: object) -> bool:

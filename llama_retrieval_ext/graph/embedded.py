@@ -140,9 +140,10 @@ class EmbeddedGraph(WritableGraph):
         self, nodes: Sequence[GraphNode], edges: Sequence[Edge] = (), *, source: str | None = None
     ) -> Call[None]:
         """Write nodes and edges in one transaction; see `GraphBackend.upsert`."""
+        rows = Contents.of(nodes, edges)
         return Call(
             lambda: self.write(
-                ((source, node) for node in nodes), ((source, edge) for edge in edges)
+                ((source, node) for node in rows.nodes), ((source, edge) for edge in rows.edges)
             )
         )
 

@@ -186,7 +186,7 @@ class Neo4jGraph(WritableGraph):
         self, nodes: Sequence[GraphNode], edges: Sequence[Edge] = (), *, source: str | None = None
     ) -> Call[None]:
         """Write nodes and edges; see `GraphBackend.upsert`. Each batch is one transaction."""
-        rows = batch_rows({source or "": Contents([*nodes], [*edges])})
+        rows = batch_rows({source or "": Contents.of(nodes, edges)})
         batches = zip_longest(_batches(rows["nodes"]), _batches(rows["edges"]), fillvalue=())
         return self._write(*((_REPLACE, _written(*batch)) for batch in batches))
 

@@ -193,5 +193,5 @@ class PropertyGraph(GraphBackend):
 
 
 def _visible(nodes: Iterable[LabelledNode], scope: Scope | None) -> list[GraphNode]:
-    seen = (node for node in nodes if is_visible(node.properties, scope))
+    seen = (node for node in nodes if node.id and is_visible(node.properties, scope))
     return [GraphNode.from_llama_index(node).stored() for node in seen]

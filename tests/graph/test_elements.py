@@ -1,5 +1,7 @@
 """Nodes and edges of graphs as values."""
 
+from typing import Any
+
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
@@ -43,3 +45,22 @@ def test_a_scope_sees_its_own_partitions() -> None:
     assert not row.is_in(Scope("acme", kb_ids=["it"]))
     assert not row.is_in(Scope("globex"))
     assert not Partition().is_in(Scope("acme"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"id": ""}, "a node needs a non-empty id, got ''"),
+        ({"id": 5}, "non-empty id, got 5"),
+        ({"id": "a", "label": None}, "non-empty label, got None"),
+        ({"id": "a", "properties": 3}, "the properties of a node must be of type Mapping, got 3"),
+    ],
+)
+def test_a_node_without_an_id_or_label_is_refused(arguments: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        GraphNode(**arguments)
+
+
+def test_aliases_that_are_no_names_are_ignored() -> None:
+    assert GraphNode("a", properties={"aliases": 3}).names == ("a",)
+    assert GraphNode("a", properties={"aliases": "b"}).names == ("a", "b")
