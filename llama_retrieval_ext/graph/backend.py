@@ -117,8 +117,7 @@ class WritableGraph(GraphBackend):
         sources support it.
 
         Args:
-            said: Nodes and edges by document. The first node of a document must be the same in
-                every version: engines look it up to detect an older version.
+            said: Nodes and edges by document.
         """
 
     @abstractmethod

@@ -271,13 +271,8 @@ def batch_rows(said: Mapping[str, Contents]) -> dict[str, list[dict[str, Any]]]:
                 if (source, end["key"]) not in named:
                     _add(ends, end["key"], end)
             _add(edges, (link["source"], link["type"], link["target"]), link)
-    subjects = sorted(
-        (key_of(own.nodes[0].partition, own.nodes[0].id), source)
-        for source, own in said.items()
-        if own.nodes
-    )
     return {
-        "subjects": [{"key": key, "source": source} for key, source in subjects],
+        "sources": [{"source": source, "replaces": True} for source in sorted(said)],
         "nodes": [row for _, row in sorted(nodes.items())],
         "ends": [row for _, row in sorted(ends.items())],
         "edges": [row for _, row in sorted(edges.items())],
