@@ -162,11 +162,12 @@ def _token(kind: str, text: str, before: _Token) -> _Token:
     word = text.upper()
     if kind != "i":
         return _Token(text if kind == "p" else kind, text)
-    if word in _KEYWORDS and before.kind in (".", ":", "|", "&"):
-        return _Token("i", f"`{text}`")  # the name of a property, a label or a type
+    is_name = before.kind in (".", ":")  # of a property, a label or a type
+    if word in _KEYWORDS and (is_name or before.kind in ("|", "&")):
+        return _Token("i", f"`{text}`")
     if word in _REFUSED:
         raise StatementRefusedError(f"{text} is refused: a statement may only MATCH and RETURN")
-    if text.strip("`").startswith("p_"):
+    if text.strip("`").startswith("p_") and not is_name:
         raise StatementRefusedError(f"names that begin with p_ are taken, got {text}")
     if word in _INFIX:
         # A list behind it is no subscript, unless it is the name of a variable.

@@ -56,20 +56,18 @@ class Partition(NamedTuple):
         return (self.tenant_id or "", self.kb_id or "")
 
 
-def is_visible(properties: Mapping[str, object], scope: Scope | None) -> bool:
-    """Return whether a scope can see a row with these properties."""
-    own = Partition.of(properties)
-    return scope is None or (own.is_in(scope) and scope.has_principal_of(properties))
-
-
-def is_edge_visible(properties: Mapping[str, object], scope: Scope | None) -> bool:
-    """Return whether a scope can see an edge between two visible nodes.
+def is_visible(
+    properties: Mapping[str, object], scope: Scope | None, *, is_edge: bool = False
+) -> bool:
+    """Return whether a scope can see a row with these properties; of an edge, if it sees its ends.
 
     An edge that names neither a tenant nor a knowledge base is where its ends are.
     """
-    if scope is None or any(properties.get(key) is not None for key in (TENANT_KEY, KB_KEY)):
-        return is_visible(properties, scope)
-    return scope.has_principal_of(properties)
+    if scope is None:
+        return True
+    is_at_ends = is_edge and all(properties.get(key) is None for key in (TENANT_KEY, KB_KEY))
+    own = is_at_ends or Partition.of(properties).is_in(scope)
+    return own and scope.has_principal_of(properties)
 
 
 def check_no_principals(scope: Scope | None) -> None:

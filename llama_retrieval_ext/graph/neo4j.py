@@ -255,7 +255,10 @@ class Neo4jGraph(WritableGraph):
 
 _SCHEMA: Final = (
     "CREATE CONSTRAINT llama_retrieval_key IF NOT EXISTS FOR (n:__Node__) REQUIRE n._key IS UNIQUE",
-    "CREATE CONSTRAINT llama_retrieval_of IF NOT EXISTS FOR (d:__Source__) REQUIRE d._key IS UNIQUE",
+    (
+        "CREATE CONSTRAINT llama_retrieval_source IF NOT EXISTS FOR (d:__Source__) "
+        "REQUIRE d._key IS UNIQUE"
+    ),
     "CREATE INDEX llama_retrieval_own_id IF NOT EXISTS FOR (n:__Node__) ON (n._id)",
     # A range index would conflict with the constraint that LlamaIndex's store creates.
     "CREATE TEXT INDEX llama_retrieval_id IF NOT EXISTS FOR (n:__Node__) ON (n.id)",

@@ -11,15 +11,7 @@ from llama_index.core.indices.property_graph import PropertyGraphIndex
 from llama_retrieval_ext.errors import ConfigurationError, StoreError, optional_module
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.backend import ANY_HOP, GraphBackend, WritableGraph
-from llama_retrieval_ext.graph.elements import (
-    Contents,
-    Edge,
-    EdgeId,
-    GraphNode,
-    Hop,
-    is_edge_visible,
-    is_visible,
-)
+from llama_retrieval_ext.graph.elements import Contents, Edge, EdgeId, GraphNode, Hop, is_visible
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
 from llama_retrieval_ext.query import Scope
@@ -176,8 +168,8 @@ class PropertyGraph(GraphBackend):
             return []
         edges: dict[EdgeId, Edge] = {}
         for source, relation, target in self._read(lambda: self.store.get_triplets(ids=list(ids))):
-            is_between = all(is_visible(end.properties, scope) for end in (source, target))
-            if is_between and is_edge_visible(relation.properties, scope):
+            ends = (is_visible(end.properties, scope) for end in (source, target))
+            if all(ends) and is_visible(relation.properties, scope, is_edge=True):
                 # Use the nodes' ids, because some stores put names into the relation.
                 edge = Edge.of(source.id, relation.label, target.id, relation.properties).stored()
                 edges[edge.id] = edge

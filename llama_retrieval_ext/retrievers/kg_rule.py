@@ -17,7 +17,7 @@ from llama_retrieval_ext.execution.context import note_degraded, note_details, s
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filters import matches
-from llama_retrieval_ext.graph.elements import Hop, Partition, is_edge_visible, is_visible
+from llama_retrieval_ext.graph.elements import Hop, Partition, is_visible
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, LinkedEntity
 from llama_retrieval_ext.graph.open import Graph, graph_of
 from llama_retrieval_ext.graph.rules.chaining import RuleSet
@@ -256,14 +256,9 @@ class KGRetriever(KGRuleRetriever):
         scope: Scope | None = None,
         name: str = SOURCE,
     ) -> None:
+        rules = process_rules()
         super().__init__(
-            graph,
-            process_rules(),
-            linker=linker,
-            top_k=top_k,
-            filters=filters,
-            scope=scope,
-            name=name,
+            graph, rules, linker=linker, top_k=top_k, filters=filters, scope=scope, name=name
         )
 
     def _conclusions(self, seeds: Sequence[str], query: Query) -> Plan[list[Conclusion]]:
@@ -329,7 +324,7 @@ def _check_scope(conclusion: Conclusion, scope: Scope | None, engine: str) -> No
     """Raise if an edge or node behind a sentence is outside the scope."""
     nodes, edges = conclusion.nodes.values(), conclusion.proof
     outside = [node.id for node in nodes if not is_visible(node.properties, scope)]
-    outside += [str(edge) for edge in edges if not is_edge_visible(edge.properties, scope)]
+    outside += [str(e) for e in edges if not is_visible(e.properties, scope, is_edge=True)]
     if outside:
         raise ScopeViolationError(
             f"the {engine} graph returned rows from outside the query's scope to rule "

@@ -3,7 +3,7 @@
 
 import asyncio
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
 from llama_retrieval_ext.execution.plan import Call
@@ -191,26 +191,6 @@ class WritableGraphContract(GraphContract):
         with pytest.raises(ConfigurationError, match=r"Edge.of\(..., {'weight': 2.5}\)"):
             graph.upsert([], [Edge("left", "NEAR", "right", 2.5)])
         assert answer(graph.plan_nodes(["left"], scope=None)) == {}
-
-    @pytest.mark.parametrize(
-        ("rows", "message"),
-        [
-            (([{"id": "x"}],), "one of the nodes must be of type GraphNode, got {'id': 'x'}"),
-            ((GraphNode("x"),), "nodes must be of type Iterable"),
-            (([], [("x", "NEAR", "y")]), "one of the edges must be of type Edge"),
-            (([], [Edge("x", "", "y")]), "an edge needs a non-empty type, got ''"),
-            (([GraphNode("x", properties={"of": object()})],), "must be JSON values"),
-        ],
-    )
-    def test_what_is_no_node_or_edge_is_refused(
-        self,
-        graph: WritableGraph,
-        rows: tuple[Any, ...],  # Any: what a caller may pass
-        message: str,
-    ) -> None:
-        with pytest.raises(ConfigurationError, match=message):
-            graph.upsert(*rows)
-        assert answer(graph.plan_nodes(["x"], scope=None)) == {}
 
     def test_an_end_that_is_no_node_becomes_an_entity_in_the_edge_s_tenant(
         self, graph: WritableGraph

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.graph.elements import Edge, GraphNode, Partition
+from llama_retrieval_ext.graph.cypher import batch_rows
+from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Partition
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.query import Scope
 
 
@@ -64,3 +66,22 @@ def test_a_node_without_an_id_or_label_is_refused(arguments: Any, message: str) 
 def test_aliases_that_are_no_names_are_ignored() -> None:
     assert GraphNode("a", properties={"aliases": 3}).names == ("a",)
     assert GraphNode("a", properties={"aliases": "b"}).names == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (([{"id": "x"}], []), "one of the nodes must be of type GraphNode, got {'id': 'x'}"),
+        ((GraphNode("x"), []), "nodes must be of type Iterable"),
+        (([], [("x", "NEAR", "y")]), r"of type Edge, got .*; write \[Edge.of\("),
+        (([], [Edge("x", "", "y")]), "an edge needs a non-empty type, got ''"),
+        (([GraphNode("x", properties={"of": object()})], []), "must be JSON values"),
+    ],
+)
+def test_what_is_no_node_or_edge_is_not_written(rows: Any, message: str) -> None:
+    with EmbeddedGraph(":memory:") as graph:
+        with pytest.raises(ConfigurationError, match=message):
+            graph.upsert(*rows)
+        assert graph.nodes(["x", "y"]) == {}
+    with pytest.raises(ConfigurationError, match=message):
+        batch_rows({"": Contents.of(*rows)})  # for Neo4j
