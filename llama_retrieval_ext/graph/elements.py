@@ -70,8 +70,13 @@ def is_visible(
     return own and scope.has_principal_of(properties)
 
 
-def check_no_principals(scope: Scope | None) -> None:
-    """Raise if a scope has principals, who cannot see all rows that a deletion may concern."""
+def check_deletion(scope: Scope | None, sources: Sequence[str] = ()) -> None:
+    """Raise if a scope has principals, who cannot see all rows that a deletion may concern.
+
+    Or if the documents are a string, which would be taken letter by letter.
+    """
+    if isinstance(sources, str):
+        raise ConfigurationError(f"sources is a list of documents, got {sources!r}; write [...]")
     if scope is not None and scope.principals is not None:
         raise ConfigurationError(
             "a scope with principals only reads a graph; delete rows in a scope without them"
@@ -182,19 +187,11 @@ class GraphNode:
 
     def to_llama_index(self) -> EntityNode | ChunkNode:
         """Return the node as a LlamaIndex node."""
-        properties = dict(self.properties)
         embedding = None if self.embedding is None else [float(x) for x in self.embedding]
+        stored: dict[str, Any] = {"properties": dict(self.properties), "embedding": embedding}
         if self.text is not None:
-            return ChunkNode(
-                text=self.text,
-                id_=self.id,
-                label=self.label,
-                properties=properties,
-                embedding=embedding,
-            )
-        entity = EntityNode(
-            name=self.name, label=self.label, properties=properties, embedding=embedding
-        )
+            return ChunkNode(text=self.text, id_=self.id, label=self.label, **stored)
+        entity = EntityNode(name=self.name, label=self.label, **stored)
         return entity if entity.id == self.id else _IdentifiedEntity(id_=self.id, **dict(entity))
 
 

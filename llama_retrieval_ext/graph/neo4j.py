@@ -43,7 +43,7 @@ from llama_retrieval_ext.graph.elements import (
     Edge,
     GraphNode,
     Hop,
-    check_no_principals,
+    check_deletion,
 )
 from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress, Neo4jConnection, Statement
 from llama_retrieval_ext.query import Scope
@@ -188,7 +188,7 @@ class Neo4jGraph(WritableGraph):
         """Write nodes and edges; see `GraphBackend.upsert`. Each batch is one transaction."""
         rows = batch_rows({source or "": Contents.of(nodes, edges)})
         batches = zip_longest(_batches(rows["nodes"]), _batches(rows["edges"]), fillvalue=())
-        sources = [{"source": source, "replaces": False}] if source else []
+        sources: Rows = [{"source": source, "replaces": False}] if source else []
         return self._write(*((_REPLACE, _written(sources, *batch)) for batch in batches))
 
     def plan_replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
@@ -210,7 +210,7 @@ class Neo4jGraph(WritableGraph):
 
     def plan_delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
         """Remove the rows of documents, except those that another source supports."""
-        check_no_principals(scope)
+        check_deletion(scope, sources)
         parameters = {**batch_rows({}), "known": list(sources), **scope_parameters(scope)}
         # Locked before rows are read, so that a concurrent writer of a document is done, or waits.
         locked = (
@@ -222,7 +222,7 @@ class Neo4jGraph(WritableGraph):
 
     def plan_clear(self, *, scope: Scope | None) -> Call[None]:
         """Remove every visible row."""
-        check_no_principals(scope)
+        check_deletion(scope)
         labels = "__Node__|__Source__" if scope is None else "__Node__"
         statement = f"MATCH (n:{labels}) WHERE {sees_node('n', scope)} DETACH DELETE n"
         return self._write((statement, scope_parameters(scope)), needs_schema=False)
@@ -392,9 +392,7 @@ def _restoring(rows: Rows) -> Statement | None:
     return _REPLACE, {**batch_rows({}), **outdated}
 
 
-def _written(
-    sources: Sequence[Any], nodes: Sequence[Any], edges: Sequence[Any]
-) -> dict[str, object]:
+def _written(sources: Rows, nodes: Sequence[Any], edges: Sequence[Any]) -> dict[str, object]:
     ends = {end["key"]: end for edge in edges for end in edge["ends"]}
     return {"sources": sources, "nodes": nodes, "ends": [*ends.values()], "edges": edges}
 
