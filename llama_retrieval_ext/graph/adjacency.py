@@ -329,15 +329,20 @@ def _load_edges(
 
 
 class LoadedGraph:
-    """Contents of a graph in memory, to traverse by partition."""
+    """Contents of a graph in memory, to traverse by partition.
+
+    If no two partitions have the same id, as in LlamaIndex's stores, it is one adjacency: there,
+    edges can join partitions.
+    """
 
     def __init__(self, contents: Contents) -> None:
         self._nodes = contents.nodes
-        self._views: dict[Partition, Adjacency] = defaultdict(Adjacency)
+        homes = {node.id: node.partition for node in contents.nodes}
+        whole = Adjacency() if len(homes) == len(contents.nodes) else None
+        self._views: dict[Partition, Adjacency] = defaultdict(lambda: whole or Adjacency())
         for key, node in enumerate(contents.nodes):
             entry = NodeEntry(key, node.label, node.names)
             self._views[node.partition].load_node(node.id, entry)
-        homes = {node.id: node.partition for node in contents.nodes}
         edges: dict[Partition, list[Edge]] = defaultdict(list)
         for edge in contents.edges:
             edges[self._home(edge, homes)].append(edge)
@@ -346,9 +351,9 @@ class LoadedGraph:
             self._views[home].put_edges(e for e in own if e.source in nodes and e.target in nodes)
 
     def views(self, scope: Scope | None) -> list[Adjacency]:
-        """Return the adjacency of each partition, in the order of their names."""
+        """Return each adjacency, in the order of the partitions' names."""
         found = sorted(self._views, key=lambda partition: partition.order)
-        return [self._views[partition] for partition in found if partition.is_in(scope)]
+        return [*dict.fromkeys(self._views[own] for own in found if own.is_in(scope))]
 
     def node(self, view: Adjacency, node_id: str) -> GraphNode:
         """Return a node of a view."""

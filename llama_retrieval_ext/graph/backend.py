@@ -2,7 +2,8 @@
 
 Every row of a graph, node or edge, carries its tenant and knowledge base in its properties, as the
 nodes of a vector store do. A read takes a `Scope` and sees only rows in it, so a path never
-passes a row outside. An edge is visible if the edge and both of its ends are in the scope.
+passes a row outside. An edge is visible if the edge and both of its ends are in the scope; one
+that names neither a tenant nor a knowledge base is where its ends are.
 
 The order of results is part of the contract: edges of a node come by weight, heaviest first, then
 by the id of the other end, the type, and the direction. So a fan-out limit keeps the same edges on
@@ -116,8 +117,7 @@ class WritableGraph(GraphBackend):
         sources support it.
 
         Args:
-            said: Nodes and edges by document. The first node of a document must be the same in
-                every version: engines look it up to detect an older version.
+            said: Nodes and edges by document.
         """
 
     @abstractmethod

@@ -16,6 +16,7 @@ from llama_retrieval_ext.graph.elements import (
     Partition,
     parsed_support,
     support_of,
+    to_json,
     weight_of,
 )
 from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY, Scope
@@ -59,26 +60,32 @@ def sees_node(variable: str, scope: Scope | None) -> str:
         'n.`tenant_id` = $scope_tenant'
 
     """
-    tests = [f"{key} {test}" for key, test in _tests(variable, scope)]
-    return " AND ".join([*tests, *_allows(variable, scope)]) or "true"
+    return " AND ".join([*_tests(variable, scope), *_allows(variable, scope)]) or "true"
 
 
 def sees_edge(variable: str, scope: Scope | None) -> str:
     """Return the condition that a scope sees a relationship between two visible nodes.
 
-    Relationships that LlamaIndex's store creates itself, such as ``MENTIONS``, have no tenant: they
-    are visible if their ends are.
+    Those that LlamaIndex's store creates itself, such as ``MENTIONS``, name neither a tenant nor a
+    knowledge base: they are visible if their ends are.
+
+    Examples:
+        >>> sees_edge("r", Scope("acme"))
+        '(r.`tenant_id` IS NULL AND r.`kb_id` IS NULL OR r.`tenant_id` = $scope_tenant)'
+
     """
-    tests = [f"({key} IS NULL OR {key} {test})" for key, test in _tests(variable, scope)]
-    return " AND ".join([*tests, *_allows(variable, scope)]) or "true"
+    unnamed = [f"{variable}.`{key}` IS NULL" for key in (TENANT_KEY, KB_KEY)]
+    tests = [*_tests(variable, scope)]
+    own = [f"({' AND '.join(unnamed)} OR {' AND '.join(tests)})"] if tests else []
+    return " AND ".join([*own, *_allows(variable, scope)]) or "true"
 
 
-def _tests(variable: str, scope: Scope | None) -> Iterator[tuple[str, str]]:
-    """Yield each property that a scope restricts, and the test of its value."""
+def _tests(variable: str, scope: Scope | None) -> Iterator[str]:
+    """Yield the test of each property that a scope restricts."""
     if scope is not None and scope.tenant_id is not None:
-        yield f"{variable}.`{TENANT_KEY}`", "= $scope_tenant"
+        yield f"{variable}.`{TENANT_KEY}` = $scope_tenant"
     if scope is not None and scope.kb_ids:
-        yield f"{variable}.`{KB_KEY}`", "IN $scope_kbs"
+        yield f"{variable}.`{KB_KEY}` IN $scope_kbs"
 
 
 def _allows(variable: str, scope: Scope | None) -> Iterator[str]:
@@ -199,7 +206,7 @@ def _node_row(node: GraphNode, source: str) -> dict[str, Any]:
     kind = _CHUNK if node.is_passage else "__Entity__"
     labels = [kind] if node.is_passage and node.label == CHUNK_LABEL else [kind, node.label]
     properties = {**_native(node.properties), **own}
-    said = _PASSAGE if node.is_passage else json.dumps(_content(node), ensure_ascii=False)
+    said = _PASSAGE if node.is_passage else to_json(_content(node))
     row = _row(node.partition, node.id, properties, support_of(source, allowed, said))
     return {**row, "labels": labels}
 
@@ -264,13 +271,8 @@ def batch_rows(said: Mapping[str, Contents]) -> dict[str, list[dict[str, Any]]]:
                 if (source, end["key"]) not in named:
                     _add(ends, end["key"], end)
             _add(edges, (link["source"], link["type"], link["target"]), link)
-    subjects = sorted(
-        (key_of(own.nodes[0].partition, own.nodes[0].id), source)
-        for source, own in said.items()
-        if own.nodes
-    )
     return {
-        "subjects": [{"key": key, "source": source} for key, source in subjects],
+        "sources": [{"source": source, "replaces": True} for source in sorted(said)],
         "nodes": [row for _, row in sorted(nodes.items())],
         "ends": [row for _, row in sorted(ends.items())],
         "edges": [row for _, row in sorted(edges.items())],
@@ -327,7 +329,7 @@ def _native(properties: Mapping[str, Any]) -> dict[str, object]:
     rest = {
         key: value for key, value in properties.items() if key not in native and value is not None
     }
-    return {**native, "_json": json.dumps(rest, ensure_ascii=False)} if rest else dict(native)
+    return {**native, "_json": to_json(rest)} if rest else dict(native)
 
 
 def _is_native(value: object) -> bool:

@@ -23,7 +23,7 @@ from llama_retrieval_ext.query import Scope
 
 MAX_HOPS: Final = 6
 _MAX_TOKENS: Final = 600
-_WORDY: Final = ("s", "i", "n", "k")
+_WORDY: Final = ("s", "i", "n", "k", "o")
 # Filters do not commute with a limit, not even with one that keeps every row.
 _DIGITS: Final = 18
 _BARRIER: Final = f"LIMIT {2**63 - 1}"
@@ -45,29 +45,29 @@ _EDGE: Final = rf"<?-(?:\[i?(?::i(?:\|:?i)*)?{_HOPS}{_MAP}\])?->?"
 _PART: Final = re.compile(rf"(?:i=)?{_NODE}(?:{_EDGE}{_NODE})*")
 # Matches a pattern inside an expression.
 _PATTERN: Final = re.compile(r"[{}]|--|-\[|->|<-|\)-\(|\]-\(")
-# Matches a subscript other than a number, a range and literals, which can be the list of an IN.
-_SUBSCRIPT: Final = re.compile(
-    rf"[isnk)\]]\[(?!(?:-?n|(?:-?n)?r(?:-?n)?|(?:{_VALUE}(?:,{_VALUE})*)?)\])"
-)
+# Matches a subscript other than a number, a range and a string.
+_SUBSCRIPT: Final = re.compile(r"[isnk)\]]\[(?!(?:-?n|(?:-?n)?r(?:-?n)?|s)\])")
 _CLAUSES: Final = ("MATCH", "OPTIONAL", "WHERE", "RETURN")
 _LITERALS: Final = ("TRUE", "FALSE")
+_INFIX: Final = ("IN", "AND", "OR", "XOR", "WHEN", "THEN", "ELSE", "BY", "WITH", "CONTAINS")
 _FUNCTIONS: Final = frozenset(
     {
         *("count", "collect", "sum", "avg", "min", "max", "size", "length", "coalesce", "head"),
         *("last", "tolower", "toupper", "tointeger", "tofloat", "tostring", "trim", "labels"),
         *("type", "nodes", "relationships", "startnode", "endnode", "abs", "round", "substring"),
-        *("in", "and", "or", "not", "xor", "then", "when", "else", "where", "return", "distinct"),
-        "by",
+        *("left", "right", "split", "reverse", "tail", "ceil", "floor", "sign", "date"),
+        *("not", "distinct", "case"),
     }
 )
 _REFUSED: Final = frozenset(
     {
         *("CALL", "CREATE", "MERGE", "DELETE", "DETACH", "SET", "REMOVE", "LOAD", "UNWIND"),
         *("FOREACH", "USE", "UNION", "EXISTS", "SHOW", "DROP", "ALTER", "INSERT", "FINISH"),
-        *("YIELD", "CSV", "GRANT", "DENY", "REVOKE", "TERMINATE", "START", "STOP", "PROFILE"),
-        *("EXPLAIN", "CYPHER", "LET", "FILTER", "REDUCE", "SEARCH", "USING"),
+        *("YIELD", "GRANT", "DENY", "REVOKE", "TERMINATE", "PROFILE", "EXPLAIN", "CYPHER"),
+        *("LET", "FILTER", "REDUCE", "SEARCH", "USING"),
     }
 )
+_KEYWORDS: Final = _REFUSED.union(_CLAUSES, _INFIX, ("LIMIT",))
 
 
 class StatementRefusedError(ConfigurationError):
@@ -75,7 +75,8 @@ class StatementRefusedError(ConfigurationError):
 
 
 class _Token(NamedTuple):
-    kind: str  # s string, i identifier, n number, r dots, c comparison, k literal word, else itself
+    # s string, i identifier, n number, r dots, c comparison, k literal, o operator, else itself
+    kind: str
     text: str
 
     @property
@@ -147,25 +148,33 @@ def _tokens(statement: str) -> list[_Token]:
         if match is None:
             raise StatementRefusedError(
                 f"{text[at : at + 20].strip()!r} is not let through; write literals rather than "
-                "parameters, and no comments"
+                "parameters, strings without backslashes, and no comments or regular expressions"
             )
         kind = match.lastgroup or ""
-        own = match[kind]
-        word = own.upper()
-        if kind == "i" and word in _REFUSED:
-            raise StatementRefusedError(f"{own} is refused: a statement may only MATCH and RETURN")
-        if kind == "i" and own.strip("`").startswith("p_"):
-            raise StatementRefusedError(f"names that begin with p_ are taken, got {own}")
-        # The name of a property, or a string that can be one.
-        is_key = kind in ("i", "s") and found and found[-1].kind in (".", "{", ",", "[")
-        if is_key and own.strip("`'\"") in INTERNAL:
-            raise StatementRefusedError(f"the property {own} is internal")
-        kind = "k" if kind == "i" and word in _LITERALS else own if kind == "p" else kind
-        found.append(_Token(kind, own))
+        found.append(_token(kind, match[kind], found[-1] if found else _Token("", "")))
         at = match.end()
         if len(found) > _MAX_TOKENS:
             raise StatementRefusedError(f"the statement has more than {_MAX_TOKENS} words")
     return found
+
+
+def _token(kind: str, text: str, before: _Token) -> _Token:
+    word = text.upper()
+    if kind != "i":
+        return _Token(text if kind == "p" else kind, text)
+    is_name = before.kind in (".", ":")  # of a property, a label or a type
+    if word in _KEYWORDS and (is_name or before.kind in ("|", "&")):
+        return _Token("i", f"`{text}`")
+    if word in _REFUSED:
+        raise StatementRefusedError(f"{text} is refused: a statement may only MATCH and RETURN")
+    if text.strip("`").startswith("p_") and not is_name:
+        raise StatementRefusedError(f"names that begin with p_ are taken, got {text}")
+    if word in _INFIX:
+        # A list behind it is no subscript, unless it is the name of a variable.
+        if before.kind in ("(", "[", ",") or before.word in ("AS", "MATCH"):
+            raise StatementRefusedError(f"{text} is no name of a variable")
+        return _Token("o", text)
+    return _Token("k" if word in _LITERALS else "i", text)
 
 
 def _clauses(tokens: Sequence[_Token]) -> list[_Clause]:
@@ -212,14 +221,22 @@ def _parts(tokens: Sequence[_Token]) -> list[list[_Token]]:
                 f"the pattern {_text(part)!r} is refused: write (a:Label {{key: 'value'}})"
                 f"-[:TYPE*1..3]->(b), at most {MAX_HOPS} hops, and conditions behind WHERE"
             )
-        _check_hops(part)
+        _check_part(part)
     return parts
 
 
-def _check_hops(part: Sequence[_Token]) -> None:
+def _check_part(part: Sequence[_Token]) -> None:
     for before, token in pairwise(part):
+        if before.kind in ("{", ","):
+            _check_key(token)
         if token.kind == "n" and before.kind in ("*", "r") and float(token.text) > MAX_HOPS:
             raise StatementRefusedError(f"a pattern has at most {MAX_HOPS} hops, got {token.text}")
+
+
+def _check_key(token: _Token) -> None:
+    """Raise if a property, named by an identifier or a string, is internal."""
+    if token.text.strip("`'\"") in INTERNAL:
+        raise StatementRefusedError(f"the property {token.text} is internal")
 
 
 def _variables(part: Sequence[_Token]) -> list[str]:
@@ -259,13 +276,16 @@ def _expression(tokens: list[_Token]) -> list[_Token]:
     if _SUBSCRIPT.search(kinds):
         raise StatementRefusedError("a computed name of a property is refused: write node.name")
     _check_brackets(kinds)
-    for before, token in pairwise(tokens):
-        is_call = token.kind == "(" and before.kind in _WORDY
-        if is_call and before.text.casefold() not in _FUNCTIONS:
-            raise StatementRefusedError(f"the function {before.text} is refused")
-    for dot, name, opened in zip(tokens, tokens[1:], tokens[2:], strict=False):
-        if dot.kind == "." and opened.kind == "(":
-            raise StatementRefusedError(f"the function {name.text} is refused")
+    # In three tokens, the one of interest is in the middle.
+    blank = _Token("", "")
+    for before, token, after in zip([blank, *tokens], tokens, [*tokens[1:], blank], strict=False):
+        is_call = after.kind == "(" and token.kind in ("s", "i", "n", "k")
+        if is_call and (before.kind == "." or token.text.casefold() not in _FUNCTIONS):
+            raise StatementRefusedError(f"the function {token.text} is refused")
+        if before.kind == ".":
+            _check_key(token)
+        if token.kind == "[" and before.kind in ("s", "i", "n", "k", ")", "]"):
+            _check_key(after)
     return tokens
 
 

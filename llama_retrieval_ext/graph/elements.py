@@ -5,13 +5,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from llama_index.core.graph_stores.types import ChunkNode, EntityNode, LabelledNode, Relation
 
-from llama_retrieval_ext.checks import check_count, is_number
+from llama_retrieval_ext.checks import check_count, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY, Scope, principals_of
+
+T = TypeVar("T")
 
 ALIASES_KEY = "aliases"
 WEIGHT_KEY = "weight"
@@ -20,7 +22,7 @@ CHUNK_LABEL = "text_chunk"
 
 
 class Partition(NamedTuple):
-    """The tenant and knowledge base of a row; edges join nodes of one partition."""
+    """The tenant and knowledge base of a row; the edges that we write join nodes of one."""
 
     tenant_id: str | None = None
     kb_id: str | None = None
@@ -54,14 +56,27 @@ class Partition(NamedTuple):
         return (self.tenant_id or "", self.kb_id or "")
 
 
-def is_visible(properties: Mapping[str, object], scope: Scope | None) -> bool:
-    """Return whether a scope can see a row with these properties."""
-    own = Partition.of(properties)
-    return scope is None or (own.is_in(scope) and scope.has_principal_of(properties))
+def is_visible(
+    properties: Mapping[str, object], scope: Scope | None, *, is_edge: bool = False
+) -> bool:
+    """Return whether a scope can see a row with these properties; of an edge, if it sees its ends.
+
+    An edge that names neither a tenant nor a knowledge base is where its ends are.
+    """
+    if scope is None:
+        return True
+    is_at_ends = is_edge and all(properties.get(key) is None for key in (TENANT_KEY, KB_KEY))
+    own = is_at_ends or Partition.of(properties).is_in(scope)
+    return own and scope.has_principal_of(properties)
 
 
-def check_no_principals(scope: Scope | None) -> None:
-    """Raise if a scope has principals, who cannot see all rows that a deletion may concern."""
+def check_deletion(scope: Scope | None, sources: Sequence[str] = ()) -> None:
+    """Raise if a scope has principals, who cannot see all rows that a deletion may concern.
+
+    Or if the documents are a string, which would be taken letter by letter.
+    """
+    if isinstance(sources, str):
+        raise ConfigurationError(f"sources is a list of documents, got {sources!r}; write [...]")
     if scope is not None and scope.principals is not None:
         raise ConfigurationError(
             "a scope with principals only reads a graph; delete rows in a scope without them"
@@ -118,6 +133,8 @@ class GraphNode:
     embedding: Sequence[float] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        check_words("a node", id=self.id, label=self.label)
+        of_type(self.properties, Mapping, "the properties of a node")
         if not self.name:
             object.__setattr__(self, "name", self.id)
 
@@ -131,8 +148,8 @@ class GraphNode:
         """Name and aliases, each once; empty for a passage."""
         if self.is_passage:
             return ()
-        aliases = self.properties.get(ALIASES_KEY) or ()
-        listed = [aliases] if isinstance(aliases, str) else aliases
+        aliases = self.properties.get(ALIASES_KEY)
+        listed = aliases if isinstance(aliases, list | tuple) else [aliases]
         return tuple(dict.fromkeys([self.name, *(a for a in listed if isinstance(a, str) and a)]))
 
     @cached_property
@@ -170,19 +187,11 @@ class GraphNode:
 
     def to_llama_index(self) -> EntityNode | ChunkNode:
         """Return the node as a LlamaIndex node."""
-        properties = dict(self.properties)
         embedding = None if self.embedding is None else [float(x) for x in self.embedding]
+        stored: dict[str, Any] = {"properties": dict(self.properties), "embedding": embedding}
         if self.text is not None:
-            return ChunkNode(
-                text=self.text,
-                id_=self.id,
-                label=self.label,
-                properties=properties,
-                embedding=embedding,
-            )
-        entity = EntityNode(
-            name=self.name, label=self.label, properties=properties, embedding=embedding
-        )
+            return ChunkNode(text=self.text, id_=self.id, label=self.label, **stored)
+        entity = EntityNode(name=self.name, label=self.label, **stored)
         return entity if entity.id == self.id else _IdentifiedEntity(id_=self.id, **dict(entity))
 
 
@@ -229,7 +238,7 @@ class Edge(NamedTuple):
             Edge(source='pit', type='USES', target='crane', weight=2.0, payload='{"weight": 2}')
 
         """
-        properties = properties or {}
+        properties = of_type(properties or {}, Mapping, "the properties of an edge")
         return cls(source, type_, target, weight_of(properties), to_json(properties))
 
     @classmethod
@@ -261,8 +270,10 @@ class Edge(NamedTuple):
         """Return the edge as it is stored: without properties that are None, and principals.
 
         Raises:
-            ConfigurationError: The weight is not that of the properties.
+            ConfigurationError: A part of its identity is empty, or the weight is not that of the
+                properties.
         """
+        check_words("an edge", source=self.source, type=self.type, target=self.target)
         properties = self.properties
         if self.weight != weight_of(properties):
             raise ConfigurationError(
@@ -296,12 +307,13 @@ def weight_of(properties: Mapping[str, object]) -> float:
     return 1.0
 
 
-def to_json(properties: Mapping[str, object]) -> str:
+def to_json(properties: Mapping[str, object] | list[object]) -> str:
     """Return properties as JSON; raise if a value is an object, or a number is not finite."""
     if not properties:
         return "{}"
+    value = properties if isinstance(properties, list) else dict(properties)
     try:
-        return json.dumps(dict(properties), ensure_ascii=False, allow_nan=False)
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ConfigurationError(
             f"properties of nodes and edges must be JSON values, got {properties!r}: {error}"
@@ -363,3 +375,21 @@ class Contents(NamedTuple):
 
     nodes: list[GraphNode]
     edges: list[Edge]
+
+    @classmethod
+    def of(cls, nodes: Iterable[GraphNode], edges: Iterable[Edge]) -> "Contents":
+        """Return the nodes and edges as lists, or raise `ConfigurationError`."""
+        node, edge = "[GraphNode('pit', 'Process')]", "[Edge.of('pit', 'USES', 'crane')]"
+        return cls(_listed(nodes, GraphNode, "nodes", node), _listed(edges, Edge, "edges", edge))
+
+
+def _listed(rows: Iterable[T], kind: type[T], what: str, example: str) -> list[T]:
+    of_type(rows, Iterable, what, instead=f"write {example}")
+    return [of_type(row, kind, f"one of the {what}", instead=f"write {example}") for row in rows]
+
+
+def check_words(what: str, **parts: object) -> None:
+    """Raise `ConfigurationError` if a part is not a string, or empty."""
+    for name, part in parts.items():
+        if not isinstance(part, str) or not part:
+            raise ConfigurationError(f"{what} needs a non-empty {name}, got {part!r}")

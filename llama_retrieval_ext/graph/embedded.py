@@ -25,7 +25,7 @@ from llama_retrieval_ext.graph.elements import (
     GraphNode,
     Hop,
     Partition,
-    check_no_principals,
+    check_deletion,
 )
 from llama_retrieval_ext.graph.sqlite_rows import FILE, Doomed, GraphRows, Restrictions
 from llama_retrieval_ext.graph.write_batch import WriteBatch
@@ -140,9 +140,10 @@ class EmbeddedGraph(WritableGraph):
         self, nodes: Sequence[GraphNode], edges: Sequence[Edge] = (), *, source: str | None = None
     ) -> Call[None]:
         """Write nodes and edges in one transaction; see `GraphBackend.upsert`."""
+        rows = Contents.of(nodes, edges)
         return Call(
             lambda: self.write(
-                ((source, node) for node in nodes), ((source, edge) for edge in edges)
+                ((source, node) for node in rows.nodes), ((source, edge) for edge in rows.edges)
             )
         )
 
@@ -260,7 +261,7 @@ class EmbeddedGraph(WritableGraph):
         doomed: Callable[[GraphRows, _Views], Doomed] = lambda *_: Doomed(),
     ) -> None:
         """Write rows, and delete those of a scope that are doomed or lose their last source."""
-        check_no_principals(scope)
+        check_deletion(scope, withdrawn)
         with self._writing() as rows:
             batch = WriteBatch(self._partitions, self._partition_keys, self._next_key)
             for source, node in nodes:

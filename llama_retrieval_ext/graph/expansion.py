@@ -57,9 +57,6 @@ class Expansion:
     def __len__(self) -> int:
         return len(self.distances)
 
-    def __contains__(self, node_id: object) -> bool:
-        return node_id in self.distances
-
     def path(self, node_id: str) -> Path:
         """Return a shortest path from a seed to the node; the choice is deterministic.
 

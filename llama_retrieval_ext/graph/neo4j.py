@@ -4,7 +4,7 @@ It reads what LlamaIndex's ``PropertyGraphIndex`` wrote with ``Neo4jPropertyGrap
 labelled ``__Node__`` with an ``id``, entities also ``__Entity__``, passages ``Chunk``. It
 writes the same with more properties: ``_id`` (the id in its partition), ``_key`` (partition and id,
 unique, also the ``id`` of a new node), ``_sources`` (the documents that a row comes from) and
-``_json`` (properties that Neo4j has no type for).
+``_json`` (properties that Neo4j has no type for). Each document also has a node ``__Source__``.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -43,7 +43,7 @@ from llama_retrieval_ext.graph.elements import (
     Edge,
     GraphNode,
     Hop,
-    check_no_principals,
+    check_deletion,
 )
 from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress, Neo4jConnection, Statement
 from llama_retrieval_ext.query import Scope
@@ -186,9 +186,10 @@ class Neo4jGraph(WritableGraph):
         self, nodes: Sequence[GraphNode], edges: Sequence[Edge] = (), *, source: str | None = None
     ) -> Call[None]:
         """Write nodes and edges; see `GraphBackend.upsert`. Each batch is one transaction."""
-        rows = batch_rows({source or "": Contents([*nodes], [*edges])})
+        rows = batch_rows({source or "": Contents.of(nodes, edges)})
         batches = zip_longest(_batches(rows["nodes"]), _batches(rows["edges"]), fillvalue=())
-        return self._write(*((_REPLACE, _written(*batch)) for batch in batches))
+        sources: Rows = [{"source": source, "replaces": False}] if source else []
+        return self._write(*((_REPLACE, _written(sources, *batch)) for batch in batches))
 
     def plan_replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
         """Replace the earlier rows of documents by new ones, in one transaction."""
@@ -209,20 +210,21 @@ class Neo4jGraph(WritableGraph):
 
     def plan_delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
         """Remove the rows of documents, except those that another source supports."""
-        check_no_principals(scope)
-        parameters = {**batch_rows({}), "sources": list(sources), **scope_parameters(scope)}
-        # Locked before they are read, so that a concurrent writer of a document is done, or waits.
+        check_deletion(scope, sources)
+        parameters = {**batch_rows({}), "known": list(sources), **scope_parameters(scope)}
+        # Locked before rows are read, so that a concurrent writer of a document is done, or waits.
         locked = (
-            "WITH $sources AS known CALL (known) { MATCH (n:__Node__) "
-            f"WHERE {sees_node('n', scope)} AND any(s IN n._sources WHERE {_IS_KNOWN}) "
-            f"{_LOCK.format('n')} }}"
+            "WITH $known AS known CALL (known) { "
+            "MATCH (d:__Source__) WHERE d._key IN known WITH d ORDER BY d._key "
+            f"{'DELETE d' if scope is None else 'SET d.writes = d.writes + 1'} }}"
         )
         return self._write((_replacing(locked, scope), parameters), needs_schema=False)
 
     def plan_clear(self, *, scope: Scope | None) -> Call[None]:
         """Remove every visible row."""
-        check_no_principals(scope)
-        statement = f"MATCH (n:__Node__) WHERE {sees_node('n', scope)} DETACH DELETE n"
+        check_deletion(scope)
+        labels = "__Node__|__Source__" if scope is None else "__Node__"
+        statement = f"MATCH (n:{labels}) WHERE {sees_node('n', scope)} DETACH DELETE n"
         return self._write((statement, scope_parameters(scope)), needs_schema=False)
 
     def compact(self) -> int:
@@ -253,6 +255,10 @@ class Neo4jGraph(WritableGraph):
 
 _SCHEMA: Final = (
     "CREATE CONSTRAINT llama_retrieval_key IF NOT EXISTS FOR (n:__Node__) REQUIRE n._key IS UNIQUE",
+    (
+        "CREATE CONSTRAINT llama_retrieval_source IF NOT EXISTS FOR (d:__Source__) "
+        "REQUIRE d._key IS UNIQUE"
+    ),
     "CREATE INDEX llama_retrieval_own_id IF NOT EXISTS FOR (n:__Node__) ON (n._id)",
     # A range index would conflict with the constraint that LlamaIndex's store creates.
     "CREATE TEXT INDEX llama_retrieval_id IF NOT EXISTS FOR (n:__Node__) ON (n.id)",
@@ -345,10 +351,7 @@ def _replacing(known: str, scope: Scope | None = None) -> str:
     edges = f"MATCH (n:__Node__)-[r]->(:__Node__) WHERE {sees}"
     is_left = f"size({{0}}._sources) > 0 AND none(s IN {{0}}._sources WHERE {_IS_KNOWN}"
     return (
-        f"{known} CALL (known) {{ {_withdrawn('r', edges)} "
-        "WITH collect(r) AS changed WITH [r IN changed WHERE size(r._sources) = 0] AS empty, "
-        "[r IN changed WHERE size(r._sources) > 0] AS edges "
-        "FOREACH (r IN empty | DELETE r) RETURN edges } "
+        f"{known} CALL (known) {{ {_withdrawn('r', edges)} RETURN collect(r) AS edges }} "
         f"CALL (known) {{ {_withdrawn('n', nodes)} "
         "RETURN collect(CASE WHEN size(n._sources) = 0 THEN n END) AS emptied, "
         "collect(CASE WHEN wrote THEN n END) AS written } "
@@ -364,19 +367,20 @@ def _replacing(known: str, scope: Scope | None = None) -> str:
         f"[n IN written WHERE {is_left.format('n')} AND {has_content('s')}) | "
         f"{{node: {_NODE.format(_EVERYTHING)}, edge: null}}] + "
         f"[r IN edges WHERE {is_left.format('r')}) | "
-        f"{{node: null, edge: {_EDGE.format(_EVERYTHING)}}}] AS left "
+        f"{{node: null, edge: {_EDGE.format(_EVERYTHING)}}}] AS left, edges "
+        "FOREACH (r IN [r IN edges WHERE size(r._sources) = 0] | DELETE r) "
         "FOREACH (n IN empty | DETACH DELETE n) "
         "WITH left UNWIND left AS row RETURN row.node AS node, row.edge AS edge"
     )
 
 
-# The first node of each document is locked, and created if it is new, before its rows are read:
-# otherwise concurrent writers of a new document would each miss the rows of the other.
+# The node of each document is locked, and created if it is new, before its rows are read: otherwise
+# concurrent writers of a new document would each miss the rows of the other.
 _REPLACE: Final = _replacing(
     f"CALL () {{ {_ADOPT.replace('$rows', '$nodes + $ends')} }} "
-    "CALL () { UNWIND $subjects AS row MERGE (n:__Node__ {_key: row.key}) "
-    f"{_old('n')} WHERE any(s IN old WHERE {_SOURCE} = row.source) "
-    "RETURN collect(row.source) AS known }"
+    "CALL () { UNWIND $sources AS row MERGE (d:__Source__ {_key: row.source}) "
+    "SET d.writes = coalesce(d.writes, 0) + 1 "
+    "RETURN collect(CASE WHEN row.replaces AND d.writes > 1 THEN row.source END) AS known }"
 )
 
 
@@ -388,9 +392,9 @@ def _restoring(rows: Rows) -> Statement | None:
     return _REPLACE, {**batch_rows({}), **outdated}
 
 
-def _written(nodes: Sequence[Any], edges: Sequence[Any]) -> dict[str, object]:
+def _written(sources: Rows, nodes: Sequence[Any], edges: Sequence[Any]) -> dict[str, object]:
     ends = {end["key"]: end for edge in edges for end in edge["ends"]}
-    return {"subjects": [], "nodes": nodes, "ends": [*ends.values()], "edges": edges}
+    return {"sources": sources, "nodes": nodes, "ends": [*ends.values()], "edges": edges}
 
 
 def _batches(rows: Sequence[Any]) -> list[Sequence[Any]]:

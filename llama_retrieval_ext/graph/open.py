@@ -168,8 +168,8 @@ class PropertyGraph(GraphBackend):
             return []
         edges: dict[EdgeId, Edge] = {}
         for source, relation, target in self._read(lambda: self.store.get_triplets(ids=list(ids))):
-            parts = (source, relation, target)
-            if all(is_visible(part.properties, scope) for part in parts):
+            ends = (is_visible(end.properties, scope) for end in (source, target))
+            if all(ends) and is_visible(relation.properties, scope, is_edge=True):
                 # Use the nodes' ids, because some stores put names into the relation.
                 edge = Edge.of(source.id, relation.label, target.id, relation.properties).stored()
                 edges[edge.id] = edge
@@ -185,5 +185,5 @@ class PropertyGraph(GraphBackend):
 
 
 def _visible(nodes: Iterable[LabelledNode], scope: Scope | None) -> list[GraphNode]:
-    seen = (node for node in nodes if is_visible(node.properties, scope))
+    seen = (node for node in nodes if node.id and is_visible(node.properties, scope))
     return [GraphNode.from_llama_index(node).stored() for node in seen]

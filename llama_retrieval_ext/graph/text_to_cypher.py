@@ -146,6 +146,12 @@ def stripped(answer: str) -> str:
 
 def _described(schema: GraphSummary) -> str:
     """Return the relations of a graph, or its labels if there are none, one per line."""
-    lines = [f"(:{a})-[:{type_}]->(:{b})" for a, type_, b in schema.relations]
-    lines = lines or [f"(:{label})" for label in schema.labels]
+    relations = [[*map(_spelled, relation)] for relation in schema.relations]
+    lines = [f"(:{a})-[:{type_}]->(:{b})" for a, type_, b in relations]
+    lines = lines or [f"(:{_spelled(label)})" for label in schema.labels]
     return "\n".join(lines[:_SCHEMA_LINES]) or "(nothing)"
+
+
+def _spelled(name: str) -> str:
+    """Return a label or type as Cypher has it, such as LlamaIndex's relation "Is located in"."""
+    return name if name.isidentifier() else f"`{name}`"

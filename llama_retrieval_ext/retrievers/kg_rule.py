@@ -256,14 +256,9 @@ class KGRetriever(KGRuleRetriever):
         scope: Scope | None = None,
         name: str = SOURCE,
     ) -> None:
+        rules = process_rules()
         super().__init__(
-            graph,
-            process_rules(),
-            linker=linker,
-            top_k=top_k,
-            filters=filters,
-            scope=scope,
-            name=name,
+            graph, rules, linker=linker, top_k=top_k, filters=filters, scope=scope, name=name
         )
 
     def _conclusions(self, seeds: Sequence[str], query: Query) -> Plan[list[Conclusion]]:
@@ -327,13 +322,9 @@ def _note_processes(linked: Mapping[str, float], conclusions: Sequence[Conclusio
 
 def _check_scope(conclusion: Conclusion, scope: Scope | None, engine: str) -> None:
     """Raise if an edge or node behind a sentence is outside the scope."""
-    if scope is None:
-        return
-    rows = [(node.id, node.properties) for node in conclusion.nodes.values()]
-    # An edge without a partition is in that of its ends.
-    home = {TENANT_KEY: scope.tenant_id, KB_KEY: next(iter(scope.kb_ids or ()), None)}
-    rows += [(str(edge), {**home, **edge.properties}) for edge in conclusion.proof]
-    outside = [row for row, properties in rows if not is_visible(properties, scope)]
+    nodes, edges = conclusion.nodes.values(), conclusion.proof
+    outside = [node.id for node in nodes if not is_visible(node.properties, scope)]
+    outside += [str(e) for e in edges if not is_visible(e.properties, scope, is_edge=True)]
     if outside:
         raise ScopeViolationError(
             f"the {engine} graph returned rows from outside the query's scope to rule "

@@ -232,6 +232,10 @@ class WritableGraphContract(GraphContract):
         assert answer(graph.plan_said_by(["1"]))["1"].edges == [
             Edge.of("d1", "MENTIONS", "newer", ACME)
         ]
+        graph.replace_sources({"1": said("another first node")})
+        assert answer(graph.plan_nodes(["d1", "newer"], scope=SCOPE)) == {}
+        graph.replace_sources({"1": Contents([], []), "2": said("d2", "new")})
+        assert answer(graph.plan_nodes(["another first node"], scope=SCOPE)) == {}
         graph.delete_sources(["1", "2"], scope=None)
         assert everything(graph) == before
         graph.compact()

@@ -63,6 +63,10 @@ class GraphPermissions:
         with pytest.raises(ConfigurationError, match="only reads a graph"):
             graph.clear(scope=Scope("acme", principals=["group:hr"]))
 
+    def test_one_document_instead_of_a_list_is_not_deleted(self, graph: WritableGraph) -> None:
+        with pytest.raises(ConfigurationError, match=r"a list of documents, got 'd1'; write \["):
+            graph.delete_sources("d1", scope=None)
+
 
 def _describing(
     document: str, token: str, entities: Sequence[str], allowed: Sequence[str]

@@ -47,6 +47,18 @@ REFUSED = [
     "MATCH (n) RETURN n['_sou' + 'rces']",
     "MATCH (n) RETURN n[n.name]",
     "MATCH way = (n) RETURN [x IN nodes(way) | x[head(labels(x))]]",
+    "MATCH way = (n) RETURN [in IN nodes(way) | in['_sources']]",
+    "MATCH (n) RETURN n AS in ORDER BY in['_sources']",
+    "MATCH in = (n) RETURN nodes(in)[0]['_sources']",
+    "MATCH (a), or = (n) RETURN n.name",
+    "MATCH (n) RETURN n {.*}",
+    "MATCH (n) RETURN keys(n)",
+    "MATCH (n) RETURN n.`call`()",
+    "MATCH (n) WHERE true CALL db.labels() RETURN n.name",
+    "USE other MATCH (n) RETURN n.name",
+    "MATCH (n) WHERE n.x = 1 DELETE n RETURN n.name",
+    "MATCH (n:$(n.name)) RETURN n.name",
+    "MATCH (n {name: 'x', `_key`: 'y'}) RETURN n.name",
 ]
 
 
@@ -80,6 +92,32 @@ ACME = Scope("acme")
 def test_a_limit_above_the_maximum_is_the_maximum(limit: str) -> None:
     statement = f"MATCH (a:Hazard) RETURN a.name LIMIT {limit}"
     assert guarded(statement, scope=None, limit=5).endswith(" LIMIT 5")
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "WHERE a.state IN ['open', 'allowed'] RETURN a.name",
+        "WHERE a.name IN [b.name, 'x'] RETURN a.name",
+        "WHERE a.name = '_key' AND 'allowed' IN labels(a) RETURN ['allowed', a.name]",
+        "RETURN CASE WHEN a.x THEN [a.name] ELSE ['allowed'] END",
+        "RETURN a.name AS allowed ORDER BY a.name, allowed",
+        "RETURN left(a.p_value, 2), [a, b][0]['name']",
+    ],
+)
+def test_strings_and_names_that_are_internal_elsewhere_are_let_through(rest: str) -> None:
+    statement = guarded(f"MATCH (a)-[:USES]->(b) {rest}", scope=None, limit=5)
+    assert all("".join(part.split()) in "".join(statement.split()) for part in rest.split("RETURN"))
+
+
+def test_a_keyword_as_the_name_of_a_label_a_type_or_a_property_is_quoted() -> None:
+    statement = guarded(
+        "MATCH (start:Match)-[:USE|:SET]->(stop) RETURN stop.limit, 1. DELETE n LIMIT 3",
+        scope=None,
+        limit=5,
+    )
+    assert "(start:`Match`)-[:`USE`|:`SET`]->(stop)" in statement
+    assert statement.endswith("RETURN stop.`limit`,1.`DELETE` n LIMIT 3")
 
 
 def test_lists_and_their_items_are_let_through() -> None:

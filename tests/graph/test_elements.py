@@ -1,9 +1,13 @@
 """Nodes and edges of graphs as values."""
 
+from typing import Any
+
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.graph.elements import Edge, GraphNode, Partition
+from llama_retrieval_ext.graph.cypher import batch_rows
+from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Partition
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.query import Scope
 
 
@@ -43,3 +47,41 @@ def test_a_scope_sees_its_own_partitions() -> None:
     assert not row.is_in(Scope("acme", kb_ids=["it"]))
     assert not row.is_in(Scope("globex"))
     assert not Partition().is_in(Scope("acme"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"id": ""}, "a node needs a non-empty id, got ''"),
+        ({"id": 5}, "non-empty id, got 5"),
+        ({"id": "a", "label": None}, "non-empty label, got None"),
+        ({"id": "a", "properties": 3}, "the properties of a node must be of type Mapping, got 3"),
+    ],
+)
+def test_a_node_without_an_id_or_label_is_refused(arguments: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        GraphNode(**arguments)
+
+
+def test_aliases_that_are_no_names_are_ignored() -> None:
+    assert GraphNode("a", properties={"aliases": 3}).names == ("a",)
+    assert GraphNode("a", properties={"aliases": "b"}).names == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (([{"id": "x"}], []), "one of the nodes must be of type GraphNode, got {'id': 'x'}"),
+        ((GraphNode("x"), []), "nodes must be of type Iterable"),
+        (([], [("x", "NEAR", "y")]), r"of type Edge, got .*; write \[Edge.of\("),
+        (([], [Edge("x", "", "y")]), "an edge needs a non-empty type, got ''"),
+        (([GraphNode("x", properties={"of": object()})], []), "must be JSON values"),
+    ],
+)
+def test_what_is_no_node_or_edge_is_not_written(rows: Any, message: str) -> None:
+    with EmbeddedGraph(":memory:") as graph:
+        with pytest.raises(ConfigurationError, match=message):
+            graph.upsert(*rows)
+        assert graph.nodes(["x", "y"]) == {}
+    with pytest.raises(ConfigurationError, match=message):
+        batch_rows({"": Contents.of(*rows)})  # for Neo4j

@@ -56,6 +56,19 @@ LEAKS = trials(40)  # Neo4j plans each for a tenth of a second
 
 
 @slow
+def test_the_llm_is_shown_names_as_a_statement_has_them(graph: WritableGraph) -> None:
+    at = {"tenant_id": "acme"}
+    graph.upsert(
+        [GraphNode("york", "Town", properties=at)], [Edge.of("york", "Is near", "hull", at)]
+    )
+    llm = ScriptedLLM(["MATCH (a:Town)-[:`Is near`]->(b) RETURN a.name AS a, b.name AS b"])
+    found = TextToCypher(graph, llm).answer("What is near York?", scope=ACME)
+    assert "(:Town)-[:`Is near`]->(:entity)" in llm.prompts[0]
+    assert found is not None
+    assert found.rows == ({"a": "york", "b": "hull"},)
+
+
+@slow
 def test_a_statement_runs_within_the_scope(graph: WritableGraph) -> None:
     llm = ScriptedLLM([f"<think>hm</think>Sure:\n```cypher\n{GOOD};\n```"])
     found = TextToCypher(graph, llm).answer("Which hazards?", scope=ACME)

@@ -4,10 +4,13 @@
 import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphStore
+from llama_index.core.graph_stores.types import EntityNode, PropertyGraphStore, Relation
 
 from llama_retrieval_ext import KGRetriever, KGRuleRetriever, Query, Scope
 from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError
@@ -16,7 +19,7 @@ from llama_retrieval_ext.graph.adjacency import Adjacency
 from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
-from llama_retrieval_ext.graph.open import open_graph
+from llama_retrieval_ext.graph.open import graph_of, open_graph
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
@@ -232,6 +235,50 @@ rules:
     assert [hit.text for hit in hits] == ["p1 is about 塔吊"]
 
 
+@pytest.fixture(params=["simple", pytest.param("neo4j", marks=pytest.mark.slow)])
+def foreign_store(request: pytest.FixtureRequest) -> Iterator[PropertyGraphStore]:
+    """A store of LlamaIndex: an edge can join knowledge bases, and name no partition."""
+    if request.param == "simple":
+        yield SimplePropertyGraphStore()
+        return
+    module = pytest.importorskip("llama_index.graph_stores.neo4j")
+    url = request.getfixturevalue("neo4j_url")
+    with open_graph(url) as server:
+        server.clear(scope=None)
+        with closing(module.Neo4jPropertyGraphStore(username="", password="", url=url)) as store:
+            yield store
+        server.clear(scope=None)
+
+
+def test_an_edge_of_llamaindex_is_in_the_partition_it_names_or_in_those_of_its_ends(
+    foreign_store: PropertyGraphStore,
+) -> None:
+    homes = {"Pit": "a", "Crane": "b", "Gas": "a", "Truck": "a"}
+    nodes = [
+        EntityNode(name=name, properties={"tenant_id": "acme", "kb_id": kb})
+        for name, kb in homes.items()
+    ]
+    foreign_store.upsert_nodes(nodes)
+    links = {
+        "Crane": {"tenant_id": "acme", "kb_id": "a"},
+        "Gas": {},
+        "Truck": {"tenant_id": "acme"},  # in no knowledge base
+    }
+    relations = [
+        Relation(label="USES", source_id="Pit", target_id=name, properties=own)
+        for name, own in links.items()
+    ]
+    foreign_store.upsert_relations(relations)
+    with graph_of(foreign_store) as graph:
+        for principals in (None, ["user:ann"]):
+            for kbs, used in ((["a", "b"], "Crane Gas"), (["a"], "Gas"), (None, "Crane Gas Truck")):
+                scope = Scope("acme", kbs, principals)
+                hits = KGRetriever(graph).search("pit", scope=scope).hits
+                assert sorted(hit.text for hit in hits) == [
+                    f"Pit uses {name}" for name in used.split()
+                ]
+
+
 class LeakingGraph(EmbeddedGraph):
     """A graph that ignores scopes, and returns the principals of its rows."""
 
@@ -268,6 +315,18 @@ def test_rows_outside_of_the_scope_are_refused_whatever_the_graph_returns(
         graph.leaked = leaked
         with pytest.raises(ScopeViolationError, match="embedded graph returned rows"):
             KGRetriever(graph).search("deep pit", scope=scope)
+
+
+def test_an_edge_in_no_knowledge_base_is_outside_of_a_scope_of_some() -> None:
+    own = {"tenant_id": "acme", "kb_id": "a"}
+    edge = Edge.of("pit", "USES", "crane", {"tenant_id": "acme"})
+    with EmbeddedGraph(":memory:") as graph:
+        graph.upsert([GraphNode(name, properties=own) for name in ("pit", "crane")])
+        (view,) = graph.views(None)
+        view.put_edges([edge])
+        with pytest.raises(ScopeViolationError) as raised:
+            KGRetriever(graph).search("pit", scope=Scope("acme", ["a"]))
+    assert raised.value.node_ids == ("pit -USES-> crane",)
 
 
 def test_conditions_see_the_context_of_the_query(any_graph: WritableGraph) -> None:

@@ -131,38 +131,25 @@ def _inlined(outer: Variant, step: Step, inner: Variant, source: str, target: st
     def moved(each: Step) -> Step:
         return replace(each, source=renamed(each.source), target=renamed(each.target))
 
-    at = outer.pattern.steps.index(step)
-    steps = outer.pattern.steps
+    own = outer.pattern
+    at = own.steps.index(step)
+    steps = (*own.steps[:at], *map(moved, body.required), *own.steps[at + 1 :])
     bound = {body.start, *(s.target for s in (*body.required, *body.unless))}
-    pattern = replace(
-        outer.pattern,
-        labels=tuple(
-            dict.fromkeys(
-                (
-                    *outer.pattern.labels,
-                    *((renamed(name), label) for name, label in body.labels if name in bound),
-                )
-            )
-        ),
-        steps=_ordered(
-            outer.pattern.start, (*steps[:at], *map(moved, body.required), *steps[at + 1 :])
-        ),
-        unless=(*outer.pattern.unless, *map(moved, body.unless)),
-        where=(
-            *outer.pattern.where,
-            *(
-                replace(w, variable=None if w.variable is None else renamed(w.variable))
-                for w in body.where
-                if w.variable is None or w.variable in bound
-            ),
-        ),
+    labels = ((renamed(name), label) for name, label in body.labels if name in bound)
+    where = (
+        replace(w, variable=None if w.variable is None else renamed(w.variable))
+        for w in body.where
+        if w.variable is None or w.variable in bound
     )
-    return replace(
-        outer,
-        pattern=pattern,
-        chain=(*outer.chain, *inner.chain),
-        confidence=outer.confidence * inner.confidence,
+    pattern = Pattern(
+        own.start,
+        tuple(dict.fromkeys((*own.labels, *labels))),
+        _ordered(own.start, steps),
+        (*own.unless, *map(moved, body.unless)),
+        (*own.where, *where),
     )
+    confidence = outer.confidence * inner.confidence
+    return Variant(outer.rule, pattern, (*outer.chain, *inner.chain), confidence)
 
 
 def _ordered(start: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:

@@ -133,7 +133,10 @@ def infer(
 def _nodes(
     graph: GraphBackend, found: Sequence[Match], scope: Scope | None
 ) -> Plan[dict[Partition, dict[str, GraphNode]]]:
-    """Return the nodes of the matches by partition, because partitions can share ids."""
+    """Return the nodes of the matches by partition, because partitions can share ids.
+
+    An edge of LlamaIndex's store can lead to a node of another partition.
+    """
     ids: dict[Partition, set[str]] = {}
     for match in found:
         ids.setdefault(match.partition, set()).update(_ids_of(match))
@@ -143,6 +146,8 @@ def _nodes(
         principals = None if scope is None else scope.principals
         narrow = scope if own == Partition() else Scope(own.tenant_id, kbs, principals)
         nodes[own] = yield graph.plan_nodes(sorted(in_it), scope=narrow)
+        if far := in_it - nodes[own].keys():
+            nodes[own] |= yield graph.plan_nodes(sorted(far), scope=scope)
     return nodes
 
 

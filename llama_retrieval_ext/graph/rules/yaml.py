@@ -62,9 +62,12 @@ def parse_rules(text: str, *, file: str = "") -> RuleSet:
     """Parse YAML and return its rules; see `load_rules`."""
     reader = Reader(file)
     root = reader.fields(composed(text, reader), ("rules",), "a rule file")
+    items = reader.items(root.need("rules"), "rules")
+    if not items:
+        raise reader.error(root.found["rules"], "a rule file needs at least one rule")
     rules: list[Rule] = []
     problems: list[RuleSyntaxError] = []
-    for node in reader.items(root.need("rules"), "rules"):
+    for node in items:
         try:
             rules += _rules(reader, node)
         except RuleSyntaxError as error:

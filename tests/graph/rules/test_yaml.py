@@ -98,6 +98,7 @@ def test_an_unreadable_rule_file_is_an_error_with_its_line(subtests: pytest.Subt
         (rule(where="where: [{node: h, property: x, value: 2024-01-01}]"), 5, "text, numbers"),
         ("rules:\n  - !!python/object/apply:os.system ['x']\n", 2, "has the fields"),
         (rule(id="id: !!python/name:os.system x"), 2, "no value"),
+        ("rules: []", 1, "at least one rule"),
     ]:
         with subtests.test(text=text):
             with pytest.raises(RuleSyntaxError, match=message) as caught:
