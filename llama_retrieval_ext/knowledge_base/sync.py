@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import chain, repeat, takewhile
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
@@ -31,6 +31,8 @@ from llama_retrieval_ext.query import Scope
 NO_TEXT: Final = "no text"
 # The documents of a source.
 _Digests: TypeAlias = Mapping[DocumentKey, str]
+# The content of a source, and the last parts of its path.
+_End: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class Sync:
         self._there: set[str] = set()  # content of sources that had it before
         self._owned: set[DocumentKey] = set()  # documents of sources that are there
         self._kept: set[SourceKey] = set()  # sources that are gone, whose successor failed
-        self._before: dict[SourceKey, list[Entry]] = {}  # documents by where their content is now
+        self._before: dict[SourceKey, SyncedSource] = {}  # sources by where their content is now
         self._origins: dict[DocumentKey, Origin] = {}  # of the documents of a batch
 
     def run(self, *, show_progress: bool) -> SyncReport:
@@ -145,53 +147,71 @@ class Sync:
 
     def _begun(self, unread: Sequence[Found]) -> list[SyncedSource]:
         """Return records of new sources, and of those that have what was restricted elsewhere."""
-        names = {key: _names(each.allowed for each in own) for key, own in self._before.items()}
+        names = {key: _names(self._principals([each])) for key, each in self._before.items()}
+        new = {each.key: State() for each in unread if each.key not in self._known}
+        restricted = {each.key: each.state for each in unread if names.get(each.key)}
         return [
-            SyncedSource(
-                self._owner, key, *(found.state if names[key] else State()), allowed=names[key]
-            )
-            for found in unread
-            if names[key := found.key] or key not in self._known
+            SyncedSource(self._owner, key, *state, allowed=names.get(key, ""))
+            for key, state in (new | restricted).items()
         ]
 
     def _moves(
-        self, unread: Sequence[Found], missing: Sequence[SyncedSource], gone: Container[SourceKey]
+        self, unread: Sequence[Found], missing: Sequence[SyncedSource], gone: AbstractSet[SourceKey]
     ) -> dict[SourceKey, SyncedSource]:
         """Return the sources that are gone by those that have their content now."""
         left = self._left(unread, missing, gone)
+        rest = {end: iter(some) for end, some in left.items()}
+        mixed = {  # it may be any of these
+            end: names
+            for end, some in left.items()
+            if len(some) > 1 and len(names := set(self._principals(some))) > 1
+        }
         sizes = {each.size for some in left.values() for each in some}
+        taken = {each.key for some in left.values() for each in some} - gone
         moved: dict[SourceKey, SyncedSource] = {}
-        taken: set[SourceKey] = set()
         for found in unread:
-            self._before[found.key] = []
-            same = left.get(found.state.content, []) if found.size in sizes else []
+            content = found.state.content if found.size in sizes else ""
+            ends = [each for each in _ends(content, found.key) if each in left]
             own = self._known.get(found.key)
-            if same and own is not None and own.stamp and own.content == found.state.content:
-                self._there.add(own.content)  # it had this content before, too
+            if not ends:
                 continue
-            same = [each for each in same if not self._is_there(each)]
-            near = {each.key: _shared_end(each.key, found.key) for each in same}
-            free = [each for each in same if each.key in gone and each.key not in taken]
-            best = min(free, key=lambda each: (-near[each.key], each.key), default=None)
+            if own is not None and own.stamp and own.content == content:
+                self._there.add(content)  # it had this content before, too
+                continue
+            free = ((end, each) for end in ends for each in rest[end] if each.key not in taken)
+            end, best = next(free, (ends[0], None))
             if best is not None:
                 moved[found.key] = best
                 taken.add(best.key)
-            least = max(near.values(), default=0) if best is None else near[best.key]
-            before = [each for each in same if near[each.key] >= least]  # it may be any of these
-            self._before[found.key] = [e for each in before for e in self._documents(each)]
+            before = best or left[end][0]
+            if end in mixed:
+                before = before._replace(stamp="", allowed=_names(mixed[end]))
+            self._before[found.key] = before
         return moved
 
     def _left(
         self, unread: Sequence[Found], missing: Sequence[SyncedSource], gone: Container[SourceKey]
-    ) -> dict[str, list[SyncedSource]]:
-        """Return the sources that are gone or restricted, by content that may be elsewhere now."""
-        left: dict[str, list[SyncedSource]] = {}
+    ) -> dict[_End, list[SyncedSource]]:
+        """Return the sources that are gone or restricted, and whose content may be elsewhere now.
+
+        Those of equal content are also under each end of their paths.
+        """
         rewritten = [self._known[each.key] for each in unread if each.key in self._known]
-        for each in [*missing, *rewritten]:
+        same: dict[str, list[SyncedSource]] = {}
+        for each in sorted([*missing, *rewritten]):
             record = each if each.key in gone else self._emptied(each)
-            if each.content and (each.key in gone or record.allowed):
-                left.setdefault(each.content, []).append(record)
+            is_left = each.key in gone or (record.allowed and not self._is_there(each))
+            if each.content and is_left:
+                same.setdefault(each.content, []).append(record)
+        left: dict[_End, list[SyncedSource]] = {}
+        for content, some in same.items():
+            for each in some:
+                for end in _ends(content, each.key) if len(some) > 1 else [(content,)]:
+                    left.setdefault(end, []).append(each)
         return left
+
+    def _principals(self, sources: Iterable[SyncedSource]) -> Iterable[tuple[str, ...]]:
+        return (each.allowed for source in sources for each in self._documents(source))
 
     def _is_there(self, recorded: SyncedSource) -> bool:
         found = self._source.found.get(recorded.key)
@@ -208,9 +228,7 @@ class Sync:
 
     def _emptied(self, source: SyncedSource) -> SyncedSource:
         """Return a record of whom a source was visible to, for when its documents come back."""
-        return source._replace(
-            stamp="", allowed=_names(each.allowed for each in self._documents(source))
-        )
+        return source._replace(stamp="", allowed=_names(self._principals([source])))
 
     def _refusal(
         self, gone: Sequence[SyncedSource], moved: Mapping[SourceKey, SyncedSource]
@@ -259,9 +277,8 @@ class Sync:
     def _traced(self, read: _Read, moved: SyncedSource | None) -> _Read:
         """Return the source, without its documents if it is unknown who may see them."""
         now = read.found.key
-        recorded = self._known.get(now) or SyncedSource(self._owner, now)
-        elsewhere = self._before.get(now)
-        before = elsewhere or self._documents(recorded)
+        source = self._before.get(now) or self._known.get(now) or SyncedSource(self._owner, now)
+        before = self._documents(source)
         if moved is None and not any(each.allowed for each in before):
             return read
         is_current = moved is not None and moved.stamp == self._stamp(_digests(before))
@@ -271,14 +288,14 @@ class Sync:
         }
         stored = _digests(self._stored.get(now, ())).items()
         new = [(each.key, each.digest) for each in read.documents if each.key not in origins]
-        is_partly_public = not elsewhere and any(not each.allowed for each in before if each.digest)
+        is_partly_public = source.key == now and any(not e.allowed for e in before if e.digest)
         if is_partly_public or stored >= {*new}:
             self._origins |= origins
             return read
         error = ConfigurationError(
-            f"{now.source} has what was in {', '.join(sorted({each.source for each in before}))}, "
-            "whose documents are visible to different principals, and their ids do not say which "
-            "of them these are; pass allowed=, or name the principals in the documents' metadata"
+            f"the documents of {source.key.source} are visible to different principals, and the "
+            f"ids in {now.source} do not say which of them these are; pass allowed=, or name the "
+            "principals in the documents' metadata"
         )
         for each in read.documents:
             self._addition.tally.failed(each.key.ref, error)
@@ -373,10 +390,9 @@ def _names(allowed: Iterable[tuple[str, ...]]) -> str:
     return json.dumps(names) if any(names) else ""
 
 
-def _shared_end(one: SourceKey, other: SourceKey) -> int:
-    """Return the number of last parts that two paths share."""
-    parts = (reversed(Path(each.source).parts) for each in (one, other))
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*parts, strict=False)))
+def _ends(content: str, source: SourceKey) -> list[_End]:
+    parts = Path(source.source).parts
+    return [(content, *parts[start:]) for start in range(len(parts) + 1)]
 
 
 def _predecessors(read: _Read, before: Sequence[Entry]) -> dict[DocumentKey, Entry]:
@@ -386,13 +402,11 @@ def _predecessors(read: _Read, before: Sequence[Entry]) -> dict[DocumentKey, Ent
     of these are visible to the same principals, or are named by the new ones.
     """
     stored = {each.key: each for each in before}
-    is_one = len({each.source for each in before}) == 1
     is_same = len({each.allowed for each in before}) == 1
     found: dict[DocumentKey, Entry] = {}
     for each, other in zip(read.documents, chain(before, repeat(before[-1])), strict=False):
         path = other.source + each.key.ref.removeprefix(read.found.key.source)
-        keys = (each.key, other.key._replace(ref=path)) if is_one else ()
-        known = next((stored[key] for key in keys if key in stored), None)
+        known = stored.get(each.key) or stored.get(other.key._replace(ref=path))
         if known is not None or is_same or each.allowed is not None:
             found[each.key] = known or other
     return found
