@@ -317,7 +317,7 @@ def _most_alike(linked: Sequence[LinkedEntity]) -> dict[str, float]:
 def _note_processes(linked: Mapping[str, float], conclusions: Sequence[Conclusion]) -> None:
     """Note the found processes in the result, by name if a conclusion has it."""
     names = {each.start: each.name_of(each.start) for each in conclusions}
-    shown = [names.get(id_, id_) for id_ in linked]
+    shown: list[object] = [names.get(id_, id_) for id_ in linked]
     note_details(processes=shown)
     trace = recording()
     if trace is not None:
