@@ -48,6 +48,7 @@ _NOTES: Final = {
     "cache_hits": "from cache",
     "engine": "engine",
     "weights": "weights",
+    "entities": "entities",
 }
 
 

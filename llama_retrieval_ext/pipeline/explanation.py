@@ -192,8 +192,8 @@ class Explanation(SearchResult):
 
     It is the result of `search`. Printed or in a notebook, it shows each stage and its effect.
     The notes of its trace's steps contain the ids of their best hits (``top``), the operations
-    pushed down to the engine (``pushed_down``), cache hits (``cache_hits``) and nodes merged into
-    others (``merged``).
+    pushed down to the engine (``pushed_down``), cache hits (``cache_hits``), nodes merged into
+    others (``merged``) and the entities that rules start from (``entities``).
 
     Examples:
         >>> from llama_index.core.schema import TextNode

@@ -13,7 +13,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError
-from llama_retrieval_ext.execution.context import note_degraded, note_details, step
+from llama_retrieval_ext.execution.context import note_degraded, note_details, recording, step
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filters import matches
@@ -317,7 +317,11 @@ def _most_alike(linked: Sequence[LinkedEntity]) -> dict[str, float]:
 def _note_processes(linked: Mapping[str, float], conclusions: Sequence[Conclusion]) -> None:
     """Note the found processes in the result, by name if a conclusion has it."""
     names = {each.start: each.name_of(each.start) for each in conclusions}
-    note_details(processes=[names.get(id_, id_) for id_ in linked])
+    shown: list[object] = [names.get(id_, id_) for id_ in linked]
+    note_details(processes=shown)
+    trace = recording()
+    if trace is not None:
+        trace.notes["entities"] = shown or ["none"]
 
 
 def _check_scope(conclusion: Conclusion, scope: Scope | None, engine: str) -> None:

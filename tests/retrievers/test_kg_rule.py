@@ -140,6 +140,12 @@ def test_a_process_named_in_a_question_has_its_whole_chain_with_proofs(
     assert result.details["processes"] == ["深基坑开挖"]
 
 
+def test_an_explanation_names_the_entities_also_if_no_rule_applies(graph: WritableGraph) -> None:
+    explanation = KGRetriever(graph, scope=ACME).explain("涌水有多危险？")
+    assert explanation.hits == []
+    assert "entities: flood" in str(explanation)
+
+
 def test_a_question_in_chinese_is_answered_in_chinese(graph: WritableGraph) -> None:
     retriever = KGRetriever(graph, scope=ACME)
     first = retriever.retrieve("深基坑开挖需要哪些安全措施？")
