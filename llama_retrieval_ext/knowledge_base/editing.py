@@ -307,6 +307,7 @@ class Editable:
     def _delete(self, entries: Sequence[Entry]) -> int:
         if not entries:
             self._parts.ledger.check_exists()
+        self._parts.ledger.remember_principals(entries)
         for batch in batches(entries):
             self._parts.writer.delete([each.key for each in batch])
         return len(entries)

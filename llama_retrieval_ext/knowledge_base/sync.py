@@ -19,7 +19,12 @@ from llama_retrieval_ext.errors import ConfigurationError, SyncRefusedError
 from llama_retrieval_ext.knowledge_base.adding import Addition, Origin
 from llama_retrieval_ext.knowledge_base.documents import SourceDocument, batched, name_of
 from llama_retrieval_ext.knowledge_base.groups import BATCH_WEIGHT, grouped, progress, weight_of
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, SourceKey, SyncedSource
+from llama_retrieval_ext.knowledge_base.ledger.ledger import (
+    Entry,
+    SourceKey,
+    SyncedSource,
+    principals_json,
+)
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, content_of
 from llama_retrieval_ext.knowledge_base.preparation import is_searchable
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncReport
@@ -77,6 +82,15 @@ class Sync:
         for entry in entries:
             key = SourceKey(entry.key.tenant, entry.key.kb, entry.source)
             self._stored.setdefault(key, []).append(entry)
+        lost = [each for key, each in self._known.items() if each.stamp and key not in self._stored]
+        if not all(each.allowed for each in lost):  # another sync may have deleted them
+            seen_by = {
+                each.key: each.allowed for each in self._parts.ledger.synced() if each.allowed
+            }
+            self._known |= {
+                each.key: each._replace(allowed=seen_by.get(each.key, each.allowed))
+                for each in lost
+            }
         self._source = source = source.confirmed(self._known.keys() & self._stored.keys())
         self._done: dict[str, list[str]] = {"added": [], "changed": [], "unchanged": []}
         self._moved: dict[str, str] = {}
@@ -97,6 +111,8 @@ class Sync:
         if refusal and not self._options.dry_run:
             raise SyncRefusedError(refusal)
         touched += self._begun(unread)
+        lost = [each for each in missing if each.stamp and each.key not in self._stored]
+        touched += [self._emptied(each) for each in lost if each.allowed]
         forgotten = [each for each in missing if each.key not in self._stored and not each.allowed]
         self._record(touched, forget=forgotten)
         with progress(unread, show=show_progress, title="Syncing") as advance:
@@ -122,7 +138,7 @@ class Sync:
             self._there.add(recorded.content)
             self._owned.update(each.key for each in self._stored[found.key])
             now = recorded._replace(
-                allowed=_names(each.allowed for each in self._stored[found.key])
+                allowed=principals_json(each.allowed for each in self._stored[found.key])
             )
             if not found.looks_like(recorded):
                 now = now._replace(**found.state._asdict())
@@ -147,7 +163,9 @@ class Sync:
 
     def _begun(self, unread: Sequence[Found]) -> list[SyncedSource]:
         """Return records of new sources, and of those that have what was restricted elsewhere."""
-        names = {key: _names(self._principals([each])) for key, each in self._before.items()}
+        names = {
+            key: principals_json(self._principals([each])) for key, each in self._before.items()
+        }
         new = {each.key: State() for each in unread if each.key not in self._known}
         restricted = {each.key: each.state for each in unread if names.get(each.key)}
         return [
@@ -185,7 +203,7 @@ class Sync:
                 taken.add(best.key)
             before = best or left[end][0]
             if end in mixed:
-                before = before._replace(stamp="", allowed=_names(mixed[end]))
+                before = before._replace(stamp="", allowed=principals_json(mixed[end]))
             self._before[found.key] = before
         return moved
 
@@ -228,7 +246,7 @@ class Sync:
 
     def _emptied(self, source: SyncedSource) -> SyncedSource:
         """Return a record of whom a source was visible to, for when its documents come back."""
-        return source._replace(stamp="", allowed=_names(self._principals([source])))
+        return source._replace(stamp="", allowed=principals_json(self._principals([source])))
 
     def _refusal(
         self, gone: Sequence[SyncedSource], moved: Mapping[SourceKey, SyncedSource]
@@ -323,7 +341,7 @@ class Sync:
         origins = [self._origins.get(each.key) for each in read.documents]
         kept = [() if each is None else each.allowed for each in origins]
         allowed = [each.allowed or own for each, own in zip(read.documents, kept, strict=True)]
-        return record._replace(stamp=self._stamp(new), allowed=_names(allowed))
+        return record._replace(stamp=self._stamp(new), allowed=principals_json(allowed))
 
     def _classify(self, key: SourceKey, new: _Digests, origin: SyncedSource | None) -> None:
         if origin is not None:
@@ -382,12 +400,6 @@ def _weight(read: _Read) -> int:
 
 def _digests(stored: Iterable[Entry]) -> dict[DocumentKey, str]:
     return {each.key: content_of(each.digest) for each in stored}
-
-
-def _names(allowed: Iterable[tuple[str, ...]]) -> str:
-    """Return the principals of documents as JSON, two if they differ; "" for everyone."""
-    names = sorted(set(allowed), reverse=True)[:2]
-    return json.dumps(names) if any(names) else ""
 
 
 def _ends(content: str, source: SourceKey) -> list[_End]:

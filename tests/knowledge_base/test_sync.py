@@ -448,14 +448,15 @@ def test_a_restricted_file_that_was_deleted_is_restricted_when_path_or_content_i
     assert len(kb.sync(folder).unchanged) == 9
 
 
+@pytest.mark.parametrize("is_synced", [True, False])
 def test_a_restricted_file_that_was_deleted_otherwise_is_restricted_when_it_is_back(
-    kb: KnowledgeBase, folder: Path
+    kb: KnowledgeBase, folder: Path, is_synced: bool
 ) -> None:
     for source in (folder, folder / "rules"):
         kb.sync(source)
     for name in ("rules/0.md", "rules/1.md"):
         kb.share(str(folder / name), allowed=["group:hr"])
-    for source in (folder, folder / "rules"):
+    for source in (folder, folder / "rules") if is_synced else ():
         kb.sync(source)
     kb.delete(str(folder / "rules" / "0.md"))
     (folder / "rules" / "1.md").rename(folder / "1.md")

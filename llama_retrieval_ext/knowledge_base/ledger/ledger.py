@@ -1,5 +1,6 @@
 """The ledger: the configuration of a knowledge base, and its documents, which `Journal` changes."""
 
+import json
 import os
 import secrets
 from abc import ABC, abstractmethod
@@ -206,6 +207,12 @@ class SyncedSource(NamedTuple):
     allowed: str = ""  # as JSON, the principals of its documents, for when they are not stored
 
 
+def principals_json(allowed: Iterable[tuple[str, ...]]) -> str:
+    """Return the principals of documents as JSON, two if they differ; "" for everyone."""
+    names = sorted(set(allowed), reverse=True)[:2]
+    return json.dumps(names) if any(names) else ""
+
+
 def unknown_nodes_error(where: str, count: int) -> StoreFormatError:
     """Return the error for a store with nodes but without a ledger."""
     return StoreFormatError(
@@ -343,6 +350,18 @@ class Ledger(ABC):
         self, sources: Sequence[SyncedSource], *, forget: Sequence[SyncedSource] = ()
     ) -> None:
         """Record sources of a sync, replacing earlier records, and forget others."""
+
+    def remember_principals(self, entries: Iterable[Entry]) -> None:
+        """Record who sees documents that will be deleted, for when a sync finds them again."""
+        seen_by: dict[SourceKey, list[tuple[str, ...]]] = {}
+        for (tenant, kb, _), _, source, _, allowed in entries:
+            if allowed:
+                seen_by.setdefault(SourceKey(tenant, kb, source), []).append(allowed)
+        if seen_by:
+            found = [each for each in self.synced() if each.key in seen_by]
+            self.record_synced(
+                [each._replace(allowed=principals_json(seen_by[each.key])) for each in found]
+            )
 
     @abstractmethod
     def count(self) -> tuple[int, int]:
