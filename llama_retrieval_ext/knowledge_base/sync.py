@@ -82,15 +82,7 @@ class Sync:
         for entry in entries:
             key = SourceKey(entry.key.tenant, entry.key.kb, entry.source)
             self._stored.setdefault(key, []).append(entry)
-        lost = [each for key, each in self._known.items() if each.stamp and key not in self._stored]
-        if not all(each.allowed for each in lost):  # another sync may have deleted them
-            seen_by = {
-                each.key: each.allowed for each in self._parts.ledger.synced() if each.allowed
-            }
-            self._known |= {
-                each.key: each._replace(allowed=seen_by.get(each.key, each.allowed))
-                for each in lost
-            }
+        self._known |= self._recalled()
         self._source = source = source.confirmed(self._known.keys() & self._stored.keys())
         self._done: dict[str, list[str]] = {"added": [], "changed": [], "unchanged": []}
         self._moved: dict[str, str] = {}
@@ -111,10 +103,9 @@ class Sync:
         if refusal and not self._options.dry_run:
             raise SyncRefusedError(refusal)
         touched += self._begun(unread)
-        lost = [each for each in missing if each.stamp and each.key not in self._stored]
-        touched += [self._emptied(each) for each in lost if each.allowed]
-        forgotten = [each for each in missing if each.key not in self._stored and not each.allowed]
-        self._record(touched, forget=forgotten)
+        lost = [each for each in missing if each.key not in self._stored]
+        touched += [self._emptied(each) for each in lost if each.stamp and each.allowed]
+        self._record(touched, forget=[each for each in lost if not each.allowed])
         with progress(unread, show=show_progress, title="Syncing") as advance:
             for batch in batched(map(self._read, unread), _weight, BATCH_WEIGHT):
                 self._apply(batch, moved)
@@ -124,6 +115,15 @@ class Sync:
         return self._report([each.key.source for each in gone], refusal)
 
     # What is to be done
+
+    def _recalled(self) -> dict[SourceKey, SyncedSource]:
+        """Return records of sources whose documents are lost, with the principals of any record."""
+        lost = [each for key, each in self._known.items() if each.stamp and key not in self._stored]
+        if all(each.allowed for each in lost):
+            return {}
+        # Another sync may have deleted them.
+        seen_by = {each.key: each.allowed for each in self._parts.ledger.synced() if each.allowed}
+        return {e.key: e._replace(allowed=seen_by.get(e.key, e.allowed)) for e in lost}
 
     def _unread(self) -> tuple[list[Found], list[SyncedSource]]:
         """Return the sources to read, and records of others whose time or principals differ."""
@@ -163,9 +163,7 @@ class Sync:
 
     def _begun(self, unread: Sequence[Found]) -> list[SyncedSource]:
         """Return records of new sources, and of those that have what was restricted elsewhere."""
-        names = {
-            key: principals_json(self._principals([each])) for key, each in self._before.items()
-        }
+        names = {key: self._emptied(each).allowed for key, each in self._before.items()}
         new = {each.key: State() for each in unread if each.key not in self._known}
         restricted = {each.key: each.state for each in unread if names.get(each.key)}
         return [

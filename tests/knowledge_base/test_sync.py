@@ -480,11 +480,15 @@ def test_a_restricted_file_is_restricted_after_it_was_empty_for_a_while(
     }
 
 
+def sync_and_restrict(kb: KnowledgeBase, folder: Path) -> None:
+    kb.sync(folder)
+    kb.share(str(folder / "6.md"), allowed=["group:hr"])
+
+
 def test_a_restricted_file_whose_name_is_taken_by_another_text_is_restricted(
     kb: KnowledgeBase, folder: Path
 ) -> None:
-    kb.sync(folder)
-    kb.share(str(folder / "6.md"), allowed=["group:hr"])
+    sync_and_restrict(kb, folder)
     (folder / "6.md").rename(folder / "unembeddable.md")
     (folder / "6.md").write_text("Rule 6 is new.")
     assert len(kb.sync(folder).failures) == 1
@@ -513,8 +517,7 @@ def test_files_that_are_exchanged_take_their_principals_along(
 def test_a_moved_file_is_as_restricted_if_nothing_is_deleted(
     kb: KnowledgeBase, folder: Path
 ) -> None:
-    kb.sync(folder)
-    kb.share(str(folder / "6.md"), allowed=["group:hr"])
+    sync_and_restrict(kb, folder)
     (folder / "6.md").rename(folder / "new.md")
     kb.sync(folder, prune=False)
     assert allowed_by_name(kb) == {"6.md": ("group:hr",), "new.md": ("group:hr",)}
