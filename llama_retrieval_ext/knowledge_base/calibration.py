@@ -18,7 +18,7 @@ from llama_retrieval_ext.knowledge_base.storage import Storage
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.retrievers.confidence import DEPTH, Calibration, LegScores, n_terms
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.text.normalization import CJK
+from llama_retrieval_ext.text.normalization import UNSPACED
 
 # Half as many change the ranking of real questions by .002 at most, but worsen probabilities.
 QUESTIONS: Final = 250
@@ -30,9 +30,9 @@ _OTHERS: Final = 500
 _AT_ONCE: Final = 25
 
 _SENTENCE: Final = re.compile(r"[^.!?\u3002\uff01\uff1f\n]+")
-# Pairs of CJK characters (about as long as a word), and words of other scripts.
-_WORD: Final = re.compile(rf"[{CJK}]{{1,2}}|(?:(?![{CJK}])\w)+")
-_CJK: Final = re.compile(f"[{CJK}]")
+# Pairs of characters without spaces (about as long as a word), and words of other scripts.
+_WORD: Final = re.compile(rf"[{UNSPACED}]{{1,2}}|(?:(?![{UNSPACED}])\w)+")
+_UNSPACED: Final = re.compile(f"[{UNSPACED}]")
 # A sentence with fewer words is a heading or a fragment; questions are rarely longer.
 _FEWEST_WORDS, _MOST_WORDS = 5, 12
 _SHORTEST: Final = 3
@@ -182,4 +182,4 @@ def known_item_question(text: str, others: Sequence[str], random: Random) -> str
         wrong = _WORD.findall(random.choice(others)) if others else []
         if wrong:
             question[random.randrange(kept)] = random.choice(wrong)
-    return ("" if any(map(_CJK.match, question)) else " ").join(question)
+    return ("" if any(map(_UNSPACED.match, question)) else " ").join(question)
