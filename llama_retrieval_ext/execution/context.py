@@ -21,7 +21,8 @@ from llama_index_instrumentation.span_handlers import NullSpanHandler
 from pydantic import Field
 
 from llama_retrieval_ext.errors import DeadlineExceededError, describe
-from llama_retrieval_ext.execution.plan import Call, Plan, SingleFlight
+from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.single_flight import SingleFlight
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.trace import Degradation, Detail, DetailValue, ScoredId, Trace
