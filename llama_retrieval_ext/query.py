@@ -303,7 +303,8 @@ class Query(QueryBundle):
             check_seconds(self.timeout_s, "timeout_s", otherwise="for no limit leave it out")
         if self.scope is not None:
             check_scope(self.scope)
-        of_type(self.context, Mapping, "context")
+        if not isinstance(self.context, Mapping):
+            of_type(self.context, Mapping, "context")
         self._filter = None if self.filters is None else parse_filters(self.filters)
 
     @classmethod
@@ -331,7 +332,7 @@ class Query(QueryBundle):
             check_scope(scope)
         return replace(
             self,
-            filters=narrowed_filters(self.filters, filters),
+            filters=self.filters if filters is None else narrowed_filters(self.filters, filters),
             scope=self.scope if scope is None else scope.narrowed(self.scope),
             top_k=self.top_k if top_k is None else top_k,
             timeout_s=self.timeout_s if timeout_s is None else timeout_s,
@@ -358,7 +359,7 @@ class Query(QueryBundle):
     @property
     def is_blank(self) -> bool:
         """Whether the query has neither text nor embedding."""
-        return self.embedding is None and not any(text.strip() for text in self.embedding_strs)
+        return self.embedding is None and not "".join(self.embedding_strs).strip()
 
 
 class SearchOptions(TypedDict, total=False):

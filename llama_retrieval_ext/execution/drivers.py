@@ -82,7 +82,8 @@ async def adrive(
 def _perform(effect: Effect) -> object:
     context = current_context()
     if isinstance(effect, Call):
-        context.check_time()
+        if context.deadline is not None:
+            context.check_time()
         return effect.function()
     if isinstance(effect, Sleep):
         time.sleep(_affordable(effect, context))
@@ -138,15 +139,16 @@ class _Step:
 
     def __init__(self, task: Task[Any], context: Context) -> None:
         trace = None if context.trace is None else context.trace.begin(task.name, beside=True)
-        left = context.remaining_s()
         # Whether the query's deadline is before the task's own.
-        self.by_query = task.timeout_s is None or (left is not None and left <= task.timeout_s)
+        self.by_query = task.timeout_s is None
         self.task = task
         path = context.path if task.enters is None else context.path | {task.enters}
         legs = context.legs if task.leg is None else (*context.legs, task.leg)
-        self.context = replace(
-            context.within(task.timeout_s), trace=trace, on_partial=None, path=path, legs=legs
-        )
+        if context.deadline is not None or task.timeout_s is not None:
+            left = context.remaining_s()
+            self.by_query = task.timeout_s is None or (left is not None and left <= task.timeout_s)
+            context = context.within(task.timeout_s)
+        self.context = replace(context, trace=trace, on_partial=None, path=path, legs=legs)
 
     def run(self) -> Outcome[Any]:
         with entered(self.context):

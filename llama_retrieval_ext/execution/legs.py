@@ -276,7 +276,7 @@ def ask(
     for (name, this), outcome in zip(asks.items(), outcomes, strict=True):
         if outcome.error is None:
             this.leg.breaker.succeeded()
-            rankings[name] = outcome.result()
+            rankings[name] = outcome.value or []
         else:
             _update_breaker(this.leg, outcome.error)
             failures[name] = outcome.error

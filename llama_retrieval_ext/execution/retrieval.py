@@ -112,19 +112,20 @@ def _own_retrieval(retriever: BaseRetriever, query: Query) -> Plan[list[NodeWith
 
 
 def _foreign_retrieval(retriever: BaseRetriever, query: Query) -> Plan[list[NodeWithScore]]:
-    is_vector = isinstance(retriever, VectorIndexRetriever)
-    embedding = (yield from _shared_embedding(retriever, query)) if is_vector else query.embedding
+    embedding = query.embedding
+    if isinstance(retriever, VectorIndexRetriever):
+        embedding = yield from _shared_embedding(retriever, query)
 
-    plan = call(_call_of(retriever, query, embedding))
-    if current_context().on_partial is not None:
-        # Its parts do not apply the scope, and several may report at once.
-        plan = reporting(plan, None)
-    ranking = yield from plan
+    effect = _call_of(retriever, query, embedding)
+    if current_context().on_partial is None:
+        ranking = yield effect
+    else:  # its parts do not apply the scope, and several may report at once
+        ranking = yield from reporting(call(effect), None)
     for hit in ranking:
         if hit.score is not None and not isfinite(hit.score):  # stages handle missing scores
             finite_score(hit.node.node_id, hit.score)
     seen = visible(ranking, query, type(retriever).__name__)
-    if is_vector:
+    if isinstance(retriever, VectorIndexRetriever):
         origin = Origin(retriever._vector_store, retriever._embed_model)  # noqa: SLF001 - as below
         return [with_origin(as_hit(hit), origin) for hit in seen]
     return seen
@@ -133,7 +134,7 @@ def _foreign_retrieval(retriever: BaseRetriever, query: Query) -> Plan[list[Node
 def _call_of(
     retriever: BaseRetriever, query: Query, embedding: list[float] | None
 ) -> Call[list[NodeWithScore]]:
-    """Return the call of a retriever of another package; its async method, if that does not block."""
+    """Return the call of a retriever of another package, async if that does not block."""
 
     # LlamaIndex's vector retriever changes its argument: each call gets a copy.
     def bundle() -> QueryBundle:

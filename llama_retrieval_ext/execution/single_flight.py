@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
@@ -20,18 +21,17 @@ class _StuckError(Exception):
     """Waiting would block the event loop that the computation needs."""
 
 
+@dataclass(slots=True, kw_only=True)
 class SingleFlight:
     """Results by key; concurrent requests share one computation. Failures are not stored.
 
     With ``most``, the oldest results are dropped.
     """
 
-    __slots__ = ("_lock", "_most", "_values")
-
-    def __init__(self, *, most: int | None = None) -> None:
-        self._most = most
-        self._values: dict[Hashable, _Value[Any]] = {}  # the type belongs to the key
-        self._lock = Lock()
+    most: int | None = None
+    # Any: the type belongs to the key.
+    _values: "dict[Hashable, _Value[Any]]" = field(default_factory=dict, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
 
     def get(self, key: Hashable, make: Callable[[], Call[U]]) -> Plan[U]:
         """Return the plan for the value of a key, computed once for all legs."""
@@ -41,7 +41,7 @@ class SingleFlight:
                 if known is None:
                     mine: _Value[U] = _Value()
                     self._values[key] = mine
-                    if self._most is not None and len(self._values) > self._most:
+                    if self.most is not None and len(self._values) > self.most:
                         del self._values[next(iter(self._values))]
                     break
             try:
