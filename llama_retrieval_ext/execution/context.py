@@ -163,7 +163,6 @@ class Session:
         hints: What was looked for and is not there, in sentences.
         inquiries: What may lead to more hints, by what is asked: equal ones run once.
         details: The details that stages add to the result.
-        confidences: Confidence of each search that has an estimate; see `SearchResult`.
         shared_rankings: Shares retriever calls between several pipelines; None to share only
             within the answer.
     """
@@ -173,23 +172,17 @@ class Session:
     hints: list[str] = field(default_factory=list)
     inquiries: dict[Hashable, Inquiry] = field(default_factory=dict)
     details: list[Detail] = field(default_factory=list)
-    confidences: list[float] = field(default_factory=list)
     shared_rankings: SharesRankings | None = None
 
     def apart(self) -> "Session":
         """Return the session of one answer of a batch, with its own notes and details."""
-        return replace(self, degraded=[], hints=[], inquiries={}, details=[], confidences=[])
+        return replace(self, degraded=[], hints=[], inquiries={}, details=[])
 
     def add_notes(self, other: "Session") -> None:
         """Add what is missing in a part of the answer, which ran in another session."""
         self.degraded += other.degraded
         self.hints += other.hints
         self.inquiries |= other.inquiries
-
-    @property
-    def confidence(self) -> float | None:
-        """The maximum of the confidences; None if there are none."""
-        return max(self.confidences, default=None)
 
 
 @dataclass(frozen=True, slots=True)
