@@ -305,7 +305,7 @@ class Query(QueryBundle):
             check_scope(self.scope)
         if not isinstance(self.context, Mapping):
             of_type(self.context, Mapping, "context")
-        self._filter = None if self.filters is None else parse_filters(self.filters)
+        self.filter = None if self.filters is None else parse_filters(self.filters)
 
     @classmethod
     def of(cls, query: str | QueryBundle) -> "Query":
@@ -354,7 +354,7 @@ class Query(QueryBundle):
     @property
     def condition(self) -> Condition | None:
         """The condition that every hit must satisfy: the scope and the filters."""
-        return self._filter if self.scope is None else both(self.scope.condition, self._filter)
+        return self.filter if self.scope is None else both(self.scope.condition, self.filter)
 
     @property
     def is_blank(self) -> bool:

@@ -21,6 +21,7 @@ from llama_retrieval_ext.execution.context import (
     entered,
     note_degraded,
 )
+from llama_retrieval_ext.execution.hints import conclude
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query
@@ -42,7 +43,7 @@ def search_plan(
     session = Session(current_context().session.embeddings)
     with entered(_context(retriever, session, verbose, on_partial)) as context:
         hits = yield from ranking(retriever, query)
-        return _result(retriever, query, hits, context)
+        return (yield from _result(retriever, query, hits, context))
 
 
 def search_apart(retriever: BaseRetriever, query: QueryType) -> Plan[SearchResult]:
@@ -55,7 +56,7 @@ def search_apart(retriever: BaseRetriever, query: QueryType) -> Plan[SearchResul
             if context.trace is not None:
                 context.trace.end(error=error)
             hits = []
-        return _result(retriever, query, hits, context)
+        return (yield from _result(retriever, query, hits, context))
 
 
 def ranking(retriever: BaseRetriever, query: QueryType) -> Plan[list[NodeWithScore]]:
@@ -75,8 +76,9 @@ def _context(
 
 def _result(
     retriever: BaseRetriever, query: QueryType, hits: list[NodeWithScore], context: Context
-) -> SearchResult:
+) -> Plan[SearchResult]:
     session, trace = context.session, context.trace
+    hints = yield from conclude(found=bool(hits))
     if trace is not None:
         trace.end(result=hits)
     return SearchResult(
@@ -85,6 +87,7 @@ def _result(
         None if trace is None else trace.snapshot(),
         details_by_path(session.details),
         query if isinstance(query, str) else query.query_str,
+        hints,
     )
 
 
