@@ -1,7 +1,7 @@
 """Pipeline built step by step."""
 
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Final, Self
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import QueryType
@@ -18,6 +18,10 @@ from llama_retrieval_ext.pipeline.searching import search_plan
 from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, SearchResult
+
+
+# Number of hits of `RetrievalPipeline.execute`.
+_TOP_K: Final = 10
 
 
 class RetrievalPipeline(Retriever):
@@ -83,12 +87,21 @@ class RetrievalPipeline(Retriever):
 
         Args:
             query: Text, ``QueryBundle`` or `Query`.
-            top_k: Number of hits, for this call.
+            top_k: Number of hits, for this call; None for that of the query, else of the pipeline,
+                else 10.
             context: Values for the application's own stages.
         """
-        return search_plan(self, Query.of(query).but(top_k=top_k, context=context))
+        bound = Query.of(query).but(top_k=top_k, context=context)
+        if bound.top_k is None and self.top_k is None:
+            bound = bound.but(top_k=_TOP_K)
+        return search_plan(self, bound)
 
     aexecute = checked_call(asynchronous(execute))
+
+    @property
+    def pipeline(self) -> Self:
+        """The pipeline itself; in the designs, a retriever has one."""
+        return self
 
     @property
     def stages(self) -> tuple[object, ...]:
@@ -109,6 +122,7 @@ class RetrievalPipeline(Retriever):
             )
         (retriever,) = self.children
         child = self._for_children(query)
+        child.at_least = query.top_k or query.at_least  # also the pipeline's own number
         hits = yield from hits_of(retriever, child, source=name_of(retriever))
         return hits[: query.top_k]
 
