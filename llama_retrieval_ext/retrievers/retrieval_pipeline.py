@@ -19,7 +19,6 @@ from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, SearchResult
 
-
 # Number of hits of `RetrievalPipeline.execute`.
 _TOP_K: Final = 10
 
@@ -67,9 +66,14 @@ class RetrievalPipeline(Retriever):
                 stages that can.
         """
         if not is_stage(stage):
+            advice = (
+                "; in place of an object with process() write a function of (query, hits) that "
+                "returns the hits, or a Refine with refine(query, hits)"
+            )
             raise CompositionError(
                 f"{stage!r} is no stage; add an object that is one: a rewrite, a retriever, "
                 "branches(a, b), a fusion such as RRF(), or a refinement such as Top(10)"
+                + (advice if hasattr(stage, "process") else "")
             )
         self._value = stage if self._value is None else then(self._value, stage)
         self._stages = (*self._stages, stage)

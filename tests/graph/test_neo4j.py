@@ -284,7 +284,7 @@ def test_many_retrievers_share_one_store_of_llamaindex(graph: Neo4jGraph, neo4j_
             assert [len(answer) for answer in answers] == [2] * 5
             assert not any(answer.degraded for answer in answers)
             graph_of(store).close()  # which the others over the store outlive
-    ended = weakref.ref(graph_of(store).connection)
+    ended = weakref.ref(Neo4jGraph.from_store(store).connection)
     del retrievers, store
     gc.collect()
     assert ended() is None
