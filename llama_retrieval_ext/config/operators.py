@@ -1,8 +1,9 @@
 """Records as answers: operators, and registered classes that answer with records."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeGuard
 
 from llama_index.core.async_utils import asyncio_run
@@ -20,22 +21,22 @@ from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import items_of
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope, check_top_k
-from llama_retrieval_ext.results import Hit, ordered
+from llama_retrieval_ext.results import Hit, ResultList, ordered
 
 # The names of a record's fields that differ from those of `Hit.to_dict`.
 _RECORD_NAMES: Final = {"node_id": "chunk_id", "kb_id": "knowledge_base_id"}
 
 
-class Records(list[dict[str, Any]]):
+class Records(ResultList[dict[str, Any]]):
     """Records of hits, best first.
 
     Attributes:
+        degraded: Parts that failed and were left out; empty if the answer is complete.
+        hints: What was looked for and is not there, in sentences; see `SearchResult`.
         details: Extra fields of the answer, such as ``hyde_queries``, also if nothing was found.
     """
 
-    def __init__(self, records: Iterable[dict[str, Any]], details: Mapping[str, object]) -> None:
-        super().__init__(records)
-        self.details = dict(details)
+    details: Mapping[str, object] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,8 @@ class Operator:
         Returns:
             Records: `Hit.to_dict`, in which ``node_id`` is ``chunk_id`` and ``kb_id`` is
             ``knowledge_base_id``, best first. The first also has
-            ``fields``, and so has the attribute ``details``, even if nothing was found.
+            ``fields``, and so has the attribute ``details``, even if nothing was found. Beside it
+            are ``degraded`` and ``hints``, as in a `SearchResult`.
 
         Raises:
             ConfigurationError: ``top_k`` is below 1, or ``kb_ids`` is empty.
@@ -95,7 +97,9 @@ class Operator:
         details = {
             name: _nested(result.details.get(name, each)) for name, each in self.fields.items()
         }
-        records = Records((_record(hit.to_dict()) for hit in result.hits), details)
+        found = (_record(hit.to_dict()) for hit in result.hits)
+        records = Records(found, degraded=result.degraded, hints=result.hints)
+        records.details = details
         if records:
             records[0] |= details
         return records

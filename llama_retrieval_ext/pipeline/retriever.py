@@ -15,7 +15,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_call, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
-from llama_retrieval_ext.execution.context import current_context, recording
+from llama_retrieval_ext.execution.context import current_context, is_observed, recording
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.execution.retrieval import HonoursQuery
@@ -34,7 +34,6 @@ from llama_retrieval_ext.pipeline.index_nodes import Resolver, Target
 from llama_retrieval_ext.pipeline.searching import (
     answers,
     end_retrieval,
-    is_observed,
     ranking,
     search_apart,
     search_plan,
@@ -192,8 +191,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         It has the arguments of `search`.
 
         Returns:
-            The result of `search`, with an account of each hit, ``why_not`` for any other node, and
-            ``compare`` for another explanation.
+            The result of `search`, with an account of each hit, and ``why_not`` for any other node.
         """
         bound = Query.of(query).but(**options)
         return explanation_of((yield from search_plan(self, bound, verbose=True)))
