@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 from llama_index.core.schema import BaseNode, QueryBundle
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
@@ -306,6 +306,14 @@ class Query(QueryBundle):
         if not isinstance(self.context, Mapping):
             of_type(self.context, Mapping, "context")
         self.filter = None if self.filters is None else parse_filters(self.filters)
+
+    if not TYPE_CHECKING:  # which would otherwise accept any name
+
+        def __getattr__(self, name: str) -> object:
+            """Raise the error of an unknown attribute, with the right name of the text."""
+            advice = "; write query_str" if name == "text" else ""
+            message = f"{type(self).__name__!r} object has no attribute {name!r}{advice}"
+            raise AttributeError(message, name=name, obj=self)
 
     @classmethod
     def of(cls, query: str | QueryBundle) -> "Query":

@@ -319,9 +319,14 @@ def either_way(
     function: Callable[..., Any], *args: object
 ) -> tuple[Callable[[], Any], Callable[[], Awaitable[Any]] | None]:
     """Return the blocking and the async call of a function that is one of the two."""
-    if not inspect.iscoroutinefunction(function):
-        return lambda: function(*args), None
-    return lambda: from_own_loop(lambda: function(*args)), lambda: function(*args)
+
+    def blocking() -> object:
+        answer = function(*args)
+        return from_own_loop(lambda: answer) if inspect.isawaitable(answer) else answer
+
+    # An object with an async ``__call__`` is no coroutine function to `inspect`.
+    is_async = any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
+    return blocking, (lambda: function(*args)) if is_async else None
 
 
 # Instructions of ``await`` and ``async with``, and of ``async for``.
