@@ -4,10 +4,12 @@ import re
 from bisect import bisect_right
 from typing import Final
 
-from llama_retrieval_ext.text.normalization import CJK, simplified
+from llama_retrieval_ext.text.normalization import CJK, simplified, without_broken_words
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
-_WORD: Final = re.compile(rf"[^\W{CJK}]+(?:[.'’&-][^\W{CJK}]+)*(?:\+\+|#)?")  # noqa: RUF001
+_WORD: Final = re.compile(
+    rf"[^\W{CJK}]+(?:(?:[.'’&]|[-\u00ad\u2010](?:[ \t]*\r?\n[ \t]*)?)[^\W{CJK}]+)*(?:\+\+|#)?"  # noqa: RUF001
+)
 _CJK_TERM: Final = re.compile(rf"[{CJK}]+")
 _TOKENIZER: Final = Tokenizer()
 # Characters of context before the first match of an excerpt.
@@ -49,7 +51,7 @@ def excerpt(text: str, query: str, *, length: int) -> str:
         '…Welcome to us. Annual leave is 25 days.'
 
     """
-    line = " ".join(text.split())
+    line = " ".join(without_broken_words(text).split())
     if len(line) <= length:
         return line
     lead = min(_LEAD, length // 4)

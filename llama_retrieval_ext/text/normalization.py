@@ -164,6 +164,24 @@ def normal(text: str) -> str:
     return unicodedata.normalize("NFKC", text)
 
 
+# A hyphen at the end of a line, as in a PDF, between parts of a word.
+_BROKEN: Final = re.compile(r"(?<=[^\W_])([-\u00ad\u2010])[ \t]*\r?\n[ \t]*(?=[^\W_])")
+
+
+def without_broken_words(text: str) -> str:
+    r"""Return the text with words that a hyphen breaks at the end of a line on one line.
+
+    A word with a hyphen is found joined and by its parts, so both ``retrieval`` and ``well-known``
+    are found where they are broken.
+
+    Examples:
+        >>> without_broken_words("The retrie-\nval of well-\n known texts - and\n- lists")
+        'The retrie-val of well-known texts - and\n- lists'
+
+    """
+    return _BROKEN.sub(r"\1", text) if "\n" in text else text
+
+
 # The traditional characters, and the simplified one of each: the transform Traditional-Simplified
 # of Unicode's CLDR 42 on single characters (UNICODE-LICENSE.txt). Where several become one (後 and
 # 后, 髮 and 發), the surrounding words still differ.

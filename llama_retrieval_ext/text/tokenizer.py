@@ -35,7 +35,7 @@ ENGLISH_STOP_WORDS: Final = frozenset({
 
 StopWords: TypeAlias = Literal["english", "none"] | tuple[str, ...]
 
-TOKENIZER_VERSION: Final = 2
+TOKENIZER_VERSION: Final = 3
 _NAMED_STOP_WORDS: Final = {"english": ENGLISH_STOP_WORDS, "none": frozenset[str]()}
 _CJK_MODES: Final = ("bigrams", "words")
 
@@ -52,6 +52,7 @@ class Tokenizer:
     Text is normalised to NFKC and casefolded; accents are folded, so "ecole" finds "école". Words
     of one language are stemmed, names are found whole and by their parts, and ``C++``, ``C#``,
     ``.NET``, ``R`` and ``1.2.3`` are words. Traditional Chinese becomes simplified.
+    A word that a hyphen breaks at the end of a line is found joined, too.
     Tokens are never empty and contain no white space. Thai, Lao, Khmer and Burmese are split at
     spaces only.
 

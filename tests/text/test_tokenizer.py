@@ -138,6 +138,7 @@ HOSTILE = {
     "marks between joiners": "a" + "\u0301\u200d\u0323" * (SIZE // 3),
     "camel case": "aB" * (SIZE // 2),
     "alternating scripts": "あア漢" * (SIZE // 3),
+    "broken words": "a-" + " " * SIZE + "-\n" * (SIZE // 4),
     "ligatures": "\ufdfa" * (SIZE // 18),
     "surrogates": "a\ud800\udc00b" * (SIZE // 4),
     "all of Unicode": "".join(map(chr, range(0x30000))),
@@ -208,6 +209,9 @@ def test_a_name_is_found_in_its_other_spellings(subtests: pytest.Subtests) -> No
         ("strasse", "Hauptstraße Straße"),
         ("women", "women's rights"),
         ("हिन्दी", "मेरी हिन्दी है"),
+        ("retrieval", "the retrie-\nval of"),
+        ("retrieval", "the retrie\u00ad \r\n  val of"),
+        ("well-known retrie", "a well-\nknown retrie-\nval"),
     ]:
         with subtests.test(query=query):
             assert found(query, document) == 1.0
@@ -217,6 +221,8 @@ def test_a_name_is_found_in_its_other_spellings(subtests: pytest.Subtests) -> No
     ("query", "document"),
     [
         ("C", "C++ and C# only"),
+        ("costdays", "cost -\ndays"),
+        ("costdays", "cost\n- days"),
         ("C++", "plain C"),
         ("火山", "山火"),
         ("123", "1.2.3"),
