@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeAlias
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.schema import BaseNode
-from llama_index.core.vector_stores.types import MetadataFilters
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilters
 
 from llama_retrieval_ext.checks import of_type, one_top_k
 from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError, UnsupportedModeError
@@ -19,9 +19,11 @@ from llama_retrieval_ext.execution.context import (
     call,
     emit,
     note_degraded,
+    note_inquiry,
     recording,
     step,
 )
+from llama_retrieval_ext.execution.hints import Metadata, Passages
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.filters import Condition, matches
@@ -133,6 +135,31 @@ class StoreRetriever(Retriever):
         return nodes.get(node_id)
 
     def _collapsed(self, hits: Answering, query: Query) -> Plan[list[Hit]]:
+        """Return a collapsed ranking, and note what to look at if it is empty."""
+        ranking = yield from self._collapse(hits, query)
+        if not ranking:
+            # A vector search finds every node that it may.
+            key = ("filters", id(self.backend.store), query.condition)
+            note_inquiry(key, lambda: self._missing(query), always=self._embeds)
+        return ranking
+
+    def _missing(self, query: Query) -> Plan[list[str]]:
+        """Return the plan for the hints why nothing was found."""
+        operators = self.backend.features.operators
+        is_exact = operators is not None and FilterOperator.IS_EMPTY in operators
+        return Passages(partial(self._metadata, query), is_exact, not self._embeds).hints(query)
+
+    def _metadata(
+        self, query: Query, condition: Condition | None, limit: int
+    ) -> Plan[list[Metadata]]:
+        """Return the metadata of nodes that satisfy a condition, as a vector search finds them."""
+        dimension = getattr(self.backend.store, "dimension", None)
+        probe = [1.0, *[0.0] * (dimension - 1)] if dimension else (yield from self._embed(query))
+        search = Search(limit, condition, query.scope, exact=self.backend.features.exact)
+        candidates = yield from call(self.backend.dense(probe, search))
+        return [each.node.metadata for each in candidates]
+
+    def _collapse(self, hits: Answering, query: Query) -> Plan[list[Hit]]:
         """Return a collapsed ranking; request more hits until enough are left."""
         collapse, top_k = self.collapse, query.top_k or 1
         if collapse is None:
