@@ -113,7 +113,6 @@ def test_one_warning_if_documents_cannot_be_recognised(kb: KnowledgeBase) -> Non
     [
         Document(text="y"),
         Document(text="y", metadata={"url": "https://a.example/"}),
-        Document(text="y", metadata={"file_name": 7}),
         TextNode(text="y"),
     ],
 )
