@@ -18,8 +18,9 @@ T = TypeVar("T")
 
 # Number of characters of a hit's text in its `repr`.
 _SHOWN: Final = 50
-# The attribute that holds a hit's origin.
+# The attributes that hold a hit's origin, and its relevance to the stage that reranked it.
 _ORIGIN: Final = "_origin"
+_RELEVANCE: Final = "_relevance"
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,6 +343,19 @@ def origin_of(hit: NodeWithScore) -> Origin | None:
     """Return the origin of a hit; None if it is unknown."""
     origin: Origin | None = vars(hit).get(_ORIGIN)
     return origin
+
+
+def with_relevance(hit: Hit, relevance: float) -> Hit:
+    """Return a copy with the relevance that a stage gave the hit; its copies inherit it."""
+    judged = hit.model_copy()
+    vars(judged)[_RELEVANCE] = relevance  # no part of the value, as the origin
+    return judged
+
+
+def relevance_of(hit: NodeWithScore) -> float | None:
+    """Return the relevance that the last reranking or rescoring stage gave; None without one."""
+    relevance: float | None = vars(hit).get(_RELEVANCE)
+    return relevance
 
 
 def node_ids(ranking: Sequence[NodeWithScore]) -> list[str]:

@@ -21,7 +21,8 @@ from llama_index_instrumentation.span_handlers import NullSpanHandler
 from pydantic import Field
 
 from llama_retrieval_ext.errors import DeadlineExceededError, describe
-from llama_retrieval_ext.execution.plan import Call, Plan, SingleFlight
+from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.single_flight import SingleFlight
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.trace import Degradation, Detail, DetailValue, ScoredId, Trace
@@ -29,6 +30,8 @@ from llama_retrieval_ext.trace import Degradation, Detail, DetailValue, ScoredId
 T = TypeVar("T")
 
 _dispatcher = get_dispatcher(__name__)
+# It has the spans and events of every retriever.
+_base_dispatcher = get_dispatcher(BaseRetriever.__module__)
 
 
 class _Event(BaseEvent):
@@ -101,6 +104,11 @@ def is_heard(dispatcher: Dispatcher, *, spans: bool = False) -> bool:
             return False
         dispatcher = dispatcher.parent
     return True
+
+
+def is_observed(retriever: BaseRetriever) -> bool:
+    """Return whether a handler of LlamaIndex gets the spans, events or callbacks of a retrieval."""
+    return bool(retriever.callback_manager.handlers) or is_heard(_base_dispatcher, spans=True)
 
 
 def emit_fusion(

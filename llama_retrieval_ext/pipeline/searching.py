@@ -19,7 +19,6 @@ from llama_retrieval_ext.execution.context import (
     call,
     current_context,
     entered,
-    is_heard,
     note_degraded,
 )
 from llama_retrieval_ext.execution.hints import conclude
@@ -120,8 +119,6 @@ def answers(
 
 
 _dispatcher = get_dispatcher(__name__)
-# It has the spans and events of every retriever.
-_base_dispatcher = get_dispatcher(BaseRetriever.__module__)
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -135,11 +132,6 @@ def without_span(method: F) -> F:
     """
     setattr(method, DISPATCHER_SPAN_DECORATED_ATTR, True)
     return method
-
-
-def is_observed(retriever: BaseRetriever) -> bool:
-    """Return whether a handler of LlamaIndex gets the spans, events or callbacks of a retrieval."""
-    return bool(retriever.callback_manager.handlers) or is_heard(_base_dispatcher, spans=True)
 
 
 def end_retrieval(query: QueryBundle, error: BaseException) -> None:

@@ -19,7 +19,7 @@ from llama_retrieval_ext.errors import ConfigurationError, optional_module
 from llama_retrieval_ext.stores.embedded.files import EmbeddedParams, is_new
 from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
 from llama_retrieval_ext.stores.encoding.vectors import Distance
-from llama_retrieval_ext.stores.engine.backend import Backend
+from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
 from llama_retrieval_ext.stores.engine.config import params_of
 from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend, EngineBackend
@@ -218,7 +218,8 @@ def source_of(storage: Storage) -> StoreSource:
         storage = open_store(storage, must_exist=True)
     if isinstance(storage, BasePydanticVectorStore):
         return StoreSource(backend_for(storage))
-    if isinstance(storage, Backend):
+    # A mock has any attribute, and so the methods of a backend.
+    if isinstance(storage, Backend) and isinstance(storage.features, EngineFeatures):
         return StoreSource(storage)
     raise ConfigurationError(
         f"expected a URL, a LlamaIndex vector store, VectorStoreIndex or StorageContext, got "
