@@ -328,12 +328,14 @@ class Sync:
             self._kept.update([] if origin is None else [origin.key])
             self._owned.update(each.key for each in self._stored.get(key, ()))
             return None
+        if read.found.left_out:
+            self._left_out[key.source] = read.found.left_out
         new = {
             each.key: each.digest for each in read.documents if each.key.ref not in report.skipped
         }
         record = SyncedSource(self._owner, key, *read.found.state)
         if not new:
-            self._left_out[key.source] = NO_TEXT
+            self._left_out[key.source] = read.found.left_out or NO_TEXT
             return self._emptied(self._known.get(key, record))
         self._classify(key, new, origin)
         origins = [self._origins.get(each.key) for each in read.documents]
