@@ -20,6 +20,7 @@ from llama_retrieval_ext.knowledge_base.ledger.local_ledger import Database, Loc
 from llama_retrieval_ext.knowledge_base.ledger.prepared import Prepared, Writable
 from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
 from llama_retrieval_ext.knowledge_base.write import lock_of
+from llama_retrieval_ext.stores.embedded.closed_files import SUFFIX
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
 from llama_retrieval_ext.stores.open import check_url, open_store
@@ -178,7 +179,7 @@ def _drop(*collections: CollectionStore) -> None:
 def _delete(store: EmbeddedVectorStore, file: Path | None) -> None:
     """Delete the files of a store, and of its ledger, which is closed."""
     store.clear()
-    for suffix in ("", "-wal", "-shm"):
+    for suffix in ("", "-wal", "-shm", SUFFIX):
         if file is not None:
             file.with_name(f"{file.name}{suffix}").unlink(missing_ok=True)
     store.remove()

@@ -23,7 +23,7 @@ from llama_retrieval_ext.stores.embedded.files import (
     bytes_on_disk,
     check_room,
 )
-from llama_retrieval_ext.stores.embedded.filters import filter_of
+from llama_retrieval_ext.stores.embedded.filters import filter_of, number_of
 from llama_retrieval_ext.stores.embedded.index import (
     IndexInfo,
     build,
@@ -38,6 +38,7 @@ from llama_retrieval_ext.stores.embedded.nodes import (
     count_matching,
     delete_matching,
     matching_nodes,
+    point_ids,
 )
 from llama_retrieval_ext.stores.embedded.open_directories import MEMORY, open_directories
 from llama_retrieval_ext.stores.embedded.search import EmbeddedSearch
@@ -48,6 +49,7 @@ from llama_retrieval_ext.stores.engine.engine_backend import StoreBackend, block
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, clause_for
+from llama_retrieval_ext.stores.qdrant_common.points import point_id
 from llama_retrieval_ext.stores.qdrant_common.search import fusions_of
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -239,6 +241,16 @@ class EmbeddedVectorStore(EngineStore):
     def load(self, directory: Path) -> None:
         """Replace all nodes by a copy of another store, which must not change meanwhile."""
         self._directory.load(directory)
+
+    @property
+    def was_closed(self) -> bool:
+        """Whether the files were closed cleanly before they were opened, or are new."""
+        return self._opened.was_closed
+
+    def missing(self, node_ids: Iterable[str]) -> list[str]:
+        """Return the ids of nodes that the store does not have; reads ids only."""
+        held = self._directory.read(point_ids, empty=set())
+        return [node_id for node_id in node_ids if number_of(point_id(node_id)) not in held]
 
     @property
     def is_shared(self) -> bool:
