@@ -168,6 +168,21 @@ class GraphTarget:
         """Delete the rows of passages; missing ids are ignored."""
         self._graph.delete_sources([*map(self.source, node_ids)], scope=None)
 
+    def missing(self, passages: Sequence[BaseNode]) -> set[str]:
+        """Return the ids of stored passages whose rows, but for extracted ones, are not there."""
+        stored = self._graph.said_by([self.source(passage.node_id) for passage in passages])
+        missing = set()
+        for passage in passages:
+            rows, expected = stored[self.source(passage.node_id)], self._rows(passage, "")
+            texts = {(node.id, node.text) for node in expected.nodes if node.is_passage}
+            edges = {edge.id for edge in expected.edges}
+            if not (
+                texts <= {(node.id, node.text) for node in rows.nodes}
+                and edges <= {edge.id for edge in rows.edges}
+            ):
+                missing.add(passage.node_id)
+        return missing
+
     def flush(self) -> None:
         """No-op: graphs write to disk at once."""
 

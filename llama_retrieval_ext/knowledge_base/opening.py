@@ -100,7 +100,11 @@ class Opening:
             sharing = Sharing(storage, ledger, writer, self.url)
             graph = storage.graph if self.kg_extractors else None
             extracted = None if graph is None else graph_target(graph, ledger)
-            parts = IngestionParts(preparation, writer, ledger, sharing, storage.nodes, extracted)
+            parts = IngestionParts(
+                *(preparation, writer, ledger, sharing, storage.nodes),
+                lambda dimension: storage.record_dimension(ledger, dimension),
+                extracted,
+            )
             access = Access(
                 self.url,
                 require_scope=ledger.requires_scope,

@@ -80,6 +80,16 @@ class Storage:
         """Delete nodes; missing ids are ignored."""
         self.store.delete_nodes(node_ids=list(node_ids))
 
+    def record_dimension(self, ledger: Ledger, dimension: int) -> None:
+        """Record the dimension of the vectors before the first is stored.
+
+        A store whose nodes were all deleted may have had another one; it is made anew.
+        """
+        ledger.record_dimension(dimension)
+        made = getattr(self.store, "dimension", None)
+        if made not in (None, dimension) and ledger.n_nodes_at_rest(exact=True) == 0:
+            self.store.clear()
+
     def compact(self) -> int:
         """Free the disk space of deleted nodes if the engine does not; return the bytes."""
         return self.compact_store() + (0 if self.graph is None else self.graph.graph.compact())

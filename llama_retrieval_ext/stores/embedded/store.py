@@ -13,6 +13,7 @@ from qdrant_edge import EdgeShard, Filter
 from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
 from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.stores.embedded.check_shard import damage_in
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import (
     MIN_FREE_BYTES,
@@ -251,6 +252,12 @@ class EmbeddedVectorStore(EngineStore):
         """Return the ids of nodes that the store does not have; reads ids only."""
         held = self._directory.read(point_ids, empty=set())
         return [node_id for node_id in node_ids if number_of(point_id(node_id)) not in held]
+
+    def damage(self) -> list[str]:
+        """Return what searches and filters do not find as it is stored; see `check_shard`."""
+        return self._directory.read(
+            lambda shard: [*damage_in(shard, most_values=shard.info().points_count)], empty=[]
+        )
 
     @property
     def is_shared(self) -> bool:
