@@ -186,7 +186,9 @@ def _check_files(ledger: LocalLedger, storage: Storage, where: str) -> None:
     """Raise if nodes of the ledger are missing after an unclean end."""
     store, side = storage.store, storage.graph
     graph = None if side is None else side.graph
-    if not isinstance(store, EmbeddedVectorStore) or (
+    if not isinstance(store, EmbeddedVectorStore) or store.is_shared:
+        return
+    if (
         ledger.database.was_closed
         and store.was_closed
         and (not isinstance(graph, EmbeddedGraph) or graph.was_closed)

@@ -59,9 +59,10 @@ class ClosedFiles:
     def record(self) -> None:
         """Record the files, which are closed; no-op if they have not changed.
 
-        It need not reach the disk: without it, they are compared when they are opened.
+        Nor is a database recorded that another object has open: that one does when it is closed. It
+        need not reach the disk: without it, they are compared when they are opened.
         """
-        if self._path.exists():
+        if self._path.exists() or self._name.with_name(f"{self._name.name}-wal").exists():
             return
         folder = self._path.parent
         files = {path.relative_to(folder).as_posix(): _state(path) for path in self._files()}

@@ -43,6 +43,7 @@ from llama_retrieval_ext.stores.embedded.nodes import (
 )
 from llama_retrieval_ext.stores.embedded.open_directories import MEMORY, open_directories
 from llama_retrieval_ext.stores.embedded.search import EmbeddedSearch
+from llama_retrieval_ext.stores.embedded.shard import PointId
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
 from llama_retrieval_ext.stores.engine.connection import Steps
@@ -250,7 +251,8 @@ class EmbeddedVectorStore(EngineStore):
 
     def missing(self, node_ids: Iterable[str]) -> list[str]:
         """Return the ids of nodes that the store does not have; reads ids only."""
-        held = self._directory.read(point_ids, empty=set())
+        none: set[PointId] = set()
+        held = self._directory.read(point_ids, empty=none)
         return [node_id for node_id in node_ids if number_of(point_id(node_id)) not in held]
 
     def damage(self) -> list[str]:
