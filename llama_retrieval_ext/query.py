@@ -303,8 +303,7 @@ class Query(QueryBundle):
             check_seconds(self.timeout_s, "timeout_s", otherwise="for no limit leave it out")
         if self.scope is not None:
             check_scope(self.scope)
-        if not isinstance(self.context, Mapping):
-            of_type(self.context, Mapping, "context")
+        of_type(self.context, Mapping, "context")
         self.filter = None if self.filters is None else parse_filters(self.filters)
 
     if not TYPE_CHECKING:  # which would otherwise accept any name
