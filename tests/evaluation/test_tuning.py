@@ -37,6 +37,19 @@ def test_few_labels_change_nothing_and_send_no_query() -> None:
     assert good.calls == 0
 
 
+def test_a_setting_that_is_not_confirmed_is_not_changed() -> None:
+    # The best setting of all is better by chance: "bad" helps in few questions only.
+    good, bad = Noisy("good", lambda n: n % 3 > 0), Noisy("bad", lambda n: n % 4 == 0)
+    for seed in range(3):
+        pipeline = branches(good=good, bad=bad) >> WeightedSum()
+        result = tune(pipeline, JUDGED, seed=seed, progress=False)
+        assert result.gain is not None
+        assert result.is_changed == ("Changed " in result.verdict) == result.gain.is_significant
+        if not result.gain.is_significant:
+            assert result.retriever is pipeline
+            assert "not significant" in result.verdict or "not confirmed" in result.verdict
+
+
 def test_progress_is_shown_of_answers_and_of_settings(capsys: pytest.CaptureFixture[str]) -> None:
     one, other = Noisy("a", lambda n: True), Noisy("b", lambda n: False)
     tune(branches(one=one, other=other) >> RRF(), JUDGED)
