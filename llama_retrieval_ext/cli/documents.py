@@ -1,4 +1,4 @@
-"""`llama-retrieval list`, `show`, `delete`, `share`, `info`, `copy` and `remove`."""
+"""`llama-retrieval list`, `show`, `delete`, `share`, `info`, `check`, `copy` and `remove`."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -136,6 +136,15 @@ def _matching(kb: "ext.KnowledgeBase", pattern: str, options: KbOptions) -> list
     if is_pattern:
         return [name for name in names if fnmatch(name, path) or fnmatch(name, pattern)]
     return [] if pattern in names else [name for name in names if Path(path) in Path(name).parents]
+
+
+def check(*, kb: Url = DEFAULT_KB, embed_model: EmbedModel = None, as_json: AsJson = False) -> None:
+    """Compare documents with what searches find; exit code 1 if some are damaged."""
+    with KbOptions(url=kb, embed_model=embed_model).open(needs_scope=False) as opened:
+        report = opened.check()
+    say_json(report.to_dict()) if as_json else say(str(report))
+    if not report.is_whole:
+        raise typer.Exit(1)
 
 
 def info(*, kb: Url = DEFAULT_KB, embed_model: EmbedModel = None, as_json: AsJson = False) -> None:
