@@ -16,6 +16,7 @@ from llama_index.core.schema import Document
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.readers.encodings import CONTROL, decode_text, may_be_text
+from llama_retrieval_ext.knowledge_base.readers.front_matter import front_matter, has_front_matter
 from llama_retrieval_ext.knowledge_base.readers.html import HTMLReader
 from llama_retrieval_ext.knowledge_base.readers.outlined import DOCXReader
 from llama_retrieval_ext.knowledge_base.readers.pdf import PDFReader
@@ -43,7 +44,11 @@ class TextReader(BaseReader):
 
     def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
         """Return the document of a file."""
-        return [Document(text=read_text(file, self._encoding), metadata=dict(extra_info or {}))]
+        metadata: dict[str, object] = {}
+        text = read_text(file, self._encoding)
+        if has_front_matter(file.suffix.lower()):
+            metadata, text = front_matter(text)
+        return [Document(text=text, metadata={**metadata, **(extra_info or {})})]
 
 
 class CSVReader(BaseReader):
