@@ -143,7 +143,7 @@ def _statements(answer: str) -> Iterator[tuple[str, list[int]]]:
 
 def _words_of(statement: str) -> str:
     text = _CITED.sub("", _ENTRY.sub("", statement)).strip().rstrip(".。!！?？ ")
-    return re.sub(r"\s+([.,;:])", r"\1", text)
+    return re.sub(r"(?<!\s)\s+(?=[.,;:])", "", text)
 
 
 def _unsupported(statement: str, cited: Sequence[Citation], texts: OutputTexts) -> str:

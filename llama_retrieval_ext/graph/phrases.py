@@ -41,6 +41,7 @@ _JOINING: Final = "of|the|and|de|la|von|van|du|di|al|for|in|der|des|del"
 _SEQUENCE: Final = re.compile(
     rf"{_CAPITALISED}(?:[^\S\n]+(?:(?:{_JOINING})[^\S\n]+)*{_CAPITALISED})*"
 )
+_PART: Final = re.compile(r"\S+")
 _QUOTED: Final = re.compile(r"《([^《》\n]{2,40})》|「([^「」\n]{2,40})」")
 _RUN: Final = re.compile(rf"[{HAN}]{{{_GRAM},}}")
 _BRACKETS: Final = re.compile(r"[(（][^()（）]*[)）]")  # noqa: RUF001 - Chinese brackets
@@ -150,18 +151,29 @@ def phrases(text: str) -> set[str]:
         [' boso the elder ', ' rome ', ' 安 全 生 产 法 ']
 
     """
-    text = normal(text)
-    found = {words(first or second) for first, second in _QUOTED.findall(text)}
-    for sequence in _SEQUENCE.findall(text):
-        parts = sequence.split()
+    return {phrase for phrase, _, _ in phrase_spans(normal(text))}
+
+
+def phrase_spans(text: str) -> "Iterator[Occurrence]":
+    """Yield each occurrence of a phrase in a text that is in the form of `normal`."""
+    for match in _QUOTED.finditer(text):
+        yield from _phrase(text, *match.span(match.lastindex or 0))
+    for match in _SEQUENCE.finditer(text):
+        parts = [part.span() for part in _PART.finditer(text, *match.span())]
         if len(parts) > 2 * _LONGEST_NAME:  # a heading or table in capitals is not a name
             continue
-        while parts and parts[0].casefold() in _OPENERS:
+        while parts and text[slice(*parts[0])].casefold() in _OPENERS:
             del parts[0]
-        while parts and parts[-1].casefold() in _OPENERS:
+        while parts and text[slice(*parts[-1])].casefold() in _OPENERS:
             del parts[-1]
-        found.add(words(" ".join(parts)))
-    return {phrase for phrase in found if _can_be_name(phrase)}
+        if parts:
+            yield from _phrase(text, parts[0][0], parts[-1][1])
+
+
+def _phrase(text: str, start: int, end: int) -> "Iterator[Occurrence]":
+    phrase = words(text[start:end])
+    if _can_be_name(phrase):
+        yield Occurrence(phrase, start, end)
 
 
 def chinese_runs(text: str) -> str:

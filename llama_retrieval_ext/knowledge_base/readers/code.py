@@ -120,7 +120,7 @@ def _last_line(node: "Node") -> int:
 def _names(node: "Node") -> list[str]:
     """Return the name of a definition, below that of the type for a method of Go."""
     receiver = node.child_by_field_name("receiver")
-    typed = None if receiver is None else _RECEIVER.search((receiver.text or b"").decode())
+    typed = None if receiver is None else _RECEIVER.search((receiver.text or b"")[-300:].decode("utf-8", "ignore"))
     return [name for name in (typed[1] if typed else "", _name(node)) if name]
 
 
