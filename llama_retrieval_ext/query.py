@@ -271,8 +271,6 @@ class Query(QueryBundle):
             return ``top_k``; a leg returns its own number if that is larger. Set by composites.
         exact: Whether vector searches compare every embedding instead of using an approximate
             index; keyword searches are always exact.
-        confidence: Estimate of the searches so far that the answer is there. Set by pipelines, for
-            stages with ``needs_confidence``; None if a search that estimates it failed.
 
     Raises:
         ConfigurationError: A value is out of range.
@@ -291,7 +289,6 @@ class Query(QueryBundle):
     context: Mapping[str, object] = field(default_factory=dict)
     at_least: int | None = None
     exact: bool = False
-    confidence: float | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.query_str, str):

@@ -199,9 +199,6 @@ class SearchResult(Viewed, Sequence[Hit]):
         details: Values that stages add, such as ``generated_queries`` and ``routes``; those of the
             outermost stages by name, those of stages inside a leg by path (``leg/routes``).
         query: The text of the query.
-        confidence: Estimated probability in ``[0, 1]`` that the best hit answers the query, from
-            the hits of a hybrid search before later stages; the maximum of several searches.
-            None without a calibration: see ``KnowledgeBase.calibrate``.
 
     Examples:
         >>> from llama_index.core.schema import TextNode
@@ -219,7 +216,6 @@ class SearchResult(Viewed, Sequence[Hit]):
     trace: Trace | None = None
     details: dict[str, object] = field(default_factory=dict)
     query: str = ""
-    confidence: float | None = None
 
     def __len__(self) -> int:
         return len(self.hits)
@@ -242,7 +238,6 @@ class SearchResult(Viewed, Sequence[Hit]):
             "hits": [hit.to_dict() for hit in self.hits],
             "degraded": [asdict(part) for part in self.degraded],
             "trace": None if self.trace is None else self.trace.to_dict(),
-            **({} if self.confidence is None else {"confidence": self.confidence}),
             **self.details,
         }
 

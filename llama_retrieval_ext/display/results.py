@@ -56,7 +56,6 @@ def result_summary(result: SearchResult) -> str:
             *([repr(short(result.query))] if result.query else []),
             counted(len(result), "hit"),
             *([] if duration_s is None else [f"{duration_s * 1e3:.1f} ms"]),
-            *([] if result.confidence is None else [f"confidence {result.confidence:.2f}"]),
             *([f"degraded: {_degraded_parts(result)}"] if result.degraded else []),
         ]
     )

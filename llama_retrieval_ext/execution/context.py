@@ -148,7 +148,6 @@ class Session:
         embeddings: Embeddings by model and text.
         degraded: Parts that failed and were left out.
         details: The details that stages add to the result.
-        confidences: Confidence of each search that has an estimate; see `SearchResult`.
         shared_rankings: Shares retriever calls between several pipelines; None to share only
             within the answer.
     """
@@ -156,17 +155,11 @@ class Session:
     embeddings: SingleFlight = field(default_factory=SingleFlight)
     degraded: list[Degradation] = field(default_factory=list)
     details: list[Detail] = field(default_factory=list)
-    confidences: list[float] = field(default_factory=list)
     shared_rankings: SharesRankings | None = None
 
     def apart(self) -> "Session":
         """Return the session of one answer of a batch, with its own degradations and details."""
-        return replace(self, degraded=[], details=[], confidences=[])
-
-    @property
-    def confidence(self) -> float | None:
-        """The maximum of the confidences; None if there are none."""
-        return max(self.confidences, default=None)
+        return replace(self, degraded=[], details=[])
 
 
 @dataclass(frozen=True, slots=True)

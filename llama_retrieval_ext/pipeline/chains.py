@@ -8,8 +8,8 @@ from typing import Self
 
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, ScoreError
-from llama_retrieval_ext.execution.context import current_context, note_degraded, step
+from llama_retrieval_ext.errors import ExecutionError, ScoreError
+from llama_retrieval_ext.execution.context import note_degraded, step
 from llama_retrieval_ext.execution.legs import or_degraded
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.pipeline.stages import (
@@ -136,27 +136,12 @@ def refined(stage: Refine, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]
 
     If a reranker returns nothing, the ranking is unchanged and the answer is degraded.
     """
-    child = with_confidence(query, stage) if hits else query
-    plan = plan_of(stage.refine_plan(child, hits), f"{type(stage).__name__}.refine_plan")
+    plan = plan_of(stage.refine_plan(query, hits), f"{type(stage).__name__}.refine_plan")
     ranking = checked(stage, (yield from plan), hits)
     if stage.reranks and hits and not ranking:
         note_degraded(repr(stage).partition("(")[0], EMPTY)
         return list(hits)
     return ranking
-
-
-def with_confidence(query: Query, stage: Refine) -> Query:
-    """Return the query for a stage: with the estimate of the searches so far, if it needs it."""
-    if not stage.needs_confidence:
-        return query
-    session = current_context().session
-    if session.confidence is None and not session.degraded:
-        raise ConfigurationError(
-            f"{stage!r} needs an estimate of confidence, which a hybrid retriever of a knowledge "
-            "base has once kb.calibrate() was called, for the scope of the query; with pushdown "
-            "there is none"
-        )
-    return replace(query, confidence=session.confidence)
 
 
 def checked(stage: Refine, answer: object, hits: Sequence[Hit]) -> list[Hit]:

@@ -181,8 +181,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         It has the arguments of `search`.
 
         Returns:
-            The result of `search`, with an account of each hit, ``why_not`` for any other node, and
-            ``compare`` for another explanation.
+            The result of `search`, with an account of each hit, and ``why_not`` for any other node.
         """
         bound = Query.of(query).but(**options)
         return explanation_of((yield from search_plan(self, bound, verbose=True)))

@@ -86,7 +86,6 @@ def _result(
         None if trace is None else trace.snapshot(),
         details_by_path(session.details),
         query if isinstance(query, str) else query.query_str,
-        session.confidence,
     )
 
 

@@ -317,8 +317,8 @@ class KnowledgeRetriever(Retriever):
                 ``query``.
             processes: Names or ids; None for those in the question.
             use_llm: Whether an LLM also writes a statement for the question. Its rows, with the
-                source ``generated``, follow the rule conclusions; if it fails, only the
-                conclusions are returned.
+                source ``generated``, follow the rule conclusions; if it fails, or under a scope,
+                only the conclusions are returned.
             scope: Visible rows.
 
         Raises:

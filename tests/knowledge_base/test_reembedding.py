@@ -135,19 +135,6 @@ def test_the_estimate_is_shown_before_and_with_the_time_after_a_hundred_nodes(
     assert second.endswith(" s more")
 
 
-@pytest.mark.slow
-def test_calibrations_of_the_old_vectors_are_not_copied(
-    urls: list[str], new: PickyEmbedding
-) -> None:
-    fill(urls[0], OLD, documents(60))
-    with KnowledgeBase.open(urls[0]) as kb:
-        kb.calibrate(scope=ACME)
-        assert kb.search("rule 14", scope=ACME).confidence is not None
-    copy_knowledge_base(*urls, embed_model=new, compare=False, show_progress=False)
-    with KnowledgeBase.open(urls[1], embed_model=new) as kb:
-        assert kb.search("rule 14", scope=ACME).confidence is None
-
-
 def test_documents_that_the_new_model_cannot_embed_are_reported(
     urls: list[str], new: PickyEmbedding
 ) -> None:

@@ -276,9 +276,8 @@ class BM25Retriever(Retriever):
     def persist(self, path: str | Path) -> None:
         """Write the retriever into a directory, for `from_persist_dir`.
 
-        All nodes are written, also those outside the retriever's scope. The index is in bm25s's
-        format, in a folder of the directory. The write is atomic: a retriever already in the
-        directory is kept until it completes.
+        All nodes are written, also those outside the retriever's scope, in bm25s's format. It
+        replaces a retriever that is already in the directory. A write that fails leaves none.
 
         Args:
             path: The directory, created if missing.
