@@ -3,9 +3,6 @@
 ``python -m tests.linear_time`` prints the table of tests/benchmarks/README.md.
 """
 
-import csv
-import io
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import date
@@ -14,7 +11,7 @@ from tempfile import TemporaryDirectory
 from time import process_time
 from typing import Final, TypeAlias
 
-from llama_index.core.schema import Document, NodeWithScore, TextNode
+from llama_index.core.schema import Document, TextNode
 from pydantic import BaseModel
 
 from llama_retrieval_ext.capabilities.language_model import shortened
@@ -27,15 +24,13 @@ from llama_retrieval_ext.config.yaml import validate_yaml
 from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.display.results import hit_html
 from llama_retrieval_ext.errors import RetrievalExtError
-from llama_retrieval_ext.evaluation.questions import known_item_questions
 from llama_retrieval_ext.graph.elements import GraphNode
 from llama_retrieval_ext.graph.entity_linking import _lines
 from llama_retrieval_ext.graph.passage_graph import PassageGraph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.graph.phrases import acronyms, chinese_runs, phrases, title_words, words
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
-from llama_retrieval_ext.graph.text_to_cypher import cypher_in
-from llama_retrieval_ext.knowledge_base.calibration import known_item_question
+from llama_retrieval_ext.graph.text_to_cypher import stripped
 from llama_retrieval_ext.knowledge_base.passages import PassageParser
 from llama_retrieval_ext.knowledge_base.readers.code import definitions
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
@@ -48,13 +43,13 @@ from llama_retrieval_ext.llm import parsing
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.intent import default_intent_rules
+from llama_retrieval_ext.retrievers.routing.selectors import Choice
 from llama_retrieval_ext.services.related import related_in_passages
 from llama_retrieval_ext.services.report import _inline
 from llama_retrieval_ext.stages.rerank.llm import relevances_in
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.stages.rewrite.hyde import passage_in
 from llama_retrieval_ext.stages.rewrite.multi_query import distinct, keeps_language, wordings
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from llama_retrieval_ext.text.gazetteer import Gazetteer
 from llama_retrieval_ext.text.highlighting import excerpt, matched_spans
 from llama_retrieval_ext.text.near_duplicates import shingles
@@ -103,8 +98,8 @@ _NAMES = Gazetteer(
     [(name, name) for name in ("tower crane", "IT", "a", "中国建筑", "中", "article 12", "-", "é")]
 )
 _TOKENIZER = Tokenizer()
-_SEGMENTS = Tokenizer(segment_chinese=True)
 _RULES = default_intent_rules()
+_CHOICES = [Choice(name, name) for name in ("exact", "time_bound")]
 _REGISTRY = default_registry()
 _TODAY = date(2024, 5, 8)
 
@@ -133,7 +128,7 @@ FUNCTIONS: Final[dict[str, Reads]] = {
     "chinese_runs": chinese_runs,
     "title_words": title_words,
     "PassageGraph": _passage_graph,
-    "cypher_in": cypher_in,
+    "Cypher in an answer": stripped,
     "related: a passage": lambda text: related_in_passages([_hit(f"a {text}")], "a", ner=None),
     "related: a subject": lambda text: related_in_passages([_hit(text[:500])], text, ner=None),
     "without_thinking": parsing.without_thinking,
@@ -151,9 +146,8 @@ FUNCTIONS: Final[dict[str, Reads]] = {
     "relevances_in": lambda text: relevances_in(text, documents=10),
     "check_citations": lambda text: check_citations(text, as_hits([text, "Leave is 25 days."])),
     "shortened": lambda text: shortened(text, 100),
-    "RuleRerank": lambda text: RuleRerank().rerank([_hit(text)], query=text[:1_000]),
-    "intent rules": lambda text: _RULES.select(Query(text), [*map(str, ())]),
-    "known_item_question": lambda text: known_item_question(text, [text], None),
+    "RuleRerank": lambda text: RuleRerank().refine(Query(text[:1_000]), [_hit(text)]),
+    "intent rules": lambda text: _RULES.select(Query(text), _CHOICES),
     "--filter": lambda text: parse_filter_options([text]),
     "--filter: a value": lambda text: parse_filter_options([f"a = {text}"]),
     "--filter: a list": lambda text: parse_filter_options([f"a in (b, {text}"]),
@@ -227,15 +221,19 @@ ATOMS: Final[dict[str, str]] = {
     "yaml": "- a:\n  ",
     "distinct words": "",
 }
-PREFIXES: Final = ("", 'a "1 ')
+# Before and after what is repeated.
+FRAMES: Final = (("", ""), ('a "1 ', " b<"), ("]", "<"))
 
 
-def text_of(atom: str, length: int, prefix: str = "") -> str:
-    """Return a hostile text."""
+def text_of(atom: str, length: int, frame: tuple[str, str] = ("", "")) -> str:
+    """Return a hostile text of a length."""
+    before, after = frame
+    room = length - len(before) - len(after)
     if not ATOMS[atom]:
-        return " ".join(f"W{n:x}" for n in range(length // 4))[:length]
-    repeated = ATOMS[atom] * (length // len(ATOMS[atom]) + 1)
-    return (prefix + repeated)[:length]
+        repeated = " ".join(f"W{n:x}" for n in range(room // 4))
+    else:
+        repeated = ATOMS[atom] * (room // len(ATOMS[atom]) + 1)
+    return before + repeated[:room] + after
 
 
 def seconds(reads: Reads, text: str) -> float:
