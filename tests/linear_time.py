@@ -3,6 +3,7 @@
 ``python -m tests.linear_time`` prints the table of tests/benchmarks/README.md.
 """
 
+import gc
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import date
@@ -85,7 +86,7 @@ def _read_file(suffix: str) -> Reads:
 
 def _passages(text: str) -> object:
     document = Document(text=text, metadata={"file_name": "a.md"})
-    return PassageParser().get_nodes_from_documents([document])
+    return PassageParser(chunk_size=512, chunk_overlap=64).get_nodes_from_documents([document])
 
 
 def _passage_graph(text: str) -> object:
@@ -216,7 +217,7 @@ ATOMS: Final[dict[str, str]] = {
     "ligatures": "\ufdfa",
     "CJK and spaces": "中 ",
     "title quotes": "《中",
-    "ideographic commas": "，",
+    "ideographic commas": "，",  # noqa: RUF001
     "half a character": "\ud800",
     "yaml": "- a:\n  ",
     "distinct words": "",
@@ -238,7 +239,35 @@ def text_of(atom: str, length: int, frame: tuple[str, str] = ("", "")) -> str:
 
 def seconds(reads: Reads, text: str) -> float:
     """Return the processor time of a call; errors of this package are answers."""
+    gc.collect()
+    gc.disable()
     start = process_time()
-    with suppress(RetrievalExtError, ValueError):
-        reads(text)
-    return process_time() - start
+    try:
+        with suppress(RetrievalExtError, ValueError):
+            reads(text)
+        return process_time() - start
+    finally:
+        gc.enable()
+
+
+def worst(name: str, length: int, limit_s: float) -> tuple[float, str]:
+    """Return the most time that a function takes for a text of a length, and which text it is.
+
+    It stops at a text that takes longer than the limit.
+    """
+    most = 0.0, ""
+    for atom in ATOMS:
+        for frame in FRAMES:
+            text = text_of(atom, length, frame)
+            most = max(most, (seconds(FUNCTIONS[name], text), f"{atom} in {frame}"))
+            if most[0] > limit_s:
+                return most
+    return most
+
+
+if __name__ == "__main__":
+    print("| function | 20,000 | 80,000 characters | worst text |\n| --- | --- | --- | --- |")  # noqa: T201 - a table
+    for function in FUNCTIONS:
+        small, _ = worst(function, SMALL, 10)
+        large, where = worst(function, LARGE, 10)
+        print(f"| {function} | {small:.3f} s | {large:.3f} s | {where.partition(' in ')[0]} |")  # noqa: T201

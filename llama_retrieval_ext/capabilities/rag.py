@@ -43,7 +43,8 @@ from llama_retrieval_ext.text.normalization import dominant_script
 _CITED: Final = re.compile(r"[\[【［]\s*(\d{1,3}(?:\s*[,，;、]\s*\d{1,3})*)\s*[\]】］]")
 # The end of a statement, with the citations after it.
 _STATEMENT: Final = re.compile(
-    r".+?(?:[.!?](?=\s|[\[【［]|$)|[。！？；]|\n|$)(?:\s{0,9}[\[【［][\d\s,，;、]+[\]】］])*", re.DOTALL
+    r".+?(?:[.!?](?=\s|[\[【［]|$)|[。！？；]|\n|$)(?:\s{0,9}[\[【［][\d\s,，;、]+[\]】］])*",
+    re.DOTALL,
 )
 _NUMBER: Final = re.compile(r"\d+(?:[.,]\d+)*")
 _ZEROS: Final = re.compile(r"^0+(?=\d)")
@@ -219,6 +220,7 @@ class RAGAnswer(GeneratedText):
             ],
             "problems": list(self.problems),
             "degraded": [asdict(each) for each in self.degraded],
+            "hints": list(self.hints),
         }
 
 

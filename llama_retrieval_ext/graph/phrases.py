@@ -1,8 +1,9 @@
 """Phrases of texts: words, titles, capitalised phrases, recurring Chinese, and their search.
 
 A text is compared as its casefolded words without accents, with a space around each,
-``" the gold rush "``; each CJK character is a word. So a text contains a name if its string
-contains the name's string. An acronym stays in capitals, ``" WHO "``, and is found by `acronyms`.
+``" the gold rush "``; each character of a script without spaces is a word. So a text contains a
+name if its string contains the name's string. An acronym stays in capitals, ``" WHO "``, and is
+found by `acronyms`.
 """
 
 import re
@@ -16,8 +17,8 @@ import numpy.typing as npt
 from llama_retrieval_ext.errors import optional_module
 from llama_retrieval_ext.text.analyzer import fold
 from llama_retrieval_ext.text.gazetteer import is_acronym
-from llama_retrieval_ext.text.normalization import CJK, HAN, RANGES, normal, simplified
-from llama_retrieval_ext.text.segmentation import has_cjk
+from llama_retrieval_ext.text.normalization import HAN, RANGES, UNSPACED, normal, simplified
+from llama_retrieval_ext.text.segmentation import UNIT, has_unspaced
 from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
 
 # Maximum words and characters, and minimum characters of a name.
@@ -27,7 +28,7 @@ _SHORTEST_NAME: Final = 3
 _GRAM: Final = 3
 
 # A word, or one character of a script without spaces.
-_WORD: Final = re.compile(rf"[{CJK}]|[^\W_{CJK}]+")
+_WORD: Final = re.compile(rf"{UNIT}|[{UNSPACED}]|[^\W_{UNSPACED}]+")
 _UPPER: Final = "".join(
     character
     for low, high in re.findall(
@@ -73,7 +74,7 @@ def words(text: str) -> str:
 
 def _compared(found: Sequence[str]) -> list[str]:
     joined = fold("\n".join(found).casefold())
-    return (simplified(joined) if has_cjk(joined) else joined).split("\n")
+    return (simplified(joined) if has_unspaced(joined) else joined).split("\n")
 
 
 def acronyms(text: str) -> "list[Occurrence]":
@@ -126,14 +127,14 @@ def _without_brackets(title: str) -> str:
 
 
 def spelled(name: str) -> str:
-    """Return a name in its usual spelling, without spaces between CJK characters.
+    """Return a name in its usual spelling, without spaces in Chinese or Thai.
 
     Examples:
         >>> spelled(" gold rush "), spelled(" 台 湾 ")
         ('gold rush', '台湾')
 
     """
-    return name.replace(" ", "") if has_cjk(name[1:2]) else name.strip()
+    return name.replace(" ", "") if has_unspaced(name[1:2]) else name.strip()
 
 
 def _can_be_name(name: str) -> bool:
@@ -178,7 +179,7 @@ def _phrase(text: str, start: int, end: int) -> "Iterator[Occurrence]":
 
 def chinese_runs(text: str) -> str:
     """Return the runs of at least three Chinese characters, separated by spaces."""
-    return " ".join(_RUN.findall(simplified(normal(text)))) if has_cjk(text) else ""
+    return " ".join(_RUN.findall(simplified(normal(text)))) if has_unspaced(text) else ""
 
 
 def recurring(texts: Sequence[str], most: int) -> list[set[str]]:

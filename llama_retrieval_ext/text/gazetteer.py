@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from llama_retrieval_ext.errors import ConfigurationError, optional_module
 from llama_retrieval_ext.text.analyzer import fold
-from llama_retrieval_ext.text.normalization import CJK, normal, simplified
-from llama_retrieval_ext.text.segmentation import starts_cjk
+from llama_retrieval_ext.text.normalization import UNSPACED, aligned, normal, simplified
+from llama_retrieval_ext.text.segmentation import starts_unspaced
 
 _FEATURE: Final = ("entity linking", "graph")  # and its extra
 # A name is compared with the text if the text has this share of its pairs of characters.
@@ -27,8 +27,6 @@ _COMMON: Final = 3_000
 _LONGEST: Final = 200
 # Longer words in capitals are headings, or the spelling of a whole list.
 _LONGEST_ACRONYM: Final = 6
-# A cluster of a letter and more marks than any language has takes quadratic time in NFKC.
-_MOST_MARKS: Final = 32
 # Shorter names are too similar to other words.
 _SHORTEST: Final = 4
 _SHORTEST_CJK: Final = 3
@@ -37,8 +35,8 @@ _DIGITS: Final = str.maketrans(_CHINESE, "001234567892")
 _NUMERALS: Final = f"{_CHINESE}十0123456789"
 # Lone surrogates, and the separator of names in `_PairIndex`.
 _NO_LETTERS: Final = re.compile("[\0\ud800-\udfff]")
-# Names begin and end where one of these does: a word, a CJK character, or a sign.
-_ATOM: Final = re.compile(rf"(?:(?![{CJK}])[^\W_])+|.", re.DOTALL)
+# Names begin and end with one of these: a word, a character of a script without spaces, a sign.
+_ATOM: Final = re.compile(rf"(?:(?![{UNSPACED}])[^\W_])+|.", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,29 +194,27 @@ def normalised(text: str) -> tuple[str, Sequence[int]]:
         'zurich'
 
     """
-    text = _NO_LETTERS.sub("\ufffd", text)
-    if text.isascii():
-        return text.lower(), range(len(text))
-    plain = normal(text)
-    if plain == text and len(folded := plain.casefold()) == len(text) and fold(folded) == folded:
-        return simplified(folded), range(len(text))  # the length is unchanged
+    plain, offsets = aligned(_NO_LETTERS.sub("\ufffd", text))
+    folded = plain.casefold()
+    if len(folded) == len(plain) and fold(folded) == folded:
+        return simplified(folded), offsets  # the length is unchanged
     characters: list[str] = []
-    offsets: list[int] = []
+    places: list[int] = []
     start = 0
-    for at in range(1, len(text) + 1):
+    for end in range(1, len(plain) + 1):
         # A letter and its marks stay together.
-        if at == len(text) or not unicodedata.combining(text[at]):
-            part = _cluster(text[start : min(at, start + _MOST_MARKS)])
+        if end == len(plain) or not unicodedata.combining(plain[end]):
+            part = _cluster(plain[start:end])
             characters.append(part)
-            offsets.extend([start] * len(part))
-            start = at
-    return "".join(characters), offsets
+            places.extend([offsets[start]] * len(part))
+            start = end
+    return "".join(characters), places
 
 
 @lru_cache(maxsize=4096)
 def _cluster(letter: str) -> str:
     """Return a letter with its marks, normalised for comparison."""
-    return simplified(fold(normal(letter).casefold()))
+    return simplified(fold(letter.casefold()))
 
 
 class _PairIndex:
@@ -272,7 +268,7 @@ def _similar_window(
     fuzz: ModuleType, name: str, text: str, threshold: float
 ) -> tuple[float, int, int] | None:
     """Return the part of a text most similar to a name, and the similarity."""
-    if len(name) < (_SHORTEST_CJK if starts_cjk(name) else _SHORTEST):
+    if len(name) < (_SHORTEST_CJK if starts_unspaced(name) else _SHORTEST):
         return None
     aligned = fuzz.partial_ratio_alignment(name, text, score_cutoff=100 * threshold - 10)
     if aligned is None or aligned.dest_end <= aligned.dest_start:
@@ -328,4 +324,6 @@ def _is_bounded(text: str, start: int, end: int) -> bool:
 
 def _joins(left: str, right: str) -> bool:
     """Return whether two neighbours belong to one word; never for Chinese characters."""
-    return left.isalnum() and right.isalnum() and not (starts_cjk(left) or starts_cjk(right))
+    return (
+        left.isalnum() and right.isalnum() and not (starts_unspaced(left) or starts_unspaced(right))
+    )

@@ -42,7 +42,9 @@ _PAIR: Final = re.compile(
     + r"(?:\s*/\s*10)?[\s*.|)]*"
 )
 # "[2] > [1] > [3]": an order and nothing else.
-_ORDER: Final = re.compile(r"[\s\[(]*\d{1,4}[\])]*(?:\s*+(?:[>,，、]\s*+|(?<=\s))[\[(]*\d{1,4}[\])]*)+[\s.]*")
+_ORDER: Final = re.compile(
+    r"[\s\[(]*\d{1,4}[\])]*(?:\s*+(?:[>,，、]\s*+|(?<=\s))[\[(]*\d{1,4}[\])]*)+[\s.]*"
+)
 _JSON: Final = re.compile(r"[\[{]")
 _IDS: Final = frozenset(
     {"doc", "document", "id", "index", "number", "doc_id", "document_id", "document_number"}
