@@ -12,6 +12,7 @@ from llama_index.core.llms import LLM
 
 from llama_retrieval_ext.checks import check_count, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.context import note_inquiry
 from llama_retrieval_ext.execution.drivers import either_way
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed_text
@@ -23,11 +24,14 @@ from llama_retrieval_ext.llm.parsing import without_thinking
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stages.hit_embeddings import embed_texts
 from llama_retrieval_ext.text.gazetteer import Gazetteer, Mention
+from llama_retrieval_ext.wording import nearest, unknown
 
 # Maximum number of scopes with cached names.
 _SCOPES: Final = 32
 # Most names that an answer of an LLM gives; a question names fewer.
 _MOST_LINES: Final = 50
+# Likeness of a question and a name that share a letter or two.
+_LEAST: Final = 0.05
 _PROMPT: Final = (
     "List the things, places, processes and other entities that this question names, one a line, "
     "as it spells them, and nothing else.\n\nQuestion: {query}\nEntities:\n"
@@ -158,6 +162,25 @@ class EntityLinker:
         return _best(found)[:limit]
 
     link, alink = callers(plan_link)
+
+    def plan_unknown(self, what: str, name: str, *, scope: Scope | None) -> Plan[str]:
+        """Return the plan for the sentence that no entity has a name, with the nearest names."""
+        names = yield from self._names_of(scope)
+        near = yield Call(lambda: unknown(what, name, (own for own, _ in names.pairs)))
+        return str(near)
+
+    unknown, aunknown = callers(plan_unknown)
+
+    def note_unnamed(self, query: str, *, scope: Scope | None) -> None:
+        """Note for the hints that a question names no entity, with the nearest names."""
+
+        def hints() -> Plan[list[str]]:
+            names = yield from self._names_of(scope)
+            near = yield Call(lambda: nearest(query, (own for own, _ in names.pairs), least=_LEAST))
+            nothing = "the query names nothing of the graph"
+            return [f"{nothing}; the nearest there: {near}" if near else nothing]
+
+        note_inquiry(("entities", id(self.graph), query, scope), hints, always=False)
 
     def refresh(self) -> None:
         """Drop the cached names, so names written by other processes are found."""

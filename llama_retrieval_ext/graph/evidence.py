@@ -53,7 +53,7 @@ def stem(word: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class PassageText:
+class TextPassage:
     """A passage with the evidence from its text alone.
 
     `title_names` and `text` have the form of `words`, and `chinese` that of `chinese_runs`.
@@ -69,7 +69,7 @@ class PassageText:
     chinese: str
 
     @classmethod
-    def of(cls, node: GraphNode, links: PassageLinks) -> "PassageText":
+    def of(cls, node: GraphNode, links: PassageLinks) -> "TextPassage":
         """Return the passage of a node, with the enabled kinds of evidence."""
         titles, text = tuple(links.titles_of(node.properties)), node.text or ""
         full = ". ".join([*titles, text]) if links.phrases else ""
@@ -104,7 +104,7 @@ class TextEvidence:
 
     def __init__(self, links: PassageLinks) -> None:
         self.links = links
-        self.passages: dict[str, PassageText] = {}
+        self.passages: dict[str, TextPassage] = {}
         self.bearers: dict[str, set[str]] = {}
         self.mentions: dict[str, dict[str, frozenset[str] | None]] = {}
         self.phrases: dict[str, set[str]] = defaultdict(set)
@@ -122,7 +122,7 @@ class TextEvidence:
         for own in gone:
             del self.passages[own.node.id]
         new = [
-            PassageText.of(node, self.links)
+            TextPassage.of(node, self.links)
             for id_, node in now.items()
             if id_ not in self.passages
         ]
@@ -148,7 +148,7 @@ class TextEvidence:
         counts.update((phrase, len(self.having(phrase))) for phrase in both)
         return counts
 
-    def _update_titles(self, gone: Sequence[PassageText], new: Sequence[PassageText]) -> None:
+    def _update_titles(self, gone: Sequence[TextPassage], new: Sequence[TextPassage]) -> None:
         for own in gone:
             del self.mentions[own.node.id]
         _remove(self._titled, ((name, own.node.id) for own in gone for name in own.title_names))
@@ -169,7 +169,7 @@ class TextEvidence:
         documents = {self.passages[id_].document for id_ in self._titled.get(title, ())}
         return 0 < len(documents) <= _FEW
 
-    def _mentions(self, passage: PassageText) -> dict[str, frozenset[str] | None]:
+    def _mentions(self, passage: TextPassage) -> dict[str, frozenset[str] | None]:
         text = passage.text
         every = [
             *self.title_names.find_all(text, self.bearers),
@@ -185,7 +185,7 @@ class TextEvidence:
             found[match.name] = (found[match.name] or frozenset()) | stems
         return found
 
-    def _update_phrases(self, gone: Sequence[PassageText], new: Sequence[PassageText]) -> None:
+    def _update_phrases(self, gone: Sequence[TextPassage], new: Sequence[TextPassage]) -> None:
         _remove(self.phrases, self._pairs(gone))
         before = set(self._known)
         self._known.subtract(phrase for own in gone for phrase in _several_words(own.phrases))
@@ -201,14 +201,14 @@ class TextEvidence:
                 self.phrases[match.name].add(id_)
         _add(self.phrases, self._pairs(new))
 
-    def _pairs(self, passages: Iterable[PassageText]) -> Iterator[tuple[str, str]]:
+    def _pairs(self, passages: Iterable[TextPassage]) -> Iterator[tuple[str, str]]:
         """Yield each phrase of a passage, in any case, with the passage."""
         for own in passages:
             found = self._known_names.find_all(own.text, self._known)
             for phrase in own.phrases.union(match.name for match in found):
                 yield phrase, own.node.id
 
-    def _update_chinese(self, gone: Sequence[PassageText], new: Sequence[PassageText]) -> None:
+    def _update_chinese(self, gone: Sequence[TextPassage], new: Sequence[TextPassage]) -> None:
         most = int(self.most)
         if most == self._most_recurring and not any(own.chinese for own in (*gone, *new)):
             return
