@@ -1,4 +1,4 @@
-"""`llama-retrieval list`, `show`, `delete`, `share`, `info`, `copy` and `remove`."""
+"""`llama-retrieval list`, `show`, `delete`, `share`, `info`, `check`, `copy` and `remove`."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -138,6 +138,15 @@ def _matching(kb: "ext.KnowledgeBase", pattern: str, options: KbOptions) -> list
     return [] if pattern in names else [name for name in names if Path(path) in Path(name).parents]
 
 
+def check(*, kb: Url = DEFAULT_KB, embed_model: EmbedModel = None, as_json: AsJson = False) -> None:
+    """Compare documents with what searches find; exit code 1 if some are damaged."""
+    with KbOptions(url=kb, embed_model=embed_model).open(needs_scope=False) as opened:
+        report = opened.check()
+    say_json(report.to_dict()) if as_json else say(str(report))
+    if not report.is_whole:
+        raise typer.Exit(1)
+
+
 def info(*, kb: Url = DEFAULT_KB, embed_model: EmbedModel = None, as_json: AsJson = False) -> None:
     """Show engine, embedding model, counts and size."""
     with KbOptions(url=kb, embed_model=embed_model).open(needs_scope=False) as opened:
@@ -269,8 +278,6 @@ def copy(  # noqa: PLR0913 - a command's options are its parameters
         graph=graph,
         show_progress=sys.stderr.isatty(),
         embed_model=embed_model,
-        judgements=judgements,
-        compare=compare,
     )
     say(str(report))
     if report.only_at_target:
@@ -278,6 +285,23 @@ def copy(  # noqa: PLR0913 - a command's options are its parameters
     say_left_out({name: describe(error) for name, error in report.failures.items()})
     if report.failures:
         raise typer.Exit(1)
+    if embed_model is not None and compare:
+        _compare_models(source, target, embed_model, judgements)
+
+
+def _compare_models(source: str, target: str, embed_model: str, judgements: str | None) -> None:
+    """Say which model searches better; the copy is done, so a failure is only said."""
+    from llama_retrieval_ext.evaluation.model_comparison import compare_models  # noqa: PLC0415 - imports slowly
+
+    try:
+        with (
+            ext.KnowledgeBase.open(source) as old,
+            ext.KnowledgeBase.open(target, embed_model=embed_model) as new,
+        ):
+            for comparison in compare_models(old, new, judgements):
+                say(str(comparison))
+    except ext.errors.RetrievalExtError as error:
+        say(f"not compared: {describe(error)}")
 
 
 def remove(

@@ -8,12 +8,12 @@ from rich.text import Text
 
 from llama_retrieval_ext.display.html import N_COLOURS, Markup, arrow, chip, page, table, tag
 from llama_retrieval_ext.display.results import (
-    degraded_html,
     document_titles,
     hit_cards,
     hit_score,
     in_leg,
     leg_colours,
+    notes_html,
     nothing_found,
     result_summary,
     short,
@@ -54,7 +54,8 @@ def explanation_text(explanation: Explanation) -> str:
     )
     titles = document_titles(explanation.hits)
     hits = (line for each in explanation.accounts[:_HITS] for line in _account_lines(each, titles))
-    return "\n".join([f"Explanation({result_summary(explanation)})", *steps, *hits])
+    hints = (f"  hint: {hint}" for hint in explanation.hints)
+    return "\n".join([f"Explanation({result_summary(explanation)})", *steps, *hits, *hints])
 
 
 def explanation_console(explanation: Explanation) -> RenderableType:
@@ -72,7 +73,7 @@ def explanation_html(explanation: Explanation) -> str:
     )
     return page(
         tag("h3", result_summary(explanation)),
-        degraded_html(explanation),
+        notes_html(explanation),
         *(
             [tag("h4", "Why each hit ranks where it does"), cards]
             if accounts

@@ -1,7 +1,7 @@
 """`EntityLinker`: finds the entities that a question names, mostly without an LLM."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final, Protocol, TypeAlias, runtime_checkable
@@ -12,6 +12,8 @@ from llama_index.core.llms import LLM
 
 from llama_retrieval_ext.checks import check_count, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.context import note_inquiry
+from llama_retrieval_ext.execution.drivers import either_way
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed_text
 from llama_retrieval_ext.execution.running import callers
@@ -22,9 +24,12 @@ from llama_retrieval_ext.llm.parsing import without_thinking
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stages.hit_embeddings import embed_texts
 from llama_retrieval_ext.text.gazetteer import Gazetteer, Mention
+from llama_retrieval_ext.wording import nearest, unknown
 
 # Maximum number of scopes with cached names.
 _SCOPES: Final = 32
+# Likeness of a question and a name that share a letter or two.
+_LEAST: Final = 0.05
 _PROMPT: Final = (
     "List the things, places, processes and other entities that this question names, one a line, "
     "as it spells them, and nothing else.\n\nQuestion: {query}\nEntities:\n"
@@ -35,12 +40,12 @@ _PROMPT: Final = (
 class NER(Protocol):
     """Any object that finds names in a text."""
 
-    def extract(self, text: str) -> Iterable[object]:
+    def extract(self, text: str) -> Iterable[object] | Awaitable[Iterable[object]]:
         """Return names: strings, or objects or dictionaries with the name in ``text``."""
         ...
 
 
-NameFinder: TypeAlias = NER | Callable[[str], Iterable[object]]
+NameFinder: TypeAlias = NER | Callable[[str], Iterable[object] | Awaitable[Iterable[object]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,8 @@ class EntityLinker:
         graph: The graph with the entities.
         fuzzy: Minimum similarity of a name that is spelled differently; None for exact names
             only.
-        ner: Finds names in a question: an object with ``extract(text)``, or a function.
+        ner: Finds names in a question: an object with ``extract(text)``, or a function; both may
+            be async.
         embed_model: Embeds names and questions; None for no match by meaning.
         min_similarity: Minimum cosine of a match by meaning.
         llm: LLM for names if all other steps find nothing, within 10 s; None to skip this step.
@@ -143,7 +149,7 @@ class EntityLinker:
         found = self._written(query, names)
         if not found and self.ner is not None:
             ner = self.ner
-            surfaces = yield Call(lambda: names_found(ner, query))
+            surfaces = yield find_names(ner, query)
             found = self._by_surface(surfaces, names, "ner")
         if not found and self.embed_model is not None and names.pairs:
             found = yield from self._by_meaning(query, names, self.embed_model)
@@ -154,6 +160,25 @@ class EntityLinker:
         return _best(found)[:limit]
 
     link, alink = callers(plan_link)
+
+    def plan_unknown(self, what: str, name: str, *, scope: Scope | None) -> Plan[str]:
+        """Return the plan for the sentence that no entity has a name, with the nearest names."""
+        names = yield from self._names_of(scope)
+        near = yield Call(lambda: unknown(what, name, (own for own, _ in names.pairs)))
+        return str(near)
+
+    unknown, aunknown = callers(plan_unknown)
+
+    def note_unnamed(self, query: str, *, scope: Scope | None) -> None:
+        """Note for the hints that a question names no entity, with the nearest names."""
+
+        def hints() -> Plan[list[str]]:
+            names = yield from self._names_of(scope)
+            near = yield Call(lambda: nearest(query, (own for own, _ in names.pairs), least=_LEAST))
+            nothing = "the query names nothing of the graph"
+            return [f"{nothing}; the nearest there: {near}" if near else nothing]
+
+        note_inquiry(("entities", id(self.graph), query, scope), hints, always=False)
 
     def refresh(self) -> None:
         """Drop the cached names, so names written by other processes are found."""
@@ -218,9 +243,17 @@ def check_ner(ner: NameFinder) -> NameFinder:
 
 
 def names_found(ner: NameFinder, text: str) -> list[str]:
-    """Return the names that a NER finds as strings, each once."""
-    found = ner.extract(text) if isinstance(ner, NER) else ner(text)
-    return list(dict.fromkeys(filter(None, map(_surface, found))))
+    """Return the names that a NER, blocking or async, finds as strings, each once."""
+    return find_names(ner, text).function()
+
+
+def find_names(ner: NameFinder, text: str) -> Call[list[str]]:
+    """Return the call for `names_found`."""
+    find = ner.extract if isinstance(ner, NER) else ner
+    blocking, attempt = either_way(find, text)
+    return Call(blocking, attempt).then(
+        lambda found: list(dict.fromkeys(filter(None, map(_surface, found))))
+    )
 
 
 def _surface(found: object) -> str:

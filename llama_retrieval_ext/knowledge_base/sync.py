@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from llama_retrieval_ext.errors import ConfigurationError, SyncRefusedError
-from llama_retrieval_ext.knowledge_base.adding import Addition, Origin
+from llama_retrieval_ext.knowledge_base.adding import Addition, Predecessor
 from llama_retrieval_ext.knowledge_base.documents import SourceDocument, batched, name_of
 from llama_retrieval_ext.knowledge_base.groups import BATCH_WEIGHT, grouped, progress, weight_of
 from llama_retrieval_ext.knowledge_base.ledger.ledger import (
@@ -91,7 +91,7 @@ class Sync:
         self._owned: set[DocumentKey] = set()  # documents of sources that are there
         self._kept: set[SourceKey] = set()  # sources that are gone, whose successor failed
         self._before: dict[SourceKey, SyncedSource] = {}  # sources by where their content is now
-        self._origins: dict[DocumentKey, Origin] = {}  # of the documents of a batch
+        self._origins: dict[DocumentKey, Predecessor] = {}  # of the documents of a batch
 
     def run(self, *, show_progress: bool) -> SyncReport:
         """Write and delete what differs from the source, unless it is a dry run."""
@@ -299,7 +299,7 @@ class Sync:
             return read
         is_current = moved is not None and moved.stamp == self._stamp(_digests(before))
         origins = {
-            key: Origin(entry.key, is_current, entry.allowed)
+            key: Predecessor(entry.key, is_current, entry.allowed)
             for key, entry in _predecessors(read, before).items()
         }
         stored = _digests(self._stored.get(now, ())).items()
@@ -359,6 +359,7 @@ class Sync:
             return
         for batch in batches(each for each in entries if each.key not in self._owned):
             self._parts.writer.delete([each.key for each in batch])
+            self._parts.ledger.forget_dimension()
 
     def _prune(self, gone: Sequence[SyncedSource], moved: Mapping[SourceKey, SyncedSource]) -> None:
         """Delete what is gone; keep on record who saw it, since it may come back."""

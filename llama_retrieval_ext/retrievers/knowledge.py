@@ -14,9 +14,10 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_call, of_type
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.context import note_inquiry
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
-from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.graph.open import Graph, open_graph
 from llama_retrieval_ext.graph.text_to_cypher import TextToCypher
@@ -24,7 +25,7 @@ from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.searching import search_plan
 from llama_retrieval_ext.query import Query, Scope, SearchOptions
-from llama_retrieval_ext.results import Hit, ordered
+from llama_retrieval_ext.results import Hit, ResultList, ordered
 from llama_retrieval_ext.retrievers.generated import GeneratedRetriever
 from llama_retrieval_ext.retrievers.kg_rule import (
     TYPE_KEY,
@@ -49,6 +50,7 @@ from llama_retrieval_ext.retrievers.knowledge_response import (
 )
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stores.open import Storage, open_store
+from llama_retrieval_ext.wording import nearest, quoted
 
 Side: TypeAlias = BaseRetriever | Leg
 
@@ -253,7 +255,7 @@ class KnowledgeRetriever(Retriever):
         processes: Sequence[str] | None = None,
         *,
         scope: Scope | None = None,
-    ) -> Plan[list[RetrievalItem]]:
+    ) -> Plan[ResultList[RetrievalItem]]:
         """Return rule conclusions for processes; an empty list without a rule side.
 
         Args:
@@ -267,7 +269,7 @@ class KnowledgeRetriever(Retriever):
         """
         text = named(processes) or engineering_type or ""
         query = knowledge_query(text, None, engineering_type, processes).but(scope=scope)
-        return (yield from self._only(RULE_SIDE)._response(query)).regulations  # noqa: SLF001
+        return (yield from self._only(RULE_SIDE)._items(query))  # noqa: SLF001
 
     aretrieve_regulations = asynchronous(retrieve_regulations)
 
@@ -280,7 +282,7 @@ class KnowledgeRetriever(Retriever):
         limit: int = 3,
         *,
         scope: Scope | None = None,
-    ) -> Plan[list[RetrievalItem]]:
+    ) -> Plan[ResultList[RetrievalItem]]:
         """Return the cases nearest to a question, then the templates.
 
         Without a vector side the list is empty.
@@ -297,7 +299,7 @@ class KnowledgeRetriever(Retriever):
         """
         only = self._only(VECTOR_SIDE, limit=limit)
         bound = knowledge_query(query, chapter, engineering_type).but(scope=scope)
-        return (yield from only._response(bound)).items  # noqa: SLF001
+        return (yield from only._items(bound))  # noqa: SLF001
 
     aretrieve_cases = asynchronous(retrieve_cases)
 
@@ -309,7 +311,7 @@ class KnowledgeRetriever(Retriever):
         *,
         use_llm: bool = False,
         scope: Scope | None = None,
-    ) -> Plan[list[RetrievalItem]]:
+    ) -> Plan[ResultList[RetrievalItem]]:
         """Return rule conclusions for processes, optionally with rows of LLM-written Cypher.
 
         Args:
@@ -336,13 +338,17 @@ class KnowledgeRetriever(Retriever):
         values = {"query": context} if isinstance(context, str) else dict(context)
         text = str(values.pop("query", None) or named(processes) or values.get(TYPE_KEY, ""))
         query = knowledge_query(text, processes=processes or None, context=values)
-        return (yield from only._response(query.but(scope=scope))).items  # noqa: SLF001
+        return (yield from only._items(query.but(scope=scope)))  # noqa: SLF001
 
     ainfer_rules = asynchronous(infer_rules)
 
     def _response(self, query: Query) -> Plan[KnowledgeResponse]:
         result = yield from search_plan(self, query)
         return KnowledgeResponse.of(result, self._query_context(query))
+
+    def _items(self, query: Query) -> Plan[ResultList[RetrievalItem]]:
+        answer = yield from self._response(query)
+        return ResultList(answer.items, degraded=answer.degraded, hints=answer.hints)
 
     def _only(self, *sides: str, limit: int | None = None) -> Self:
         """Return a copy with only these sides."""
@@ -373,6 +379,8 @@ class KnowledgeRetriever(Retriever):
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Ask rules and cases side by side, then order by priority."""
         sides = self._sides_for(query)
+        if RULE_SIDE in self.legs and RULE_SIDE not in sides:
+            note_inquiry(("chapter", id(self)), lambda: self._no_rules(query), always=False)
         child = self._for_children(query)
         asks = {side: self._ask(side, child) for side in sides}
         rankings = (yield from ask(asks)) if asks else {}
@@ -380,6 +388,11 @@ class KnowledgeRetriever(Retriever):
         for side, ranking in rankings.items():
             hits += items_of(side, ranking, self.policy)
         return each_text_once(ordered(hits))[: query.top_k]
+
+    def _no_rules(self, query: Query) -> Plan[list[str]]:
+        chapter, chapters = query.context[CHAPTER_KEY], self.policy.rule_chapters
+        near = nearest(str(chapter), chapters)
+        return finished([f"no rules for the chapter {quoted(chapter)}; they run for {near}"])
 
     def _ask(self, side: str, query: Query) -> Ask:
         if side != VECTOR_SIDE:

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 from llama_retrieval_ext.checks import check_count, check_seconds
 from llama_retrieval_ext.errors import ConfigurationError, DeadlineExceededError
 from llama_retrieval_ext.execution.context import Context, Session, entered
-from llama_retrieval_ext.execution.plan import SingleFlight
+from llama_retrieval_ext.execution.single_flight import SingleFlight
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, raised_at
 from llama_retrieval_ext.serve.keys import ApiKeys, KeyHolder

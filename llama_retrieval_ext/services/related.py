@@ -49,6 +49,7 @@ def related_in_graph(
     linked = yield from linker.plan_link(subject, scope=scope)
     seeds = [each.node_id for each in linked]
     if not seeds:
+        linker.note_unnamed(subject, scope=scope)
         return []
     expansion = yield from plan_expand(
         graph, seeds, max_hops=max_hops, limit=_MOST_NODES, scope=scope

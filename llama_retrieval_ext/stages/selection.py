@@ -123,8 +123,7 @@ class Top(Refine):
 class BestPart(Refine):
     """The first part of a ranking, and at least as many hits as the query asks for.
 
-    Use it before a stage that should see only the better hits, such as `MMR`, which has its own
-    measure of relevance.
+    Use it before a stage that should see only the better hits, such as `MMR`.
 
     Args:
         share: The share of the ranking to keep; above 0 and at most 1.

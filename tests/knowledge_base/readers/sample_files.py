@@ -18,7 +18,7 @@ def write_pdf(
     """A PDF of pages with lines of text.
 
     Entries of a page stand behind ``%%``; objects have the numbers from 100; a text that begins
-    with ``<`` is in hexadecimal, in the font of object 100.
+    with ``<`` or ``[`` is in the font of object 100.
     """
     kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
     bodies = {
@@ -29,10 +29,11 @@ def write_pdf(
     frame = "/MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R /F2 100 0 R >> >>"
     for number, page in enumerate(pages):
         text, _, more = page.partition("%%")
+        operators = {"<": "{} Tj", "[": "{} TJ"}
         shown = " T* ".join(
-            f"{line} Tj" if line.startswith("<") else f"({line}) Tj" for line in text.split("\n")
+            operators.get(line[:1], "({}) Tj").format(line) for line in text.split("\n")
         )
-        font = "/F2" if text.startswith("<") else "/F1"
+        font = "/F2" if text[:1] in operators else "/F1"
         stream = f"BT {font} 12 Tf 14 TL 72 720 Td {shown} ET" if text else "0 0 9 9 re f"
         annotations = f"/Type /Page /Parent 2 0 R {frame} {more}"
         bodies[4 + 2 * number] = f"<< {annotations} /Contents {5 + 2 * number} 0 R >>"

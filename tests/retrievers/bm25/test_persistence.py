@@ -77,6 +77,12 @@ def _changed(path: Path, **changes: object) -> None:
     (path / FILE_NAME).write_text(json.dumps(header | changes))
 
 
+def _older_tokenizer(path: Path) -> None:
+    settings = json.loads((path / FILE_NAME).read_text())["settings"]
+    settings["tokenizer"]["version"] -= 1
+    _changed(path, settings=settings)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -88,6 +94,7 @@ def _changed(path: Path, **changes: object) -> None:
         pytest.param(lambda path: _changed(path, version=1), id="older"),
         pytest.param(lambda path: _changed(path, settings={"top_k": 3}), id="few settings"),
         pytest.param(lambda path: _changed(path, settings=[1]), id="settings in a list"),
+        pytest.param(_older_tokenizer, id="older tokenizer"),
         pytest.param(lambda path: (path / "vocab.index.json").unlink(), id="no index"),
         pytest.param(lambda path: _cut(path / "corpus.jsonl"), id="nodes cut off"),
         pytest.param(lambda path: _cut(path / "data.csc.index.npy"), id="scores cut off"),
