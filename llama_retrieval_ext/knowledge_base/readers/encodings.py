@@ -9,7 +9,7 @@ from typing import Final
 from llama_retrieval_ext.errors import ConfigurationError
 
 # The start of the reason why a picture, for instance, is not read.
-_UNSUPPORTED: Final = "this kind of file is not supported"
+UNSUPPORTED: Final = "this kind of file is not supported"
 _TEXT_SUFFIXES: Final = {"", ".txt", ".md", ".rst", ".csv", ".tsv", ".json", ".xml", ".log", ".eml"}
 _HEAD_BYTES: Final = 2**16
 # Longer marks first: UTF-32's begins with UTF-16's.
@@ -71,13 +71,16 @@ def read_text(file: Path, encoding: str = "") -> str:
         suffix = file.suffix.lower()
         if suffix in _TEXT_SUFFIXES or CONTROL.search(data.decode("latin-1")) is None:
             raise
-        raise ConfigurationError(f"{_UNSUPPORTED}: {suffix}") from None
+        raise ConfigurationError(f"{UNSUPPORTED}: {suffix}") from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def is_unsupported(reason: str) -> bool:
-    """Return whether a file was left out because of its kind, such as a picture."""
-    return reason.startswith(_UNSUPPORTED)
+def decode_text(data: bytes, encoding: str = "") -> str | None:
+    """Return bytes as text, as `decoded`; None if it is not certain which encoding they have."""
+    try:
+        return decoded(data, encoding)
+    except ConfigurationError:
+        return None
 
 
 def decoded(data: bytes, encoding: str = "") -> str:
@@ -94,7 +97,11 @@ def decoded(data: bytes, encoding: str = "") -> str:
     if declared and (text := _decode(data, declared[1].decode())) is not None:
         return _checked(text, data)
     text = _decode(data, "utf-8")
-    if text is not None and len(CONTROL.findall(text)) * _MOST_CONTROLS <= len(text) and b"\0" not in data:
+    if (
+        text is not None
+        and len(CONTROL.findall(text)) * _MOST_CONTROLS <= len(text)
+        and b"\0" not in data
+    ):
         return _escaped(data, encoding) or text
     candidates = [encoding] if encoding else list(_candidates(data))
     if len(candidates) == 1:
@@ -105,12 +112,11 @@ def decoded(data: bytes, encoding: str = "") -> str:
 def _checked(text: str | None, data: bytes, candidates: list[str] | None = None) -> str:
     if text is not None and not CONTROL.search(text.replace("\x1b", "")):
         return text
-    likely = candidates or _guesses(data)
-    hint = f", such as encoding={likely[0]!r}" if likely else ""
+    likely = ", ".join(candidates or _guesses(data))
     raise ConfigurationError(
-        "it is not certain which encoding it has, if it is text"
-        + (f"; likely ones: {', '.join(likely)}" if likely else "")
-        + f". Pass encoding=...{hint}"
+        "it is not text in UTF-8, UTF-16 or GB18030"
+        + (f", or not certainly; likely encodings are {likely}" if likely else "")
+        + "; encoding= reads it in another one"
     )
 
 
@@ -155,7 +161,7 @@ def _candidates(data: bytes) -> Iterator[str]:
     }
     fitting = [name for name, share in common.items() if share >= _COMMON]
     is_long = len(_HIGH.findall(data)) >= 2 * _CERTAIN
-    # Long Chinese has characters that are no syllables, and long texts in Big5 half of them in ASCII.
+    # Long Chinese has characters that are no syllables, long texts in Big5 bytes in ASCII.
     for name, other in (("cp949", "gb18030"), ("euc_jp", "big5")):
         if name in fitting:
             fitting = [name] if is_long else [name, other]
@@ -164,12 +170,17 @@ def _candidates(data: bytes) -> Iterator[str]:
 
 def _wide(data: bytes) -> Iterator[str]:
     """Yield the encodings of two or four bytes a character that a text may have."""
-    if len(data) % 4 == 0 and data.count(0) * 3 > len(data):
-        yield from (name for name in ("utf-32-le", "utf-32-be") if _decode(data, name) is not None)
+    of_four = [name for name in ("utf-32-le", "utf-32-be") if _decode(data, name) is not None]
+    if of_four:
+        yield from of_four
     elif len(data) % 2 == 0:
         zeros = [data[place::2].count(0) * 8 > len(data) for place in range(2)]
         names = ["utf-16-be"] * zeros[0] + ["utf-16-le"] * zeros[1] or ["utf-16-le", "utf-16-be"]
-        yield from (name for name in names if any(zeros) or _is_plausible(_decode(data, name), _LEAST_CHARACTERS))
+        yield from (
+            name
+            for name in names
+            if any(zeros) or _is_plausible(_decode(data, name), _LEAST_CHARACTERS)
+        )
 
 
 def _is_plausible(text: str | None, least: int = 1) -> bool:
@@ -216,5 +227,6 @@ def _may_be_text(head: bytes) -> bool:
     if b"\0" not in head or head.startswith(tuple(mark for mark, _ in _MARKS)):
         return True
     # The cut may split a character of four bytes.
-    texts = (_decode(head, name) for name in _wide(head[: len(head) // 4 * 4]))
+    whole = (head, head[:-2])
+    texts = (_decode(part, name) for part in whole for name in _wide(part))
     return any(text is not None and not CONTROL.search(text) for text in texts)

@@ -14,18 +14,17 @@ from llama_index.core.schema import Document
 
 from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError, RetrievalExtError
-from llama_retrieval_ext.knowledge_base.readers.document_list import DocumentList
+from llama_retrieval_ext.knowledge_base.readers.document_list import NO_TEXT, DocumentList
 from llama_retrieval_ext.knowledge_base.readers.encodings import check_encoding
-from llama_retrieval_ext.knowledge_base.readers.formats import (
-    TextReader,
-    check_unpacked,
-    reader_for,
-)
+from llama_retrieval_ext.knowledge_base.readers.formats import check_unpacked, reader_for
+from llama_retrieval_ext.knowledge_base.readers.texts import TextReader
 from llama_retrieval_ext.query import PAGE_KEY, SOURCE_KEY
 from llama_retrieval_ext.urls import expanded_path, is_loop
 
 _PART: Final = "_part_"
 _ANYWHERE: Final = "**"
+_LINK_TO_NOTHING: Final = "it is a symbolic link to a file that does not exist"
+_NO_FILE: Final = "it is not a regular file"
 
 
 @checked_call
@@ -263,6 +262,8 @@ def _walk(
                 yield file, is_linked or is_below_link
         elif () in left and (path.is_file() if is_linked else entry.is_file()):
             yield path, is_linked
+        elif () in left and not is_loop(path):
+            reading.left_out[path] = _LINK_TO_NOTHING if is_linked else _NO_FILE
 
 
 def _entries(folder: Path, reading: Reading) -> list[os.DirEntry[str]]:
@@ -294,6 +295,8 @@ def read_files(files: Iterable[Path], reading: Reading, encoding: str = "") -> I
         except Exception as error:  # noqa: BLE001 - whatever a reader trips over is in this file
             reading.left_out[file] = _reason(error)
             continue
+        if not any(document.text.strip() for document in documents):
+            reading.left_out[file] = NO_TEXT
         reading.left_out |= getattr(documents, "left_out", {})  # parts of the file
         reading.files.add(str(file))
         reading.ids.update(document.doc_id for document in documents)
@@ -303,6 +306,8 @@ def read_files(files: Iterable[Path], reading: Reading, encoding: str = "") -> I
 def _read(file: Path, reader: BaseReader) -> list[Document]:
     # No dates: a copied or touched file would count as changed.
     metadata = {"file_path": str(file), "file_name": file.name}
+    if file.exists() and not file.is_file():
+        raise ConfigurationError(_NO_FILE)
     check_unpacked(file)
     documents = reader.load_data(file, extra_info=metadata)
     for part, document in enumerate(documents):

@@ -63,7 +63,8 @@ class SlidesReader(BaseReader):
 def _sections(file: Path, prepared: Any = bytes) -> Sequence[_Element]:  # noqa: ANN401 - a function
     from office_oxide import Document as OfficeDocument  # noqa: PLC0415 - an extra
 
-    kind = file.suffix.lower()[1:4].replace("dot", "doc").replace("pps", "ppt").replace("pot", "ppt")
+    kind: Any = file.suffix.lower()[1:4]
+    kind = {"dot": "doc", "pps": "ppt", "pot": "ppt"}.get(kind, kind)
     data = file.read_bytes()
     if data.startswith(b"PK"):
         data, kind = prepared(data), f"{kind}x"
@@ -118,6 +119,14 @@ class _Lines:
             for row in element["rows"]:
                 cells = (" ".join(_text(cell).split()) for cell in row["cells"])
                 yield Line(" | ".join(cells), table=number)
+                yield from (
+                    line
+                    for cell in row["cells"]
+                    for child in cell["content"]
+                    if child["type"] == "table"
+                    for line in self._lines(child)
+                    if line.text
+                )
             yield from self._after
         elif text := _text(element).strip():
             level = element["level"] + 1 if kind == "heading" else int(text[0] == TITLE_MARK)
@@ -158,6 +167,6 @@ def _text(element: _Element) -> str:
         return "\n"
     if kind == "image":
         return str(element.get("alt_text") or "")
-    inside = _children(element)
+    inside = [child for child in _children(element) if child.get("type") != "table"]
     between = "" if kind in ("paragraph", "heading") else " | " if "cells" in element else "\n"
     return between.join(map(_text, inside))

@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from itertools import groupby, islice, zip_longest
 from pathlib import Path
@@ -89,8 +89,12 @@ def row_documents(rows: Iterable[Row], metadata: Mapping[str, object]) -> list[D
     A table begins with its header: the first row that is as long as most of its rows, behind titles
     and filters. After an empty row, another table begins if its header has words above numbers.
     """
-    blocks = [[*block] for is_row, block in groupby(rows, lambda row: any(map(_text, row))) if is_row]
-    tables = _Tables(dict(metadata), any(len(_filled(row)) > 1 for block in blocks for row in block))
+    blocks = [
+        [*block] for is_row, block in groupby(rows, lambda row: any(map(_text, row))) if is_row
+    ]
+    tables = _Tables(
+        dict(metadata), any(len(_filled(row)) > 1 for block in blocks for row in block)
+    )
     for block in blocks:
         tables.add(block)
     tables.finish()

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _TYPES: Final = "[Content_Types].xml"
 _PLACE: Final = re.compile(r"%([1-9])")
+_LAST_ROMAN: Final = 3999
 _ROMAN: Final = ((10, "x"), (9, "ix"), (5, "v"), (4, "iv"), (1, "i"))
 _HUNDREDS: Final = ((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"))
 # How the parts of a formula are written; other elements are written one after the other.
@@ -159,7 +160,7 @@ def _written(number: int, kind: str) -> str:
     if kind.endswith("Letter") and number > 0:
         turns, place = divmod(number - 1, 26)
         text = chr(ord("a") + place) * (turns + 1)
-    elif kind.endswith("Roman") and 0 < number < 4000:
+    elif kind.endswith("Roman") and 0 < number <= _LAST_ROMAN:
         text = ""
         for size, letters in (*_HUNDREDS, (50, "l"), (40, "xl"), *_ROMAN):
             text += letters * (number // size)

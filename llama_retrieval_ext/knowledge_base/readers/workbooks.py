@@ -1,9 +1,9 @@
-"""Reader of XLSX, XLSM, XLSB, XLS and ODS files, which `python_calamine` parses (``quickstart``)."""
+"""Reader of XLSX, XLSB, XLS and ODS files, which `python_calamine` parses (``quickstart``)."""
 
 import datetime
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from posixpath import join, normpath
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -53,7 +53,7 @@ class WorkbookReader(BaseReader):
         return documents
 
 
-def _row(cells: list[object]) -> Row:
+def _row(cells: Sequence[object]) -> Row:
     row = [_shown(cell).strip() or None for cell in cells]
     while row and row[-1] is None:
         row.pop()
@@ -100,16 +100,15 @@ def _additions(file: Path) -> dict[str, _Cells]:
         for name in names:
             if name.endswith(".xml") and ("sheet" in name or name == "content.xml"):
                 _check_size(archive.read(name))
-        if _BOOK not in names:
-            return {}
         parts = _related(archive, _BOOK, names, parser)
-        for sheet in fromstring(archive.read(_BOOK), parser).iter("{*}sheet"):
-            part = next((parts[v] for k, v in sheet.items() if k.endswith("}id") and v in parts), "")
-            if part not in names:
-                continue
+        book = fromstring(archive.read(_BOOK), parser).iter("{*}sheet") if parts else ()
+        for sheet in book:
+            part = next(
+                (parts[v] for k, v in sheet.items() if k.endswith("}id") and v in parts), ""
+            )
             cells: _Cells = defaultdict(dict)
-            content = archive.read(part)
-            if b"<f" in content or b":f" in content:
+            content = archive.read(part) if part in names else b""
+            if re.search(rb"<(?:\w+:)?f[\s>]", content):
                 _add_formulas(fromstring(content, parser), cells)
             for related in _related(archive, part, names, parser).values():
                 if "comments" in related.lower() and related in names:
@@ -137,7 +136,7 @@ def _related(archive: ZipFile, part: str, names: set[str], parser: object) -> di
     listed = f"{folder}/_rels/{name}.rels"
     if listed not in names:
         return {}
-    root = fromstring(archive.read(listed), parser)  # type: ignore[arg-type]
+    root = fromstring(archive.read(listed), parser)
     return {
         each.get("Id", ""): normpath(join("/", folder, each.get("Target", ""))).lstrip("/")
         for each in root.iter("{*}Relationship")
