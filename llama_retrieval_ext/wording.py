@@ -79,3 +79,15 @@ def unknown(what: str, name: str, names: Iterable[str], *, least: float = 0.15) 
 def _grams(name: str) -> Counter[str]:
     text = name.casefold()[:_COMPARED]
     return Counter([*text, *map("".join, pairwise(text))])
+
+
+def path_tails(path: str) -> list[str]:
+    """Return the ends of a path by which it can be named, shortest first.
+
+    Examples:
+        >>> path_tails("docs/sub/leave.md")
+        ['leave.md', 'sub/leave.md', 'docs/sub/leave.md']
+
+    """
+    parts = path.replace("\\", "/").split("/")
+    return ["/".join(parts[start:]) for start in reversed(range(len(parts)))]

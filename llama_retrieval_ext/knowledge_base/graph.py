@@ -24,6 +24,7 @@ from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.filters import SCOPE_KEYS
 from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import MEMORY, EmbeddedGraph
@@ -41,7 +42,6 @@ from llama_retrieval_ext.knowledge_base.documents import (
 )
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import Prepared
-from llama_retrieval_ext.query import SCOPE_KEYS
 from llama_retrieval_ext.urls import Location, local_path
 
 if TYPE_CHECKING:

@@ -69,6 +69,10 @@ def kb() -> Iterator[KnowledgeBase]:
         (where("title", 5, ">"), ["'title' is a string here, and the filter has the number 5"]),
         (where("yeer", 1), ["no passage in this scope has the key 'yeer'; there are 'year', "]),
         (where("year", 2030, ">"), []),
+        (
+            where("author.name", "Ann"),
+            ["no passage in this scope has the key 'author.name'; 'author' is a dict, into which "],
+        ),
     ],
 )
 def test_a_filter_that_nothing_satisfies_is_explained(

@@ -51,7 +51,7 @@ _NOT_A_CHARACTER: Final = 0xFFFF
 def check_encoding(encoding: str) -> str:
     """Return the name of a text encoding, or raise."""
     try:
-        b"a".decode(encoding or "utf-8")  # nothing is looked up for no bytes
+        "a".encode(encoding or "utf-8")  # nothing is looked up for no text
     except (LookupError, TypeError, ValueError) as error:
         raise ConfigurationError(
             f"encoding must be one of Python's, such as 'latin-1' or 'cp1252', got {encoding!r}"
@@ -97,12 +97,10 @@ def decoded(data: bytes, encoding: str = "") -> str:
     if declared and (text := _decode(data, declared[1].decode())) is not None:
         return _checked(text, data)
     text = _decode(data, "utf-8")
-    if (
-        text is not None
-        and len(CONTROL.findall(text)) * _MOST_CONTROLS <= len(text)
-        and b"\0" not in data
-    ):
-        return _escaped(data, encoding) or text
+    if text is not None and b"\0" not in data:
+        escaped = _escaped(data, encoding)
+        if escaped or len(CONTROL.findall(text)) * _MOST_CONTROLS <= len(text):
+            return escaped or text
     candidates = [encoding] if encoding else list(_candidates(data))
     if len(candidates) == 1:
         return _checked(_decode(data, candidates[0]), data)

@@ -38,8 +38,9 @@ def read_documents(
 ) -> DocumentList:
     r"""Return files as documents with stable ids, which `KnowledgeBase.add` recognises.
 
-    A PDF gives one document per page, PPTX per slide, CSV and XLSX per row; DOCX, HTML and text
-    (Markdown, code and any other text in UTF-8, UTF-16 or GB18030) one per file. Ids are made from
+    A PDF gives one document per page, PPTX per slide, CSV, TSV and XLSX per row, a mail (EML) one
+    and those of its attachments; DOCX, HTML, RTF, notebooks and text (Markdown, code and any other
+    text whose encoding is certain) one per file. DOC, PPT, XLS and ODS are read, too. Ids are made from
     absolute paths. The metadata have ``file_path``, which is the source of all documents of a file,
     and ``file_name``; pages and slides have ``page``. PDF, PPTX, XLSX, DOCX and HTML need the extra
     ``quickstart``.
@@ -295,7 +296,7 @@ def read_files(files: Iterable[Path], reading: Reading, encoding: str = "") -> I
         except Exception as error:  # noqa: BLE001 - whatever a reader trips over is in this file
             reading.left_out[file] = _reason(error)
             continue
-        if not any(document.text.strip() for document in documents):
+        if not documents:
             reading.left_out[file] = NO_TEXT
         reading.left_out |= getattr(documents, "left_out", {})  # parts of the file
         reading.files.add(str(file))

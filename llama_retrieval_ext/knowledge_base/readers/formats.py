@@ -9,9 +9,9 @@ from llama_index.core.readers.base import BaseReader
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.readers.encodings import UNSUPPORTED
+from llama_retrieval_ext.knowledge_base.readers.html import HTMLReader
 from llama_retrieval_ext.knowledge_base.readers.mail import MailReader
 from llama_retrieval_ext.knowledge_base.readers.office import SlidesReader, WordReader
-from llama_retrieval_ext.knowledge_base.readers.outlined import HTMLReader
 from llama_retrieval_ext.knowledge_base.readers.pdf import PDFReader
 from llama_retrieval_ext.knowledge_base.readers.tables import CSVReader
 from llama_retrieval_ext.knowledge_base.readers.texts import NotebookReader, RTFReader, TextReader
@@ -27,11 +27,15 @@ _READERS: Final[Mapping[str, Callable[[], BaseReader]]] = {
     **dict.fromkeys(_WORD, WordReader),
     **dict.fromkeys(_SLIDES, SlidesReader),
     **dict.fromkeys(_WORKBOOKS, WorkbookReader),
-    **dict.fromkeys((".html", ".htm"), HTMLReader),
     ".pdf": PDFReader,
     ".rtf": RTFReader,
 }
+_HTML: Final = (
+    *(".html", ".htm", ".xhtml", ".xht", ".html4", ".html5", ".shtml", ".shtm", ".phtml"),
+    *(".hta", ".dhtml", ".jhtml"),
+)
 _TEXT_READERS: Final[Mapping[str, Callable[[str], BaseReader]]] = {
+    **dict.fromkeys(_HTML, HTMLReader),
     ".csv": CSVReader,
     ".tsv": CSVReader,
     ".ipynb": NotebookReader,

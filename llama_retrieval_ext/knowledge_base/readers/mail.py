@@ -10,9 +10,9 @@ from typing import Final
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
-from llama_retrieval_ext.errors import describe
+from llama_retrieval_ext.errors import RetrievalExtError, describe
 from llama_retrieval_ext.knowledge_base.readers.document_list import DocumentList
-from llama_retrieval_ext.knowledge_base.readers.encodings import decoded
+from llama_retrieval_ext.knowledge_base.readers.encodings import UNSUPPORTED, decoded
 from llama_retrieval_ext.knowledge_base.readers.texts import without_base64
 
 _HEADERS: Final = {"subject": "title", "from": "sender", "to": "recipients", "date": "date"}
@@ -53,7 +53,8 @@ class MailReader(BaseReader):
             try:
                 documents += self._read(part, name, {**metadata, "attachment": name})
             except Exception as error:  # noqa: BLE001 - whatever a reader trips over is in this part
-                reasons.append(f"attachment {name}: {describe(error)}")
+                why = str(error) if isinstance(error, RetrievalExtError) else describe(error)
+                reasons.append(f"{why} (attachment {name})")
         shown = [
             headers.get("title", ""),
             first.strip(),
@@ -61,7 +62,9 @@ class MailReader(BaseReader):
         ]
         text = "\n\n".join(filter(None, shown))
         whole = [Document(text=text, metadata=metadata), *documents[bool(first) :]]
-        return DocumentList(whole, {file: "; ".join(reasons)} if reasons else {})
+        return DocumentList(
+            whole, {file: "; ".join(sorted(reasons, key=_is_unsupported))} if reasons else {}
+        )
 
     def _read(self, part: MIMEPart, name: str, metadata: dict[str, object]) -> list[Document]:
         kind = part.get_content_type()
@@ -84,6 +87,10 @@ class MailReader(BaseReader):
         if reason:
             raise ValueError(reason)
         return list(found)
+
+
+def _is_unsupported(reason: str) -> bool:
+    return reason.startswith(UNSUPPORTED)
 
 
 def _attachments(message: EmailMessage, body: MIMEPart | None) -> list[MIMEPart]:

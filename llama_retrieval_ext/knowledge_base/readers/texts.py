@@ -17,7 +17,8 @@ from llama_retrieval_ext.knowledge_base.readers.outline import OutlinedDocument,
 _DATA: Final = re.compile(
     r"(data:[\w.+-]+/[\w.+;=-]+;base64,)[A-Za-z0-9+/=\s]{64,}?(?![A-Za-z0-9+/=])"
     r"|(-----BEGIN [A-Z0-9 ]+-----\n)(?:[A-Za-z0-9+/=]{1,80}\n)+(?=-----END )"
-    r"|(?:^(?P<line>[A-Za-z0-9+/]{60,80})\n){4,}(?:[A-Za-z0-9+/]{1,80}={0,2}$)?",
+    r"|(?:^(?=[A-Za-z+/]*\d)(?=[A-Z\d+/]*[a-z])(?=[a-z\d+/]*[A-Z])[A-Za-z0-9+/]{60,80}\n){4,}"
+    r"(?:[A-Za-z0-9+/]{1,80}={0,2}$)?",
     re.MULTILINE,
 )
 
@@ -62,7 +63,7 @@ class RTFReader(BaseReader):
 
     def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
         """Return the document of a file."""
-        from striprtf.striprtf import rtf_to_text  # type: ignore[import-untyped]  # noqa: PLC0415
+        from striprtf.striprtf import rtf_to_text  # noqa: PLC0415 - an extra
 
         data = file.read_text(encoding="latin-1")  # other characters are escaped
         if not data.lstrip().startswith("{\\rtf"):
@@ -72,16 +73,7 @@ class RTFReader(BaseReader):
 
 def without_base64(text: str) -> str:
     """Return a text without the bytes that are written as letters in it."""
-    return _DATA.sub(_kept, text)
-
-
-def _kept(found: re.Match[str]) -> str:
-    line = found["line"]
-    if line and not (
-        re.search("[a-z]", line) and re.search("[A-Z]", line) and re.search(r"\d", line)
-    ):
-        return found[0]  # a sequence of DNA, for instance
-    return found[1] or found[2] or ""
+    return _DATA.sub(lambda found: found[1] or found[2] or "", text)
 
 
 def _parts(cell: Mapping[str, Any]) -> Iterator[str]:
