@@ -39,7 +39,7 @@ def ingest(
 ) -> None:
     """Put files into a knowledge base.
 
-    It reads text, Markdown, HTML, PDF, DOCX, PPTX, XLSX and CSV, in folders and the folders inside.
+    It reads text, Markdown, HTML, PDF, office files, mail and CSV, in folders and those inside.
     Run it again after files have changed; after an interruption it continues. Exit code: 0 if all
     files are in, except pictures and other kinds that are not supported; 3 if some were left out
     because they could not be read or stored (--exclude those that need not be in); 1 if none is in;

@@ -40,9 +40,9 @@ def read_documents(
 
     A PDF gives one document per page, PPTX per slide, CSV, TSV and XLSX per row, a mail (EML) one
     and those of its attachments; DOCX, HTML, RTF, notebooks and text (Markdown, code and any other
-    text whose encoding is certain) one per file. DOC, PPT, XLS and ODS are read, too. Ids are made from
-    absolute paths. The metadata have ``file_path``, which is the source of all documents of a file,
-    and ``file_name``; pages and slides have ``page``. PDF, PPTX, XLSX, DOCX and HTML need the extra
+    text whose encoding is certain) one per file. DOC, PPT, XLS and ODS are read, too. Ids are made
+    from absolute paths. The metadata have ``file_path``, which is the source of all documents of a file,
+    and ``file_name``; pages and slides have ``page``. PDF, office files, RTF and HTML need the extra
     ``quickstart``.
 
     Args:
@@ -53,7 +53,7 @@ def read_documents(
         exclude: Patterns of the same form; files that match one, or are in a folder whose name
             matches, are not read.
         encoding: Encoding of texts that are not in UTF-8, such as ``"latin-1"`` or ``"cp1252"``;
-            empty to recognise UTF-16 and GB18030.
+            empty to read those whose encoding is certain, such as UTF-16, and leave out others.
         follow_symlinks: Whether a symbolic link in a folder may lead to a file outside of it; such
             files are left out otherwise.
 

@@ -49,7 +49,7 @@ class CSVReader(BaseReader):
 def csv_rows(text: str) -> list[Row]:
     """Return the rows of a CSV text by its own delimiter; raise if a field is too long."""
     declared = _DECLARED.match(text)
-    delimiter = declared[1] if declared else _delimiter(text)
+    delimiter = declared[1] if declared else delimiter_of(text)
     rows = csv.reader(StringIO(text[declared.end() if declared else 0 :], ""), delimiter=delimiter)
     try:
         return [*rows]
@@ -60,9 +60,9 @@ def csv_rows(text: str) -> list[Row]:
         ) from error
 
 
-def _delimiter(text: str) -> str:
+def delimiter_of(text: str) -> str:
     """Return the delimiter by which most rows have the same number of columns."""
-    best = 0.0, _NEVER
+    best: tuple[bool, float, int, str] = (False, 0.0, 0, _NEVER)
     for delimiter in _DELIMITERS:
         try:
             rows = [*filter(None, islice(csv.reader(StringIO(text, ""), delimiter=delimiter), 200))]
@@ -79,8 +79,9 @@ def _delimiter(text: str) -> str:
         is_prose = sum(cell[:1].isspace() for cell in cells) * 2 > len(cells)
         is_header = widths[0] > 1 and delimiter == ","
         if min(widths) == max(widths) or (not is_prose and (even >= _LEAST_EVEN or is_header)):
-            best = max(best, (even, delimiter), key=lambda one: one[0])
-    return best[1]
+            score = (min(widths) == max(widths), even, -widths.index(usual))
+            best = max(best, (*score, delimiter), key=lambda one: one[:3])
+    return best[3]
 
 
 def row_documents(rows: Iterable[Row], metadata: Mapping[str, object]) -> list[Document]:

@@ -60,6 +60,7 @@ def test_xml_is_read_in_the_encoding_that_it_declares(tmp_path: Path) -> None:
         ("a.csv", 'a;b\n1,5;2,5\n"x;y";3\n', ["a: 1,5\nb: 2,5", "a: x;y\nb: 3"]),
         ("a.csv", "Prices\nitem,price\nrope,1\n", ["Prices", "item: rope\nprice: 1"]),
         ("a.csv", "item;price\n", ["item | price"]),
+        ("a.csv", "item,tags\nrope,a;b\n", ["item: rope\ntags: a;b"]),
         (
             "a.csv",
             "text\nWe came; we saw.\nIt rained; it poured; we left.\n",
