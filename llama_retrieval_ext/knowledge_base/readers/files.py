@@ -41,9 +41,9 @@ def read_documents(
     A PDF gives one document per page, PPTX per slide, CSV, TSV and XLSX per row, a mail (EML) one
     and those of its attachments; DOCX, HTML, RTF, notebooks and text (Markdown, code and any other
     text whose encoding is certain) one per file. DOC, PPT, XLS and ODS are read, too. Ids are made
-    from absolute paths. The metadata have ``file_path``, which is the source of all documents of a file,
-    and ``file_name``; pages and slides have ``page``. PDF, office files, RTF and HTML need the extra
-    ``quickstart``.
+    from absolute paths. The metadata have ``file_path``, which is the source of all documents of a
+    file, and ``file_name``; pages and slides have ``page``. PDF, office files, RTF and HTML need
+    the extra ``quickstart``.
 
     Args:
         paths: A file, a folder, which is read recursively, a glob pattern such as
