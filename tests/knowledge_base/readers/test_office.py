@@ -44,8 +44,8 @@ def formula(inside: str) -> str:
             "1/(2x)=y",
         ),
         (
-            "<w:p><w:moveFrom w:id='1'><w:r><w:t>moved</w:t></w:r></w:moveFrom></w:p>"
-             "<w:p><w:moveTo w:id='2'><w:r><w:t>moved</w:t></w:r></w:moveTo></w:p>",
+            ("<w:p><w:moveFrom w:id='1'><w:r><w:t>moved</w:t></w:r></w:moveFrom></w:p>"
+             "<w:p><w:moveTo w:id='2'><w:r><w:t>moved</w:t></w:r></w:moveTo></w:p>"),
             "moved",
         ),
         (
