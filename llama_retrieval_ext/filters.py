@@ -89,6 +89,9 @@ Condition: TypeAlias = Compare | AllOf | AnyOf | Not
 _KEY = re.compile(r"\w(?:[\w .:/@+-]{0,126}\w)?")
 # The smallest limit of the engines, of Elasticsearch: filters mean the same on each.
 _MOST_VALUES: Final = 65_536
+# Each condition is tested for each node in Python, and each level is one call deeper.
+_MOST_CONDITIONS: Final = 1_000
+_DEEPEST: Final = 100
 _LIST_OPERATORS = {FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL}
 ORDER_OPERATORS = (FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, FilterOperator.LTE)
 _TEXT_OPERATORS = {FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE}
@@ -117,12 +120,35 @@ def parse_filters(filters: MetadataFilters, *, fields: Fields = MappingProxyType
             f"filters are LlamaIndex's MetadataFilters, got {filters!r}; write "
             "MetadataFilters(filters=[MetadataFilter(key=..., value=...)])"
         )
+    _check_size(filters)
+    return _parse_group(filters, fields)
+
+
+def _check_size(filters: MetadataFilters) -> None:
+    """Raise for more conditions or levels than are tested in bounded time, without recursion."""
+    level, count = [filters], 0
+    for _ in range(_DEEPEST):
+        count += sum(len(group.filters) for group in level)
+        if count > _MOST_CONDITIONS:
+            raise InvalidFilterError(
+                f"filters have at most {_MOST_CONDITIONS:,} conditions and groups, got more; "
+                "for many values of a field use IN"
+            )
+        parts = (part for group in level for part in group.filters)
+        level = [part for part in parts if isinstance(part, MetadataFilters)]
+    if level:
+        raise InvalidFilterError(
+            f"filters are nested at most {_DEEPEST} levels deep, got more; write them flatter"
+        )
+
+
+def _parse_group(filters: MetadataFilters, fields: Fields) -> Condition:
     if not filters.filters:
         raise InvalidFilterError(
             "got an empty group of filters; to filter nothing, pass filters=None"
         )
     parts = tuple(
-        parse_filters(part, fields=fields)
+        _parse_group(part, fields)
         if isinstance(part, MetadataFilters)
         else _parse_one(part, fields)
         for part in filters.filters

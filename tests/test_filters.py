@@ -375,3 +375,21 @@ def test_groups_are_flat_where_one_level_is_enough() -> None:
         "tenant_id",
     ]
     assert len(groups(as_metadata_filters(ACME))) == 1
+
+
+@pytest.mark.parametrize("depth", [101, 900, 5_000])
+def test_filters_that_are_nested_too_deep_are_refused(depth: int) -> None:
+    filters = MetadataFilters(filters=[MetadataFilter(key="year", value=1)])
+    for _ in range(depth - 1):
+        group = MetadataFilters(filters=[], condition=FilterCondition.NOT)
+        group.filters.append(filters)
+        filters = group
+    with pytest.raises(InvalidFilterError, match="at most 100 levels deep"):
+        parse_filters(filters)
+
+
+def test_more_than_a_thousand_conditions_are_refused() -> None:
+    many = [MetadataFilter(key="year", value=number) for number in range(1_001)]
+    with pytest.raises(InvalidFilterError, match="at most 1,000 conditions"):
+        parse_filters(MetadataFilters(filters=[*many], condition=FilterCondition.OR))
+    assert parse_filters(MetadataFilters(filters=many[1:], condition=FilterCondition.OR))

@@ -28,6 +28,8 @@ from llama_retrieval_ext.wording import nearest, unknown
 
 # Maximum number of scopes with cached names.
 _SCOPES: Final = 32
+# Most names that an answer of an LLM gives; a question names fewer.
+_MOST_LINES: Final = 50
 # Likeness of a question and a name that share a letter or two.
 _LEAST: Final = 0.05
 _PROMPT: Final = (
@@ -190,15 +192,24 @@ class EntityLinker:
         version = self.graph.version, self._refreshes
         with self._lock:
             known = self._names.get(scope)
-        if known is None or known.version != version:
-            pairs = yield self.graph.plan_names(scope=scope)
-            known = yield Call(lambda: _Names(version, Gazetteer(pairs), tuple(pairs)))
+            if known is not None and known.version == version:
+                self._names.move_to_end(scope)
+                return known
+        pairs = yield self.graph.plan_names(scope=scope)
+        # The call keeps the names itself: a caller whose time is over leaves them for the next one.
+        names: _Names = yield Call(lambda: self._kept(scope, version, pairs))
+        return names
+
+    def _kept(
+        self, scope: Scope | None, version: tuple[int, int], pairs: Sequence[tuple[str, str]]
+    ) -> _Names:
+        names = _Names(version, Gazetteer(pairs), tuple(pairs))
         with self._lock:
-            self._names[scope] = known
+            self._names[scope] = names
             self._names.move_to_end(scope)
             while len(self._names) > _SCOPES:
                 self._names.popitem(last=False)
-        return known
+        return names
 
     def _written(self, text: str, names: _Names) -> list[LinkedEntity]:
         """Return entities by exact names and, unless disabled, by similar names."""
@@ -265,7 +276,7 @@ def _lines(answer: str) -> list[str]:
     lines = (
         line.strip().lstrip("-*•0123456789.) ") for line in without_thinking(answer).splitlines()
     )
-    return [line for line in dict.fromkeys(lines) if line]
+    return [line for line in dict.fromkeys(lines) if line][:_MOST_LINES]
 
 
 def _best(found: Sequence[LinkedEntity]) -> list[LinkedEntity]:

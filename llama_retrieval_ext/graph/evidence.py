@@ -17,8 +17,11 @@ from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.passage_links import DOCUMENT_KEY, PassageLinks
 from llama_retrieval_ext.graph.phrases import (
     Names,
+    Occurrence,
+    acronyms,
     chinese_runs,
     longest,
+    name_words,
     phrases,
     recurring,
     spelled,
@@ -61,6 +64,7 @@ class TextPassage:
     titles: tuple[str, ...]
     title_names: frozenset[str]
     text: str
+    acronyms: tuple[Occurrence, ...]
     phrases: frozenset[str]
     chinese: str
 
@@ -76,6 +80,7 @@ class TextPassage:
             titles,
             frozenset(names),
             words(text),
+            tuple(acronyms(text)) if links.titles else (),
             frozenset(phrases(full)),
             chinese_runs(full),
         )
@@ -157,15 +162,19 @@ class TextEvidence:
         self.title_names = self.title_names.extended(self.bearers.keys())
         turned = before ^ usable
         for id_ in {own.node.id for own in new}.union(self._passages_with(turned)):
-            self.mentions[id_] = self._mentions(self.passages[id_].text)
+            self.mentions[id_] = self._mentions(self.passages[id_])
 
     def _counts(self, title: str) -> bool:
         """Return whether a title has at least one document and not too many."""
         documents = {self.passages[id_].document for id_ in self._titled.get(title, ())}
         return 0 < len(documents) <= _FEW
 
-    def _mentions(self, text: str) -> dict[str, frozenset[str] | None]:
-        every = list(self.title_names.find_all(text, self.bearers))
+    def _mentions(self, passage: TextPassage) -> dict[str, frozenset[str] | None]:
+        text = passage.text
+        every = [
+            *self.title_names.find_all(text, self.bearers),
+            *(match for match in passage.acronyms if match.name in self.bearers),
+        ]
         found: dict[str, frozenset[str] | None] = dict.fromkeys(match.name for match in every)
         for match in longest(every):
             around = (
@@ -214,7 +223,8 @@ class TextEvidence:
         if names:
             searched = Names(names)
             for id_, passage in self.passages.items():
-                if any(True for _ in searched.find_all(passage.text)):
+                in_capitals = any(match.name in names for match in passage.acronyms)
+                if in_capitals or any(True for _ in searched.find_all(passage.text)):
                     yield id_
 
 
@@ -308,7 +318,7 @@ class TermLinks:
         by_name: dict[str, set[str]] = defaultdict(set)
         for entity in listed:
             for name in entity.names:
-                by_name[words(name)].add(entity.id)
+                by_name[name_words(name)].add(entity.id)
         rare = _rare(evidence, by_name)
         self.phrases = {phrase: number for number, phrase in enumerate(rare)}
         self.phrase_names = Names(rare)
@@ -332,8 +342,9 @@ class TermLinks:
 
     def named(self, text: str) -> Iterator[int]:
         """Yield the entities that a text names."""
-        for match in self.entity_names.find(text):
-            yield from self.entities[match.name]
+        matches = self.entity_names.find_all(words(text))
+        for match in longest([*matches, *acronyms(text)]):
+            yield from self.entities.get(match.name, ())
 
     def _add_edges(
         self, passages: Mapping[str, int], entities: Sequence[GraphNode], edges: Iterable[Edge]

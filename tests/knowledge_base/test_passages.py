@@ -145,12 +145,12 @@ def test_short_sections_are_joined_under_the_headings_that_they_share(
     assert sections_of(text, markdown_outline(text)) == [(0, len(text), path)]
 
 
-@pytest.mark.parametrize("n_words", range(30, 60))
+@pytest.mark.parametrize("n_words", range(60, 110, 2))
 def test_no_passage_ends_in_a_heading(n_words: int) -> None:
     text = (
         f"# Manual\n\n{'few ' * 20}\n\n## 3.1. Overview\n\n### 3.1.1. Leave\n\n{'day ' * n_words}."
     )
-    nodes = cut(SMALL, page(text))
+    nodes = cut(PassageParser(chunk_size=120, chunk_overlap=20), page(text))
     last_lines = [node.text.rpartition("\n")[2] for node in nodes]
     assert not any(line.startswith("#") for line in last_lines)
 
