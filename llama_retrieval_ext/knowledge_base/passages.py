@@ -235,6 +235,8 @@ class PassageParser(PositionedParser):
 
     def _split(self, text: str, start: int, end: int, room: int) -> Iterator[Piece]:
         """Yield a part of the text, as a whole if it fits, else by sentences, else by words."""
+        if start >= end and text:
+            return
         for part in self._parts(text, start, end):
             found = self._splitter._split(part, room)  # noqa: SLF001 - it has no public name
             for each in found:

@@ -145,7 +145,7 @@ def test_short_sections_are_joined_under_the_headings_that_they_share(
     assert sections_of(text, markdown_outline(text)) == [(0, len(text), path)]
 
 
-@pytest.mark.parametrize("n_words", range(60, 110, 2))
+@pytest.mark.parametrize("n_words", range(30, 110, 4))
 def test_no_passage_ends_in_a_heading(n_words: int) -> None:
     text = (
         f"# Manual\n\n{'few ' * 20}\n\n## 3.1. Overview\n\n### 3.1.1. Leave\n\n{'day ' * n_words}."
