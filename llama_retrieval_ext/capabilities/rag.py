@@ -116,11 +116,11 @@ def check_citations(
 ) -> tuple[tuple[Citation, ...], tuple[str, ...]]:
     """Return the valid citations of an answer, and the problems of the others.
 
-    A citation is ``[1]``, ``[1, 2]``, ``[1-3]``, ``[^1]``, ``[Source 1]`` or ``【1†source】``. It is
-    valid if there is a passage with its number, every number in its statement occurs in a cited
-    passage with the same value (twenty-five is 25, 3万 is 30,000), and statement and passage share a
-    word if they are in the same script. This finds invented sources and figures; it does not prove
-    that a passage supports the statement. An answer without citations is not valid.
+    A citation is ``[1]``, ``[1, 2]``, ``[1-3]``, ``[^1]``, ``[Source 1]`` or ``【1†source】``.
+    It is valid if there is a passage with its number, every number in its statement occurs in a
+    cited passage with the same value (twenty-five is 25, 3万 is 30,000), and statement and passage
+    share a word if they are in the same script. This finds invented sources and figures; it does
+    not prove that a passage supports the statement. An answer without citations is not valid.
 
     Args:
         answer: The text.
@@ -182,7 +182,7 @@ def _range(first: int, last: int) -> Sequence[int]:
 
 def _words_of(statement: str) -> str:
     text = _NUMBERS.sub("", _ENTRY.sub("", statement)).strip().rstrip(".。!！?？ ")
-    return re.sub(r"\s+([.,;:])", r"\1", text)
+    return re.sub(r"(?<!\s)\s+(?=[.,;:])", "", text)
 
 
 class _Support(NamedTuple):

@@ -9,7 +9,8 @@ from llama_index.core.base.embeddings.base import BaseEmbedding, mean_agg
 from llama_index.core.indices.vector_store.retrievers import VectorIndexRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from llama_retrieval_ext.checks import of_type
+from llama_retrieval_ext.checks import is_vector, of_type
+from llama_retrieval_ext.errors import ExecutionError
 from llama_retrieval_ext.execution.context import call, current_context, note_degraded, recording
 from llama_retrieval_ext.execution.drivers import (
     awaited_or_in_thread,
@@ -41,13 +42,23 @@ def embed_text(text: str, model: BaseEmbedding) -> Plan[list[float]]:
     once = Call(
         lambda: blocking_or_awaited(lambda: model.get_query_embedding(text), attempt),
         attempt if embeds_async(model) else None,
-    )
+    ).then(partial(checked_embedding, model))
     session = current_context().session
     key = (_Identity(model), text)  # not its name: models with the same name may differ
     trace = recording()
     if trace is not None and session.embeddings.has(key):
         trace.notes["cache_hits"] = ["query embedding"]
     return (yield from session.embeddings.get(key, lambda: once))
+
+
+def checked_embedding(model: BaseEmbedding, vector: list[float]) -> list[float]:
+    """Return an embedding that a model made, or raise `ExecutionError`: the model failed."""
+    if not is_vector(vector):
+        raise ExecutionError(
+            f"{type(model).__name__} gave an embedding that is empty or has values that are no "
+            "finite numbers"
+        )
+    return vector
 
 
 def embeds_async(model: BaseEmbedding) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 import Stemmer
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.text.normalization import RANGES, Script, normal
+from llama_retrieval_ext.text.normalization import RANGES, Script, normal, without_broken_words
 from llama_retrieval_ext.text.segmentation import (
     CONNECTORS,
     LONGEST_KEY,
@@ -156,17 +156,18 @@ class Analyser:
 
     def document(self, text: str) -> list[str]:
         """Return the tokens of a document."""
-        return self._all(pieces(normal(text)), self._document_grams)
+        found = pieces(normal(without_broken_words(text)))
+        return self._all(found, self._document_grams)
 
     def query(self, text: str) -> list[str]:
         """Return the tokens of a query, without stop words unless it has nothing else."""
-        found = pieces(normal(text))
+        found = pieces(normal(without_broken_words(text)))
         telling = [piece for piece in found if not self._stops(piece)]
         return self._all(telling, self._query_grams) or self._all(found, self._query_grams)
 
     def document_ids(self, text: str) -> bytes:
         """Return the term id of each token of a document, 32 bits each, in no order."""
-        text = normal(text)
+        text = normal(without_broken_words(text))
         # Chunks between spaces, with their punctuation, repeat often: a lookup of the whole chunk
         # is four times as fast as finding its words first.
         ids = b"".join(map(self._chunks.__getitem__, text.split()))

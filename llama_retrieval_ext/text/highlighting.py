@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from llama_retrieval_ext.text.normalization import aligned
+from llama_retrieval_ext.text.normalization import aligned, without_broken_words
 from llama_retrieval_ext.text.segmentation import piece_matches, starts_unspaced, units
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -60,7 +60,7 @@ def excerpt(text: str, query: str, *, length: int) -> str:
         '…Welcome to us. Annual leave is 25 days.'
 
     """
-    line = " ".join(text.split())
+    line = " ".join(without_broken_words(text).split())
     if len(line) <= length:
         return line
     lead = min(_LEAD, length // 4)

@@ -234,14 +234,38 @@ def normal(text: str) -> str:
     return unicodedata.normalize("NFKC", text)
 
 
+# A hyphen at the end of a line, as in a PDF, between parts of a word.
+_BROKEN: Final = re.compile(r"(?<=[^\W_])([-\u00ad\u2010])[ \t]*\r?\n[ \t]*(?=[^\W_])")
+
+
+def without_broken_words(text: str) -> str:
+    r"""Return the text with words that a hyphen breaks at the end of a line on one line.
+
+    A word with a hyphen is found joined and by its parts, so both ``retrieval`` and ``well-known``
+    are found where they are broken.
+
+    Examples:
+        >>> without_broken_words("The retrie-\nval of well-\n known texts - and\n- lists")
+        'The retrie-val of well-known texts - and\n- lists'
+
+    """
+    return _BROKEN.sub(r"\1", text) if "\n" in text else text
+
+
 def aligned(text: str) -> tuple[str, Sequence[int]]:
-    """Return the `normal` text, and the original index of each of its characters.
+    """Return the `normal` text without broken words, and the original index of each character.
 
     Examples:
         >>> aligned("ﬁre")
         ('fire', [0, 0, 1, 2])
 
     """
+    gaps = [range(match.end(1), match.end()) for match in _BROKEN.finditer(text)]
+    if gaps:
+        left_out = {index for gap in gaps for index in gap}
+        kept = [index for index in range(len(text)) if index not in left_out]
+        plain, places = aligned("".join(text[index] for index in kept))
+        return plain, [kept[place] for place in places]
     if text.isascii() or not _UNSETTLED.search(text):
         return text, range(len(text))
     if unicodedata.is_normalized("NFKC", text) and not _INVISIBLE.search(text):

@@ -53,7 +53,8 @@ class Tokenizer:
     of one language are stemmed, names are found whole and by their parts, and ``C++``, ``C#``,
     ``.NET``, ``R`` and ``1.2.3`` are words. Traditional Chinese becomes simplified.
     Digits of all scripts are 0 to 9, and letters that Arabic, Persian and Urdu keyboards type
-    differently are one. Chinese, Japanese, Korean, Thai, Lao, Khmer and Burmese are split into
+    differently are one. A word that a hyphen breaks at the end of a line is found joined, too.
+    Chinese, Japanese, Korean, Thai, Lao, Khmer and Burmese are split into
     pairs of neighbouring characters. Tokens are never empty and contain no white space.
 
     Texts may be any strings, and take linear time. A document's length, for BM25, is the number of

@@ -16,6 +16,8 @@ from llama_retrieval_ext.text.highlighting import excerpt, matched_spans
         ("員工每年享有年假規定", "年假规", ["年假規"]),
         ("C++ is not C.", "C++", ["C++"]),
         ("call os.path.join twice", "os.path.join", ["os.path.join"]),
+        ("The retrie-\nval of well-\n known", "retrieval", ["retrie-\nval"]),
+        ("The retrie\u00ad\nval", "retrieval", ["retrie\u00ad\nval"]),
         ("ห้องสมุดเปิดเวลาเช้า", "เปิด", ["เปิด"]),
         ("ดื่มน้ำเย็น", "น้ำ", ["น้ำ"]),
         ("the data\u200bbase of ٢٠٢٤", "database 2024", ["data\u200bbase", "٢٠٢٤"]),

@@ -139,6 +139,7 @@ HOSTILE = {
     "marks between joiners": "a" + "\u0301\u200d\u0323" * (SIZE // 3),
     "camel case": "aB" * (SIZE // 2),
     "alternating scripts": "あア漢" * (SIZE // 3),
+    "broken words": "a-" + " " * SIZE + "-\n" * (SIZE // 4),
     "ligatures": "\ufdfa" * (SIZE // 18),
     "one Thai vowel": "อ" + "า" * SIZE,
     "stacked Khmer": "\u1780\u17d2" * (SIZE // 2),
@@ -260,6 +261,9 @@ def test_a_name_is_found_in_its_other_spellings(subtests: pytest.Subtests) -> No
         ("strasse", "Hauptstraße Straße"),
         ("women", "women's rights"),
         ("हिन्दी", "मेरी हिन्दी है"),
+        ("retrieval", "the retrie-\nval of"),
+        ("retrieval", "the retrie\u00ad \r\n  val of"),
+        ("well-known retrie", "a well-\nknown retrie-\nval"),
     ]:
         with subtests.test(query=query):
             assert found(query, document) == 1.0
@@ -269,6 +273,8 @@ def test_a_name_is_found_in_its_other_spellings(subtests: pytest.Subtests) -> No
     ("query", "document"),
     [
         ("C", "C++ and C# only"),
+        ("costdays", "cost -\ndays"),
+        ("costdays", "cost\n- days"),
         ("C++", "plain C"),
         ("火山", "山火"),
         ("123", "1.2.3"),

@@ -36,7 +36,7 @@ _NONE = re.compile(r"\W*(none|no source|neither)\b|\W*(都不|没有|无)", re.I
 _LIST = re.compile(r"[\d\s,;.、，；\[\]()]+")  # noqa: RUF001 - Chinese
 
 
-class _Answer(NamedTuple):
+class _SelectorAnswer(NamedTuple):
     """Route numbers that the model chose; may be empty."""
 
     numbers: list[int]
@@ -46,8 +46,8 @@ class LLMSelector(Selector):
     """Selector of the routes whose numbers a language model returns.
 
     Parsing is tolerant; repeated numbers count once. The selector abstains if the model answers
-    that no route fits. It also abstains if the answer has no number in range and is no list of names, if
-    one of a list's numbers or names is no route, or if the model fails or times out; then the
+    that no route fits. It also abstains if the answer has no number in range and is no list of
+    names, if a number or name of a list is no route, or if the model fails or times out; then the
     answer of the router is marked degraded.
 
     Args:
@@ -71,7 +71,7 @@ class LLMSelector(Selector):
             for number, each in enumerate(choices, start=1)
         )
         prompt = filled(_PROMPT, choices=listed, most=self.max_routes, query=query.query_str)
-        answers: list[_Answer | None] = yield from self._writer.written(
+        answers: list[_SelectorAnswer | None] = yield from self._writer.written(
             repr(self),
             prompt,
             lambda said: _read(said, [each.name for each in choices]),
@@ -83,11 +83,11 @@ class LLMSelector(Selector):
         ]
 
 
-def _read(said: str, names: Sequence[str]) -> _Answer | None:
+def _read(said: str, names: Sequence[str]) -> _SelectorAnswer | None:
     """Return the distinct routes that an answer chooses, by number; None if none is usable."""
     text = cleaned(said)
     if _NONE.match(text):
-        return _Answer([])
+        return _SelectorAnswer([])
     named = [int(number) for number in _NUMBER.findall(text)]
     numbers = [number for number in dict.fromkeys(named) if 1 <= number <= len(names)]
     if not numbers:  # some models answer with names
@@ -99,4 +99,4 @@ def _read(said: str, names: Sequence[str]) -> _Answer | None:
         return None
     if not all(numbers):  # one of the names is no route
         return None
-    return _Answer(numbers) if numbers else None
+    return _SelectorAnswer(numbers) if numbers else None

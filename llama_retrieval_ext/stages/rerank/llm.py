@@ -23,7 +23,7 @@ from llama_retrieval_ext.stages.rerank.reranker import Reranker, check_limits
 # The highest relevance of the scale in the prompt; the lowest is 0.
 BEST: Final = 10.0
 
-_NUMBER = r"(?<![-\d.])(\d{1,4}(?:\.\d+)?)(?![\d.]*\d)"
+_NUMBER = r"(?<![-\d.])(\d{1,4}+(?:\.\d++)?)(?![\d.]*\d)"
 _DOCUMENT = r"(?:doc(?:ument)?|passage|文档|文件|段落)(?:[_ ](?:id|number|index))?"
 _RELEVANCE = r"(?:relevance|score|rating|相关性|相关度|评分|得分|分数)(?: is)?"
 _BETWEEN = r"[ \t\"'`:：,，.|*=>()（）\[\]–—-]*"
@@ -42,11 +42,13 @@ _PAIR: Final = re.compile(
     + r"(?:\s*/\s*10)?[\s*.|)]*"
 )
 # "[2] > [1] > [3]": an order and nothing else.
-_ORDER: Final = re.compile(r"[\s\[(]*\d{1,4}[\])]*(?:\s*[>,，、\s]\s*[\[(]*\d{1,4}[\])]*)+[\s.]*")
+_ORDER: Final = re.compile(
+    r"[\s\[(]*\d{1,4}[\])]*(?:\s*+(?:[>,，、]\s*+|(?<=\s))[\[(]*\d{1,4}[\])]*)+[\s.]*"
+)
 # A document that an answer names, also where its relevance cannot be read.
 _NAMED: Final = re.compile(
     rf"{_DOCUMENT}[\s\"'`:：#*\[(（【]*(\d{{1,4}})\b(?!\.\d)"
-    r"|\"(?:(?:id|index|number)\"\s*:\s*\"?)?(\d{1,4})\"?\s*(?=[:,}])(?<!\d\"[,}])",
+    r"|\"(?:id|index|number)\"\s*:\s*\"?(\d{1,4})\b(?!\.\d)|\"(\d{1,4})\"\s*:",
     re.IGNORECASE,
 )
 _NAMED_LINE: Final = re.compile(r"^[\s*•\[(|]*(\d{1,4})[\])]?\s*[:：|=]", re.MULTILINE)
@@ -79,7 +81,7 @@ def relevances_in(answer: str, *, documents: int) -> dict[int, float]:
     for number, relevance in pairs:
         if 1 <= number <= documents and 0 <= relevance <= BEST:
             relevances.setdefault(number - 1, relevance / BEST)
-    named = {int(first or second) for first, second in _NAMED.findall(text)}
+    named = {int(match[match.lastindex or 0]) for match in _NAMED.finditer(text)}
     named.update(number for number, _ in pairs)
     if not _LABELLED.search(text):
         named.update(map(int, _NAMED_LINE.findall(text)))

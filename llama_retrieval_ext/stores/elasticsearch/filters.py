@@ -72,7 +72,9 @@ def prefix(key: str) -> str:
 
 
 def scalar(value: str | float) -> str:
-    """Return the part of the term after the key, for a string or a number."""
+    """Return the part of the term after the key, for a string, a number or a boolean."""
+    if isinstance(value, bool):
+        return "btrue" if value else "bfalse"
     if not isinstance(value, str):
         return f"n{number_term(value)}"
     safe = utf8_safe(value)
@@ -115,7 +117,7 @@ def _ends(value: object) -> Iterator[str]:
         yield from (f"i{scalar(each)}" for each in value if is_comparable(each))
     elif value is not None:
         yield "+"
-        if is_comparable(value):
+        if is_comparable(value) or isinstance(value, bool):
             yield scalar(value)
         moment = instant(value)
         if moment is not None:
@@ -209,6 +211,8 @@ def _among(key: str, values: Sequence[Scalar]) -> Json:
 def _one_of(key: str, values: Sequence[Scalar], mark: str = "") -> Json:
     if not values:
         return NOTHING
+    if len(values) > _MAX_VALUES and isinstance(values[-1], bool):  # beyond those of the caller
+        return any_of([_one_of(key, values[:-1], mark), _one_of(key, values[-1:], mark)])
     if len(values) > _MAX_VALUES:
         raise UnsupportedFilterError(
             f"Elasticsearch takes at most {_MAX_VALUES} values, got {len(values)} for {key!r}",

@@ -71,6 +71,7 @@ T = TypeVar("T")
 
 _OLD_SPARSE: Final = "text-sparse"
 _CONTENT: Final = "_node_content"
+_PAGE: Final = 1000
 _ID_FIRST: Final = '{"id_": "'
 
 
@@ -194,6 +195,19 @@ class LlamaIndexQdrantSearch(QdrantSearch):
         """Raise, because `native` encodes the text first."""
         raise NotImplementedError(query, request)
 
+    def all_nodes(self) -> Steps[list[BaseNode]]:
+        """Return all nodes of the collection."""
+        nodes: list[BaseNode] = []
+        offset: models.ExtendedPointId | None = None
+        while True:
+            page = {"limit": _PAGE, "offset": offset, "with_payload": True}
+            records, offset = yield MethodCall(
+                "scroll", {"collection_name": self._name, **page, "with_vectors": False}
+            )
+            nodes += self._store.parse_to_query_result(records).nodes or []
+            if offset is None:
+                return nodes
+
     def candidate(self, hit: models.ScoredPoint, score: float) -> Candidate:
         """Return the candidate of a point; its node is built on first access."""
         return Candidate.later(self._node_id(hit), score, lambda: self._node(hit))
@@ -265,6 +279,11 @@ class LlamaIndexQdrantBackend(EngineBackend[QdrantVectorStore]):
         """Return the call that runs steps."""
         return self._connection.call(steps)
 
+    def all_nodes(self) -> Call[list[BaseNode]]:
+        """Return all nodes of the collection."""
+        searcher = self._searcher
+        return self.call(lambda: searcher.if_exists(searcher.all_nodes, empty=[]))
+
     def check(self, query: EngineQuery) -> None:
         """Raise if the store has no sparse vectors for a keyword query."""
         if isinstance(query, KeywordQuery) and not self._searcher.has_keywords:
@@ -320,11 +339,13 @@ def _path(key: str) -> str:
 
 def _equal(key: str, *values: Scalar) -> _At:
     texts = tuple(_utf8(key, value) for value in values if isinstance(value, str))
-    numbers = [_exact(key, value) for value in values if not isinstance(value, str)]
+    numbers = [_exact(key, value) for value in values if not isinstance(value, str | bool)]
+    booleans = [value for value in values if isinstance(value, bool)]
 
     def at(path: str) -> Clause:
         # A range, because the engine's value match distinguishes 3 from 3.0.
         clauses: list[Clause] = [Within(path, gte=number, lte=number) for number in numbers]
+        clauses += [Equals(path, (value,)) for value in booleans]
         return any_of([*clauses, Equals(path, texts)] if texts else clauses)
 
     return at
