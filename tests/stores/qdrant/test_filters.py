@@ -27,7 +27,7 @@ from llama_retrieval_ext.filters import (
     Not,
     Value,
     comparisons,
-    with_booleans,
+    meanings,
 )
 from llama_retrieval_ext.stores.embedded.filters import as_edge_filter
 from llama_retrieval_ext.stores.engine.backend import Search
@@ -131,7 +131,7 @@ def test_a_store_of_llamaindex_finds_what_matches(
 
 def _means_boolean(compare: Compare) -> bool:
     values: Any = compare.value if isinstance(compare.value, tuple) else (compare.value,)
-    return len(with_booleans(values)) > len(values)
+    return len(meanings(values)) > len(values)
 
 
 @examples(100)
