@@ -20,6 +20,7 @@ from llama_retrieval_ext.knowledge_base.readers.workbooks import WorkbookReader
 # Size of the content of an office file. Pictures and films hardly shrink, so that a large file may
 # have twice its own size.
 _MAX_UNPACKED: Final = 200_000_000
+_MAX_MAILS: Final = 5  # each is read again with the one that it is attached to
 _WORD: Final = (".docx", ".docm", ".dotx", ".dotm", ".doc", ".dot")
 _SLIDES: Final = (".pptx", ".pptm", ".ppsx", ".potx", ".ppt", ".pps")
 _WORKBOOKS: Final = (".xlsx", ".xlsm", ".xltx", ".xlsb", ".xls", ".ods")
@@ -48,12 +49,14 @@ _REFUSED: Final = {
 }
 
 
-def reader_for(suffix: str, encoding: str = "") -> BaseReader:
+def reader_for(suffix: str, encoding: str = "", *, depth: int = 0) -> BaseReader:
     """Return the reader of a suffix in lower case; this or its use may raise ImportError."""
     if suffix in _REFUSED:
         raise ConfigurationError(f"{UNSUPPORTED}: {suffix}; {_REFUSED[suffix]}")
     if suffix == ".eml":
-        return MailReader(lambda kind: reader_for(kind, encoding))
+        if depth > _MAX_MAILS:
+            raise ConfigurationError(f"mails are attached more than {_MAX_MAILS} deep, the limit")
+        return MailReader(lambda kind: reader_for(kind, encoding, depth=depth + 1))
     if suffix in _READERS:
         return _READERS[suffix]()
     return _TEXT_READERS.get(suffix, TextReader)(encoding)

@@ -61,7 +61,8 @@ class MailReader(BaseReader):
             *(f"[Attachment: {name}]" for name in names),
         ]
         text = "\n\n".join(filter(None, shown))
-        whole = [Document(text=text, metadata=metadata), *documents[bool(first) :]]
+        whole = [Document(text=text, metadata=metadata)] if text else []
+        whole += documents[bool(first) :]
         return DocumentList(
             whole, {file: "; ".join(sorted(reasons, key=_is_unsupported))} if reasons else {}
         )

@@ -30,7 +30,7 @@ class WordReader(BaseReader):
     """
 
     def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
-        """Return the document of a file."""
+        """Return the document of a file; none without text."""
         sections = _sections(file, with_visible_text)
         parts = [
             *_once(section.get(name) for section in sections for name in _HEADERS),
@@ -39,9 +39,8 @@ class WordReader(BaseReader):
         ]
         lines = _Lines([*chain.from_iterable(parts)])
         text, outline = outlined(lines)
-        return [
-            OutlinedDocument(text=text.rstrip(), metadata=dict(extra_info or {}), outline=outline)
-        ]
+        text, metadata = text.rstrip(), dict(extra_info or {})
+        return [OutlinedDocument(text=text, metadata=metadata, outline=outline)] if text else []
 
 
 class SlidesReader(BaseReader):

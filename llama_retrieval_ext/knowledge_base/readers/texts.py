@@ -68,7 +68,8 @@ class RTFReader(BaseReader):
         data = file.read_text(encoding="latin-1")  # other characters are escaped
         if not data.lstrip().startswith("{\\rtf"):
             raise ConfigurationError("it does not begin as RTF does, with {\\rtf")
-        return [Document(text=rtf_to_text(data).strip(), metadata=dict(extra_info or {}))]
+        text = rtf_to_text(data).strip()
+        return [Document(text=text, metadata=dict(extra_info or {}))] if text else []
 
 
 def without_base64(text: str) -> str:
