@@ -5,7 +5,7 @@ from email import message_from_bytes, policy
 from email.message import EmailMessage, MIMEPart
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
@@ -39,7 +39,7 @@ class MailReader(BaseReader):
         }
         metadata = {**(extra_info or {}), **headers}
         body = message.get_body(("plain", "html"))
-        documents = [] if body is None else self._read(body, "body", metadata)
+        documents = [] if body is None else self._read(body, "body", metadata)[0]
         first = documents[0].text if documents else ""
         names, reasons = [], []
         for number, part in enumerate(_attachments(message, body)):
@@ -51,7 +51,9 @@ class MailReader(BaseReader):
                 reasons.append(f"attachments after the first {_MAX_PARTS:,}")
                 break
             try:
-                documents += self._read(part, name, {**metadata, "attachment": name})
+                read, why = self._read(part, name, {**metadata, "attachment": name})
+                documents += read
+                reasons += [f"{why} (attachment {name})"] if why else []
             except Exception as error:  # noqa: BLE001 - whatever a reader trips over is in this part
                 why = str(error) if isinstance(error, RetrievalExtError) else describe(error)
                 reasons.append(f"{why} (attachment {name})")
@@ -67,11 +69,13 @@ class MailReader(BaseReader):
             whole, {file: "; ".join(sorted(reasons, key=_is_unsupported))} if reasons else {}
         )
 
-    def _read(self, part: MIMEPart, name: str, metadata: dict[str, object]) -> list[Document]:
+    def _read(
+        self, part: MIMEPart, name: str, metadata: dict[str, object]
+    ) -> tuple[list[Document], str]:
         kind = part.get_content_type()
         data = part.get_payload(decode=True)
         if not isinstance(data, bytes):
-            data = part.get_content().as_bytes()
+            data = bytes(part.get_content())
         suffix = PurePath(name).suffix.lower()
         if kind == "message/rfc822":
             suffix = ".eml"
@@ -79,15 +83,13 @@ class MailReader(BaseReader):
             suffix = ".html"
         elif kind.startswith("text/") and (not suffix or suffix == ".txt" or name == "body"):
             text = _text(data, part.get_content_charset() or "")
-            return [Document(text=without_base64(text), metadata=metadata)]
+            return [Document(text=without_base64(text), metadata=metadata)], ""
         with TemporaryDirectory() as folder:
             file = Path(folder) / f"part{suffix}"
             file.write_bytes(data)
             found = self._reader_for(suffix).load_data(file, extra_info=metadata)
-            reason = getattr(found, "left_out", {}).get(file)
-        if reason:
-            raise ValueError(reason)
-        return list(found)
+            reason = getattr(found, "left_out", {}).get(file, "")
+        return list(found), reason
 
 
 def _is_unsupported(reason: str) -> bool:
@@ -95,17 +97,18 @@ def _is_unsupported(reason: str) -> bool:
 
 
 def _attachments(message: EmailMessage, body: MIMEPart | None) -> list[MIMEPart]:
-    """Return the parts that are neither the body nor another version of it."""
-    if not message.is_multipart():
-        return []
-    related = [part for part in message.walk() if not part.is_multipart() or part.get_filename()]
-    return [
-        part
-        for part in related
-        if isinstance(part, MIMEPart)
-        and part is not body
-        and (part.is_attachment() or part.get_filename())
-    ]
+    """Return the parts that are neither the body nor another version of it, in their order."""
+    attachments: list[MIMEPart] = []
+    open_parts: list[Any] = [message]
+    while open_parts:
+        part = open_parts.pop()
+        if part.get_content_maintype() == "multipart" and isinstance(part.get_payload(), list):
+            open_parts += reversed(part.get_payload())
+        elif part is not body and part is not message:
+            is_mail = part.get_content_type() == "message/rfc822"
+            if is_mail or part.is_attachment() or part.get_filename():
+                attachments.append(part)
+    return attachments
 
 
 def _text(data: bytes, charset: str) -> str:

@@ -87,11 +87,20 @@ def test_mail_is_read_with_its_attachments(tmp_path: Path) -> None:
         b"\x89PNG\r\n\x1a\n\0" * 99, maintype="image", subtype="png", filename="a.png"
     )
     mail.add_attachment(b"name\nAnn\n", maintype="text", subtype="csv", filename="staff.csv")
+    inner = EmailMessage()
+    inner["Subject"] = "Forwarded"
+    inner.set_content("It rained.")
+    mail.add_attachment(inner)
     (tmp_path / "a.eml").write_bytes(bytes(mail))
     documents = read_documents(tmp_path)
     assert [document.text for document in documents] == [
-        "Grüße\n\nDie Bücherei öffnet um neun.\n\n[Attachment: a.png]\n\n[Attachment: staff.csv]",
+        (
+            "Grüße\n\nDie Bücherei öffnet um neun.\n\n[Attachment: a.png]"
+            "\n\n[Attachment: staff.csv]"
+            "\n\n[Attachment: rfc822]"
+        ),
         "name: Ann",
+        "Forwarded\n\nIt rained.",
     ]
     assert documents[0].metadata["sender"] == "ann@example.org"
     assert documents[1].metadata["attachment"] == "staff.csv"
