@@ -92,7 +92,7 @@ def test_an_old_server_gets_no_request_to_measure_rarity_in_a_scope(fake: FakeSe
         store.add(sample_nodes(MODEL))
         backend, acme = CollectionBackend(store), Scope("acme")
         assert backend.keyword("leave", Search(3, acme.condition, acme)).function()
-        assert backend.describe()["rarity_in_scope"] is False
+        assert backend.describe()["exact_rarity"] is False
         assert not any('"corpus"' in body for _, _, body in fake.requests)
         assert FilterOperator.TEXT_MATCH not in (backend.features.operators or ())
         text = Compare("title", FilterOperator.TEXT_MATCH, "Lea")
