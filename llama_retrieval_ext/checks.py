@@ -24,9 +24,11 @@ _NUMBER_OF_HITS: Final = frozenset({*_TWO_WORDS, "topk", "k", "top_n", "n", "lim
 
 # Names of arguments in other libraries and designs, with ours in order of preference.
 _OTHER_NAMES: Final[Mapping[str, Sequence[str]]] = {
-    **dict.fromkeys(("vector_store", "keyword_store", "doc_store"), ("store", "document_store")),
+    **dict.fromkeys(("vector_store", "keyword_store"), ("store", "storage")),
     **dict.fromkeys(("embedder", "embedding"), ("embed_model",)),
     "data_analyzer": ("analyzer",),
+    "graph_store": ("graph",),
+    **dict.fromkeys(("ner", "retrievers", "select_multi"), ()),  # similar names are others
     "kg_retriever": ("rules",),
     "lambda_param": ("lambda_mult",),
     "llm_caller": ("llm",),
@@ -34,6 +36,19 @@ _OTHER_NAMES: Final[Mapping[str, Sequence[str]]] = {
     "retriever_weights": ("weights",),
     "text": ("query_str", "query"),
     "vector_retriever": ("vector",),
+}
+_TEXTS: Final = "leave it out: the store itself, or the docstore of the index, has the texts"
+# What to write instead of arguments of other libraries and designs that have no counterpart here.
+_INSTEAD: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("doc_store", "document_store"), _TEXTS),
+    "conversation_filter": "leave it out, and pass conversation_id= to the call",
+    "llm_caller": "leave it out: the parts that write have the model as their llm",
+    "max_hops": "write retriever.by_entities(max_hops=...), or GraphRetriever(..., max_hops=...)",
+    "ner": "write linker=EntityLinker(graph, ner=...)",
+    "ner_extractor": "leave it out: rules recognise the intent, or the selector= does",
+    "retrievers": 'write {"name": Route(retriever, "description"), ...} as the routes',
+    "select_multi": "leave it out: the selector picks one or several, and max_routes limits them",
+    "use_llm": "leave it out: LLMRerank(llm) is the stage with a model, RuleRerank() without",
 }
 # Number of errors that a message names at most.
 MOST_PROBLEMS: Final = 5
@@ -61,6 +76,15 @@ def one_of(value: T, words: Iterable[T], what: str) -> T:
     if not isinstance(value, str) or value not in known:
         raise ConfigurationError(f"{what} must be one of {known}, got {value!r}")
     return value
+
+
+def is_vector(value: Any) -> bool:  # noqa: ANN401 - what a model returned
+    """Return whether a value is a list of finite numbers, of at least one."""
+    try:
+        # A sum is finite only if every number is, and takes a third of the time of single checks.
+        return len(value) > 0 and math.isfinite(sum(value))
+    except (TypeError, OverflowError):
+        return False
 
 
 def is_number(value: object) -> bool:
@@ -209,11 +233,28 @@ def _misfit(
         needed = [each.name for each in parameters if each.default is each.empty]
         missing = [f"{each}=..." for each in needed if repr(each) in reason]
         return f"{name}(): {reason}; " + (f"write {name}({missing[0]})" if missing else takes)
-    near, value = nearest(unknown, names), value_expression(kwargs[unknown])
-    instead = takes if near is None else f"write {near}={value}"
+    value = kwargs[unknown]
+    given = {*kwargs, *[*signature.parameters][: len(args)]}
+    free = {each.name: each for each in parameters if each.name in names and each.name not in given}
+    instead = _suggestion(unknown, value, free) or takes
     if name in _WITH_OPTIONS and len(parameters) == 1:
-        instead = f"it takes the query alone; write {_WITH_OPTIONS[name]}(..., {unknown}={value})"
+        options = f"{unknown}={value_expression(value)}"
+        instead = f"it takes the query alone; write {_WITH_OPTIONS[name]}(..., {options})"
     return f"{name}() has no argument {unknown!r}; {instead}"
+
+
+def _suggestion(unknown: str, value: object, free: Mapping[str, inspect.Parameter]) -> str | None:
+    """Return what to write for an unknown argument; None if that is not known.
+
+    A similar name is proposed if the difference may be a typing error, or the value fits.
+    """
+    near, ours = nearest(unknown, free), _OTHER_NAMES.get(unknown)
+    if near is None or (ours is not None and near not in ours):
+        return _INSTEAD.get(unknown)
+    is_typo = bool(difflib.get_close_matches(unknown, [near], cutoff=0.8))
+    if ours is None and not is_typo and not _may_be(value, free[near].annotation):
+        return _INSTEAD.get(unknown)
+    return f"write {near}={value_expression(value)}"
 
 
 def _mistyped(name: str, bound: inspect.BoundArguments) -> str | None:

@@ -11,6 +11,33 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
+# Names of the designs that have another name here; config/README.md has the whole table.
+_REGISTERED: Final = "kb.retriever({0!r}), or registry.get('retriever', {0!r})"
+_OF_DESIGNS: Final = {
+    "BaseRetrieverOperator": "a class with an async retrieve, and @register_retriever('name')",
+    "BaseSelector": "LlamaIndex's BaseSelector, or any object with select(query, choices)",
+    "DenseRetriever": _REGISTERED.format("dense"),
+    "DiversityFilterStage": "MMR(lambda_mult)",
+    "FusionMode": "QueryFusionRetriever(..., mode='reciprocal_rerank')",
+    "FusionStage": "RRF() or WeightedSum()",
+    "GraphRetrievalStage": "a retriever, or Leg(name, retriever, weight=...)",
+    "IntentAdaptiveStage": "IntentAdaptive(...)",
+    "LlamaBM25Retriever": _REGISTERED.format("llama_bm25"),
+    "LlamaDenseRetriever": _REGISTERED.format("llama_dense"),
+    "LlamaHybridRetriever": _REGISTERED.format("llama_hybrid"),
+    "RetrievalResponse": "KnowledgeResponse",
+    "RetrievalResult": "Hit",
+    "RetrievalStrategy": "a preset's name: kb.retriever('basic'), 'advanced', 'semantic' or 'auto'",
+    "RetrieverBase": "Retriever",
+    "RetrieverFactory": "CapabilityFactory(...).create_retriever(preset)",
+    "SemanticRerankStage": "RuleRerank() or LLMRerank(llm)",
+    "StageBase": "Rewrite, FanOut, Fusion or Refine, or a function of (query, hits)",
+    "VectorRetrievalStage": "a retriever, or Leg(name, retriever, weight=...)",
+    "operator_registry": "llama_retrieval_ext.config.registry",
+    "register_operator": "llama_retrieval_ext.config.register_retriever(name)",
+}
+
+
 def lazy_names(
     package: str, file: str
 ) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
@@ -42,6 +69,9 @@ def lazy_names(
         module = module_of.get(name) or next(
             (each for each in stars if name in import_module(each).__all__), None
         )
+        if module is None and name in _OF_DESIGNS:
+            # `from package import name` would drop the message of an AttributeError.
+            raise ImportError(f"{package} has no {name}; use {_OF_DESIGNS[name]}")
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value: object = getattr(import_module(module), name)

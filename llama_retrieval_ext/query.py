@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 from llama_index.core.schema import BaseNode, QueryBundle
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
@@ -271,8 +271,6 @@ class Query(QueryBundle):
             return ``top_k``; a leg returns its own number if that is larger. Set by composites.
         exact: Whether vector searches compare every embedding instead of using an approximate
             index; keyword searches are always exact.
-        confidence: Estimate of the searches so far that the answer is there. Set by pipelines, for
-            stages with ``needs_confidence``; None if a search that estimates it failed.
 
     Raises:
         ConfigurationError: A value is out of range.
@@ -291,7 +289,6 @@ class Query(QueryBundle):
     context: Mapping[str, object] = field(default_factory=dict)
     at_least: int | None = None
     exact: bool = False
-    confidence: float | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.query_str, str):
@@ -307,7 +304,15 @@ class Query(QueryBundle):
         if self.scope is not None:
             check_scope(self.scope)
         of_type(self.context, Mapping, "context")
-        self._filter = None if self.filters is None else parse_filters(self.filters)
+        self.filter = None if self.filters is None else parse_filters(self.filters)
+
+    if not TYPE_CHECKING:  # which would otherwise accept any name
+
+        def __getattr__(self, name: str) -> object:
+            """Raise the error of an unknown attribute, with the right name of the text."""
+            advice = "; write query_str" if name == "text" else ""
+            message = f"{type(self).__name__!r} object has no attribute {name!r}{advice}"
+            raise AttributeError(message, name=name, obj=self)
 
     @classmethod
     def of(cls, query: str | QueryBundle) -> "Query":
@@ -334,7 +339,7 @@ class Query(QueryBundle):
             check_scope(scope)
         return replace(
             self,
-            filters=narrowed_filters(self.filters, filters),
+            filters=self.filters if filters is None else narrowed_filters(self.filters, filters),
             scope=self.scope if scope is None else scope.narrowed(self.scope),
             top_k=self.top_k if top_k is None else top_k,
             timeout_s=self.timeout_s if timeout_s is None else timeout_s,
@@ -356,12 +361,12 @@ class Query(QueryBundle):
     @property
     def condition(self) -> Condition | None:
         """The condition that every hit must satisfy: the scope and the filters."""
-        return self._filter if self.scope is None else both(self.scope.condition, self._filter)
+        return self.filter if self.scope is None else both(self.scope.condition, self.filter)
 
     @property
     def is_blank(self) -> bool:
         """Whether the query has neither text nor embedding."""
-        return self.embedding is None and not any(text.strip() for text in self.embedding_strs)
+        return self.embedding is None and not "".join(self.embedding_strs).strip()
 
 
 class SearchOptions(TypedDict, total=False):

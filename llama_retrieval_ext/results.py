@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Final, overload
+from typing import Any, ClassVar, Final, TypeVar, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, Document, NodeWithScore
@@ -14,10 +14,13 @@ from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.query import KB_KEY, without_allowed
 from llama_retrieval_ext.trace import Degradation, Trace
 
+T = TypeVar("T")
+
 # Number of characters of a hit's text in its `repr`.
 _SHOWN: Final = 50
-# The attribute that holds a hit's origin.
+# The attributes that hold a hit's origin, and its relevance to the stage that reranked it.
 _ORIGIN: Final = "_origin"
+_RELEVANCE: Final = "_relevance"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,13 +198,12 @@ class SearchResult(Viewed, Sequence[Hit]):
     Attributes:
         hits: Best first.
         degraded: Parts that failed and were left out; empty if the answer is complete.
+        hints: Sentences on what was looked for and is not there, such as a key of a filter, with
+            the nearest that is; only of what the scope can see.
         trace: The steps that ran, with durations; None if it is not yet known.
         details: Values that stages add, such as ``generated_queries`` and ``routes``; those of the
             outermost stages by name, those of stages inside a leg by path (``leg/routes``).
         query: The text of the query.
-        confidence: Estimated probability in ``[0, 1]`` that the best hit answers the query, from
-            the hits of a hybrid search before later stages; the maximum of several searches.
-            None without a calibration: see ``KnowledgeBase.calibrate``.
 
     Examples:
         >>> from llama_index.core.schema import TextNode
@@ -219,7 +221,7 @@ class SearchResult(Viewed, Sequence[Hit]):
     trace: Trace | None = None
     details: dict[str, object] = field(default_factory=dict)
     query: str = ""
-    confidence: float | None = None
+    hints: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.hits)
@@ -241,10 +243,30 @@ class SearchResult(Viewed, Sequence[Hit]):
             "query": self.query,
             "hits": [hit.to_dict() for hit in self.hits],
             "degraded": [asdict(part) for part in self.degraded],
+            "hints": list(self.hints),
             "trace": None if self.trace is None else self.trace.to_dict(),
-            **({} if self.confidence is None else {"confidence": self.confidence}),
             **self.details,
         }
+
+
+class ResultList(list[T]):
+    """List of results, with what is missing.
+
+    Attributes:
+        degraded: As for `SearchResult`.
+        hints: As for `SearchResult`.
+    """
+
+    def __init__(
+        self,
+        items: Iterable[T] = (),
+        *,
+        degraded: Iterable[Degradation] = (),
+        hints: Iterable[str] = (),
+    ) -> None:
+        super().__init__(items)
+        self.degraded = tuple(degraded)
+        self.hints = tuple(hints)
 
 
 def passage_to_dict(node: BaseNode) -> dict[str, object]:
@@ -321,6 +343,19 @@ def origin_of(hit: NodeWithScore) -> Origin | None:
     """Return the origin of a hit; None if it is unknown."""
     origin: Origin | None = vars(hit).get(_ORIGIN)
     return origin
+
+
+def with_relevance(hit: Hit, relevance: float) -> Hit:
+    """Return a copy with the relevance that a stage gave the hit; its copies inherit it."""
+    judged = hit.model_copy()
+    vars(judged)[_RELEVANCE] = relevance  # no part of the value, as the origin
+    return judged
+
+
+def relevance_of(hit: NodeWithScore) -> float | None:
+    """Return the relevance that the last reranking or rescoring stage gave; None without one."""
+    relevance: float | None = vars(hit).get(_RELEVANCE)
+    return relevance
 
 
 def node_ids(ranking: Sequence[NodeWithScore]) -> list[str]:

@@ -25,7 +25,7 @@ TEXT = MAIN.read_text(encoding="utf-8")
 STORES = (ROOT / "llama_retrieval_ext/stores/README.md").read_text(encoding="utf-8")
 PAGES = [
     MAIN,
-    *sorted(p for d in ("llama_retrieval_ext", "tests") for p in (ROOT / d).rglob("README.md")),
+    *sorted(p for d in ("llama_retrieval_ext", "tests") for p in (ROOT / d).rglob("*.md")),
 ]
 PACKAGES = (
     "capabilities",

@@ -2,7 +2,7 @@
 # ruff: noqa: ANN401, ARG002, SLF001 - options are of any type; `_cached_by_key` takes cache_key
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import wraps
 from inspect import signature
 from threading import RLock
@@ -22,7 +22,7 @@ from llama_retrieval_ext.capabilities.rag import RAGGenerator
 from llama_retrieval_ext.capabilities.style import StyleGenerator
 from llama_retrieval_ext.checks import checked_arguments, checked_call, nearest, of_type
 from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
-from llama_retrieval_ext.graph.entity_linking import NameFinder
+from llama_retrieval_ext.graph.entity_linking import NameFinder, check_ner
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs, as_passage_graphs
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
@@ -42,6 +42,17 @@ class CapabilityBundle:
     insight_generator: InsightGenerator | None = None
     memory_manager: MemoryManager | None = None
     intent_recognizer: IntentRecognizer | None = None
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a capability by its name; raise KeyError if the bundle does not have it."""
+        if name not in self:
+            names = ", ".join(each.name for each in fields(self) if each.name in self)
+            raise KeyError(f"the bundle has no {name!r}; it has {names}")
+        return getattr(self, name)
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether the bundle has a capability."""
+        return any(each.name == name and getattr(self, name) is not None for each in fields(self))
 
 
 P = ParamSpec("P")
@@ -97,7 +108,7 @@ class CapabilityFactory:
         graph_store: A graph: its URL, or a LlamaIndex property graph store or index.
         document_store: A LlamaIndex docstore, for keyword search if the store has none.
         llm: Any LlamaIndex LLM, or a function from prompt to text, sync or async.
-        ner: Finds names in queries, for entity search in the graph.
+        ner: Finds names in queries, for entity search in the graph; blocking or async.
         embed_model: The embedding model of the vector store.
         reranker: Reranks in the presets; None for `RuleRerank`.
         llm_caller: Another name of ``llm``.
@@ -137,12 +148,14 @@ class CapabilityFactory:
             embeds = source.embed_model
         if embeds is not None:
             of_type(embeds, BaseEmbedding, "embed_model")
+        if document_store is not None:
+            of_type(document_store, BaseDocumentStore, "document_store")
         self.parts = CapabilityParts(
             backend=None if source is None else source.backend,
             graphs=None if graph_store is None else as_passage_graphs(graph_store),
             document_store=document_store,
             llm=None if model is None else as_llm(model),
-            ner=ner,
+            ner=None if ner is None else check_ner(ner),
             embed_model=embeds,
             reranker=reranker,
         )
@@ -300,6 +313,12 @@ class CapabilityFactory:
             insight_generator=self.create_insight_generator(),
             memory_manager=self.create_memory_manager(),
         )
+
+    # The designs' names.
+    create_search_capability_bundle = create_search_bundle
+    create_conversation_capability_bundle = create_conversation_bundle
+    create_work_capability_bundle = create_work_bundle
+    create_knowledge_capability_bundle = create_knowledge_bundle
 
     def _preset(self, name: str) -> RetrievalPipeline:
         """Return the retriever of a preset; ``advanced`` has all that the parts allow."""

@@ -73,10 +73,12 @@ class InsightReport(BaseModel):
     Attributes:
         insights: The insights.
         degraded: Missing parts and the reasons.
+        hints: What was looked for and is not there, in sentences.
     """
 
     insights: list[Insight]
     degraded: list[str] = Field(default_factory=list)
+    hints: list[str] = Field(default_factory=list)
 
 
 class _Insight(BaseModel):

@@ -8,23 +8,11 @@ from typing import Any, Final
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.base.llms.types import ChatMessage, MessageRole
-from llama_index.core.llms import LLM
 from llama_index.core.memory import BaseMemoryBlock
 from llama_index.core.schema import QueryType
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 
-from llama_retrieval_ext.capabilities.consolidation import (
-    DAY_S,
-    Consolidation,
-    merged_memories,
-    strength,
-)
-from llama_retrieval_ext.capabilities.language_model import (
-    GENERATION_TIMEOUT_S,
-    Caller,
-    LanguageModel,
-    count_tokens,
-)
+from llama_retrieval_ext.capabilities.language_model import count_tokens
 from llama_retrieval_ext.capabilities.memory_storage import (
     ROLE_KEY,
     Memory,
@@ -42,6 +30,7 @@ from llama_retrieval_ext.checks import checked_arguments, checked_call, is_numbe
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
+from llama_retrieval_ext.formulas.decay import exponential_decay
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.conversations import SAID_KEY
 from llama_retrieval_ext.query import (
@@ -57,24 +46,38 @@ from llama_retrieval_ext.stores.engine.backend import Backend
 
 # Share of its similarity to the query that a memory of strength 0 loses.
 _FADING: Final = 0.3
+_DAY_S: Final = 86_400.0
+# Age at which a memory of importance 0 has half its strength.
+_HALF_LIFE_DAYS: Final = 30.0
 EPISODIC: Final = "episodic"
 _CANDIDATES_PER_MEMORY: Final = 4
+
+
+def strength(*, age_days: float, importance: float) -> float:
+    r"""Return the strength of a memory, in (0, 1]; it is 1 for a memory from the future.
+
+    .. math:: s = 2^{-\frac{a}{h} (1 - i)}
+
+    where a is the age, h = 30 days, and i the importance.
+
+    Examples:
+        >>> strength(age_days=60, importance=0.5)
+        0.5
+
+    """
+    age = max(age_days, 0.0) * (1 - importance)
+    return exponential_decay(age, half_life=_HALF_LIFE_DAYS)
 
 
 @checked_arguments
 class MemoryManager:
     """A user's memories in a knowledge base or vector store, under the user's scope.
 
-    Memories are stored unchanged, even if the language model fails: the model only merges them, and
-    memories that it does not merge stay.
-
     Args:
         storage: A knowledge base; or a vector store or its URL, with ``embed_model``.
         embed_model: The model of a vector store; a knowledge base has its own.
-        llm: Merges memories in `consolidate`; None to merge only memories with the same words.
         scope: The scope of every call; a call can narrow it. None if each call passes its own.
         clock: Gives the current, aware time.
-        timeout_s: Seconds that one answer of the model may take.
 
     Raises:
         ConfigurationError: There is no storage, or a vector store without an embedding model.
@@ -94,13 +97,10 @@ class MemoryManager:
         storage: KnowledgeBase | BasePydanticVectorStore | Backend | str,
         *,
         embed_model: BaseEmbedding | None = None,
-        llm: LLM | Caller | None = None,
         scope: Scope | None = None,
         clock: Callable[[], datetime] | None = None,
-        timeout_s: float = GENERATION_TIMEOUT_S,
     ) -> None:
         self._storage = MemoryStorage(storage, embed_model)
-        self._model = None if llm is None else LanguageModel(llm, timeout_s)
         self.scope = None if scope is None else check_scope(scope)
         self._now = clock or (lambda: datetime.now(UTC))
 
@@ -223,7 +223,7 @@ class MemoryManager:
 
     def strength(self, memory: Memory) -> float:
         """Return the current strength of a memory, in (0, 1]."""
-        age_days = (self._now() - memory.timestamp).total_seconds() / DAY_S
+        age_days = (self._now() - memory.timestamp).total_seconds() / _DAY_S
         return strength(age_days=age_days, importance=memory.importance)
 
     @blocking
@@ -258,35 +258,6 @@ class MemoryManager:
         return faded
 
     aforget_faded = asynchronous(forget_faded)
-
-    @blocking
-    def consolidate(
-        self, *, similarity: float = 0.9, memory_type: str | None = None, scope: Scope | None = None
-    ) -> Plan[Consolidation]:
-        """Merge memories of one type with nearly the same content.
-
-        The result has the new memories, the memories that they replace, and the failures of the
-        model. A merged memory has the newest time and the highest importance of its originals. It
-        is stored before these are deleted: a crash in between leaves both. Without a model, or if
-        it fails, only memories with the same words are merged; the others stay.
-
-        Args:
-            similarity: Minimum cosine of merged memories, in (0, 1].
-            memory_type: Only of this type; None for all types.
-            scope: Narrows the manager's scope.
-
-        Raises:
-            ConfigurationError: ``similarity`` is out of range.
-        """
-        if not is_number(similarity) or not 0 < similarity <= 1:
-            raise ConfigurationError(f"similarity must be in (0, 1], got {similarity!r}")
-        hits = yield from self._storage.find(memory_filters(memory_type), self._within(scope))
-        known = [(memory_of(hit.node), hit.node.embedding or []) for hit in hits]
-        result = yield from merged_memories(known, similarity=similarity, model=self._model)
-        yield Call(lambda: self._storage.merge(result.merged, result.replaced))
-        return result
-
-    aconsolidate = asynchronous(consolidate)
 
     @checked_call
     def as_memory_block(

@@ -58,8 +58,7 @@ from llama_retrieval_ext.text.relative_dates import dates_in, words_of
 
 TYPE_KEY: Final = "memory_type"
 IMPORTANCE_KEY: Final = "memory_importance"
-MERGED_KEY: Final = "memory_merged"
-MEMORY_KEYS: Final = (TYPE_KEY, TIME_KEY, IMPORTANCE_KEY, MERGED_KEY)
+MEMORY_KEYS: Final = (TYPE_KEY, TIME_KEY, IMPORTANCE_KEY)
 # Metadata of the messages of a chat, beside those of `ConversationParser`.
 ROLE_KEY: Final = "role"
 _HOUR: Final = timedelta(hours=1)
@@ -84,7 +83,6 @@ class Memory:
         importance: In [0, 1]; a more important memory fades more slowly.
         metadata: Further fields.
         scope: The scope that owns it; None without one.
-        merged: Ids of the memories that it replaces.
         score: Relevance to the query after fading, relative to the other memories; None without a
             query.
     """
@@ -96,7 +94,6 @@ class Memory:
     importance: float = 0.5
     metadata: Mapping[str, Any] = field(default_factory=dict)
     scope: Scope | None = None
-    merged: tuple[str, ...] = ()
     score: float | None = None
 
     def __post_init__(self) -> None:
@@ -152,7 +149,6 @@ class Memory:
             "timestamp": self.timestamp.isoformat(),
             "importance": self.importance,
             "metadata": dict(self.metadata),
-            "merged": list(self.merged),
             **({} if self.score is None else {"score": self.score}),
         }
 
@@ -187,7 +183,6 @@ def node_of(memory: Memory) -> TextNode:
         TYPE_KEY: memory.memory_type,
         TIME_KEY: microseconds(memory.timestamp, "timestamp"),
         IMPORTANCE_KEY: float(memory.importance),
-        **({MERGED_KEY: list(memory.merged)} if memory.merged else {}),
     }
     metadata = {**memory.metadata, **own}
     node = TextNode(
@@ -217,7 +212,6 @@ def memory_of(node: BaseNode, *, score: float | None = None) -> Memory:
         scope=None
         if tenant_id is None and not kb_ids and principals is None
         else Scope(tenant_id, kb_ids, principals),
-        merged=tuple(own[MERGED_KEY] or ()),
         score=score,
     )
 
@@ -359,12 +353,6 @@ class MemoryStorage:
             drop_violations=self.backend.drop_violations,
             source="memory",
         )
-
-    def merge(self, merged: Sequence[Memory], replaced: Sequence[Sequence[Memory]]) -> None:
-        """Store merged memories, each before those that it replaces are deleted."""
-        for memory, originals in zip(merged, replaced, strict=True):
-            self.add(node_of(memory), memory.scope)
-            self.delete(originals)
 
     def in_session(self, message: Memory) -> Plan[Memory]:
         """Return the plan for a new message with its number in the session and its context."""

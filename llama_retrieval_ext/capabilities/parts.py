@@ -109,15 +109,14 @@ class CapabilityParts:
 
     def memory(self, options: Mapping[str, Any]) -> MemoryManager:
         """Return a memory manager over the knowledge base or store."""
-        with_llm = {"llm": self.llm, **options}
         if self.kb is not None:
-            return MemoryManager(self.kb, **with_llm)
+            return MemoryManager(self.kb, **options)
         if self.backend is None or self.embed_model is None:
             missing = [n for n in ("vector_store", "embed_model") if n not in self.present]
             raise ConfigurationError(
                 f"a memory manager needs {' and '.join(missing)}; {self._there}"
             )
-        return MemoryManager(self.backend, embed_model=self.embed_model, **with_llm)
+        return MemoryManager(self.backend, embed_model=self.embed_model, **options)
 
     def llm_for(self, what: str) -> LLM:
         """Return the LLM, or raise ConfigurationError if there is none."""

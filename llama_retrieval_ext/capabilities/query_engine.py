@@ -35,6 +35,7 @@ from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
 from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.hints import listed
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import (
     Report,
@@ -189,9 +190,11 @@ class GeneratedText(Response):
 
     Attributes:
         degraded: Missing parts of the retrieval.
+        hints: What the retrieval looked for and is not there, in sentences.
     """
 
     degraded: tuple[Degradation, ...] = ()
+    hints: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -347,10 +350,10 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
         )
 
     def _answer(self, request: GenerationRequest, report: Report[R] | None) -> Plan[R]:
-        before = degraded_count()
         empty = self._filled(request, Passages("", ()))
         self._model.check_fits(self.task, empty)
-        hits = yield from self._candidates(request)
+        before = degraded_count()
+        hits = yield from listed(self._candidates(request))
         passages = fitted(hits, room=self._model.room(empty))
         if hits and not passages.hits:
             note_degraded(self.task, "no passage fits into the context window of the LLM")
@@ -362,7 +365,8 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
                 temperature=request.temperature,
                 report=None if report is None else self._partials(passages, request, report),
             )
-        return replace(self._finished(text, passages, request), degraded=degraded)
+        finished = self._finished(text, passages, request)
+        return replace(finished, degraded=degraded, hints=hits.hints)
 
     def _partials(
         self, passages: Passages, request: GenerationRequest, report: Report[R]

@@ -219,6 +219,7 @@ class RAGAnswer(GeneratedText):
             ],
             "problems": list(self.problems),
             "degraded": [asdict(each) for each in self.degraded],
+            "hints": list(self.hints),
         }
 
 

@@ -127,8 +127,9 @@ class _Search:
 
     def _answer(self, answer: SearchResult) -> str:
         if not answer.hits:
-            advice = f" {self.fields}" if self.fields else ""
-            return f"Nothing was found. Try other words or fewer filters.{advice}"
+            advice = [*(f"{hint}." for hint in answer.hints), self.fields]
+            nothing = "Nothing was found. Try other words or fewer filters."
+            return " ".join(filter(None, [nothing, *advice]))
         hits = [_shown(hit) for hit in answer.hits]
         note = (
             "\n\nThe answer is incomplete: a part of the search failed." if answer.degraded else ""

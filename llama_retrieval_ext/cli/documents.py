@@ -269,8 +269,6 @@ def copy(  # noqa: PLR0913 - a command's options are its parameters
         graph=graph,
         show_progress=sys.stderr.isatty(),
         embed_model=embed_model,
-        judgements=judgements,
-        compare=compare,
     )
     say(str(report))
     if report.only_at_target:
@@ -278,6 +276,23 @@ def copy(  # noqa: PLR0913 - a command's options are its parameters
     say_left_out({name: describe(error) for name, error in report.failures.items()})
     if report.failures:
         raise typer.Exit(1)
+    if embed_model is not None and compare:
+        _compare_models(source, target, embed_model, judgements)
+
+
+def _compare_models(source: str, target: str, embed_model: str, judgements: str | None) -> None:
+    """Say which model searches better; the copy is done, so a failure is only said."""
+    from llama_retrieval_ext.evaluation.model_comparison import compare_models  # noqa: PLC0415 - imports slowly
+
+    try:
+        with (
+            ext.KnowledgeBase.open(source) as old,
+            ext.KnowledgeBase.open(target, embed_model=embed_model) as new,
+        ):
+            for comparison in compare_models(old, new, judgements):
+                say(str(comparison))
+    except ext.errors.RetrievalExtError as error:
+        say(f"not compared: {describe(error)}")
 
 
 def remove(

@@ -2,8 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from llama_index.core.vector_stores.types import (
@@ -15,7 +14,7 @@ from llama_index.core.vector_stores.types import (
 
 from llama_retrieval_ext.cli.output import one_line
 from llama_retrieval_ext.errors import InvalidFilterError
-from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, parse_filters
+from llama_retrieval_ext.filters import parse_filters
 
 Expression: TypeAlias = MetadataFilter | MetadataFilters
 Scalar: TypeAlias = int | float | str
@@ -229,79 +228,3 @@ def _number_or_text(value: str) -> Scalar:
         if "_" not in value and is_finite:
             return read
     return value
-
-
-_EQUALITY = {FilterOperator.EQ, FilterOperator.IN}
-_POSITIVE = {
-    *_EQUALITY,
-    FilterOperator.GT,
-    FilterOperator.GTE,
-    FilterOperator.LT,
-    FilterOperator.LTE,
-    FilterOperator.TEXT_MATCH_INSENSITIVE,
-}
-_KINDS = {"str": "text", "int": "a number", "float": "a number", "bool": "true or false"}
-_SHOWN_KEYS = 10
-
-
-def filter_hints(
-    filters: MetadataFilters, fields: Mapping[str, Mapping[str, int]], *, n_passages: int
-) -> Iterator[str]:
-    r"""Return one line for each condition in filters that can match nothing.
-
-    Examples:
-        >>> from llama_retrieval_ext.cli.filter_syntax import parse_filter_options
-        >>> filters = parse_filter_options(["room=1", "rooms=1"])
-        >>> fields = {"room": {"str": 120}}
-        >>> print(*filter_hints(filters, fields, n_passages=500), sep="\n")
-        room is text in 120 of 120 passages that have it; you wrote a number: room="1"
-        none of 500 passages looked at has the key 'rooms'; did you mean 'room'?
-
-    """
-    for part in _required(parse_filters(filters)):
-        if part.key in fields:
-            yield from _of_types(part, fields[part.key])
-        else:
-            alternatives = _alternatives(part.key, list(fields))
-            yield (
-                f"none of {n_passages:,} passages looked at has the key {part.key!r}; "
-                f"{alternatives}"
-            )
-
-
-def _required(condition: Condition) -> Iterator[Compare]:
-    """Yield the comparisons that are not negated; a negated one may match nothing."""
-    match condition:
-        case Compare():
-            if condition.operator in _POSITIVE:
-                yield condition
-        case AllOf(parts) | AnyOf(parts):
-            for part in parts:
-                yield from _required(part)
-
-
-def _of_types(part: Compare, types: Mapping[str, int]) -> Iterator[str]:
-    counts: dict[str, int] = {}
-    for name, count in types.items():
-        kind = _KINDS.get(name, f"a {name}")
-        counts[kind] = counts.get(kind, 0) + count
-    value = part.value[0] if isinstance(part.value, tuple) else part.value
-    written = "text" if isinstance(value, str) else "a number"
-    if written in counts:
-        return
-    kind, count = max(counts.items(), key=lambda each: each[1])
-    instead = f': {part.key}="{value}"' if kind == "text" and part.operator in _EQUALITY else ""
-    yield (
-        f"{part.key} is {kind} in {count:,} of {sum(counts.values()):,} passages that have it; "
-        f"you wrote {written}{instead}"
-    )
-
-
-def _alternatives(key: str, keys: list[str]) -> str:
-    if not keys:
-        return "they have none"
-    close = [each for each in keys if each.startswith(key)] or get_close_matches(key, keys, n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    more = " ..." if len(keys) > _SHOWN_KEYS else ""
-    return f"there are: {', '.join(sorted(keys)[:_SHOWN_KEYS])}{more}"

@@ -6,19 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import AsJson, KbOptions, LLMOptions, ReaderOptions
+from llama_retrieval_ext.cli.options import AsJson, LLMOptions, ReaderOptions
 from llama_retrieval_ext.cli.output import say, say_aside, say_json, say_wrong, show_hits
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.kinds import SearchKind
 
 if TYPE_CHECKING:
-    from llama_index.core.vector_stores.types import MetadataFilters
-
     from llama_retrieval_ext.pipeline.why_not import WhyNot
-
-# Number of passages read to find the metadata keys; reading all is slow.
-_SAMPLE = 1000
-
 
 FilterOptions = Annotated[
     list[str] | None,
@@ -105,8 +99,6 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
             _show(result, query, full=full, explain=explain)
             for each in reasons:
                 say(f"why not: {each}")
-        if narrowed is not None and not result.hits:
-            _show_hints(opened, narrowed, options)
 
 
 def _query_of(words: list[str]) -> str:
@@ -128,21 +120,14 @@ def _from_file(
     return Pipeline(made, refines=[] if collapse is None else [collapse])
 
 
-def _show_hints(kb: "ext.KnowledgeBase", filters: "MetadataFilters", options: KbOptions) -> None:
-    from llama_retrieval_ext.cli.filter_syntax import filter_hints  # noqa: PLC0415
-
-    fields = kb.metadata_fields(scope=options.scope, sample=_SAMPLE)
-    n_passages = min(_SAMPLE, kb.count(scope=options.scope))
-    for hint in filter_hints(filters, fields, n_passages=n_passages):
-        say_aside(f"hint: {hint}", style="yellow")
-
-
 def _show(result: "ext.SearchResult", query: str, *, full: bool, explain: bool) -> None:
     show_hits(result.hits, query, full=full)
     if not result.hits:
         say("nothing found; try other words, --mode keyword or vector, or fewer filters")
     for part in result.degraded:
         say_aside(f"degraded: {part}", style="yellow")
+    for hint in result.hints:
+        say_aside(f"hint: {hint}", style="yellow")
     if explain:
         say()
         say(str(result))
@@ -187,6 +172,8 @@ def ask(
         say_aside(f"not supported: {problem}", style="yellow")
     for part in answer.degraded:
         say_aside(f"degraded: {part}", style="yellow")
+    for hint in answer.hints:
+        say_aside(f"hint: {hint}", style="yellow")
 
 
 def schema() -> None:

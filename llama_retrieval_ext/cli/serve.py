@@ -53,12 +53,6 @@ class LimitOptions:
     concurrency: Annotated[
         int, typer.Option(min=1, help="Maximum requests at the same time, of each worker.")
     ] = 32
-    per_key: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Maximum of them for one key; default: half if there are several."
-        ),
-    ] = None
 
 
 def serve(  # noqa: PLR0913 - a command's options are its parameters

@@ -1,8 +1,9 @@
 """Records as answers: operators, and registered classes that answer with records."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeGuard
 
 from llama_index.core.async_utils import asyncio_run
@@ -19,23 +20,23 @@ from llama_retrieval_ext.execution.retrieval import visible
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import items_of
-from llama_retrieval_ext.query import KB_KEY, Query, Scope, check_top_k
-from llama_retrieval_ext.results import Hit, ordered
+from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope, check_top_k
+from llama_retrieval_ext.results import Hit, ResultList, ordered
 
 # The names of a record's fields that differ from those of `Hit.to_dict`.
 _RECORD_NAMES: Final = {"node_id": "chunk_id", "kb_id": "knowledge_base_id"}
 
 
-class Records(list[dict[str, Any]]):
+class Records(ResultList[dict[str, Any]]):
     """Records of hits, best first.
 
     Attributes:
+        degraded: Parts that failed and were left out; empty if the answer is complete.
+        hints: What was looked for and is not there, in sentences; see `SearchResult`.
         details: Extra fields of the answer, such as ``hyde_queries``, also if nothing was found.
     """
 
-    def __init__(self, records: Iterable[dict[str, Any]], details: Mapping[str, object]) -> None:
-        super().__init__(records)
-        self.details = dict(details)
+    details: Mapping[str, object] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,8 @@ class Operator:
         Returns:
             Records: `Hit.to_dict`, in which ``node_id`` is ``chunk_id`` and ``kb_id`` is
             ``knowledge_base_id``, best first. The first also has
-            ``fields``, and so has the attribute ``details``, even if nothing was found.
+            ``fields``, and so has the attribute ``details``, even if nothing was found. Beside it
+            are ``degraded`` and ``hints``, as in a `SearchResult`.
 
         Raises:
             ConfigurationError: ``top_k`` is below 1, or ``kb_ids`` is empty.
@@ -92,8 +94,12 @@ class Operator:
             filters=filters, scope=scope, top_k=check_top_k(top_k), timeout_s=timeout_s
         )
         result = await self._own.asearch(bound)
-        details = {name: result.details.get(name, each) for name, each in self.fields.items()}
-        records = Records((_record(hit.to_dict()) for hit in result.hits), details)
+        details = {
+            name: _nested(result.details.get(name, each)) for name, each in self.fields.items()
+        }
+        found = (_record(hit.to_dict()) for hit in result.hits)
+        records = Records(found, degraded=result.degraded, hints=result.hints)
+        records.details = details
         if records:
             records[0] |= details
         return records
@@ -108,6 +114,18 @@ class Operator:
 def _record(hit: Mapping[str, Any]) -> dict[str, Any]:
     """Return a hit under the names of the registry's records."""
     return {_RECORD_NAMES.get(name, name): value for name, value in hit.items()}
+
+
+def _nested(value: object) -> object:
+    """Return an extra field, with its lists of hits as records."""
+    if not isinstance(value, list):
+        return value
+    return [
+        {**each, "hits": [*map(_record, each["hits"])]}
+        if isinstance(each, Mapping) and "hits" in each
+        else each
+        for each in value
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +164,9 @@ class RecordRetriever(Retriever):
     """Retriever of the records of an object with an async ``retrieve``.
 
     A record outside the scope or filters of the query is dropped, and the answer is marked
-    degraded; tenant and knowledge base are those in its ``metadata``, or its
-    ``knowledge_base_id``.
+    degraded. A record states its tenant and its knowledge base as ``tenant_id`` and
+    ``knowledge_base_id``, or in its ``metadata``. One that states no tenant is of the tenant that
+    the object was called with; one that states no knowledge base is of none.
     """
 
     def __init__(self, source: AnswersRecords, *, name: str, top_k: int = 10) -> None:
@@ -173,7 +192,7 @@ class RecordRetriever(Retriever):
             lambda: self.source.retrieve(**arguments),
         )
         given = items_of(records, dict, f"{self.name}.retrieve", expected="records (dict)")
-        hits = ordered(_hit(record, self.name) for record in given)
+        hits = ordered(_hit(record, self.name, arguments["tenant_id"]) for record in given)
         seen = visible([*hits], query, self.name)
         return [hit for hit in seen if isinstance(hit, Hit)][: query.top_k]
 
@@ -197,13 +216,24 @@ def record_definition(kind: type[AnswersRecords], name: str) -> Definition:
     return replace(own, make=make, kind=RecordRetriever, takes_parts=True)
 
 
-def _hit(record: Mapping[str, Any], name: str) -> Hit:
+# The fields of a record that state its partition, with their keys in the metadata.
+_PARTITION: Final = {"tenant_id": TENANT_KEY, "knowledge_base_id": KB_KEY}
+
+
+def _hit(record: Mapping[str, Any], name: str, tenant_id: str | None) -> Hit:
     missing = [key for key in ("chunk_id", "text", "score") if record.get(key) is None]
     if missing:
         raise ConfigurationError(f"a record of {name!r} has no {', '.join(missing)}: {record!r}")
     metadata = dict(record.get("metadata") or {})
-    if record.get("knowledge_base_id") is not None:
-        metadata.setdefault(KB_KEY, record["knowledge_base_id"])
+    for field, key in _PARTITION.items():
+        stated = record.get(field)
+        if stated is not None and metadata.setdefault(key, stated) != stated:
+            raise ConfigurationError(
+                f"a record of {name!r} has {field}={stated!r}, and {key}={metadata[key]!r} in its "
+                "metadata; state one"
+            )
+    if tenant_id is not None and metadata.get(TENANT_KEY) is None:
+        metadata[TENANT_KEY] = tenant_id
     node = TextNode(id_=str(record["chunk_id"]), text=str(record["text"]), metadata=metadata)
     if record.get("document_id") is not None:
         source = RelatedNodeInfo(node_id=str(record["document_id"]))

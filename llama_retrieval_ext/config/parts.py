@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.config.embedding import EmbeddingConfig
     from llama_retrieval_ext.graph.entity_linking import EntityLinker
     from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
-    from llama_retrieval_ext.retrievers.confidence import Confidence
     from llama_retrieval_ext.retrievers.kg_rule import Rules
     from llama_retrieval_ext.stages.rerank.chain import AnyReranker
 
@@ -90,7 +89,6 @@ class RegistryParts:
         given: Names of the parameters that the caller of `make` gave.
         requires_scope: Whether every query needs a scope.
         requires_principals: Whether every scope needs principals.
-        confidence: Estimates the confidence of hybrid search.
         objects: Additional application objects, by name.
         closers: Functions that close resources opened for retrievers.
     """
@@ -114,7 +112,6 @@ class RegistryParts:
     given: Collection[str] = ()
     requires_scope: bool = False
     requires_principals: bool = False
-    confidence: "Confidence | None" = None
     objects: Mapping[str, object] = field(default_factory=dict)
     closers: list[Callable[[], object]] = field(default_factory=list)
 

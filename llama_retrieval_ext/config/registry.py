@@ -180,7 +180,7 @@ mean 'hybrid'?
         """Objects that configurations name as ``ref``."""
         return self._parts.live
 
-    def get(self, group: Group, name: str) -> OperatorFactory:
+    def get(self, group: Group, name: str | None = None) -> OperatorFactory:
         """Return the factory of operators of a name.
 
         Args:
@@ -188,8 +188,13 @@ mean 'hybrid'?
             name: A name in `names`, or of a preset.
 
         Raises:
+            ArgumentError: The group or the name is missing.
             ConfigurationError: There is no such group or name.
         """
+        if name is None:
+            is_group = group in get_args(Group)
+            names = (group, "hybrid") if is_group else ("retriever", str(group))
+            raise ArgumentError(f"get() takes a group and a name; write get{names!r}")
         if group not in get_args(Group):
             raise ConfigurationError(f"a group is 'retriever' or 'preset', got {group!r}")
         if group == "preset" and name not in PRESETS:
@@ -211,11 +216,13 @@ mean 'hybrid'?
         """
         return self.make(name, params, self._parts)
 
-    def register_retriever(self, name: str) -> Callable[[F], F]:
+    def register_retriever(self, name: str, name_in_group: str | None = None) -> Callable[[F], F]:
         """Return a decorator that registers a function or class that creates a retriever.
 
         Args:
-            name: Its name: lower-case letters, digits and underscores.
+            name: Its name: lower-case letters, digits and underscores. As in `get`, the group
+                ``retriever`` may stand before it.
+            name_in_group: The name, if the group stands before it.
 
         Returns:
             The decorator. The decorated function gets `RegistryParts` as its first argument; its
@@ -233,6 +240,11 @@ mean 'hybrid'?
             {'top_k': 3}
 
         """
+        if name_in_group is not None:
+            if name != "retriever":
+                advice = f"write register_retriever({name_in_group!r})"
+                raise ConfigurationError(f"a group is 'retriever', got {name!r}; {advice}")
+            name = name_in_group
         if not isinstance(name, str) or not name.isidentifier() or name != name.lower():
             raise ConfigurationError(
                 f"the name of a retriever is lower-case letters, digits and _, got {name!r}"

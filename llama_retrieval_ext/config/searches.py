@@ -105,7 +105,7 @@ def hybrid(  # noqa: PLR0913 - the parameters of the name
     model = parts.model("hybrid", embedding_config)
     known = parts.languages_unless("dense_weight", "sparse_weight", "alpha")
     implied = languages_of(model) if alpha is None else ()  # by the retriever itself
-    retriever = HybridRetriever(
+    return HybridRetriever(
         parts.need_backend("hybrid"),
         embed_model=model,
         languages=None if has_own or known == implied else known,
@@ -116,8 +116,6 @@ def hybrid(  # noqa: PLR0913 - the parameters of the name
         pushdown=pushdown,
         collapse=collapse,
     )
-    retriever.confidence = parts.confidence
-    return retriever
 
 
 def _share(dense_weight: float, sparse_weight: float) -> float | None:

@@ -160,10 +160,10 @@ class BuildError(Exception):
 
 def to_data(part: object, *, live: Mapping[str, object]) -> Any:  # noqa: ANN401 - any JSON
     """Return a part as mappings, lists and scalars."""
-    return _Writer(live).value(part, "the pipeline", depth=0)
+    return _SpecWriter(live).value(part, "the pipeline", depth=0)
 
 
-class _Writer:
+class _SpecWriter:
     def __init__(self, live: Mapping[str, object]) -> None:
         self._names = {id(each): name for name, each in live.items() if not _is_scalar(each)}
 

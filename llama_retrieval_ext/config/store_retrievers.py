@@ -212,6 +212,10 @@ def weighted_sum(dense_weight: float, bm25_weight: float) -> WeightedSum:
     )
 
 
+# The setting of LlamaIndex's class with the address.
+_ADDRESS: Final = {"milvus": "uri", "qdrant": "url", "es": "es_url"}
+
+
 def _own_backend(parts: RegistryParts, store_type: StoreType | None) -> Backend:
     """Return the backend of the knowledge base, if its engine is that of ``store_type``."""
     kb = parts.need_kb("llama_dense")
@@ -246,10 +250,15 @@ def _llama_store(
             f"or a store_type of {', '.join(_TYPES.values())} with the settings of LlamaIndex's "
             f"class; got store_type={store_type!r} and {', '.join(sorted(params))}"
         )
-    if kb is not None and ADDRESSES.isdisjoint(settings):
-        own = Location.of(kb.url)
-        if _TYPES.get(own.engine) == store_type:
+    if not any(settings.get(name) for name in ADDRESSES):
+        if kb is not None and _TYPES.get(Location.of(kb.url).engine) == store_type:
             return open_store(kb.url, store_params=settings)
+        where = "there is no knowledge base" if kb is None else f"the knowledge base is {kb.url}"
+        raise ConfigurationError(
+            f"llama_dense got store_type={store_type!r} and store_params without an address "
+            f"({', '.join(sorted(settings))}), and {where}; write the address as "
+            f"{_ADDRESS[store_type]!r} into store_params"
+        )
     # Values that are in no file, such as those of environment variables.
     hidden = {*_texts(settings)}.difference(_texts(params))
     return llama_index_store(store_type, settings, dimension=dimension, hidden=hidden)

@@ -3,28 +3,24 @@
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
-from llama_retrieval_ext.display.html import N_COLOURS, Markup, arrow, chip, page, table, tag, tile
+from llama_retrieval_ext.display.html import N_COLOURS, Markup, arrow, chip, page, table, tag
 from llama_retrieval_ext.display.results import (
-    console_table,
-    degraded_html,
-    document_title,
     document_titles,
     hit_cards,
     hit_score,
     in_leg,
     leg_colours,
+    notes_html,
     nothing_found,
     result_summary,
     short,
 )
 from llama_retrieval_ext.pipeline.explanation import (
     Explanation,
-    ExplanationComparison,
     HitAccount,
-    RankPair,
     StageRank,
     StageRanking,
 )
@@ -40,8 +36,6 @@ _STEPS: Final = 40
 _NAME: Final = 60
 _TITLE: Final = 40
 _TEXT: Final = 120
-# Of a comparison.
-_COLUMNS: Final = ("first", "second", "moved", "document", "text")
 # Notes of a step that are shown, with their labels.
 _NOTES: Final = {
     "pushed_down": "pushed down",
@@ -60,7 +54,8 @@ def explanation_text(explanation: Explanation) -> str:
     )
     titles = document_titles(explanation.hits)
     hits = (line for each in explanation.accounts[:_HITS] for line in _account_lines(each, titles))
-    return "\n".join([f"Explanation({result_summary(explanation)})", *steps, *hits])
+    hints = (f"  hint: {hint}" for hint in explanation.hints)
+    return "\n".join([f"Explanation({result_summary(explanation)})", *steps, *hits, *hints])
 
 
 def explanation_console(explanation: Explanation) -> RenderableType:
@@ -78,7 +73,7 @@ def explanation_html(explanation: Explanation) -> str:
     )
     return page(
         tag("h3", result_summary(explanation)),
-        degraded_html(explanation),
+        notes_html(explanation),
         *(
             [tag("h4", "Why each hit ranks where it does"), cards]
             if accounts
@@ -222,70 +217,5 @@ def _stage_cell(stage: StageRanking, node_id: str) -> Markup:
     return tag("span", f"#{now.rank} ", *moved, " ", tag("small", score), class_="cell")
 
 
-def comparison_text(comparison: ExplanationComparison) -> str:
-    """Return a comparison as text: one line for each hit in either explanation."""
-    lines = (
-        f"  {_rank(pair.first):>4} {_rank(pair.second):>4} {_move(pair):>8}  "
-        f"{short(document_title(pair.hit), _TITLE)}"
-        for pair in comparison.pairs
-    )
-    return "\n".join([_comparison_summary(comparison), *lines])
-
-
-def comparison_console(comparison: ExplanationComparison) -> RenderableType:
-    """Return a comparison as a table for a rich console."""
-    rows = (
-        (
-            *(_rank(pair.first), _rank(pair.second), _move(pair)),
-            *(document_title(pair.hit), short(pair.hit.text)),
-        )
-        for pair in comparison.pairs
-    )
-    return Group(Text(_comparison_summary(comparison)), console_table(_COLUMNS, rows))
-
-
-def comparison_html(comparison: ExplanationComparison) -> str:
-    """Return a comparison as HTML: both summaries, and the rank of each hit in both."""
-    rows = (
-        (
-            _rank(pair.first),
-            _rank(pair.second),
-            _moved(pair),
-            document_title(pair.hit),
-            short(pair.hit.text, _TEXT),
-        )
-        for pair in comparison.pairs[:_PAIRS]
-    )
-    sides = (comparison.first, comparison.second)
-    tiles = (
-        tile(f"{100 * comparison.overlap:.0f} %", "in both"),
-        tile(str(len(comparison.only_first)), "only in the first"),
-        tile(str(len(comparison.only_second)), "only in the second"),
-    )
-    return page(
-        tag("h3", "Two explanations side by side"),
-        *(tag("p", tag("b", f"{n}. "), result_summary(each)) for n, each in enumerate(sides, 1)),
-        tag("div", *tiles, class_="tiles"),
-        table(_COLUMNS, rows),
-    )
-
-
 def _rank(rank: int | None) -> str:
     return "—" if rank is None else f"#{rank}"
-
-
-def _move(pair: RankPair) -> str:
-    if pair.moved is None:
-        return "new" if pair.first is None else "gone"
-    return "=" if pair.moved == 0 else f"{'▲' if pair.moved > 0 else '▼'}{abs(pair.moved)}"
-
-
-def _moved(pair: RankPair) -> Markup:
-    if pair.moved is None:
-        return tag("span", _move(pair), class_="good" if pair.first is None else "bad")
-    return arrow(pair.moved)
-
-
-def _comparison_summary(comparison: ExplanationComparison) -> str:
-    sides = [result_summary(each) for each in (comparison.first, comparison.second)]
-    return f"{sides[0]} | {sides[1]}: {100 * comparison.overlap:.0f} % in both"

@@ -44,6 +44,7 @@ def result_text(result: SearchResult) -> str:
                 for rank, hit in enumerate(result[:_SHOWN_HITS], start=1)
             ),
             *([f"  … {more} more"] if more > 0 else []),
+            *(f"  hint: {hint}" for hint in result.hints[:_SHOWN_PARTS]),
         ]
     )
 
@@ -56,7 +57,6 @@ def result_summary(result: SearchResult) -> str:
             *([repr(short(result.query))] if result.query else []),
             counted(len(result), "hit"),
             *([] if duration_s is None else [f"{duration_s * 1e3:.1f} ms"]),
-            *([] if result.confidence is None else [f"confidence {result.confidence:.2f}"]),
             *([f"degraded: {_degraded_parts(result)}"] if result.degraded else []),
         ]
     )
@@ -64,7 +64,7 @@ def result_summary(result: SearchResult) -> str:
 
 def result_html(result: SearchResult) -> str:
     """Return a result as HTML: one card per hit, missing parts, and times."""
-    parts = [tag("h3", result_summary(result)), degraded_html(result)]
+    parts = [tag("h3", result_summary(result)), notes_html(result)]
     parts.append(hit_cards(result) if result else nothing_found())
     if result.trace is not None:
         summary = tag("summary", "steps and times")
@@ -84,9 +84,10 @@ def result_console(result: SearchResult) -> RenderableType:
         )
         for rank, hit in enumerate(result, start=1)
     ]
-    degraded = (Text(f"degraded: {part}") for part in result.degraded)
+    notes = [f"degraded: {part}" for part in result.degraded]
+    notes += [f"hint: {hint}" for hint in result.hints]
     shown = [console_table(header, rows)] if rows else []
-    return Group(Text(result_summary(result)), *degraded, *shown)
+    return Group(Text(result_summary(result)), *map(Text, notes), *shown)
 
 
 def console_table(header: Iterable[str], rows: Iterable[Iterable[str]], *, bold: str = "") -> Table:
@@ -197,13 +198,14 @@ def _in_leg(part: Contribution | None) -> str:
     return rank if part.score is None else f"{rank} ({part.score:.4g})"
 
 
-def degraded_html(result: SearchResult) -> Markup:
-    """Return the missing parts of a result as HTML; empty if there are none."""
-    missing = result.degraded[:_SHOWN_PARTS]
-    return join(
-        tag("p", f"degraded: {part.where}: {short(part.reason, _LONG_TEXT)}", class_="bad")
-        for part in missing
-    )
+def notes_html(result: SearchResult) -> Markup:
+    """Return the missing parts and the hints of a result as HTML; empty if there are none."""
+    notes = [
+        (f"degraded: {part.where}: {short(part.reason, _LONG_TEXT)}", "bad")
+        for part in result.degraded[:_SHOWN_PARTS]
+    ]
+    notes += [(f"hint: {hint}", "dim") for hint in result.hints[:_SHOWN_PARTS]]
+    return join(tag("p", text, class_=style) for text, style in notes)
 
 
 def nothing_found() -> Markup:

@@ -4,6 +4,8 @@ from llama_retrieval_ext.evaluation.datasets import load_judgements as load_judg
 from llama_retrieval_ext.evaluation.experiment import Experiment as Experiment
 from llama_retrieval_ext.evaluation.judgements import Judgements as Judgements
 from llama_retrieval_ext.evaluation.judgements import Level as Level
+from llama_retrieval_ext.evaluation.model_comparison import ModelComparison as ModelComparison
+from llama_retrieval_ext.evaluation.model_comparison import compare_models as compare_models
 from llama_retrieval_ext.evaluation.plots import plot_latency as plot_latency
 from llama_retrieval_ext.evaluation.plots import plot_recall as plot_recall
 from llama_retrieval_ext.evaluation.plots import plot_sweep as plot_sweep

@@ -18,12 +18,12 @@ from llama_index_instrumentation.base import BaseEvent
 from llama_index_instrumentation.event_handlers import BaseEventHandler
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import current_context, entered
+from llama_retrieval_ext.execution.context import Session, current_context, entered
 from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.execution.plan import Call, Plan, SingleFlight
+from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.single_flight import SingleFlight
 from llama_retrieval_ext.pipeline.tree import Shaped
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.trace import Degradation
 
 _ANSWERS: Final = "answers.jsonl"
 _SETTINGS: Final = "experiment.json"
@@ -56,6 +56,7 @@ class Answer:
         embeddings: Number of calls of embedding models.
         llm_calls: Number of calls of LLMs.
         degraded: Parts that failed and were left out, with reasons.
+        hints: What was looked for and is not there, in sentences.
         error: Reason for a missing answer; None if there is an answer.
     """
 
@@ -67,6 +68,7 @@ class Answer:
     embeddings: int = 0
     llm_calls: int = 0
     degraded: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
     error: str | None = None
 
     @classmethod
@@ -74,7 +76,8 @@ class Answer:
         """Return the answer from a line written by `to_json`."""
         row = json.loads(line)
         hits = tuple(JudgedHit(id_, score, tuple(names)) for id_, score, names in row["hits"])
-        return cls(**{**row, "hits": hits, "degraded": tuple(row["degraded"])})
+        notes = {name: tuple(row[name]) for name in ("degraded", "hints")}
+        return cls(**{**row, "hits": hits, **notes})
 
     def to_json(self) -> bytes:
         """Return the answer as one line of JSON."""
@@ -209,7 +212,7 @@ class _Ranking:
     retriever: BaseRetriever
     hits: list[NodeWithScore]
     cost: Cost
-    degraded: list[Degradation]
+    session: Session
     duration_s: float
 
 
@@ -241,10 +244,10 @@ class SharedRankings:
             with entered(replace(context, session=session)), counting(part) as cost:
                 hits = run(plan)
             duration_s = time.perf_counter() - begun
-            return _Ranking(retriever, hits, cost, session.degraded, duration_s)
+            return _Ranking(retriever, hits, cost, session, duration_s)
 
         shared = yield from self._rankings.get(_key(retriever, query), lambda: Call(find))
-        current_context().session.degraded.extend(shared.degraded)
+        current_context().session.add_notes(shared.session)
         cost = _cost.get()
         if cost is not None and self._charges and not is_new:
             cost.add(shared.cost.embeddings, shared.cost.llm_calls, [shared.duration_s])

@@ -33,6 +33,7 @@ from llama_retrieval_ext.evaluation.significance import (
 )
 from llama_retrieval_ext.execution.context import Context, Session, entered
 from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.execution.hints import conclude
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
 from llama_retrieval_ext.lazy import Viewed
@@ -155,6 +156,7 @@ class Experiment(Viewed):
                 "embeddings": answer.embeddings,
                 "llm_calls": answer.llm_calls,
                 "degraded": "; ".join(answer.degraded),
+                "hints": "; ".join(answer.hints),
                 "error": answer.error,
                 "questions": self.judgements.origin,
             }
@@ -237,9 +239,11 @@ class Experiment(Viewed):
         except Exception as failure:  # noqa: BLE001 - listed with the results
             error = describe(failure)
         took_s = time.perf_counter() - begun + max(cost.reused_s, default=0.0)
-        degraded = tuple(map(str, session.degraded))
+        with entered(Context(session)):
+            hints = run(conclude(found=bool(hits) or error is not None))
         calls = (cost.embeddings, cost.llm_calls)
-        return Answer(name, query_id, question, hits, took_s * 1e3, *calls, degraded, error)
+        notes = (tuple(map(str, session.degraded)), hints)
+        return Answer(name, query_id, question, hits, took_s * 1e3, *calls, *notes, error)
 
     def run_of(self, name: str) -> dict[str, dict[str, float]]:
         """Return the rankings of a retriever for measures: scores of targets, by question id.

@@ -1,59 +1,84 @@
-"""`Comparison`: two embedding models over the same nodes, for `copy_knowledge_base`."""
+"""`compare_models`: vector search with two embedding models over the same documents."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Final, TypeAlias
+from dataclasses import dataclass
+from typing import Final
 
-from llama_index.core.schema import BaseNode
-
-from llama_retrieval_ext.errors import ExecutionError, RetrievalExtError, describe
+from llama_retrieval_ext.errors import ExecutionError
 from llama_retrieval_ext.evaluation.datasets import Source, load_judgements
 from llama_retrieval_ext.evaluation.experiment import Experiment
 from llama_retrieval_ext.evaluation.judgements import Judgements
-from llama_retrieval_ext.evaluation.measures import parse_measures
 from llama_retrieval_ext.evaluation.questions import known_item_questions
-from llama_retrieval_ext.knowledge_base.report import CopyReport, ModelComparison
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
-from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.wording import counted
 
 MEASURE: Final = "nDCG@10"
-Labelled: TypeAlias = "Source | None"
+_SIGNIFICANT: Final = 0.05
 
 
-class Comparison:
-    """Compares two models on labelled questions, if any, and on sentences of the nodes."""
+@dataclass(frozen=True, slots=True)
+class ModelComparison:
+    """Means of a measure with the old and the new embedding model, and their paired test.
 
-    def __init__(self, judgements: Labelled, tokenizer: Tokenizer) -> None:
-        parse_measures([MEASURE])
-        self._labelled = [] if judgements is None else [load_judgements(judgements)]
-        self._tokenizer = tokenizer
+    Examples:
+        >>> print(ModelComparison("labels", 200, "nDCG@10", 0.61, 0.67, 0.003))
+        nDCG@10 on 200 questions (labels): 0.610 -> 0.670, p = 0.003: the new model is better
 
-    def compared(
-        self,
-        report: CopyReport,
-        old: VectorRetriever,
-        new: VectorRetriever,
-        nodes: Sequence[BaseNode],
-    ) -> CopyReport:
-        """Return the report with the comparison, or with the reason why there is none."""
-        try:
-            known = known_item_questions(nodes, tokenizer=self._tokenizer)
-            compared = [compare_models(old, new, each) for each in (*self._labelled, known)]
-        except RetrievalExtError as error:  # the copy itself is done
-            return replace(report, not_compared=describe(error))
-        return replace(report, comparisons=tuple(compared))
+    """
+
+    questions: str  # their origin: "labels", or "synthetic: ..."
+    n_questions: int
+    measure: str
+    old: float
+    new: float
+    p_value: float  # of the randomisation test, two-sided
+
+    @property
+    def verdict(self) -> str:
+        """Which model is better, at the level of 0.05."""
+        if self.p_value >= _SIGNIFICANT:
+            return "no significant difference"
+        return f"the {'new' if self.new > self.old else 'old'} model is better"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.measure} on {counted(self.n_questions, 'question')} ({self.questions}): "
+            f"{self.old:.3f} -> {self.new:.3f}, p = {self.p_value:.3f}: {self.verdict}"
+        )
 
 
 def compare_models(
-    old: VectorRetriever, new: VectorRetriever, questions: Judgements
-) -> ModelComparison:
-    """Return the quality of vector search with both models; raise if one gives no answer."""
-    experiment = Experiment({"old": old, "new": new}, questions, measures=[MEASURE])
+    old: KnowledgeBase, new: KnowledgeBase, judgements: "Source | None" = None
+) -> list[ModelComparison]:
+    """Compare vector search in a knowledge base and in its copy with another embedding model.
+
+    Sentences of the texts, which repeat the words of their passages, show defects rather than which
+    model understands questions; labelled questions show that.
+
+    Args:
+        old: The knowledge base.
+        new: Its copy, by `copy_knowledge_base` with ``embed_model``.
+        judgements: Labelled questions: any source of `load_judgements`.
+
+    Returns:
+        The comparison on labelled questions, if there are any, and on known items.
+
+    Raises:
+        ConfigurationError: There is no text to ask for, or the labelled questions cannot be read.
+        ExecutionError: A model gives no answer.
+        MissingDependencyError: The extra ``eval`` is not installed.
+    """
+    labelled = [] if judgements is None else [load_judgements(judgements)]
+    return [_compared(old, new, questions) for questions in (*labelled, known_item_questions(old))]
+
+
+def _compared(old: KnowledgeBase, new: KnowledgeBase, questions: Judgements) -> ModelComparison:
+    retrievers = {"old": old.retriever("vector"), "new": new.retriever("vector")}
+    experiment = Experiment(retrievers, questions, measures=[MEASURE])
     experiment.run(progress=False, warm_up=False)
     for answer in (*experiment.answers("old"), *experiment.answers("new")):
         if answer.error is not None:
             raise ExecutionError(f"the {answer.retriever} model fails: {answer.error}")
-    old_mean, new_mean = (each[MEASURE] for each in experiment.results.to_dict("records"))
+    old_mean, new_mean = (row[MEASURE] for row in experiment.results.to_dict("records"))
     (tested,) = experiment.significance.to_dict("records")
     return ModelComparison(
         questions=questions.origin,

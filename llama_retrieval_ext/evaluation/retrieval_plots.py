@@ -13,7 +13,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation.axes import COLOURS, colours, cut, drawable, finished, new_axes
 from llama_retrieval_ext.evaluation.comparison import jaccard
 from llama_retrieval_ext.evaluation.experiment import Experiment
-from llama_retrieval_ext.pipeline.explanation import Explanation, ExplanationComparison
+from llama_retrieval_ext.pipeline.explanation import Explanation
 from llama_retrieval_ext.results import Hit, ProofEdge
 from llama_retrieval_ext.trace import ScoredId, Trace
 
@@ -127,16 +127,14 @@ def plot_overlap(
     return finished(axes, title=f"Overlap of the top {count}")
 
 
-def plot_ranks(
-    value: Explanation | ExplanationComparison, *, most: int = 10, axes: "Axes | None" = None
-) -> "Axes":
-    """Draw the rank of each hit after each stage, or in each of two explanations.
+def plot_ranks(value: Explanation, *, most: int = 10, axes: "Axes | None" = None) -> "Axes":
+    """Draw the rank of each hit after each stage.
 
     Each line is one hit; a gap means that the stage does not have the hit. Ranks beyond the lowest
     tick are drawn on it.
 
     Args:
-        value: An explanation, or a comparison of two.
+        value: An explanation.
         most: Maximum number of hits to draw, best first.
         axes: Axes to draw on; None for a new figure.
 
@@ -203,17 +201,12 @@ def _legs(step: Trace) -> list[Trace]:
 
 
 def _ranks_of(
-    value: Explanation | ExplanationComparison, most: int
+    value: Explanation, most: int
 ) -> tuple[list[str], list[tuple[str, list[int | None]]]]:
     """Return the stage names, and the title and the rank after each stage for each hit."""
-    if isinstance(value, ExplanationComparison):
-        rows = [(_title(pair.hit), [pair.first, pair.second]) for pair in value.pairs[:most]]
-        names = [each.query for each in (value.first, value.second)]
-        return (names if names[0] != names[1] else ["first", "second"]), rows
     if not isinstance(value, Explanation):
         raise ConfigurationError(
-            f"expected an explanation, from retriever.explain(query), or the comparison of two; "
-            f"got {type(value).__name__}"
+            f"expected an explanation, from retriever.explain(query), got {type(value).__name__}"
         )
     stages = value.stages
     rows = [

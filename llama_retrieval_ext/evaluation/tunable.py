@@ -312,7 +312,7 @@ def _with_fusion(source: Fused, setting: Setting) -> Retriever:
     weights = dict(setting.weights)
     own = setting.fusion
     if isinstance(source, HybridRetriever):
-        made = remade(
+        return remade(
             source,
             store=source.source,
             keyword_store=None if source.keyword_source is source.source else source.keyword_source,
@@ -322,9 +322,6 @@ def _with_fusion(source: Fused, setting: Setting) -> Retriever:
             fusion=None if own is None else _with_fields(own, weights=weights),
             alpha=round(weights["vector"], 4) if own is None else None,
         )
-        # It does not depend on the fusion.
-        made.confidence, made.needs_ids = source.confidence, source.needs_ids
-        return made
     fusion = _with_fields(own or source.fusion, weights=weights)
     if isinstance(source, QueryFusionRetriever):
         legs = _cut(source, setting)

@@ -5,7 +5,7 @@ without an argument. Events contain no text of a query or a node.
 """
 
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,8 @@ from llama_index_instrumentation.span_handlers import NullSpanHandler
 from pydantic import Field
 
 from llama_retrieval_ext.errors import DeadlineExceededError, describe
-from llama_retrieval_ext.execution.plan import Call, Plan, SingleFlight
+from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.single_flight import SingleFlight
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.trace import Degradation, Detail, DetailValue, ScoredId, Trace
@@ -29,6 +30,8 @@ from llama_retrieval_ext.trace import Degradation, Detail, DetailValue, ScoredId
 T = TypeVar("T")
 
 _dispatcher = get_dispatcher(__name__)
+# It has the spans and events of every retriever.
+_base_dispatcher = get_dispatcher(BaseRetriever.__module__)
 
 
 class _Event(BaseEvent):
@@ -103,6 +106,11 @@ def is_heard(dispatcher: Dispatcher, *, spans: bool = False) -> bool:
     return True
 
 
+def is_observed(retriever: BaseRetriever) -> bool:
+    """Return whether a handler of LlamaIndex gets the spans, events or callbacks of a retrieval."""
+    return bool(retriever.callback_manager.handlers) or is_heard(_base_dispatcher, spans=True)
+
+
 def emit_fusion(
     source: str,
     fusion: object,
@@ -140,6 +148,19 @@ class SharesRankings(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """A look at what is missing, after the search and only if it is needed.
+
+    Attributes:
+        plan: Returns the plan for the hints; its failure adds none.
+        always: Whether it runs if there are hits, too: the part that noted it is suspicious itself.
+    """
+
+    plan: Callable[[], Plan[Iterable[str]]]
+    always: bool = False
+
+
 @dataclass(slots=True)
 class Session:
     """Shared state of the parts of one answer, or of the answers of one batch.
@@ -147,26 +168,29 @@ class Session:
     Attributes:
         embeddings: Embeddings by model and text.
         degraded: Parts that failed and were left out.
+        hints: What was looked for and is not there, in sentences.
+        inquiries: What may lead to more hints, by what is asked: equal ones run once.
         details: The details that stages add to the result.
-        confidences: Confidence of each search that has an estimate; see `SearchResult`.
         shared_rankings: Shares retriever calls between several pipelines; None to share only
             within the answer.
     """
 
     embeddings: SingleFlight = field(default_factory=SingleFlight)
     degraded: list[Degradation] = field(default_factory=list)
+    hints: list[str] = field(default_factory=list)
+    inquiries: dict[Hashable, Inquiry] = field(default_factory=dict)
     details: list[Detail] = field(default_factory=list)
-    confidences: list[float] = field(default_factory=list)
     shared_rankings: SharesRankings | None = None
 
     def apart(self) -> "Session":
-        """Return the session of one answer of a batch, with its own degradations and details."""
-        return replace(self, degraded=[], details=[], confidences=[])
+        """Return the session of one answer of a batch, with its own notes and details."""
+        return replace(self, degraded=[], hints=[], inquiries={}, details=[])
 
-    @property
-    def confidence(self) -> float | None:
-        """The maximum of the confidences; None if there are none."""
-        return max(self.confidences, default=None)
+    def add_notes(self, other: "Session") -> None:
+        """Add what is missing in a part of the answer, which ran in another session."""
+        self.degraded += other.degraded
+        self.hints += other.hints
+        self.inquiries |= other.inquiries
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +268,17 @@ def note_degraded(where: str, reason: BaseException | str) -> None:
     path = "/".join((*context.legs, where))
     context.session.degraded.append(Degradation(path, text))
     emit(lambda: RetrievalDegradedEvent(where=path, reason=text))
+
+
+def note_hint(text: str) -> None:
+    """Record a sentence on what was looked for and is not there."""
+    current_context().session.hints.append(text)
+
+
+def note_inquiry(key: Hashable, plan: Callable[[], Plan[Iterable[str]]], *, always: bool) -> None:
+    """Record what to look at if the whole answer is empty, or ``always``."""
+    inquiries = current_context().session.inquiries
+    inquiries[key] = Inquiry(plan, always or (key in inquiries and inquiries[key].always))
 
 
 def degraded_count() -> int:

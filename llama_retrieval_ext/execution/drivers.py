@@ -35,13 +35,13 @@ def run(plan: Plan[T]) -> T:
     It works in a script, in a thread, and inside a running event loop, which it blocks.
     """
     with in_answer():
-        return _drive(plan)
+        return drive(plan, _perform)
 
 
 async def arun(plan: Plan[T]) -> T:
     """Return the result of a plan on the running event loop, without blocking it."""
     with in_answer():
-        return await _adrive(plan)
+        return await adrive(plan, _aperform)
 
 
 def drive(requests: Generator[Any, Any, T], perform: Callable[[Any], object]) -> T:
@@ -79,17 +79,11 @@ async def adrive(
         return stop.value  # type: ignore[no-any-return]  # Any in every generator
 
 
-def _drive(plan: Plan[T]) -> T:
-    return drive(plan, lambda effect: _perform(effect, current_context()))
-
-
-async def _adrive(plan: Plan[T]) -> T:
-    return await adrive(plan, lambda effect: _aperform(effect, current_context()))
-
-
-def _perform(effect: Effect, context: Context) -> object:
+def _perform(effect: Effect) -> object:
+    context = current_context()
     if isinstance(effect, Call):
-        context.check_time()
+        if context.deadline is not None:
+            context.check_time()
         return effect.function()
     if isinstance(effect, Sleep):
         time.sleep(_affordable(effect, context))
@@ -97,7 +91,8 @@ def _perform(effect: Effect, context: Context) -> object:
     return _together(effect, context)
 
 
-async def _aperform(effect: Effect, context: Context) -> object:
+async def _aperform(effect: Effect) -> object:
+    context = current_context()
     if isinstance(effect, Call):
         context.check_time()
         make = effect.coroutine
@@ -109,22 +104,19 @@ async def _aperform(effect: Effect, context: Context) -> object:
 
 
 def _together(effect: Together, context: Context) -> list[Outcome[Any]]:
-    # Without time limits the last task runs on this thread. A late thread is abandoned, because
-    # threads cannot be stopped.
+    # A late thread is abandoned, because threads cannot be stopped.
     steps = [_Step(task, context) for task in effect.tasks]
-    futures = [pool.submit(_in_context(step.run)) for step in steps[:-1]]
     if any(step.context.deadline is not None for step in steps):
-        futures += [pool.submit(_in_context(step.run)) for step in steps[-1:]]
+        futures = [pool.submit(_in_context(step.run)) for step in steps]
         ended = {step: step.outcome_of(futures[index]) for index, step in _by_deadline(steps)}
         return [ended[step] for step in steps]
-    outcomes = [step.run() for step in steps[-1:]]
-    # Tasks that no thread has started yet also run here: with short tasks, waiting for another
-    # thread to get the interpreter lock takes longer than the tasks.
-    taken = [
-        step.run() if future.cancel() else None
-        for step, future in zip(steps, futures, strict=False)
-    ]
-    return [mine or future.result() for mine, future in zip(taken, futures, strict=True)] + outcomes
+    # Without time limits the last task runs on this thread, and then those that no other thread has
+    # started yet: for short tasks, waiting for the interpreter lock takes longer than the tasks.
+    started = [(step, pool.submit(_in_context(step.run))) for step in steps[:-1]]
+    outcomes = [steps[-1].run()] if steps else []
+    for step, future in reversed(started):
+        outcomes.append(step.run() if future.cancel() else future.result())
+    return outcomes[::-1]
 
 
 async def _atogether(effect: Together, context: Context) -> list[Outcome[Any]]:
@@ -147,20 +139,21 @@ class _Step:
 
     def __init__(self, task: Task[Any], context: Context) -> None:
         trace = None if context.trace is None else context.trace.begin(task.name, beside=True)
-        left = context.remaining_s()
         # Whether the query's deadline is before the task's own.
-        self.by_query = task.timeout_s is None or (left is not None and left <= task.timeout_s)
+        self.by_query = task.timeout_s is None
         self.task = task
         path = context.path if task.enters is None else context.path | {task.enters}
         legs = context.legs if task.leg is None else (*context.legs, task.leg)
-        self.context = replace(
-            context.within(task.timeout_s), trace=trace, on_partial=None, path=path, legs=legs
-        )
+        if context.deadline is not None or task.timeout_s is not None:
+            left = context.remaining_s()
+            self.by_query = task.timeout_s is None or (left is not None and left <= task.timeout_s)
+            context = context.within(task.timeout_s)
+        self.context = replace(context, trace=trace, on_partial=None, path=path, legs=legs)
 
     def run(self) -> Outcome[Any]:
         with entered(self.context):
             try:
-                return self._ended(Outcome(_drive(self.task.plan)))
+                return self._ended(Outcome(drive(self.task.plan, _perform)))
             except asyncio.CancelledError as error:
                 return self._cancelled(error)
             except Exception as error:  # noqa: BLE001 - an outcome carries it to the plan
@@ -169,7 +162,7 @@ class _Step:
     async def arun(self) -> Outcome[Any]:
         with entered(self.context):
             try:
-                return self._ended(Outcome(await _adrive(self.task.plan)))
+                return self._ended(Outcome(await adrive(self.task.plan, _aperform)))
             except Exception as error:  # noqa: BLE001 - an outcome carries it to the plan
                 return self._ended(Outcome(error=error))
 
@@ -326,9 +319,14 @@ def either_way(
     function: Callable[..., Any], *args: object
 ) -> tuple[Callable[[], Any], Callable[[], Awaitable[Any]] | None]:
     """Return the blocking and the async call of a function that is one of the two."""
-    if not inspect.iscoroutinefunction(function):
-        return lambda: function(*args), None
-    return lambda: from_own_loop(lambda: function(*args)), lambda: function(*args)
+
+    def blocking() -> object:
+        answer = function(*args)
+        return from_own_loop(lambda: answer) if inspect.isawaitable(answer) else answer
+
+    # An object with an async ``__call__`` is no coroutine function to `inspect`.
+    is_async = any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
+    return blocking, (lambda: function(*args)) if is_async else None
 
 
 # Instructions of ``await`` and ``async with``, and of ``async for``.

@@ -1,7 +1,7 @@
 """Legs (named children of composites), and `ask`, which calls them and skips failed ones."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
@@ -265,30 +265,51 @@ def ask(
     min_success: int = 1,
     on_answer: Callable[[Rankings], object] | None = None,
 ) -> Plan[Rankings]:
-    """Return the plan that sends requests to legs in parallel."""
-    outcomes = yield from _outcomes(asks, on_answer)
-    for name, outcome in outcomes.items():
-        _update_breaker(asks[name].leg, outcome.error)
-    settled = {name: _settled(asks[name], outcome) for name, outcome in outcomes.items()}
-    rankings = {name: ranking for name, ranking in settled.items() if ranking is not None}
-    if len(rankings) < len(asks):
-        _check_enough(asks, rankings, outcomes, min_success)
+    """Return the plan that sends requests to legs in parallel; failed ones are left out."""
+    if on_answer is None and (len(asks) > 1 or current_context().on_partial is None):
+        plans = [_answer(this) for this in asks.values()]
+        outcomes = yield from _together(asks, plans)
+    else:
+        outcomes = yield from _with_partials(asks, on_answer)
+    rankings: Rankings = {}
+    failures: dict[str, BaseException] = {}
+    for (name, this), outcome in zip(asks.items(), outcomes, strict=True):
+        if outcome.error is None:
+            this.leg.breaker.succeeded()
+            rankings[name] = outcome.value or []
+        else:
+            _update_breaker(this.leg, outcome.error)
+            failures[name] = outcome.error
+    for name, error in failures.items():
+        leg = asks[name].leg
+        if leg.required or isinstance(error, MISTAKES):
+            raise error
+        note_degraded(leg.name, error)
+    if failures:
+        _check_enough(asks, rankings, failures, min_success)
     return rankings
 
 
 def attempt(leg: str, part: str, plan: Plan[T], breaker: CircuitBreaker) -> Plan[Outcome[T]]:
     """Return the plan for a part of a leg's work, with its error as an outcome."""
-    guarded = _attempts(leg, lambda: plan, breaker)
-    outcomes: list[Outcome[T]] = yield Together([Task(part, guarded, leg=leg)])
-    if outcomes[0].error is None:
+
+    def checked() -> Plan[T]:
+        breaker.check()
+        return (yield from plan)
+
+    outcomes: list[Outcome[T]] = yield Together([Task(part, checked(), leg=leg)])
+    (outcome,) = outcomes
+    if outcome.error is None:
         breaker.succeeded()
-    return outcomes[0]
+    elif not isinstance(outcome.error, (*MISTAKES, CircuitOpenError)):
+        outcome.error.add_note(f"in leg {leg!r}")
+    return outcome
 
 
 def _check_enough(
     asks: Mapping[str, Ask],
     rankings: Rankings,
-    outcomes: Mapping[str, Outcome[list[NodeWithScore]]],
+    failures: Mapping[str, BaseException],
     min_success: int,
 ) -> None:
     """Raise if too few legs answered; a leg with several requests counts once."""
@@ -296,10 +317,8 @@ def _check_enough(
     answered = {asks[name].leg.name for name in rankings}
     if len(answered) >= min(min_success, len(legs)):
         return
-    errors = {asks[name].leg.name: outcome.error for name, outcome in outcomes.items()}
-    causes = {
-        name: error for name, error in errors.items() if error is not None and name not in answered
-    }
+    errors = {asks[name].leg.name: error for name, error in failures.items()}
+    causes = {name: error for name, error in errors.items() if name not in answered}
     reasons = "; ".join(f"{name}: {describe(error)}" for name, error in causes.items())
     raise TooFewLegsError(
         f"{len(answered)} of {len(legs)} legs answered, at least {min_success} must ({reasons})",
@@ -307,58 +326,45 @@ def _check_enough(
     ) from next(iter(causes.values()))
 
 
-def _outcomes(
+def _with_partials(
     asks: Mapping[str, Ask], on_answer: Callable[[Rankings], object] | None
-) -> Plan[dict[str, Outcome[list[NodeWithScore]]]]:
-    plans = {name: _answer(each) for name, each in asks.items()}
-    on_partial = current_context().on_partial
+) -> Plan[list[Outcome[list[NodeWithScore]]]]:
+    """Return the plan for the outcomes that also reports the rankings so far, or those of a leg."""
+    plans = {name: _answer(this) for name, this in asks.items()}
     if on_answer is not None:
         with WhileOpen(on_answer) as report:
             return (yield from _together(asks, _reported(plans, report)))
-    if len(asks) == 1 and on_partial is not None:
-        with WhileOpen(on_partial) as report_partial:
-            alone = {name: reporting(plan, report_partial) for name, plan in plans.items()}
-            return (yield from _together(asks, alone))
-    return (yield from _together(asks, plans))
+    with WhileOpen(current_context().on_partial) as report_partial:
+        alone = [reporting(plan, report_partial) for plan in plans.values()]
+        return (yield from _together(asks, alone))
 
 
 def _together(
-    asks: Mapping[str, Ask], plans: Mapping[str, Plan[list[NodeWithScore]]]
-) -> Plan[dict[str, Outcome[list[NodeWithScore]]]]:
-    legs = {name: each.leg for name, each in asks.items()}
-    tasks = [Task(leg.name, plans[name], leg.timeout_s, leg=leg.name) for name, leg in legs.items()]
+    asks: Mapping[str, Ask], plans: Iterable[Plan[list[NodeWithScore]]]
+) -> Plan[list[Outcome[list[NodeWithScore]]]]:
+    tasks: list[Task[list[NodeWithScore]]] = []
+    for this, plan in zip(asks.values(), plans, strict=True):
+        tasks.append(Task(this.leg.name, plan, this.leg.timeout_s, leg=this.leg.name))
     outcomes: list[Outcome[list[NodeWithScore]]] = yield Together(tasks)
-    return dict(zip(asks, outcomes, strict=True))
+    return outcomes
 
 
 def _answer(this: Ask) -> Plan[list[NodeWithScore]]:
+    """Call the leg, again after a failure if it has retries."""
     if this.failure is not None:
         raise this.failure
-    leg, top_k = this.leg, this.top_k or this.leg.top_k
-
-    def plan() -> Plan[list[NodeWithScore]]:
-        return retrieval(leg.retriever, this.query, top_k=top_k)
-
-    return (yield from _attempts(leg.name, plan, leg.breaker, leg.retries, leg.backoff_s))
-
-
-def _attempts(
-    leg: str,
-    plan: Callable[[], Plan[T]],
-    breaker: CircuitBreaker,
-    retries: int = 0,
-    backoff_s: float = 0.0,
-) -> Plan[T]:
-    breaker.check()
-    for number in range(retries + 1):
+    leg = this.leg
+    leg.breaker.check()
+    for number in range(leg.retries + 1):
         try:
-            return (yield from plan())
+            plan = retrieval(leg.retriever, this.query, top_k=this.top_k or leg.top_k)
+            return (yield from plan)
         except (*MISTAKES, CircuitOpenError):
             raise
         except Exception as error:
-            pause_s = backoff_s * 2**number
-            if number == retries or not _time_for(pause_s):
-                error.add_note(f"in leg {leg!r}")
+            pause_s = leg.backoff_s * 2**number
+            if number == leg.retries or not _time_for(pause_s):
+                error.add_note(f"in leg {leg.name!r}")
                 raise
             yield Sleep(pause_s)
     raise AssertionError  # pragma: no cover - the last attempt returns or raises
@@ -371,7 +377,7 @@ def _time_for(pause_s: float) -> bool:
 
 def _reported(
     plans: Mapping[str, Plan[list[NodeWithScore]]], on_answer: Callable[[Rankings], object]
-) -> dict[str, Plan[list[NodeWithScore]]]:
+) -> list[Plan[list[NodeWithScore]]]:
     """Return the plans, changed so that each reports all rankings so far when it ends."""
     answered: Rankings = {}
     lock = Lock()
@@ -385,22 +391,11 @@ def _reported(
             on_answer({each: answered[each] for each in plans if each in answered})
         return hits
 
-    return {name: reported(name, plan) for name, plan in plans.items()}
+    return [reported(name, plan) for name, plan in plans.items()]
 
 
-def _update_breaker(leg: Leg, error: BaseException | None) -> None:
-    if error is None:
-        leg.breaker.succeeded()
-    elif isinstance(error, DeadlineExceededError) and error.by_query:
+def _update_breaker(leg: Leg, error: BaseException) -> None:
+    if isinstance(error, DeadlineExceededError) and error.by_query:
         return  # the caller's time limit is no failure of the source
-    elif not isinstance(error, (*MISTAKES, CircuitOpenError)):
+    if not isinstance(error, (*MISTAKES, CircuitOpenError)):
         leg.breaker.failed()
-
-
-def _settled(this: Ask, outcome: Outcome[list[NodeWithScore]]) -> list[NodeWithScore] | None:
-    if outcome.error is None:
-        return outcome.result()
-    if this.leg.required or isinstance(outcome.error, MISTAKES):
-        raise outcome.error
-    note_degraded(this.leg.name, outcome.error)
-    return None

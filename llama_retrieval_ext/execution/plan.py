@@ -32,14 +32,9 @@ Examples:
 
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any, Generic, TypeAlias, TypeVar
-
-from llama_retrieval_ext.errors import DeadlineExceededError
 
 T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
@@ -131,98 +126,3 @@ def finished(value: U) -> Plan[U]:
     """Return a plan with a known result."""
     yield from ()
     return value
-
-
-class _AbandonedError(Exception):
-    """The computation was cancelled or timed out; another request may restart it."""
-
-
-class _StuckError(Exception):
-    """Waiting would block the event loop that the computation needs."""
-
-
-class SingleFlight:
-    """Results by key; concurrent requests share one computation. Failures are not stored.
-
-    With ``most``, the oldest results are dropped.
-    """
-
-    __slots__ = ("_lock", "_most", "_values")
-
-    def __init__(self, *, most: int | None = None) -> None:
-        self._most = most
-        self._values: dict[Hashable, _Value[Any]] = {}  # the type belongs to the key
-        self._lock = Lock()
-
-    def get(self, key: Hashable, make: Callable[[], Call[U]]) -> Plan[U]:
-        """Return the plan for the value of a key, computed once for all legs."""
-        while True:
-            with self._lock:
-                known = self._values.get(key)
-                if known is None:
-                    mine: _Value[U] = _Value()
-                    self._values[key] = mine
-                    if self._most is not None and len(self._values) > self._most:
-                        del self._values[next(iter(self._values))]
-                    break
-            try:
-                value: U = yield known.awaited()
-            except _AbandonedError:
-                continue
-            except _StuckError:
-                value = yield make()
-            return value
-        return (yield from self._make(key, mine, make()))
-
-    def has(self, key: Hashable) -> bool:
-        """Return whether the value exists or is being computed."""
-        return key in self._values
-
-    def _make(self, key: Hashable, mine: "_Value[U]", call: Call[U]) -> Plan[U]:
-        try:
-            value: U = yield call
-        except BaseException as error:
-            with self._lock:
-                self._values.pop(key, None)
-            mine.failed(error)
-            raise
-        mine.future.set_result(value)
-        return value
-
-
-class _Value(Generic[U]):
-    """A value that is being computed."""
-
-    __slots__ = ("_loop", "future")
-
-    def __init__(self) -> None:
-        self.future: Future[U] = Future()
-        # A running future cannot be cancelled, so cancelling one waiting leg affects neither the
-        # computation nor the other legs.
-        self.future.set_running_or_notify_cancel()
-        self._loop = _running_loop()
-
-    def awaited(self) -> Call[U]:
-        if self.future.done():
-            return Call(self.future.result, self._ready)
-        return Call(self._wait, lambda: asyncio.wrap_future(self.future))
-
-    def failed(self, error: BaseException) -> None:
-        # All waiting legs share a failure, but not a cancellation or a deadline of one leg.
-        own = not isinstance(error, Exception) or isinstance(error, DeadlineExceededError)
-        self.future.set_exception(_AbandonedError() if own else error)
-
-    def _wait(self) -> U:
-        if self._loop is not None and not self.future.done() and _running_loop() is self._loop:
-            raise _StuckError
-        return self.future.result()
-
-    async def _ready(self) -> U:
-        return self.future.result()
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

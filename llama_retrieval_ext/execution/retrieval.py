@@ -1,17 +1,23 @@
 """Calls of retrievers and embedding models: checked results, and one embedding per text."""
 
-from collections.abc import Awaitable
 from functools import partial
 from inspect import unwrap
+from math import isfinite
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding, mean_agg
 from llama_index.core.indices.vector_store.retrievers import VectorIndexRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from llama_retrieval_ext.checks import of_type
+from llama_retrieval_ext.checks import is_vector, of_type
+from llama_retrieval_ext.errors import ExecutionError
 from llama_retrieval_ext.execution.context import call, current_context, note_degraded, recording
-from llama_retrieval_ext.execution.drivers import awaited_or_in_thread, awaits, blocking_or_awaited
+from llama_retrieval_ext.execution.drivers import (
+    awaited_or_in_thread,
+    awaits,
+    blocking_or_awaited,
+    in_thread,
+)
 from llama_retrieval_ext.execution.plan import Call, Plan, Task, Together
 from llama_retrieval_ext.execution.running import reporting
 from llama_retrieval_ext.filters import matches
@@ -36,13 +42,23 @@ def embed_text(text: str, model: BaseEmbedding) -> Plan[list[float]]:
     once = Call(
         lambda: blocking_or_awaited(lambda: model.get_query_embedding(text), attempt),
         attempt if embeds_async(model) else None,
-    )
+    ).then(partial(checked_embedding, model))
     session = current_context().session
     key = (_Identity(model), text)  # not its name: models with the same name may differ
     trace = recording()
     if trace is not None and session.embeddings.has(key):
         trace.notes["cache_hits"] = ["query embedding"]
     return (yield from session.embeddings.get(key, lambda: once))
+
+
+def checked_embedding(model: BaseEmbedding, vector: list[float]) -> list[float]:
+    """Return an embedding that a model made, or raise `ExecutionError`: the model failed."""
+    if not is_vector(vector):
+        raise ExecutionError(
+            f"{type(model).__name__} gave an embedding that is empty or has values that are no "
+            "finite numbers"
+        )
+    return vector
 
 
 def embeds_async(model: BaseEmbedding) -> bool:
@@ -84,11 +100,11 @@ def retrieval(
     those outside are dropped and reported as degraded. If its async methods do not work, as with a
     store that has only a blocking client, it runs in a thread.
     """
+    own = query.for_child(top_k=top_k)
+    is_ours = isinstance(retriever, HonoursQuery)
+    plan = _own_retrieval(retriever, own) if is_ours else _foreign_retrieval(retriever, own)
     shared = current_context().session.shared_rankings
-    plan = _retrieval(retriever, query, top_k)
-    if shared is None:
-        return plan
-    return shared.ranking(retriever, query.for_child(top_k=top_k), plan)
+    return plan if shared is None else shared.ranking(retriever, own, plan)
 
 
 def hits_of(
@@ -99,20 +115,25 @@ def hits_of(
     return [as_hit(hit, source=source) for hit in ranking]
 
 
-def _retrieval(
-    retriever: BaseRetriever, query: Query, top_k: int | None
-) -> Plan[list[NodeWithScore]]:
-    if isinstance(retriever, HonoursQuery):
-        own = query.for_child(top_k=top_k)
-        hits: list[NodeWithScore] = yield Call(
-            lambda: retriever.retrieve(own), lambda: retriever.aretrieve(own)
-        )
-        return hits
-    embedding = yield from _shared_embedding(retriever, query)
-    # Without partial results: its parts do not apply the scope, and several may report at once.
-    ranking = yield from reporting(call(_call(retriever, query, embedding)), None)
+def _own_retrieval(retriever: BaseRetriever, query: Query) -> Plan[list[NodeWithScore]]:
+    hits: list[NodeWithScore] = yield Call(
+        lambda: retriever.retrieve(query), lambda: retriever.aretrieve(query)
+    )
+    return hits
+
+
+def _foreign_retrieval(retriever: BaseRetriever, query: Query) -> Plan[list[NodeWithScore]]:
+    embedding = query.embedding
+    if isinstance(retriever, VectorIndexRetriever):
+        embedding = yield from _shared_embedding(retriever, query)
+
+    effect = _call_of(retriever, query, embedding)
+    if current_context().on_partial is None:
+        ranking = yield effect
+    else:  # its parts do not apply the scope, and several may report at once
+        ranking = yield from reporting(call(effect), None)
     for hit in ranking:
-        if hit.score is not None:  # stages handle missing scores
+        if hit.score is not None and not isfinite(hit.score):  # stages handle missing scores
             finite_score(hit.node.node_id, hit.score)
     seen = visible(ranking, query, type(retriever).__name__)
     if isinstance(retriever, VectorIndexRetriever):
@@ -121,12 +142,35 @@ def _retrieval(
     return seen
 
 
-def _shared_embedding(retriever: BaseRetriever, query: Query) -> Plan[list[float] | None]:
+def _call_of(
+    retriever: BaseRetriever, query: Query, embedding: list[float] | None
+) -> Call[list[NodeWithScore]]:
+    """Return the call of a retriever of another package, async if that does not block."""
+
+    # LlamaIndex's vector retriever changes its argument: each call gets a copy.
+    def bundle() -> QueryBundle:
+        strings = query.custom_embedding_strs
+        return QueryBundle(query.query_str, query.image_path, strings, embedding)
+
+    async def attempt() -> list[NodeWithScore]:
+        return await retriever.aretrieve(bundle())
+
+    def blocking() -> list[NodeWithScore]:
+        return blocking_or_awaited(lambda: retriever.retrieve(bundle()), attempt)
+
+    async def awaited() -> list[NodeWithScore]:
+        if not _has_async(retriever):
+            return await in_thread(blocking)
+        return await awaited_or_in_thread(attempt, lambda: retriever.retrieve(bundle()))
+
+    return Call(blocking, awaited)
+
+
+def _shared_embedding(retriever: VectorIndexRetriever, query: Query) -> Plan[list[float] | None]:
     """Return the embedding for LlamaIndex's vector retriever, shared by legs with its model."""
     if (
         query.embedding is not None
         or not query.embedding_strs
-        or not isinstance(retriever, VectorIndexRetriever)
         or not _is_unchanged(retriever)
         or not retriever._needs_embedding()  # noqa: SLF001 - it has no public way to say so
     ):
@@ -141,26 +185,6 @@ def _is_unchanged(retriever: VectorIndexRetriever) -> bool:
         unwrap(getattr(type(retriever), name)) is unwrap(getattr(VectorIndexRetriever, name))
         for name in ("_retrieve", "_aretrieve")
     )
-
-
-def _call(
-    retriever: BaseRetriever, query: Query, embedding: list[float] | None
-) -> Call[list[NodeWithScore]]:
-    def blocking() -> list[NodeWithScore]:
-        return retriever.retrieve(_bundle(query, embedding))
-
-    def attempt() -> Awaitable[list[NodeWithScore]]:
-        return retriever.aretrieve(_bundle(query, embedding))
-
-    return Call(
-        lambda: blocking_or_awaited(blocking, attempt),
-        (lambda: awaited_or_in_thread(attempt, blocking)) if _has_async(retriever) else None,
-    )
-
-
-def _bundle(query: Query, embedding: list[float] | None) -> QueryBundle:
-    """Return a copy for one call, because LlamaIndex's vector retriever changes its argument."""
-    return QueryBundle(query.query_str, query.image_path, query.custom_embedding_strs, embedding)
 
 
 def _has_async(retriever: BaseRetriever) -> bool:

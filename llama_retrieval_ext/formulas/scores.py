@@ -26,26 +26,25 @@ def weighted_legs(legs: Sequence[T], *, weights: Sequence[float] | None) -> list
     """
     if weights is None:
         return [(leg, 1.0) for leg in legs]
-    _check_weights(weights, n_legs=len(legs))
-    return [(leg, float(weight)) for leg, weight in zip(legs, weights, strict=True) if weight > 0.0]
-
-
-def _check_weights(weights: Sequence[float], *, n_legs: int) -> None:
-    if len(weights) != n_legs:
+    if len(weights) != len(legs):
         raise ConfigurationError(
-            f"got {len(weights)} weights for {n_legs} rankings; pass one weight per ranking, in "
+            f"got {len(weights)} weights for {len(legs)} rankings; pass one weight per ranking, in "
             "the same order, or none to weigh all alike"
         )
-    for place, weight in enumerate(weights):
+    weighted: list[tuple[T, float]] = []
+    for place, (leg, weight) in enumerate(zip(legs, weights, strict=True)):
         if not 0.0 <= weight <= LARGEST:
             raise ConfigurationError(
                 f"weight {place} is {weight}; pass a number from 0 (which switches the "
                 "ranking off) to 1e100"
             )
-    if n_legs and not any(weights):
+        if weight > 0.0:
+            weighted.append((leg, float(weight)))
+    if legs and not weighted:
         raise ConfigurationError(
-            f"all {n_legs} weights are 0, so nothing can be ranked; pass at least one above 0"
+            f"all {len(legs)} weights are 0, so nothing can be ranked; pass at least one above 0"
         )
+    return weighted
 
 
 # Below this, no sum, square or product in these formulas overflows. Larger values are placeholders

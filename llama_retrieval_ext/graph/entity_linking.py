@@ -1,7 +1,7 @@
 """`EntityLinker`: finds the entities that a question names, mostly without an LLM."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final, Protocol, TypeAlias, runtime_checkable
@@ -12,6 +12,7 @@ from llama_index.core.llms import LLM
 
 from llama_retrieval_ext.checks import check_count, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.drivers import either_way
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed_text
 from llama_retrieval_ext.execution.running import callers
@@ -35,12 +36,12 @@ _PROMPT: Final = (
 class NER(Protocol):
     """Any object that finds names in a text."""
 
-    def extract(self, text: str) -> Iterable[object]:
+    def extract(self, text: str) -> Iterable[object] | Awaitable[Iterable[object]]:
         """Return names: strings, or objects or dictionaries with the name in ``text``."""
         ...
 
 
-NameFinder: TypeAlias = NER | Callable[[str], Iterable[object]]
+NameFinder: TypeAlias = NER | Callable[[str], Iterable[object] | Awaitable[Iterable[object]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,8 @@ class EntityLinker:
         graph: The graph with the entities.
         fuzzy: Minimum similarity of a name that is spelled differently; None for exact names
             only.
-        ner: Finds names in a question: an object with ``extract(text)``, or a function.
+        ner: Finds names in a question: an object with ``extract(text)``, or a function; both may
+            be async.
         embed_model: Embeds names and questions; None for no match by meaning.
         min_similarity: Minimum cosine of a match by meaning.
         llm: LLM for names if all other steps find nothing, within 10 s; None to skip this step.
@@ -143,7 +145,7 @@ class EntityLinker:
         found = self._written(query, names)
         if not found and self.ner is not None:
             ner = self.ner
-            surfaces = yield Call(lambda: names_found(ner, query))
+            surfaces = yield find_names(ner, query)
             found = self._by_surface(surfaces, names, "ner")
         if not found and self.embed_model is not None and names.pairs:
             found = yield from self._by_meaning(query, names, self.embed_model)
@@ -218,9 +220,17 @@ def check_ner(ner: NameFinder) -> NameFinder:
 
 
 def names_found(ner: NameFinder, text: str) -> list[str]:
-    """Return the names that a NER finds as strings, each once."""
-    found = ner.extract(text) if isinstance(ner, NER) else ner(text)
-    return list(dict.fromkeys(filter(None, map(_surface, found))))
+    """Return the names that a NER, blocking or async, finds as strings, each once."""
+    return find_names(ner, text).function()
+
+
+def find_names(ner: NameFinder, text: str) -> Call[list[str]]:
+    """Return the call for `names_found`."""
+    find = ner.extract if isinstance(ner, NER) else ner
+    blocking, attempt = either_way(find, text)
+    return Call(blocking, attempt).then(
+        lambda found: list(dict.fromkeys(filter(None, map(_surface, found))))
+    )
 
 
 def _surface(found: object) -> str:

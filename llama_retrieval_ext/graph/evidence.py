@@ -50,7 +50,7 @@ def stem(word: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class TextEvidence:
     """A passage with the evidence from its text alone.
 
     `title_names` and `text` have the form of `words`, and `chinese` that of `chinese_runs`.
@@ -65,7 +65,7 @@ class Passage:
     chinese: str
 
     @classmethod
-    def of(cls, node: GraphNode, links: PassageLinks) -> "Passage":
+    def of(cls, node: GraphNode, links: PassageLinks) -> "TextEvidence":
         """Return the passage of a node, with the enabled kinds of evidence."""
         titles, text = tuple(links.titles_of(node.properties)), node.text or ""
         full = ". ".join([*titles, text]) if links.phrases else ""
@@ -99,7 +99,7 @@ class TextEvidence:
 
     def __init__(self, links: PassageLinks) -> None:
         self.links = links
-        self.passages: dict[str, Passage] = {}
+        self.passages: dict[str, TextEvidence] = {}
         self.bearers: dict[str, set[str]] = {}
         self.mentions: dict[str, dict[str, frozenset[str] | None]] = {}
         self.phrases: dict[str, set[str]] = defaultdict(set)
@@ -117,7 +117,9 @@ class TextEvidence:
         for own in gone:
             del self.passages[own.node.id]
         new = [
-            Passage.of(node, self.links) for id_, node in now.items() if id_ not in self.passages
+            TextEvidence.of(node, self.links)
+            for id_, node in now.items()
+            if id_ not in self.passages
         ]
         self.passages.update((own.node.id, own) for own in new)
         self._update_titles(gone, new)
@@ -141,7 +143,7 @@ class TextEvidence:
         counts.update((phrase, len(self.having(phrase))) for phrase in both)
         return counts
 
-    def _update_titles(self, gone: Sequence[Passage], new: Sequence[Passage]) -> None:
+    def _update_titles(self, gone: Sequence[TextEvidence], new: Sequence[TextEvidence]) -> None:
         for own in gone:
             del self.mentions[own.node.id]
         _remove(self._titled, ((name, own.node.id) for own in gone for name in own.title_names))
@@ -174,7 +176,7 @@ class TextEvidence:
             found[match.name] = (found[match.name] or frozenset()) | stems
         return found
 
-    def _update_phrases(self, gone: Sequence[Passage], new: Sequence[Passage]) -> None:
+    def _update_phrases(self, gone: Sequence[TextEvidence], new: Sequence[TextEvidence]) -> None:
         _remove(self.phrases, self._pairs(gone))
         before = set(self._known)
         self._known.subtract(phrase for own in gone for phrase in _several_words(own.phrases))
@@ -190,14 +192,14 @@ class TextEvidence:
                 self.phrases[match.name].add(id_)
         _add(self.phrases, self._pairs(new))
 
-    def _pairs(self, passages: Iterable[Passage]) -> Iterator[tuple[str, str]]:
+    def _pairs(self, passages: Iterable[TextEvidence]) -> Iterator[tuple[str, str]]:
         """Yield each phrase of a passage, in any case, with the passage."""
         for own in passages:
             found = self._known_names.find_all(own.text, self._known)
             for phrase in own.phrases.union(match.name for match in found):
                 yield phrase, own.node.id
 
-    def _update_chinese(self, gone: Sequence[Passage], new: Sequence[Passage]) -> None:
+    def _update_chinese(self, gone: Sequence[TextEvidence], new: Sequence[TextEvidence]) -> None:
         most = int(self.most)
         if most == self._most_recurring and not any(own.chinese for own in (*gone, *new)):
             return

@@ -9,7 +9,9 @@ unique, also the ``id`` of a new node), ``_sources`` (the documents that a row c
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import zip_longest
+from threading import Lock
 from typing import Any, Final, Self
+from weakref import WeakKeyDictionary, finalize
 
 from llama_index.core.graph_stores.types import PropertyGraphStore
 
@@ -48,6 +50,9 @@ from llama_retrieval_ext.graph.elements import (
 from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress, Neo4jConnection, Statement
 from llama_retrieval_ext.query import Scope
 
+# The connection of each LlamaIndex store, as long as the store is in use.
+_connections: Final[WeakKeyDictionary[PropertyGraphStore, Neo4jConnection]] = WeakKeyDictionary()
+_opening: Final = Lock()
 _BATCH: Final = 2_000
 _EVERYTHING: Final = "{.*}"
 _NODE: Final = "{{labels: labels(n), properties: n {0}}}"
@@ -80,6 +85,7 @@ class Neo4jGraph(WritableGraph):
         self.url = url
         self.version = 0
         self._has_schema = False
+        self._store: PropertyGraphStore | None = None
 
     @classmethod
     def open(cls, url: str) -> Self:
@@ -92,16 +98,24 @@ class Neo4jGraph(WritableGraph):
 
     @classmethod
     def from_store(cls, store: PropertyGraphStore) -> Self:
-        """Return the graph of a LlamaIndex ``Neo4jPropertyGraphStore``, over its async driver."""
+        """Return the graph of a LlamaIndex ``Neo4jPropertyGraphStore``, over its async driver.
+
+        All graphs of a store share one connection, because the pooled connections of its driver
+        belong to one event loop. It is closed when neither the store nor a graph of it is in use.
+        """
         # LlamaIndex creates an async driver without a public name, and never uses it.
         private: Any = store
-        return cls(
-            Neo4jConnection(
-                lambda: private._async_driver,  # noqa: SLF001
-                "the server of the Neo4jPropertyGraphStore",
-                private._database,  # noqa: SLF001
-            )
-        )
+        driver, database = private._async_driver, private._database  # noqa: SLF001
+        with _opening:
+            connection = _connections.get(store)
+            if connection is None:
+                where = "the server of the Neo4jPropertyGraphStore"
+                connection = Neo4jConnection(lambda: driver, where, database)
+                _connections[store] = connection
+                finalize(store, connection.close).atexit = False
+        graph = cls(connection)
+        graph._store = store
+        return graph
 
     def __repr__(self) -> str:
         return f"Neo4jGraph({self.connection.where!r})"
@@ -232,8 +246,9 @@ class Neo4jGraph(WritableGraph):
         return 0
 
     def close(self) -> None:
-        """Close the connection; a second call does nothing."""
-        self.connection.close()
+        """Close the connection; no-op on a store's, which other graphs of the store use."""
+        if self._store is None:
+            self.connection.close()
 
     def _write(self, *statements: Statement, needs_schema: bool = True) -> Call[None]:
         """Return statements as one call; the first write creates the constraint and the indexes.

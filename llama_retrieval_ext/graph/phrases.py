@@ -1,7 +1,8 @@
 """Phrases of texts: words, titles, capitalised phrases, recurring Chinese, and their search.
 
 A text is compared as its casefolded words with a space around each, ``" the gold rush "``;
-each CJK character is a word. So a text contains a name if its string contains the name's string.
+each character of a script without spaces is a word. So a text contains a name if its string
+contains the name's string.
 """
 
 import re
@@ -12,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from llama_retrieval_ext.errors import optional_module
-from llama_retrieval_ext.text.normalization import CJK, HAN, RANGES, normal, simplified
-from llama_retrieval_ext.text.segmentation import has_cjk
+from llama_retrieval_ext.text.normalization import HAN, RANGES, UNSPACED, normal, simplified
+from llama_retrieval_ext.text.segmentation import UNIT, has_unspaced
 from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
 
 # Maximum words and minimum characters of a name.
@@ -22,7 +23,7 @@ _SHORTEST_NAME: Final = 3
 _GRAM: Final = 3
 
 # A word, or one character of a script without spaces.
-_WORD: Final = re.compile(rf"[{CJK}]|[^\W_{CJK}]+")
+_WORD: Final = re.compile(rf"{UNIT}|[{UNSPACED}]|[^\W_{UNSPACED}]+")
 _UPPER: Final = "".join(
     character
     for low, high in re.findall(
@@ -62,7 +63,7 @@ def words(text: str) -> str:
 
     """
     plain = normal(text).casefold()
-    return f" {' '.join(_WORD.findall(simplified(plain) if has_cjk(plain) else plain))} "
+    return f" {' '.join(_WORD.findall(simplified(plain) if has_unspaced(plain) else plain))} "
 
 
 def title_words(title: str) -> list[str]:
@@ -79,14 +80,14 @@ def title_words(title: str) -> list[str]:
 
 
 def spelled(name: str) -> str:
-    """Return a name in its usual spelling, without spaces between CJK characters.
+    """Return a name in its usual spelling, without spaces in Chinese or Thai.
 
     Examples:
         >>> spelled(" gold rush "), spelled(" 台 湾 ")
         ('gold rush', '台湾')
 
     """
-    return name.replace(" ", "") if has_cjk(name[1:2]) else name.strip()
+    return name.replace(" ", "") if has_unspaced(name[1:2]) else name.strip()
 
 
 def _can_be_name(name: str) -> bool:
@@ -118,7 +119,7 @@ def phrases(text: str) -> set[str]:
 
 def chinese_runs(text: str) -> str:
     """Return the runs of at least three Chinese characters, separated by spaces."""
-    return " ".join(_RUN.findall(simplified(normal(text)))) if has_cjk(text) else ""
+    return " ".join(_RUN.findall(simplified(normal(text)))) if has_unspaced(text) else ""
 
 
 def recurring(texts: Sequence[str], most: int) -> list[set[str]]:

@@ -1,4 +1,4 @@
-"""`TextToCypher`: runs a statement that an LLM writes, only if it reads one scope."""
+"""`TextToCypher`: runs a statement that an LLM writes, for a trusted caller, without a scope."""
 
 import re
 from dataclasses import dataclass
@@ -7,18 +7,12 @@ from typing import Any, Final
 from llama_index.core.llms import LLM
 
 from llama_retrieval_ext.checks import of_type
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    StoreError,
-    StoreUnavailableError,
-    UnsupportedModeError,
-)
+from llama_retrieval_ext.errors import ConfigurationError, StoreError, StoreUnavailableError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import callers
 from llama_retrieval_ext.graph.backend import CypherGraph, GraphBackend, GraphSummary, summary
-from llama_retrieval_ext.graph.cypher import Rows, scope_parameters, without_internal
-from llama_retrieval_ext.graph.cypher_guard import StatementRefusedError, guarded
+from llama_retrieval_ext.graph.cypher import Rows, without_internal
 from llama_retrieval_ext.llm.client import LLMWriter, filled
 from llama_retrieval_ext.llm.parsing import without_thinking
 from llama_retrieval_ext.query import Scope
@@ -28,6 +22,14 @@ _FAILED: Final = (
     "the server refuses it: check its syntax, variables and functions, and whether its expressions "
     "are defined for all values in the graph"
 )
+_SCOPED: Final = (
+    "a statement of an LLM is not run for a scope, which it could leave; the rules and the other "
+    "searches of the graph obey scopes"
+)
+# What a read transaction does not stop: files and URLs, procedures, and the server's own commands.
+# An escape such as \u0043 could spell one of them.
+_REFUSED: Final = re.compile(r"(?i)\b(?:load|call|show|terminate|use)\b|\\u")
+_LIMITED: Final = re.compile(r"(?i)\blimit\s+\d+\s*$")
 _SCHEMA_LINES: Final = 60
 _MOST_ROWS: Final = 20
 _FENCED: Final = re.compile(r"```(?:cypher\b)?(.*?)```", re.DOTALL | re.IGNORECASE)
@@ -54,7 +56,7 @@ Statement:
 
 @dataclass(frozen=True, slots=True)
 class CypherAnswer:
-    """The executed statement, with the conditions of the scope, and its rows by column name."""
+    """The executed statement, and its rows by column name."""
 
     statement: str
     rows: tuple[dict[str, Any], ...]  # Any: what Cypher returns
@@ -65,14 +67,19 @@ class CypherAnswer:
         return list(dict.fromkeys(lines))
 
 
-class TextToCypher:
-    """Runner of LLM-written statements that only read rows of the scope.
+class _RefusedError(ConfigurationError):
+    """The statement is not run; the model gets the reason."""
 
-    Text around the statement is stripped. The statement is rewritten to match only rows of the
-    scope, and runs in a transaction that cannot write. If a statement is refused or
-    fails, the model gets the reason and one more attempt. If that attempt fails too, there is no
-    answer, and the result is degraded. Messages of the server are passed on to neither: they may
-    quote data. Returned nodes have no internal properties and no embeddings.
+
+class TextToCypher:
+    """Runner of LLM-written statements, for a trusted caller.
+
+    A statement sees the whole graph, so under a scope there is no answer, and the result is
+    degraded. Text around the statement is stripped; it runs in a transaction that cannot write,
+    and may not load files, call procedures or give commands. If a statement is refused or fails,
+    the model gets the reason and one more attempt. If that attempt fails too, there is no answer,
+    and the result is degraded. Messages of the server are passed on to neither: they may quote
+    data. At most 20 rows are returned, without internal properties and embeddings.
 
     Args:
         graph: A graph on Neo4j.
@@ -94,22 +101,20 @@ class TextToCypher:
     def plan_answer(
         self, question: str, *, scope: Scope | None = None
     ) -> Plan[CypherAnswer | None]:
-        """Return the rows of a scope; None if no valid statement was written."""
-        if scope is not None and scope.principals is not None:
-            raise UnsupportedModeError(
-                "a statement of an LLM can show properties that name hidden passages; for a scope "
-                "with principals use the rules and the other searches of the graph"
-            )
-        schema = yield from summary(self.backend, scope=scope)
+        """Return the rows; None under a scope, or if no valid statement was written."""
+        if scope is not None:
+            note_degraded(NAME, _SCOPED)
+            return None
+        schema = yield from summary(self.backend, scope=None)
         prompt = first = filled(_PROMPT, schema=_described(schema), question=question)
         problem = ""
         for _ in range(2):
-            written = yield from self.writer.written(NAME, prompt, stripped, scope=scope)
+            written = yield from self.writer.written(NAME, prompt, stripped)
             if not written:
                 return None
             try:
-                return (yield from self._run(written[0], scope))
-            except StatementRefusedError as error:
+                return (yield from self._run(written[0]))
+            except _RefusedError as error:
                 problem = str(error)
             prompt = filled(_REPAIR, prompt=first, statement=written[0], problem=problem)
         note_degraded(NAME, f"the LLM wrote no statement that could be run: {problem}")
@@ -117,16 +122,19 @@ class TextToCypher:
 
     answer, aanswer = callers(plan_answer)
 
-    def _run(self, statement: str, scope: Scope | None) -> Plan[CypherAnswer]:
-        own = guarded(statement, scope=scope, limit=_MOST_ROWS)
+    def _run(self, statement: str) -> Plan[CypherAnswer]:
+        if word := _REFUSED.search(statement):
+            raise _RefusedError(f"{word[0]} is refused: only MATCH, WHERE, RETURN, ORDER BY, LIMIT")
+        if not _LIMITED.search(statement):
+            statement = f"{statement} LIMIT {_MOST_ROWS}"
         try:
-            rows: Rows = yield self.graph.plan_read(own, scope_parameters(scope))
+            rows: Rows = yield self.graph.plan_read(statement, {})
         except StoreUnavailableError:
             raise
         except StoreError:  # without its text, which may quote data
-            raise StatementRefusedError(_FAILED) from None
-        shown = ({key: without_internal(row[key]) for key in row} for row in rows)
-        return CypherAnswer(own, tuple(shown))
+            raise _RefusedError(_FAILED) from None
+        shown = ({key: without_internal(row[key]) for key in row} for row in rows[:_MOST_ROWS])
+        return CypherAnswer(statement, tuple(shown))
 
 
 def stripped(answer: str) -> str:

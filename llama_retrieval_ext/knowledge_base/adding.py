@@ -55,7 +55,7 @@ class IngestionParts:
     reader_ids: ReaderIds = field(default_factory=ReaderIds)
 
 
-class Origin(NamedTuple):
+class Predecessor(NamedTuple):
     """The stored document that a document was before it moved."""
 
     key: DocumentKey
@@ -148,7 +148,7 @@ class Addition:
     def write(
         self,
         documents: Sequence[SourceDocument],
-        moved: Mapping[DocumentKey, Origin] = MappingProxyType({}),
+        moved: Mapping[DocumentKey, Predecessor] = MappingProxyType({}),
         watch: Watch = float,
     ) -> None:
         """Prepare and store documents, each long one by itself; arguments as of `prepared`."""
@@ -163,7 +163,7 @@ class Addition:
                     self.store(self._spooled(each, file, moved.get(each.key), watch))
 
     def _spooled(
-        self, document: SourceDocument, file: IO[bytes], origin: Origin | None, watch: Watch
+        self, document: SourceDocument, file: IO[bytes], origin: Predecessor | None, watch: Watch
     ) -> PreparedBatch:
         """Return a long document ready to be stored, with its nodes in a file."""
         before = self._before.get(document.key, document.key)
@@ -180,7 +180,7 @@ class Addition:
     def prepared(
         self,
         documents: Sequence[SourceDocument],
-        moved: Mapping[DocumentKey, Origin] = MappingProxyType({}),
+        moved: Mapping[DocumentKey, Predecessor] = MappingProxyType({}),
         watch: Watch = float,
     ) -> PreparedBatch:
         """Return documents ready to be stored; text that is stored already is not embedded again.
@@ -201,7 +201,7 @@ class Addition:
         return self.parts.preparation.prepared(documents, _embeddings(nodes), watch, rows)
 
     def _moved_rows(
-        self, origin: Origin | None, before: Sequence[BaseNode], document: Prepared
+        self, origin: Predecessor | None, before: Sequence[BaseNode], document: Prepared
     ) -> Mapping[str, str]:
         """Return what extractors found in a document before it moved; empty if that is unknown."""
         if self.parts.extracted is None or origin is None or not origin.is_current:

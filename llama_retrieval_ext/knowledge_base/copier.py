@@ -62,8 +62,8 @@ class Reembedding:
         return self._embedder.dimension or embed_model_dimension(self.model)
 
     def config(self, copied: KnowledgeBaseConfig) -> KnowledgeBaseConfig:
-        """Return the configuration of the target; calibrations belong to the old vectors."""
-        return replace(copied, embed_model=self.name, model_record=self._record, calibrations="")
+        """Return the configuration of the target."""
+        return replace(copied, embed_model=self.name, model_record=self._record)
 
     def batches(
         self, entries: Sequence[Entry], sample: Sequence[BaseNode]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
@@ -16,7 +16,7 @@ from llama_retrieval_ext.knowledge_base.copier import Copier, CopyEnd, Reembeddi
 from llama_retrieval_ext.knowledge_base.graph import GraphSide, open_graph_side, open_recorded
 from llama_retrieval_ext.knowledge_base.groups import progress
 from llama_retrieval_ext.knowledge_base.ledger.ledger import is_same_graph
-from llama_retrieval_ext.knowledge_base.opening import open_ledger, recorded_model
+from llama_retrieval_ext.knowledge_base.opening import open_ledger
 from llama_retrieval_ext.knowledge_base.report import CopyReport
 from llama_retrieval_ext.knowledge_base.storage import (
     RequestedSetup,
@@ -25,18 +25,12 @@ from llama_retrieval_ext.knowledge_base.storage import (
     missing,
     open_storage,
 )
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stores.open import check_url
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.urls import Location
 
-if TYPE_CHECKING:
-    from llama_retrieval_ext.evaluation.model_comparison import Comparison, Labelled
-
-
-# Nodes whose tokens are counted for an estimate, and that may give questions.
+# Nodes whose tokens are counted for an estimate.
 _COUNTED: Final = 100
-_ASKED: Final = 1000
 
 
 @checked_call
@@ -50,8 +44,6 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
     graph: str | None = None,
     show_progress: bool = True,
     embed_model: str | BaseEmbedding | None = None,
-    judgements: "Labelled" = None,
-    compare: bool = True,
 ) -> CopyReport:
     """Copy a knowledge base to another engine, or to another embedding model.
 
@@ -66,8 +58,7 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
 
     With another ``embed_model`` the stored texts are embedded anew: no file is read, nothing is
     split or extracted. Nodes and tokens are shown before, the time after the first hundred nodes.
-    Then vector search with both models is compared, on questions from the texts themselves
-    (`known_item_questions`) and on ``judgements``; the source's model is built from its record.
+    `evaluation.compare_models` compares both models then.
 
     Args:
         source_url: URL of a knowledge base, as for `KnowledgeBase.open`.
@@ -80,19 +71,15 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
         show_progress: Whether to show a progress bar, and an estimate, on standard error.
         embed_model: Model of the target, as for `KnowledgeBase.open`; None for the source's. The
             source's own name copies its embeddings.
-        judgements: Labelled questions for the comparison: any source of `load_judgements`.
-        compare: Whether to compare the models; this needs the extra ``eval``.
 
     Returns:
-        The outcome of each document, and of the comparison; call ``raise_for_failures()`` for an
-        error instead.
+        The outcome of each document; call ``raise_for_failures()`` for an error instead.
 
     Raises:
         ConfigurationError: The source does not exist or is the target, one of them is in memory,
             or the target was created with another tokenizer or setting, or without
             ``require_scope``.
         GraphRequiredError: The source has a graph, and none is given for the target.
-        MissingDependencyError: The models cannot be compared without the extra ``eval``.
         ModelMismatchError: The target was created with another embedding model.
         StoreUnavailableError: An engine cannot be reached, or the source is being written to;
             documents copied before stay.
@@ -107,8 +94,6 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
     """
     started = perf_counter()
     _check_places(source_url, target_url)
-    if judgements is not None and embed_model is None:
-        raise ConfigurationError("judgements compare two embedding models; pass embed_model=, too")
     with ExitStack() as resources:
         source = _source(source_url, resources)
         tokenizer = Tokenizer.from_dict(json.loads(source.config.tokenizer))
@@ -120,7 +105,6 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
                 source.config.graph,
             )
         reembedding = _reembedding(embed_model, source, show=show_progress)
-        comparison = _comparison(tokenizer, judgements) if reembedding and compare else None
         target = _target(target_url, source, setup, graph, resources, reembedding)
         entries = source.ledger.entries()
         copier = Copier(source, target, reembedding)
@@ -135,14 +119,7 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
                 advance(len(batch))
         copier.mirror(entries, remove=mirror)
         copier.check(entries)
-        report = copier.report(perf_counter() - started)
-        if reembedding is None or comparison is None:
-            return report
-        old = VectorRetriever(
-            source.storage.store, embed_model=recorded_model(source.config, source_url)
-        )
-        new = VectorRetriever(target.storage.store, embed_model=reembedding.model)
-        return comparison.compared(report, old, new, source.sample(entries, _ASKED))
+        return copier.report(perf_counter() - started)
 
 
 def _reembedding(
@@ -153,13 +130,6 @@ def _reembedding(
         return None
     reembedding = Reembedding(embed_model, show=show)
     return None if reembedding.name == source.config.embed_model else reembedding
-
-
-def _comparison(tokenizer: Tokenizer, judgements: "Labelled") -> "Comparison":
-    # An upper layer.
-    from llama_retrieval_ext.evaluation import model_comparison  # noqa: PLC0415
-
-    return model_comparison.Comparison(judgements, tokenizer)
 
 
 def _check_places(source_url: str, target_url: str) -> None:

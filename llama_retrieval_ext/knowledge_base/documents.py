@@ -195,19 +195,18 @@ class ReaderIds:
             return
         self._has_warned = True
         name = node.metadata.get(SOURCE_KEY) or node.metadata.get(_FILE_NAME)
+        whose = "" if name is None else f" of {name!r}"
         warnings.warn(
-            f"the id {ref_of(node)!r} of a document of {name!r} is random, and its metadata do not "
-            "say which part of which file it is: added again, it is another document. Read files "
-            "with read_documents, or give documents an id",
+            f"the id {ref_of(node)!r} of a document{whose} is random, and its metadata do not say "
+            "which part of which file it is: added again, it is another document. Read files with "
+            "read_documents, or give documents an id, as in Document(text=..., id_=url)",
             UnstableIdWarning,
             stacklevel=2,
         )
 
 
 def _is_made_up(node: BaseNode) -> bool:
-    """Return whether a document was read from a file and has a random LlamaIndex id."""
-    if not any(isinstance(node.metadata.get(key), str) for key in (_FILE_NAME, SOURCE_KEY)):
-        return False
+    """Return whether a document has a random LlamaIndex id."""
     try:
         ref = ref_of(node)
         return UUID(ref).version == _UUID4 and str(UUID(ref)) == ref

@@ -11,7 +11,6 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.browsing import Browsable
-from llama_retrieval_ext.knowledge_base.calibration import CANDIDATES, QUESTIONS, Calibrations
 from llama_retrieval_ext.knowledge_base.editing import Editable
 from llama_retrieval_ext.knowledge_base.opening import Opened, Opening
 from llama_retrieval_ext.knowledge_base.removal import remove_knowledge_base
@@ -19,9 +18,6 @@ from llama_retrieval_ext.knowledge_base.searching import Searchable
 from llama_retrieval_ext.knowledge_base.snapshot import refresh_every
 from llama_retrieval_ext.knowledge_base.storage import RequestedSetup
 from llama_retrieval_ext.pipeline.leg_weights import check_languages
-from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.retrievers.confidence import Calibration
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -67,8 +63,6 @@ class KnowledgeBase(Searchable, Browsable, Editable):
         if isinstance(backend, EngineBackend):
             backend.requires_scope = access.require_scope
             backend.requires_principals = access.require_principals
-        # One object for all retrievers: a later calibration counts in each at once.
-        self._calibrations = Calibrations(storage, ledger)
         Searchable.__init__(
             self,
             access,
@@ -76,7 +70,6 @@ class KnowledgeBase(Searchable, Browsable, Editable):
             opened.parts.preparation.embed_model,
             languages=languages,
             graphs=None if storage.graph is None else storage.graph.graphs,
-            confidence=self._calibrations,
         )
         Browsable.__init__(self, access, storage, ledger)
         Editable.__init__(self, access, storage, opened.parts)
@@ -201,42 +194,6 @@ class KnowledgeBase(Searchable, Browsable, Editable):
 
     remove = staticmethod(remove_knowledge_base)
 
-    def calibrate(
-        self, *, scope: Scope | None = None, questions: int = QUESTIONS, seed: int = 0
-    ) -> Calibration:
-        """Calibrate the confidence of answers with questions from its own sentences.
-
-        After it, results of hybrid search have a ``confidence``, and ``Threshold(confidence=...)``
-        works behind such a retriever. The questions are generated from sentences of random nodes,
-        without labels or an LLM. Each is searched once and counted twice: with its node among the
-        candidates and without. The cost is about 10 ms per question, whatever the number of nodes.
-        The result is stored in the ledger; other objects read it when they open the knowledge base,
-        and copies when they are refreshed. Calibrate again when half of the collection has changed.
-
-        A calibration applies only to queries of its scope, and uses only nodes visible to that
-        scope: the confidence of one tenant's answers does not reveal another tenant's nodes. The
-        calibration without a scope applies to queries without one.
-
-        Args:
-            scope: The scope of the queries.
-            questions: Maximum number of questions; at least 20.
-            seed: Random seed of the choice of nodes and words.
-
-        Returns:
-            The calibration.
-
-        Raises:
-            ConfigurationError: ``questions`` is below 20, or fewer than 20 nodes have a sentence of
-                five different words.
-            ScopeRequiredError: The knowledge base requires a scope.
-        """
-        self._access.check_writable()
-        self._access.check(scope)
-        retriever = HybridRetriever(
-            self._backend, embed_model=self.embed_model, top_k=1, scope=scope, candidates=CANDIDATES
-        )
-        return self._calibrations.calibrate(retriever, questions, seed)
-
     def refresh(self) -> bool:
         """Copy a knowledge base opened with ``read_only=True`` again if it has changed.
 
@@ -256,7 +213,6 @@ class KnowledgeBase(Searchable, Browsable, Editable):
             changed = self._copied.refresh(self._storage, self._ledger)
             if changed:
                 self._settle()
-                self._calibrations.read()
             return changed
 
     def close(self) -> None:

@@ -1,6 +1,5 @@
 """Prepares documents for storage: splits them, and sets ids and embeddings of their nodes."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -9,6 +8,7 @@ from typing import IO, TypeAlias
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, Document, MetadataMode
 
+from llama_retrieval_ext.checks import is_vector
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.knowledge_base.documents import (
     Allowed,
@@ -93,19 +93,13 @@ class Embedder:
 def _checked(document: Prepared | Exception) -> Prepared | Exception:
     if isinstance(document, Exception):
         return document
-    bad = next((node for node in document.nodes if not _is_finite(node)), None)
+    bad = next((node for node in document.nodes if not is_vector(node.embedding)), None)
     if bad is None:
         return document
     return ConfigurationError(
         f"the embedding of node {bad.node_id!r} is empty or has NaN or infinite numbers in it; "
         "embed it again"
     )
-
-
-def _is_finite(node: BaseNode) -> bool:
-    embedding = node.get_embedding()
-    # A sum is finite only if every number is, and takes a third of the time of single checks.
-    return bool(embedding) and math.isfinite(sum(embedding))
 
 
 @dataclass(frozen=True, slots=True)

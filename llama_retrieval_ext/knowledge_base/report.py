@@ -13,7 +13,6 @@ from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.wording import counted
 
 _SHOWN = 3
-_SIGNIFICANT = 0.05
 
 
 class _Report(Viewed):
@@ -152,37 +151,6 @@ class SyncReport(_Report):
 
 
 @dataclass(frozen=True, slots=True)
-class ModelComparison:
-    """Means of a measure with the old and the new embedding model, and their paired test.
-
-    Examples:
-        >>> print(ModelComparison("labels", 200, "nDCG@10", 0.61, 0.67, 0.003))
-        nDCG@10 on 200 questions (labels): 0.610 -> 0.670, p = 0.003: the new model is better
-
-    """
-
-    questions: str  # their origin: "labels", or "synthetic: ..."
-    n_questions: int
-    measure: str
-    old: float
-    new: float
-    p_value: float  # of the randomisation test, two-sided
-
-    @property
-    def verdict(self) -> str:
-        """Which model is better, at the level of 0.05."""
-        if self.p_value >= _SIGNIFICANT:
-            return "no significant difference"
-        return f"the {'new' if self.new > self.old else 'old'} model is better"
-
-    def __str__(self) -> str:
-        return (
-            f"{self.measure} on {counted(self.n_questions, 'question')} ({self.questions}): "
-            f"{self.old:.3f} -> {self.new:.3f}, p = {self.p_value:.3f}: {self.verdict}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class CopyReport(_Report):
     """The outcome of each document of a copied knowledge base.
 
@@ -194,8 +162,6 @@ class CopyReport(_Report):
         failures: Errors of the other documents, by id and scope, if any.
         n_nodes: Number of nodes written.
         seconds: Duration in seconds.
-        comparisons: Quality of vector search before and after, if the model changed.
-        not_compared: Why the models were not compared; empty if they were, or did not change.
 
     Examples:
         >>> print(CopyReport(copied=2, n_nodes=7, seconds=0.25))
@@ -211,9 +177,6 @@ class CopyReport(_Report):
     n_nodes: int = 0
     seconds: float = 0.0
 
-    comparisons: tuple[ModelComparison, ...] = ()
-    not_compared: str = ""
-
     _done = "copied"
 
     def __str__(self) -> str:
@@ -223,8 +186,6 @@ class CopyReport(_Report):
         return (
             f"{self.copied} copied, {self.unchanged} unchanged{removed}{failed}; "
             f"{counted(self.n_nodes, 'node')} in {self.seconds:.1f} s{more}"
-            + "".join(f"\n{each}" for each in self.comparisons)
-            + (f"\nnot compared: {self.not_compared}" if self.not_compared else "")
         )
 
 

@@ -32,7 +32,6 @@ from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import SearchResult
-from llama_retrieval_ext.retrievers.confidence import Confidence
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import Backend
@@ -71,7 +70,6 @@ class Searchable:
         *,
         languages: Sequence[str] | None,
         graphs: "PassageGraphs | None",
-        confidence: Confidence,
     ) -> None:
         self.url = access.url
         self.require_scope = access.require_scope
@@ -81,7 +79,6 @@ class Searchable:
         self._backend = backend
         self._languages = languages
         self._graphs = graphs
-        self._confidence = confidence
         self._prototypes: dict[tuple[object, ...], StoreRetriever] = {}  # by kind and arguments
 
     @property
@@ -97,7 +94,6 @@ class Searchable:
             defaults=DEFAULTS,
             requires_scope=self.require_scope,
             requires_principals=self.require_principals,
-            confidence=self._confidence,
         )
 
     @overload

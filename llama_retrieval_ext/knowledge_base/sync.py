@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from llama_retrieval_ext.errors import ConfigurationError, SyncRefusedError
-from llama_retrieval_ext.knowledge_base.adding import Addition, Origin
+from llama_retrieval_ext.knowledge_base.adding import Addition, Predecessor
 from llama_retrieval_ext.knowledge_base.documents import SourceDocument, batched, name_of
 from llama_retrieval_ext.knowledge_base.groups import BATCH_WEIGHT, grouped, progress, weight_of
 from llama_retrieval_ext.knowledge_base.ledger.ledger import (
@@ -91,7 +91,7 @@ class Sync:
         self._owned: set[DocumentKey] = set()  # documents of sources that are there
         self._kept: set[SourceKey] = set()  # sources that are gone, whose successor failed
         self._before: dict[SourceKey, SyncedSource] = {}  # sources by where their content is now
-        self._origins: dict[DocumentKey, Origin] = {}  # of the documents of a batch
+        self._origins: dict[DocumentKey, Predecessor] = {}  # of the documents of a batch
 
     def run(self, *, show_progress: bool) -> SyncReport:
         """Write and delete what differs from the source, unless it is a dry run."""
@@ -299,7 +299,7 @@ class Sync:
             return read
         is_current = moved is not None and moved.stamp == self._stamp(_digests(before))
         origins = {
-            key: Origin(entry.key, is_current, entry.allowed)
+            key: Predecessor(entry.key, is_current, entry.allowed)
             for key, entry in _predecessors(read, before).items()
         }
         stored = _digests(self._stored.get(now, ())).items()
@@ -328,12 +328,14 @@ class Sync:
             self._kept.update([] if origin is None else [origin.key])
             self._owned.update(each.key for each in self._stored.get(key, ()))
             return None
+        if read.found.left_out:
+            self._left_out[key.source] = read.found.left_out
         new = {
             each.key: each.digest for each in read.documents if each.key.ref not in report.skipped
         }
         record = SyncedSource(self._owner, key, *read.found.state)
         if not new:
-            self._left_out[key.source] = NO_TEXT
+            self._left_out[key.source] = read.found.left_out or NO_TEXT
             return self._emptied(self._known.get(key, record))
         self._classify(key, new, origin)
         origins = [self._origins.get(each.key) for each in read.documents]

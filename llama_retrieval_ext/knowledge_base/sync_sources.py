@@ -17,14 +17,14 @@ from llama_retrieval_ext.errors import ConfigurationError, SyncRefusedError, des
 from llama_retrieval_ext.knowledge_base.groups import grouped
 from llama_retrieval_ext.knowledge_base.ledger.ledger import SourceKey, SyncedSource
 from llama_retrieval_ext.knowledge_base.ledger.prepared import key_of_node
+from llama_retrieval_ext.knowledge_base.readers.document_list import DocumentList
+from llama_retrieval_ext.knowledge_base.readers.encodings import check_encoding
 from llama_retrieval_ext.knowledge_base.readers.files import (
-    DocumentList,
     Reading,
     find_files,
     folder_and_pattern,
     read_files,
 )
-from llama_retrieval_ext.knowledge_base.readers.formats import check_encoding
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, source_in
 from llama_retrieval_ext.urls import expanded_path
 
@@ -35,7 +35,7 @@ _SECOND_NS: Final = 1_000_000_000
 # Files and folders that are renamed while they are listed are found the next time.
 _LISTINGS: Final = 5
 # To be increased when the same file is read differently: all files are then read again.
-_READERS: Final = 1
+_READERS: Final = 2
 
 
 class State(NamedTuple):
@@ -47,7 +47,15 @@ class State(NamedTuple):
 
 
 class Found:
-    """The documents or nodes of one source in a list, or the reason why they could not be read."""
+    """The documents or nodes of one source in a list, or the reason why they could not be read.
+
+    Attributes:
+        key: The source.
+        size: Characters, of a file bytes.
+        left_out: Why a part of it could not be read; of a file only after it was read.
+    """
+
+    left_out = ""
 
     def __init__(self, key: SourceKey, nodes: Sequence[BaseNode], reason: str = "") -> None:
         self.key = key
@@ -112,8 +120,10 @@ class FoundFile(Found):
         reading, seen = Reading(), (self.size, self.mtime_ns)
         documents = list(read_files([self._path], reading, self._encoding))
         state = self.state
-        if reading.left_out or not state.content:
-            return reading.left_out.get(self._path, "it could not be read twice")
+        reason = reading.left_out.get(self._path, "")
+        if not reading.files or not state.content:
+            return reason or "it could not be read twice"
+        self.left_out = reason
         with suppress(OSError):
             self._see(self._path.stat())
         if seen != (self.size, self.mtime_ns):  # it has changed meanwhile
@@ -263,7 +273,10 @@ def _source_of_documents(
     found = {key: Found(key, own) for key, own in members.items()}
     for file, reason in left_out.items():  # its documents stay
         key = SourceKey(*place, str(file))
-        found[key] = Found(key, [], reason)
+        if key in found:
+            found[key].left_out = reason
+        else:
+            found[key] = Found(key, [], reason)
     return Source(name, found)
 
 

@@ -20,7 +20,8 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.drivers import awaits
 from llama_retrieval_ext.execution.legs import CircuitBreaker
-from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, SingleFlight, Task, Together
+from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
+from llama_retrieval_ext.execution.single_flight import SingleFlight
 
 
 class AnswerCache:

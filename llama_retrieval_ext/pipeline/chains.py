@@ -8,8 +8,8 @@ from typing import Self
 
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, ScoreError
-from llama_retrieval_ext.execution.context import current_context, note_degraded, step
+from llama_retrieval_ext.errors import ExecutionError, ScoreError
+from llama_retrieval_ext.execution.context import note_degraded, step
 from llama_retrieval_ext.execution.legs import or_degraded
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.pipeline.stages import (
@@ -23,7 +23,7 @@ from llama_retrieval_ext.pipeline.stages import (
 )
 from llama_retrieval_ext.query import Query, reworded
 from llama_retrieval_ext.reordering import in_order, with_score
-from llama_retrieval_ext.results import Hit, as_hit, ordered
+from llama_retrieval_ext.results import Hit, as_hit, ordered, score_of, with_relevance
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -136,27 +136,12 @@ def refined(stage: Refine, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]
 
     If a reranker returns nothing, the ranking is unchanged and the answer is degraded.
     """
-    child = with_confidence(query, stage) if hits else query
-    plan = plan_of(stage.refine_plan(child, hits), f"{type(stage).__name__}.refine_plan")
+    plan = plan_of(stage.refine_plan(query, hits), f"{type(stage).__name__}.refine_plan")
     ranking = checked(stage, (yield from plan), hits)
     if stage.reranks and hits and not ranking:
         note_degraded(repr(stage).partition("(")[0], EMPTY)
         return list(hits)
     return ranking
-
-
-def with_confidence(query: Query, stage: Refine) -> Query:
-    """Return the query for a stage: with the estimate of the searches so far, if it needs it."""
-    if not stage.needs_confidence:
-        return query
-    session = current_context().session
-    if session.confidence is None and not session.degraded:
-        raise ConfigurationError(
-            f"{stage!r} needs an estimate of confidence, which a hybrid retriever of a knowledge "
-            "base has once kb.calibrate() was called, for the scope of the query; with pushdown "
-            "there is none"
-        )
-    return replace(query, confidence=session.confidence)
 
 
 def checked(stage: Refine, answer: object, hits: Sequence[Hit]) -> list[Hit]:
@@ -202,15 +187,24 @@ def _like(hit: NodeWithScore, before: Hit | None, source: str) -> Hit:
 
 
 def _best_first(ranking: list[Hit], places: Sequence[int], hits: Sequence[Hit]) -> list[Hit]:
-    """Return the ranking with descending scores; ``places`` are the earlier indices of its hits."""
+    """Return the ranking with descending scores; ``places`` are the earlier indices of its hits.
+
+    The hits of a stage that rescores or reorders carry their relevance to it: the score, or the
+    rank if the scores contradict the order.
+    """
     scores = [hit.score for hit in ranking if hit.score is not None]
-    falls = all(first >= second for first, second in pairwise(scores))
-    if falls or len(scores) < len(ranking):
+    if len(scores) < len(ranking):
         return ranking
-    if any(first > second for first, second in pairwise(places)):
-        return in_order(ranking)
+    falls = all(first >= second for first, second in pairwise(scores))
+    is_reordered = any(first > second for first, second in pairwise(places))
+    if is_reordered and not falls:
+        size = len(ranking)
+        return [with_relevance(hit, 1 - at / size) for at, hit in enumerate(in_order(ranking))]
     is_rescored = any(
-        index < len(hits) and hits[index].score != hit.score
-        for hit, index in zip(ranking, places, strict=True)
+        index < len(hits) and hits[index].score != score
+        for score, index in zip(scores, places, strict=True)
     )
-    return ordered(ranking) if is_rescored else ranking
+    if not (is_reordered or is_rescored):
+        return ranking
+    best_first = ranking if falls else ordered(ranking)
+    return [with_relevance(hit, score_of(hit)) for hit in best_first]

@@ -62,26 +62,18 @@ class LegRanking:
 
     def scaled(self, normalise: Normalisation, unscored: Unscored) -> Mapping[str, float]:
         """Return the normalised score of every id."""
-        scaled = self._scaled(normalise, unscored)
-        self.normalised.update(scaled)
-        return scaled
-
-    def _scaled(self, normalise: Normalisation, unscored: Unscored) -> Mapping[str, float]:
-        if unscored == "refuse":
-            return normalise.apply(self.hits)  # type: ignore[arg-type]  # which refuses None
-        scores = {node_id: score for node_id, score in self.hits.items() if score is not None}
-        scaled = normalise.apply(scores)
-        if unscored == "zero" and len(scores) < len(self.hits):
-            without = [node_id for node_id in self.hits if node_id not in scores]
+        # A formula refuses None.
+        hits: Mapping[str, float] = self.hits  # type: ignore[assignment]
+        if unscored != "refuse":
+            hits = {node_id: score for node_id, score in self.hits.items() if score is not None}
+        scaled = normalise.apply(hits)
+        if unscored == "zero" and len(hits) < len(self.hits):
+            without = [node_id for node_id in self.hits if node_id not in hits]
             behind = range(len(without) - 1, -1, -1)
             shares = (_LEAST * number for number in behind)
-            return {**dict(zip(without, shares, strict=True)), **scaled}
+            scaled = {**dict(zip(without, shares, strict=True)), **scaled}
+        self.normalised.update(scaled)
         return scaled
-
-
-def weights_of(legs: Sequence[LegRanking]) -> list[float]:
-    """Return the weight of each leg."""
-    return [leg.weight for leg in legs]
 
 
 class FusedId(NamedTuple):
@@ -165,6 +157,16 @@ class Fusion(Operand, ABC):
             weights = resolved_weights(weights, list(rankings), [1.0] * len(rankings))
         if top_k is not None:
             check_count(top_k, "top_k")
+        return self.fused(rankings, weights, top_k, source)
+
+    def fused(
+        self,
+        rankings: Mapping[str, Sequence[NodeWithScore]],
+        weights: Mapping[str, float] | None,
+        top_k: int | None,
+        source: str,
+    ) -> list[Hit]:
+        """Return the result of `fuse` for weights that are checked."""
         first: dict[str, NodeWithScore] = {}
         paths: dict[str, Hit] = {}
         scored: dict[str, list[tuple[str, float | None]]] = {}
@@ -174,14 +176,14 @@ class Fusion(Operand, ABC):
                 first.setdefault(hit.node.node_id, hit)
                 if isinstance(hit, Hit) and (hit.hop_distance is not None or hit.proof):
                     paths.setdefault(hit.node.node_id, hit)
-        hits = [
-            with_origin(
-                Hit(node=first[id_].node, score=score, source=source, contributions=contributions),
-                origin_of(first[id_]),
-            )
-            for id_, score, contributions in self.fuse_ids(scored, weights=weights, top_k=top_k)
-        ]
-        return [with_path_of(hit, paths.get(hit.node.node_id)) for hit in hits] if paths else hits
+        hits: list[Hit] = []
+        for id_, score, contributions in self.fuse_ids(scored, weights=weights, top_k=top_k):
+            origin = first[id_]
+            hit = Hit(node=origin.node, score=score, source=source, contributions=contributions)
+            if isinstance(origin, Hit):
+                hit = with_path_of(with_origin(hit, origin_of(origin)), paths.get(id_))
+            hits.append(hit)
+        return hits
 
     def fuse_ids(
         self,
@@ -295,9 +297,9 @@ def fuse(
     source: str,
 ) -> list[Hit]:
     """Return the ranking that a fusion makes of several."""
-    own = {name: weights[name] for name in rankings}
     if type(fusion).fuse is Fusion.fuse:
-        return fusion.fuse(rankings, weights=own, top_k=top_k, source=source)
+        return fusion.fused(rankings, weights, top_k, source)
+    own = {name: weights[name] for name in rankings}
     answering = {name: ranking for name, ranking in rankings.items() if own[name] > 0}
     own = {name: own[name] for name in answering}
     options = {"weights": own, "top_k": top_k, "source": source}

@@ -165,7 +165,9 @@ class FusionRetriever(_Composite):
         weights = resolved_weights(
             fusion.weights, [leg.name for leg in legs], [leg.weight for leg in legs]
         )
-        self.leg_languages = {leg.name: check_languages(leg.languages) for leg in legs}
+        self.leg_languages = {
+            leg.name: check_languages(leg.languages) for leg in legs if leg.languages
+        }
         own = self.branches.min_success
         self.min_success = resolved_min_success(own, fusion, legs=len(legs))
         self.fusion, self.weights = fusion, weights
@@ -202,15 +204,19 @@ class FusionRetriever(_Composite):
 
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Run the legs together, then fuse and refine."""
-        queries = yield from self._queries(query)
-        asks = {
-            _ranking_name(leg.name, number, of=len(queries)): Ask(leg, each)
-            for number, each in enumerate(queries, start=1)
-            for leg in self.legs
-            if self.weights[leg.name] > 0
-        }
-        own = weights_for(query.query_str, self.weights, self.leg_languages)
-        weights = {name: own[each.leg.name] for name, each in asks.items()}
+        queries = [self._for_children(query)]
+        if self.branches.rewrites or self.branches.fan_out is not None:
+            queries = yield from self._queries(queries[0])
+        by_leg: Mapping[str, float] = self.weights
+        if self.leg_languages:
+            by_leg = weights_for(query.query_str, self.weights, self.leg_languages)
+        asks: dict[str, Ask] = {}
+        weights: dict[str, float] = {}
+        for number, form in enumerate(queries, start=1):
+            for leg in self.branches.legs:
+                if self.weights[leg.name] > 0:
+                    name = leg.name if len(queries) == 1 else f"{leg.name}[{number}]"
+                    asks[name], weights[name] = Ask(leg, form), by_leg[leg.name]
 
         def fused(rankings: Rankings) -> list[Hit]:
             return fuse(self.fusion, rankings, weights=weights, top_k=query.top_k, source=self.name)
@@ -230,8 +236,7 @@ class FusionRetriever(_Composite):
         """Process the requests to the legs and their rankings; a hook for subclasses."""
 
     def _queries(self, query: Query) -> Plan[list[Query]]:
-        for_legs = self._for_children(query)
-        changed = yield from rewritten(for_legs, self.branches.rewrites)
+        changed = yield from rewritten(query, self.branches.rewrites)
         if self.branches.fan_out is None:
             return [changed]
         return (yield from fanned_out(changed, self.branches.fan_out))
@@ -259,7 +264,3 @@ def _check_order(legs: Sequence[Leg], fusion: Fusion) -> None:
             f"a fusion needs rankings that are best first, which {last!r} leaves; put it behind "
             f"the fusion: ({' | '.join(before)}) >> {fusion!r} >> {last!r}"
         )
-
-
-def _ranking_name(leg: str, number: int, *, of: int) -> str:
-    return leg if of == 1 else f"{leg}[{number}]"

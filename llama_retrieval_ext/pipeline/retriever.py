@@ -1,6 +1,7 @@
 """`Retriever`: base class and contract of all retrievers of this package."""
 
 import copy
+import inspect
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -13,8 +14,8 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBun
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_call, of_type
-from llama_retrieval_ext.errors import ScopeRequiredError
-from llama_retrieval_ext.execution.context import current_context, recording
+from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
+from llama_retrieval_ext.execution.context import current_context, is_observed, recording
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.execution.retrieval import HonoursQuery
@@ -33,7 +34,6 @@ from llama_retrieval_ext.pipeline.index_nodes import Resolver, Target
 from llama_retrieval_ext.pipeline.searching import (
     answers,
     end_retrieval,
-    is_observed,
     ranking,
     search_apart,
     search_plan,
@@ -116,6 +116,16 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             without_span(vars(cls)["plan"])
         super().__init_subclass__(**kwargs)
 
+    def __new__(cls, *_: object, **__: object) -> Self:
+        """Create the retriever; raise `ConfigurationError` if its class lacks a method."""
+        if inspect.isabstract(cls):
+            raise ConfigurationError(
+                f"{cls.__name__} defines no {', '.join(sorted(cls.__abstractmethods__))}; define "
+                "plan(self, query), a generator that returns hits, or derive the class from "
+                "LlamaIndex's BaseRetriever and define _retrieve(self, query_bundle)"
+            )
+        return super().__new__(cls)
+
     @abstractmethod
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Return the plan for a query that is not blank and has filters, scope and ``top_k``."""
@@ -181,8 +191,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         It has the arguments of `search`.
 
         Returns:
-            The result of `search`, with an account of each hit, ``why_not`` for any other node, and
-            ``compare`` for another explanation.
+            The result of `search`, with an account of each hit, and ``why_not`` for any other node.
         """
         bound = Query.of(query).but(**options)
         return explanation_of((yield from search_plan(self, bound, verbose=True)))

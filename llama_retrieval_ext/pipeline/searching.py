@@ -19,9 +19,9 @@ from llama_retrieval_ext.execution.context import (
     call,
     current_context,
     entered,
-    is_heard,
     note_degraded,
 )
+from llama_retrieval_ext.execution.hints import conclude
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query
@@ -43,7 +43,7 @@ def search_plan(
     session = Session(current_context().session.embeddings)
     with entered(_context(retriever, session, verbose, on_partial)) as context:
         hits = yield from ranking(retriever, query)
-        return _result(retriever, query, hits, context)
+        return (yield from _result(retriever, query, hits, context))
 
 
 def search_apart(retriever: BaseRetriever, query: QueryType) -> Plan[SearchResult]:
@@ -56,7 +56,7 @@ def search_apart(retriever: BaseRetriever, query: QueryType) -> Plan[SearchResul
             if context.trace is not None:
                 context.trace.end(error=error)
             hits = []
-        return _result(retriever, query, hits, context)
+        return (yield from _result(retriever, query, hits, context))
 
 
 def ranking(retriever: BaseRetriever, query: QueryType) -> Plan[list[NodeWithScore]]:
@@ -76,8 +76,9 @@ def _context(
 
 def _result(
     retriever: BaseRetriever, query: QueryType, hits: list[NodeWithScore], context: Context
-) -> SearchResult:
+) -> Plan[SearchResult]:
     session, trace = context.session, context.trace
+    hints = yield from conclude(found=bool(hits))
     if trace is not None:
         trace.end(result=hits)
     return SearchResult(
@@ -86,7 +87,7 @@ def _result(
         None if trace is None else trace.snapshot(),
         details_by_path(session.details),
         query if isinstance(query, str) else query.query_str,
-        session.confidence,
+        hints,
     )
 
 
@@ -118,8 +119,6 @@ def answers(
 
 
 _dispatcher = get_dispatcher(__name__)
-# It has the spans and events of every retriever.
-_base_dispatcher = get_dispatcher(BaseRetriever.__module__)
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -133,11 +132,6 @@ def without_span(method: F) -> F:
     """
     setattr(method, DISPATCHER_SPAN_DECORATED_ATTR, True)
     return method
-
-
-def is_observed(retriever: BaseRetriever) -> bool:
-    """Return whether a handler of LlamaIndex gets the spans, events or callbacks of a retrieval."""
-    return bool(retriever.callback_manager.handlers) or is_heard(_base_dispatcher, spans=True)
 
 
 def end_retrieval(query: QueryBundle, error: BaseException) -> None:

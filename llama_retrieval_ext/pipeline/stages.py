@@ -117,11 +117,6 @@ class Refine(Operand, ABC):
         """Whether the stage can return hits that were not in the ranking; False by default."""
         return False
 
-    @property
-    def needs_confidence(self) -> bool:
-        """Whether `refine` reads ``query.confidence``; a pipeline without an estimate raises."""
-        return False
-
     def refine(
         self,
         query: Query,  # noqa: ARG002 - subclasses use it

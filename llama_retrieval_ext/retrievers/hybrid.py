@@ -12,14 +12,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.checks import is_number, of_type, one_top_k
 from llama_retrieval_ext.embeddings.resolve import languages_of
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
-from llama_retrieval_ext.execution.context import (
-    call,
-    current_context,
-    emit_fusion,
-    note_legs,
-    recording,
-    step,
-)
+from llama_retrieval_ext.execution.context import call, emit_fusion, note_legs, recording, step
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.legs import Ask, CircuitBreaker, Leg, ask, attempt
 from llama_retrieval_ext.execution.plan import Call, Plan
@@ -35,8 +28,7 @@ from llama_retrieval_ext.pipeline.leg_weights import (
 )
 from llama_retrieval_ext.pipeline.tree import Sketch
 from llama_retrieval_ext.query import Query, Scope, check_top_k
-from llama_retrieval_ext.results import Hit, scored_ids, with_origin
-from llama_retrieval_ext.retrievers.confidence import Confidence, LegScores
+from llama_retrieval_ext.results import Hit, with_origin
 from llama_retrieval_ext.retrievers.store_retriever import (
     KeywordRetriever,
     StoreRetriever,
@@ -105,11 +97,6 @@ class HybridRetriever(StoreRetriever):
 
     Scores are those of the fusion; see there.
 
-    Attributes:
-        confidence: Function that estimates from both rankings whether the best hit answers; a
-            knowledge base sets it. None for no estimate; ``pushdown`` gives none either.
-        needs_ids: Whether ``confidence`` needs node ids; otherwise an engine may use its own ids.
-
     The sum of scores is the default because it keeps the lead of a hit over the next, which ranks
     lose: if only one search works for a question, its hits come first. The default is
     ``WeightedSum()`` with one exception: if fewer nodes than candidates share a term, keyword
@@ -125,9 +112,6 @@ class HybridRetriever(StoreRetriever):
         UnsupportedModeError: The store has no keyword search and no docstore, or ``pushdown`` is
             set and the engine does not fuse by this fusion with these weights.
     """
-
-    confidence: Confidence | None = None
-    needs_ids: bool = False
 
     def __init__(  # noqa: PLR0913 - the five that every retriever has, and what makes it a hybrid
         self,
@@ -260,7 +244,7 @@ class HybridRetriever(StoreRetriever):
     ) -> Plan[list[Hit]]:
         """Return the fused hits of one request, and of one for the nodes if they are slow."""
         top_k, depth = query.top_k or 1, self._depth(query)
-        needs_ids = self.needs_ids or self.fusion.reads_ids or recording() is not None
+        needs_ids = self.fusion.reads_ids or recording() is not None
         both = engine.hybrid(
             embedding,
             query.query_str,
@@ -278,7 +262,6 @@ class HybridRetriever(StoreRetriever):
     ) -> Plan[list[Hit]]:
         found, top_k = (yield from call(both)), query.top_k or 1
         rankings = {"vector": found.vector, "keyword": found.keyword}
-        self._note_confidence(query, rankings)
         fusion = self._fitting(rankings, depth)
         best = fusion.fuse_ids(rankings, weights=weights, top_k=top_k, with_ties=True)
         candidates = yield from found.chosen(best, top_k=top_k)
@@ -299,7 +282,6 @@ class HybridRetriever(StoreRetriever):
         }
         rankings = yield from ask(asks, min_success=self.min_success)
         legs.intersection_update(rankings)
-        self._note_confidence(query, {name: scored_ids(each) for name, each in rankings.items()})
         fusion = self._fitting(rankings, depth)
         weights = weights_for(query.query_str, self.weights, self.leg_languages)
         hits = fuse(fusion, rankings, weights=weights, top_k=query.top_k, source=self.name)
@@ -332,12 +314,6 @@ class HybridRetriever(StoreRetriever):
             )
         native = self.backend.features.fusions
         check_native(native, self.fusion, self.weights, engine=self.backend.engine)
-
-    def _note_confidence(self, query: Query, legs: LegScores) -> None:
-        # A knowledge base without calibrations is false, and is not called.
-        estimate = self.confidence(query, legs) if self.confidence else None
-        if estimate is not None:
-            current_context().session.confidences.append(estimate)
 
 
 def default_fusion(rankings: Mapping[str, Sequence[object]], candidates: int) -> WeightedSum:

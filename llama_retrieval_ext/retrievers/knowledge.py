@@ -24,7 +24,7 @@ from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.searching import search_plan
 from llama_retrieval_ext.query import Query, Scope, SearchOptions
-from llama_retrieval_ext.results import Hit, ordered
+from llama_retrieval_ext.results import Hit, ResultList, ordered
 from llama_retrieval_ext.retrievers.generated import GeneratedRetriever
 from llama_retrieval_ext.retrievers.kg_rule import (
     TYPE_KEY,
@@ -253,7 +253,7 @@ class KnowledgeRetriever(Retriever):
         processes: Sequence[str] | None = None,
         *,
         scope: Scope | None = None,
-    ) -> Plan[list[RetrievalItem]]:
+    ) -> Plan[ResultList[RetrievalItem]]:
         """Return rule conclusions for processes; an empty list without a rule side.
 
         Args:
@@ -267,7 +267,7 @@ class KnowledgeRetriever(Retriever):
         """
         text = named(processes) or engineering_type or ""
         query = knowledge_query(text, None, engineering_type, processes).but(scope=scope)
-        return (yield from self._only(RULE_SIDE)._response(query)).regulations  # noqa: SLF001
+        return (yield from self._only(RULE_SIDE)._items(query))  # noqa: SLF001
 
     aretrieve_regulations = asynchronous(retrieve_regulations)
 
@@ -280,7 +280,7 @@ class KnowledgeRetriever(Retriever):
         limit: int = 3,
         *,
         scope: Scope | None = None,
-    ) -> Plan[list[RetrievalItem]]:
+    ) -> Plan[ResultList[RetrievalItem]]:
         """Return the cases nearest to a question, then the templates.
 
         Without a vector side the list is empty.
@@ -297,7 +297,7 @@ class KnowledgeRetriever(Retriever):
         """
         only = self._only(VECTOR_SIDE, limit=limit)
         bound = knowledge_query(query, chapter, engineering_type).but(scope=scope)
-        return (yield from only._response(bound)).items  # noqa: SLF001
+        return (yield from only._items(bound))  # noqa: SLF001
 
     aretrieve_cases = asynchronous(retrieve_cases)
 
@@ -309,7 +309,7 @@ class KnowledgeRetriever(Retriever):
         *,
         use_llm: bool = False,
         scope: Scope | None = None,
-    ) -> Plan[list[RetrievalItem]]:
+    ) -> Plan[ResultList[RetrievalItem]]:
         """Return rule conclusions for processes, optionally with rows of LLM-written Cypher.
 
         Args:
@@ -317,8 +317,8 @@ class KnowledgeRetriever(Retriever):
                 ``query``.
             processes: Names or ids; None for those in the question.
             use_llm: Whether an LLM also writes a statement for the question. Its rows, with the
-                source ``generated``, follow the rule conclusions; if it fails, only the
-                conclusions are returned.
+                source ``generated``, follow the rule conclusions; if it fails, or under a scope,
+                only the conclusions are returned.
             scope: Visible rows.
 
         Raises:
@@ -336,13 +336,17 @@ class KnowledgeRetriever(Retriever):
         values = {"query": context} if isinstance(context, str) else dict(context)
         text = str(values.pop("query", None) or named(processes) or values.get(TYPE_KEY, ""))
         query = knowledge_query(text, processes=processes or None, context=values)
-        return (yield from only._response(query.but(scope=scope))).items  # noqa: SLF001
+        return (yield from only._items(query.but(scope=scope)))  # noqa: SLF001
 
     ainfer_rules = asynchronous(infer_rules)
 
     def _response(self, query: Query) -> Plan[KnowledgeResponse]:
         result = yield from search_plan(self, query)
         return KnowledgeResponse.of(result, self._query_context(query))
+
+    def _items(self, query: Query) -> Plan[ResultList[RetrievalItem]]:
+        answer = yield from self._response(query)
+        return ResultList(answer.items, degraded=answer.degraded, hints=answer.hints)
 
     def _only(self, *sides: str, limit: int | None = None) -> Self:
         """Return a copy with only these sides."""

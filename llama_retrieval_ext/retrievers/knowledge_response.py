@@ -14,7 +14,7 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 
-from llama_retrieval_ext.checks import check_count, checked_arguments, is_number
+from llama_retrieval_ext.checks import check_count, checked_arguments, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.query import KB_KEY, Query, without_allowed
@@ -36,6 +36,7 @@ _PRIORITIES: Final = MappingProxyType({RULE: 1, CASE: 2, TEMPLATE: 3, GENERATED:
 _INSIDE: Final = 0.999
 
 
+@checked_arguments
 @dataclass(frozen=True, slots=True)
 class RetrievalItem:
     """One item of knowledge.
@@ -50,7 +51,8 @@ class RetrievalItem:
             text.
 
     Raises:
-        ConfigurationError: The source is unknown, or a number is out of range.
+        ConfigurationError: The content is no string, the metadata no mapping, the source unknown,
+            or a number out of range.
     """
 
     content: str
@@ -60,6 +62,8 @@ class RetrievalItem:
     metadata: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        of_type(self.content, str, "the content of an item")
+        of_type(self.metadata, Mapping, "the metadata of an item", instead="write {} for none")
         if self.source not in _PRIORITIES:
             raise ConfigurationError(
                 f"the source of an item is {', '.join(_PRIORITIES)}, got {self.source!r}"

@@ -1,7 +1,7 @@
 """Pipeline built step by step."""
 
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Final, Self
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import QueryType
@@ -18,6 +18,9 @@ from llama_retrieval_ext.pipeline.searching import search_plan
 from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, SearchResult
+
+# Number of hits of `RetrievalPipeline.execute`.
+_TOP_K: Final = 10
 
 
 class RetrievalPipeline(Retriever):
@@ -63,9 +66,14 @@ class RetrievalPipeline(Retriever):
                 stages that can.
         """
         if not is_stage(stage):
+            advice = (
+                "; in place of an object with process() write a function of (query, hits) that "
+                "returns the hits, or a Refine with refine(query, hits)"
+            )
             raise CompositionError(
                 f"{stage!r} is no stage; add an object that is one: a rewrite, a retriever, "
                 "branches(a, b), a fusion such as RRF(), or a refinement such as Top(10)"
+                + (advice if hasattr(stage, "process") else "")
             )
         self._value = stage if self._value is None else then(self._value, stage)
         self._stages = (*self._stages, stage)
@@ -83,12 +91,21 @@ class RetrievalPipeline(Retriever):
 
         Args:
             query: Text, ``QueryBundle`` or `Query`.
-            top_k: Number of hits, for this call.
+            top_k: Number of hits, for this call; None for that of the query, else of the pipeline,
+                else 10.
             context: Values for the application's own stages.
         """
-        return search_plan(self, Query.of(query).but(top_k=top_k, context=context))
+        bound = Query.of(query).but(top_k=top_k, context=context)
+        if bound.top_k is None and self.top_k is None:
+            bound = bound.but(top_k=_TOP_K)
+        return search_plan(self, bound)
 
     aexecute = checked_call(asynchronous(execute))
+
+    @property
+    def pipeline(self) -> Self:
+        """The pipeline itself; in the designs, a retriever has one."""
+        return self
 
     @property
     def stages(self) -> tuple[object, ...]:
@@ -109,6 +126,7 @@ class RetrievalPipeline(Retriever):
             )
         (retriever,) = self.children
         child = self._for_children(query)
+        child.at_least = query.top_k or query.at_least  # also the pipeline's own number
         hits = yield from hits_of(retriever, child, source=name_of(retriever))
         return hits[: query.top_k]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeAlias
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.schema import BaseNode
-from llama_index.core.vector_stores.types import MetadataFilters
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilters
 
 from llama_retrieval_ext.checks import of_type, one_top_k
 from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError, UnsupportedModeError
@@ -19,9 +19,11 @@ from llama_retrieval_ext.execution.context import (
     call,
     emit,
     note_degraded,
+    note_inquiry,
     recording,
     step,
 )
+from llama_retrieval_ext.execution.hints import Metadata, Passages
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.filters import Condition, matches
@@ -33,7 +35,7 @@ from llama_retrieval_ext.stores.encoding.node_json import assembled
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.generic import nodes_by_id, origin_in
-from llama_retrieval_ext.stores.open import Storage, StoredTexts, source_of
+from llama_retrieval_ext.stores.open import Storage, StoredTexts, StoreNodes, source_of
 from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:
@@ -133,6 +135,31 @@ class StoreRetriever(Retriever):
         return nodes.get(node_id)
 
     def _collapsed(self, hits: Answering, query: Query) -> Plan[list[Hit]]:
+        """Return a collapsed ranking, and note what to look at if it is empty."""
+        ranking = yield from self._collapse(hits, query)
+        if not ranking:
+            # A vector search finds every node that it may.
+            key = ("filters", id(self.backend.store), query.condition)
+            note_inquiry(key, lambda: self._missing(query), always=self._embeds)
+        return ranking
+
+    def _missing(self, query: Query) -> Plan[list[str]]:
+        """Return the plan for the hints why nothing was found."""
+        operators = self.backend.features.operators
+        is_exact = operators is not None and FilterOperator.IS_EMPTY in operators
+        return Passages(partial(self._metadata, query), is_exact, not self._embeds).hints(query)
+
+    def _metadata(
+        self, query: Query, condition: Condition | None, limit: int
+    ) -> Plan[list[Metadata]]:
+        """Return the metadata of nodes that satisfy a condition, as a vector search finds them."""
+        dimension = getattr(self.backend.store, "dimension", None)
+        probe = [1.0, *[0.0] * (dimension - 1)] if dimension else (yield from self._embed(query))
+        search = Search(limit, condition, query.scope, exact=self.backend.features.exact)
+        candidates = yield from call(self.backend.dense(probe, search))
+        return [each.node.metadata for each in candidates]
+
+    def _collapse(self, hits: Answering, query: Query) -> Plan[list[Hit]]:
         """Return a collapsed ranking; request more hits until enough are left."""
         collapse, top_k = self.collapse, query.top_k or 1
         if collapse is None:
@@ -243,9 +270,10 @@ class KeywordRetriever(StoreRetriever):
     """Retriever of nodes that share terms with the query, by BM25 in the store; needs no model.
 
     If the store has no keyword search, but a docstore has its texts, as with a ``VectorStoreIndex``
-    over a ``SimpleVectorStore``, they are searched by BM25 in memory, which the trace says. The
-    first query indexes them; changes of the docstore are found within a minute. Term statistics
-    then cover the whole docstore. For nodes without a store, see ``BM25Retriever``.
+    over a ``SimpleVectorStore``, they are searched by BM25 in memory, which the trace says; so are
+    the texts in LlamaIndex's stores of Qdrant and Milvus, which are read as a whole. The first
+    query indexes them; changes are found within a minute. Term statistics then cover all of them.
+    For nodes without a store, see ``BM25Retriever``.
 
     Args:
         store: A URL such as ``embedded:./kb``, or a LlamaIndex vector store with keyword search;
@@ -262,7 +290,8 @@ class KeywordRetriever(StoreRetriever):
     Scores are raw BM25, above 0 and unbounded; nodes that share no term are not returned.
 
     Raises:
-        UnsupportedModeError: The store has no keyword search, and there is no docstore.
+        UnsupportedModeError: The store has no keyword search, there is no docstore with nodes, and
+            the texts in the store cannot be read as a whole.
 
     Examples:
         >>> from llama_index.core.schema import TextNode
@@ -290,8 +319,8 @@ class KeywordRetriever(StoreRetriever):
         self._collapse_by(collapse)
         self._in_memory: _DocstoreKeywords | None = None
         if self.backend.features.keyword is None:
-            texts = self.source.texts
-            if texts is None or (self.backend.store.stores_text and texts.is_empty):
+            texts = StoredTexts.beside(self.source)
+            if texts is None:
                 raise _no_keyword_search(self.backend)
             self._in_memory = _DocstoreKeywords(texts, name)
 
@@ -327,7 +356,8 @@ class _DocstoreKeywords:
         top_k = depth = query.top_k or 1
         while True:
             hits = bm25.plan(query.but(top_k=depth))
-            found = yield from step("BM25 in memory, over the docstore", hits)
+            what = "store" if isinstance(self._texts.docstore, StoreNodes) else "docstore"
+            found = yield from step(f"BM25 in memory, over the {what}", hits)
             kept = [hit for hit in found if self._texts.has(hit.node.node_id)]
             if len(kept) >= top_k or len(found) < depth:
                 return kept[:top_k]

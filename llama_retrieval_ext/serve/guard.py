@@ -20,11 +20,10 @@ from typing import Any, Final, TypeAlias
 from llama_retrieval_ext.checks import check_count, check_seconds
 from llama_retrieval_ext.errors import ConfigurationError, DeadlineExceededError
 from llama_retrieval_ext.execution.context import Context, Session, entered
-from llama_retrieval_ext.execution.plan import SingleFlight
+from llama_retrieval_ext.execution.single_flight import SingleFlight
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, raised_at
 from llama_retrieval_ext.serve.keys import ApiKeys, KeyHolder
-from llama_retrieval_ext.serve.turns import Turns
 
 # ASGI types; values are strings, bytes, numbers and lists.
 Message: TypeAlias = MutableMapping[str, Any]
@@ -53,14 +52,11 @@ class ServeLimits:
         max_documents: Documents per request that adds documents.
         max_queries: Queries per request with several.
         concurrency: Requests that run at the same time.
-        per_key: Requests of one key that run at the same time; None for half of ``concurrency``
-            if the server has several keys. A key gets the same part of queue and memory.
-        max_waiting: Requests in the queue; further requests are refused with 503.
+        max_waiting: Requests that send their body or wait; further requests are refused with 503.
         timeout_s: Default and maximum deadline of a request, in seconds.
 
     Raises:
-        ConfigurationError: A limit is below 1, ``per_key`` is above ``concurrency``, or
-            ``timeout_s`` is not above 0.
+        ConfigurationError: A limit is below 1, or ``timeout_s`` is not above 0.
     """
 
     max_body_bytes: int = 8_000_000
@@ -68,7 +64,6 @@ class ServeLimits:
     max_documents: int = 1000
     max_queries: int = 100
     concurrency: int = 32
-    per_key: int | None = None
     max_waiting: int = 1000
     timeout_s: float = 30.0
 
@@ -76,22 +71,7 @@ class ServeLimits:
         for each in fields(self):
             if each.type is int:
                 check_count(getattr(self, each.name), each.name)
-        if self.per_key is not None and check_count(self.per_key, "per_key") > self.concurrency:
-            raise ConfigurationError(
-                f"per_key must be at most concurrency, {self.concurrency}, got {self.per_key}"
-            )
         check_seconds(self.timeout_s, "timeout_s")
-
-    def turns(self, n_keys: int) -> Turns:
-        """Return the turns of a server with this number of keys."""
-        half = (self.concurrency + 1) // 2
-        per_key = self.per_key or (half if n_keys > 1 else self.concurrency)
-        return Turns(
-            concurrency=self.concurrency,
-            per_key=per_key,
-            max_waiting=self.max_waiting,
-            max_body_bytes=self.max_body_bytes,
-        )
 
 
 @dataclass(slots=True)
@@ -144,7 +124,8 @@ class Guard:
         self._keys = None if keys is None else keys.within(scope)
         self._local = KeyHolder(_KEYLESS, scope, may_write=True)
         self._open_paths = open_paths
-        self._turns = limits.turns(1 if keys is None else len(keys))
+        self._turns = asyncio.Semaphore(limits.concurrency)
+        self._n_pending = 0  # requests that send their body, wait or run
         self._embeddings = SingleFlight(most=_QUESTIONS)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -201,15 +182,27 @@ class Guard:
         self, scope: Message, receive: Receive, response: "_Response", context: RequestContext
     ) -> None:
         """Read the body first: a client that sends it slowly must not take a turn meanwhile."""
-        key = context.caller.name
-        with self._turns.pending(key) as hold:
-            body = await _body(scope, receive, self._limits.max_body_bytes, context, hold)
+        if self._n_pending >= self._limits.concurrency + self._limits.max_waiting:
+            raise HttpError(503, "busy", "too many requests are waiting; try again later")
+        self._n_pending += 1
+        try:
+            body = await _body(scope, receive, self._limits.max_body_bytes, context)
             async with (
                 _while_connected(receive, response, body) as replay,
-                self._turns.turn(key, timeout_s=context.left_s),
+                _turn(self._turns, context.left_s),
             ):
                 with entered(Context(Session(self._embeddings))):
                     await self._app(scope, replay, response)
+        finally:
+            self._n_pending -= 1
+
+
+@asynccontextmanager
+async def _turn(turns: asyncio.Semaphore, left_s: float) -> AsyncIterator[None]:
+    """Hold a turn; raise `TimeoutError` if there is none in time."""
+    async with asyncio.timeout(left_s) as waiting, turns:
+        waiting.reschedule(None)
+        yield
 
 
 class _Response:
@@ -243,14 +236,8 @@ class _Response:
         await self({"type": "http.response.body", "body": body})
 
 
-async def _body(
-    scope: Message,
-    receive: Receive,
-    most: int,
-    context: RequestContext,
-    hold: Callable[[int], None],
-) -> bytes:
-    """Return the body of a request; ``hold`` counts its bytes."""
+async def _body(scope: Message, receive: Receive, most: int, context: RequestContext) -> bytes:
+    """Return the body of a request."""
     length = _header(scope, "Content-Length")
     if length.isdecimal() and int(length) > most:
         raise _too_large(most)
@@ -265,7 +252,6 @@ async def _body(
         size, more = size + len(parts[-1]), message.get("more_body", False)
         if size > most:
             raise _too_large(most)
-        hold(len(parts[-1]))
     return b"".join(parts)
 
 

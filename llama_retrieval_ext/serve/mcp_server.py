@@ -347,7 +347,8 @@ def _shown(metadata: Facts) -> Facts:
 
 def _found(result: SearchResult) -> Facts:
     degraded = [f"{each.where} failed" for each in result.degraded]
-    return {"passages": [_passage(hit) for hit in result.hits], "degraded": degraded}
+    passages = [_passage(hit) for hit in result.hits]
+    return {"passages": passages, "degraded": degraded, "hints": list(result.hints)}
 
 
 def _passage(hit: Hit) -> Facts:

@@ -95,7 +95,7 @@ class RequestedScope(Sent):
         return Scope(self.tenant_id, self.kb_ids, self.principals)
 
 
-class SearchOptions(Sent):
+class SearchFields(Sent):
     """The options of a search."""
 
     mode: SearchKind = "hybrid"
@@ -107,7 +107,7 @@ class SearchOptions(Sent):
     scope: RequestedScope | None = None
 
 
-class SearchRequest(SearchOptions):
+class SearchRequest(SearchFields):
     """A search."""
 
     query: str = Field(min_length=1, max_length=MAX_TEXT)
@@ -120,7 +120,7 @@ class SearchRequest(SearchOptions):
     )
 
 
-class SearchManyRequest(SearchOptions):
+class SearchManyRequest(SearchFields):
     """Several searches with the same options."""
 
     queries: list[Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]] = Field(
@@ -131,7 +131,7 @@ class SearchManyRequest(SearchOptions):
 
     def searches(self) -> list[SearchRequest]:
         """Return the searches, which are valid like this request."""
-        options = {name: getattr(self, name) for name in SearchOptions.model_fields}
+        options = {name: getattr(self, name) for name in SearchFields.model_fields}
         return [
             SearchRequest.model_construct(self.model_fields_set, query=text, **options)
             for text in self.queries
@@ -243,7 +243,7 @@ class TimelineRequest(AskRequest):
 
 
 LimitedRequest: TypeAlias = (
-    SearchOptions | DocumentsRequest | InsightsRequest | RelatedRequest | TimelineRequest
+    SearchFields | DocumentsRequest | InsightsRequest | RelatedRequest | TimelineRequest
 )
 
 

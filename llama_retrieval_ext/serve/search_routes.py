@@ -43,6 +43,7 @@ _EXAMPLE: Final = {
         }
     ],
     "degraded": [],
+    "hints": [],
 }
 _EVENTS: Final = 'event: partial\ndata: {"query": …, "hits": […]}\n\nevent: result\ndata: {…}\n\n'
 

@@ -57,8 +57,8 @@ class Service:
     _writers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_WRITERS, "serve-write")
     )
-    # Running writes with the names of their keys. Any: their results.
-    _writes: dict[asyncio.Future[Any], str] = field(default_factory=dict)
+    # Running writes. Any: their results.
+    _writes: set[asyncio.Future[Any]] = field(default_factory=set)
     _is_stopping: bool = False
     _ready: tuple[float, asyncio.Future[bool] | None] = (0.0, None)
 
@@ -80,11 +80,10 @@ class Service:
             raise HttpError(403, "read_only", "this API key may only read")
         if self._is_stopping:
             raise HttpError(503, "unavailable", "the server is stopping")
-        key = context.caller.name
-        if [*self._writes.values()].count(key) >= self.limits.concurrency:
+        if len(self._writes) >= self.limits.concurrency:
             raise HttpError(503, "busy", "too many writes are running; try again later")
         task = asyncio.get_running_loop().run_in_executor(self._writers, function)
-        self._writes[task] = key
+        self._writes.add(task)
         task.add_done_callback(self._written)
         try:
             return await asyncio.wait_for(asyncio.shield(task), context.left_s)
@@ -95,7 +94,7 @@ class Service:
             raise HttpError(504, "deadline_exceeded", message) from error
 
     def _written(self, task: asyncio.Future[Any]) -> None:
-        self._writes.pop(task)
+        self._writes.discard(task)
         if not task.cancelled():
             task.exception()  # asyncio would log an unretrieved error with its content
 

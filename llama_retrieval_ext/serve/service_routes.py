@@ -1,7 +1,6 @@
 """Routes for the services: documents, replies, weekly reports, knowledge."""
 
 import asyncio
-from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from typing import Any, Final, Literal, NoReturn
 
@@ -13,8 +12,10 @@ from llama_retrieval_ext.capabilities.analysis import Finding
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
 from llama_retrieval_ext.capabilities.insight import Insight, InsightReport
 from llama_retrieval_ext.capabilities.language_model import Caller
+from llama_retrieval_ext.capabilities.query_engine import GeneratedText
 from llama_retrieval_ext.capabilities.rag import RAGAnswer, RAGGenerator
 from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.results import ResultList
 from llama_retrieval_ext.serve import requests as sent
 from llama_retrieval_ext.serve.guard import RequestContext
 from llama_retrieval_ext.serve.http_errors import HttpError, kind_of
@@ -40,7 +41,6 @@ from llama_retrieval_ext.services import (
 from llama_retrieval_ext.services.knowledge import TimelineEvent
 from llama_retrieval_ext.services.related import RelatedEntity
 from llama_retrieval_ext.services.report import WeeklyReport, WorkLog
-from llama_retrieval_ext.trace import Degradation
 
 _NO_LLM: Final = "this server has no LLM; start it with --llm-url and --llm-model (in Python llm=)"
 _LLM_FAILURES: Final[dict[int | str, dict[str, Any]]] = {  # Any: FastAPI's
@@ -55,12 +55,15 @@ _DOCUMENTS: Final = {
             *("leave", "Annual leave is 25 days.", 0.0328, "hybrid"),
             {"file_path": "handbook.md", "year": 2025},
         ).to_dict()
-    ]
+    ],
+    "degraded": [],
+    "hints": [],
 }
 _REPLY: Final = {
     "text": "Cheers, at ten then!",
     "examples": [{**HIT_EXAMPLE, "node_id": "77aa", "text": "Cheers, works for me!"}],
     "degraded": [],
+    "hints": [],
 }
 _LOG: Final = WorkLog(
     id="0b6f", timestamp=datetime(2026, 5, 6, 9, tzinfo=UTC), text="The crane came two days late."
@@ -81,6 +84,7 @@ _ANSWER: Final = {
     "citations": [{"number": 1, "statement": "You have 25 days [1].", **HIT_EXAMPLE}],
     "problems": [],
     "degraded": [],
+    "hints": [],
 }
 _EVENTS: Final = 'event: partial\ndata: {"answer": "You have"}\n\nevent: result\ndata: {…}\n\n'
 _INSIGHT: Final = Insight(
@@ -90,11 +94,17 @@ _INSIGHT: Final = Insight(
     confidence=0.8,
 )
 _INSIGHTS: Final = InsightReport(insights=[_INSIGHT]).model_dump(mode="json")
-_RELATED: Final = {"entities": [RelatedEntity("North Quay", passages=("5e1c",)).to_dict()]}
+_RELATED: Final = {
+    "entities": [RelatedEntity("North Quay", passages=("5e1c",)).to_dict()],
+    "degraded": [],
+    "hints": [],
+}
 _TIMELINE: Final = {
     "events": [
         TimelineEvent(datetime(2026, 5, 4, tzinfo=UTC), _CRANE, "5e1c", "document").to_dict()
-    ]
+    ],
+    "degraded": [],
+    "hints": [],
 }
 
 
@@ -133,7 +143,7 @@ def _add_search(router: APIRouter, service: Service, searches: SearchService) ->
         search = searches.asearch(query, top_k, scope=query.scope)
         found = await asyncio.wait_for(search, context.left_s)
         context.notes |= {"documents": len(found)}
-        return as_json({"documents": [each.to_dict() for each in found]})
+        return as_json({"documents": [each.to_dict() for each in found], **_missing(found)})
 
 
 def _add_mimic(router: APIRouter, mimic: MimicService) -> None:
@@ -150,8 +160,7 @@ def _add_mimic(router: APIRouter, mimic: MimicService) -> None:
             scope=query.scope,
         )
         read = [each.to_dict() for each in text.hits]
-        degraded = _without_messages(text.degraded)
-        return as_json({"text": text.text, "examples": read, "degraded": degraded})
+        return as_json({"text": text.text, "examples": read, **_missing(text)})
 
 
 def _add_reports(
@@ -205,7 +214,7 @@ def _add_found(router: APIRouter, service: Service, knowledge: KnowledgeService)
         entities = await knowledge.arelated(
             query, top_k=top_k, max_hops=body.max_hops, scope=query.scope
         )
-        return as_json({"entities": [each.to_dict() for each in entities]})
+        return as_json({"entities": [each.to_dict() for each in entities], **_missing(entities)})
 
     @router.post("/timeline", responses={200: json_example(_TIMELINE)})
     async def timeline(body: sent.TimelineRequest, context: Context) -> Response:
@@ -215,7 +224,7 @@ def _add_found(router: APIRouter, service: Service, knowledge: KnowledgeService)
         events = await knowledge.atimeline(
             query, start=body.start, end=body.end, top_k=top_k, scope=query.scope
         )
-        return as_json({"events": [each.to_dict() for each in events]})
+        return as_json({"events": [each.to_dict() for each in events], **_missing(events)})
 
 
 def _add_written(router: APIRouter, service: Service, knowledge: KnowledgeService) -> None:
@@ -253,8 +262,10 @@ async def _written(rag: RAGGenerator, query: Query, context: RequestContext) -> 
 
 def _answer(answer: RAGAnswer, context: RequestContext) -> dict[str, object]:
     context.notes |= {"citations": len(answer.citations), "degraded": len(answer.degraded)}
-    return {**answer.to_dict(), "degraded": _without_messages(answer.degraded)}
+    return {**answer.to_dict(), **_missing(answer)}
 
 
-def _without_messages(degraded: Sequence[Degradation]) -> list[dict[str, str]]:
-    return [{"where": each.where, "reason": kind_of(each.reason)} for each in degraded]
+def _missing(answer: GeneratedText | ResultList[Any]) -> dict[str, object]:
+    """Return what is missing, without the messages of errors."""
+    degraded = [{"where": each.where, "reason": kind_of(each.reason)} for each in answer.degraded]
+    return {"degraded": degraded, "hints": list(answer.hints)}

@@ -16,13 +16,14 @@ from llama_retrieval_ext.capabilities.memory_storage import memory_filters
 from llama_retrieval_ext.capabilities.rag import RAGAnswer, RAGGenerator
 from llama_retrieval_ext.checks import check_count, checked_arguments, checked_call, of_type
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.hints import listed
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.execution.running import asynchronous, blocking, called, within
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, NameFinder
 from llama_retrieval_ext.query import Query, Scope, check_top_k
-from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.results import Hit, ResultList
 from llama_retrieval_ext.services.related import (
     RelatedEntity,
     related_in_graph,
@@ -172,7 +173,7 @@ class KnowledgeService(ScopedService):
     @blocking
     def related(
         self, subject: QueryType, *, top_k: int = 10, max_hops: int = 2, scope: Scope | None = None
-    ) -> Plan[list[RelatedEntity]]:
+    ) -> Plan[ResultList[RelatedEntity]]:
         """Return the entities that are related to a subject, nearest first.
 
         They come from the graph if it has the subject; else they are the names in the ``top_k``
@@ -191,7 +192,8 @@ class KnowledgeService(ScopedService):
                 the subject is Chinese, and the extra ``zh`` is not installed.
         """
         query = self._query(subject, scope)
-        return within("related", self._related(query, top_k, max_hops), query.timeout_s)
+        related = listed(self._related(query, top_k, max_hops))
+        return within("related", related, query.timeout_s)
 
     arelated = asynchronous(related)
 
@@ -204,7 +206,7 @@ class KnowledgeService(ScopedService):
         end: date | None = None,
         top_k: int = 20,
         scope: Scope | None = None,
-    ) -> Plan[list[TimelineEvent]]:
+    ) -> Plan[ResultList[TimelineEvent]]:
         """Return dated passages and memories about a topic, oldest first.
 
         Passages without a date are skipped; dates without a time zone are in UTC.
@@ -223,7 +225,8 @@ class KnowledgeService(ScopedService):
         first, last = _moment(start, time.min), _moment(end, time.max)
         if first and last and last < first:
             raise ConfigurationError(f"the time ends before it begins: {first} to {last}")
-        return within("timeline", self._events(query, (first, last), top_k), query.timeout_s)
+        events = listed(self._events(query, (first, last), top_k))
+        return within("timeline", events, query.timeout_s)
 
     atimeline = asynchronous(timeline)
 
@@ -238,9 +241,10 @@ class KnowledgeService(ScopedService):
         return hits_of(self.retriever, query, top_k=check_top_k(top_k))
 
     def _insights(self, query: Query, top_k: int) -> Plan[InsightReport]:
-        hits = yield from self._passages(query, top_k)
+        hits = yield from listed(self._passages(query, top_k))
         if not hits:
-            return InsightReport(insights=[])
+            degraded = [*map(str, hits.degraded)]
+            return InsightReport(insights=[], degraded=degraded, hints=[*hits.hints])
         insights, focus = self.insight_generator, query.query_str
         return (yield from called(insights.generate, insights.agenerate, hits, focus=focus))
 

@@ -12,6 +12,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
 from llama_retrieval_ext.checks import checked_arguments, checked_call, of_type
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.hints import listed
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.execution.running import asynchronous, blocking
@@ -25,7 +26,7 @@ from llama_retrieval_ext.query import (
     document_of,
     without_allowed,
 )
-from llama_retrieval_ext.results import Hit, score_of
+from llama_retrieval_ext.results import Hit, ResultList, score_of
 from llama_retrieval_ext.services.scoped import ScopedService
 
 # Passages per document in the first search, and growth factor of each further search.
@@ -129,8 +130,8 @@ class SearchService(ScopedService):
         filters: MetadataFilters | None = None,
         *,
         scope: Scope | None = None,
-    ) -> Plan[list[DocumentResult]]:
-        """Return the documents with the best passages, best first.
+    ) -> Plan[ResultList[DocumentResult]]:
+        """Return the documents with the best passages, best first, with what is missing.
 
         A document that is deleted during the search is missing from the result.
 
@@ -144,14 +145,17 @@ class SearchService(ScopedService):
             ConfigurationError: ``top_k`` is below 1.
         """
         bound = Query.of(query).but(filters=filters, scope=self._within(scope))
-        best = yield from self._best(bound, check_top_k(top_k))
+        return listed(self._documents(bound, check_top_k(top_k)))
+
+    asearch = asynchronous(search)
+
+    def _documents(self, query: Query, top_k: int) -> Plan[list[DocumentResult]]:
+        best = yield from self._best(query, top_k)
         tasks = [
-            Task(f"document {key[0]}", self._document(key, hit, bound.scope)) for key, hit in best
+            Task(f"document {key[0]}", self._document(key, hit, query.scope)) for key, hit in best
         ]
         outcomes: list[Outcome[DocumentResult | None]] = yield Together(tasks)
         return [each for outcome in outcomes if (each := outcome.result()) is not None]
-
-    asearch = asynchronous(search)
 
     def _best(self, query: Query, top_k: int) -> Plan[list[tuple[_Document, Hit]]]:
         """Return the plan for the best passage of each document; search more passages if needed."""

@@ -10,7 +10,7 @@ from llama_retrieval_ext.formulas.comb import best_of_legs, comb_max_shares
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.formulas.rrf import reciprocal_rank_shares
 from llama_retrieval_ext.formulas.weighted_sum import weighted_sum_shares
-from llama_retrieval_ext.pipeline.fusion import Fusion, LegRanking, Unscored, weights_of
+from llama_retrieval_ext.pipeline.fusion import Fusion, LegRanking, Unscored
 from llama_retrieval_ext.pipeline.leg_weights import Weights
 
 
@@ -42,7 +42,7 @@ class Max(Fusion):
     def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:
         """Return weight times raw score."""
         scores = [leg.scaled(Normalisation.NONE, self.unscored) for leg in legs]
-        return comb_max_shares(scores, weights=weights_of(legs))
+        return comb_max_shares(scores, weights=[leg.weight for leg in legs])
 
     def combine(self, shares: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
         """Return the best share of each id."""
@@ -82,7 +82,8 @@ class RRF(Fusion):
     def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:
         """Return weight divided by ``k`` plus rank."""
         rankings = [list(leg.hits) for leg in legs]
-        return reciprocal_rank_shares(rankings, k=self.k, weights=weights_of(legs))
+        weights = [leg.weight for leg in legs]
+        return reciprocal_rank_shares(rankings, k=self.k, weights=weights)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -136,7 +137,7 @@ class WeightedSum(Fusion):
     def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:
         """Return the relative weight times the normalised score."""
         scores = [leg.scaled(self.scale_of(leg.name), self.unscored) for leg in legs]
-        return weighted_sum_shares(scores, weights=weights_of(legs))
+        return weighted_sum_shares(scores, weights=[leg.weight for leg in legs])
 
     def scale_of(self, leg: str) -> Normalisation:
         """Return the scale of a leg's scores.

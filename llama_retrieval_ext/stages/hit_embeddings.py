@@ -11,6 +11,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import awaits
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
+from llama_retrieval_ext.execution.retrieval import checked_embedding
 from llama_retrieval_ext.formulas.cosine import Vector
 from llama_retrieval_ext.results import Hit, Origin, origin_of
 
@@ -94,7 +95,7 @@ def embed_texts(texts: list[str], model: BaseEmbedding) -> Call[list[list[float]
     return Call(
         lambda: model.get_text_embedding_batch(texts),
         (lambda: model.aget_text_embedding_batch(texts)) if is_async else None,
-    )
+    ).then(lambda vectors: [checked_embedding(model, vector) for vector in vectors])
 
 
 def _stored(origin: Origin, ids: list[str]) -> Plan[dict[str, Vector] | None]:

@@ -123,8 +123,7 @@ class Top(Refine):
 class BestPart(Refine):
     """The first part of a ranking, and at least as many hits as the query asks for.
 
-    Use it before a stage that should see only the better hits, such as `MMR`, which has its own
-    measure of relevance.
+    Use it before a stage that should see only the better hits, such as `MMR`.
 
     Args:
         share: The share of the ranking to keep; above 0 and at most 1.
@@ -154,54 +153,35 @@ class BestPart(Refine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Threshold(Refine):
-    """Refinement that removes hits with a low score, or all hits if confidence is low.
+    """Refinement that removes hits with a low score.
 
     The meaning of a score depends on the stage before: a cosine, or the probability of a reranker
     with a declared scale. Scores of `RRF` depend on ranks alone, and scores normalised by the best
-    and worst of a result do not show how good the best is; do not use ``min_score`` with these.
-    Use ``confidence`` instead: a calibrated knowledge base's estimate that it contains
-    the answer (``SearchResult.confidence``). It keeps or drops the whole ranking.
+    and worst of a result do not show how good the best is; do not put a limit on these.
 
     Args:
-        min_score: The lowest score to keep; finite. None for no limit.
-        confidence: The lowest confidence, in ``[0, 1]``, to keep a ranking. None for no limit.
+        min_score: The lowest score to keep; finite.
 
     Raises:
-        ConfigurationError: Neither is set, ``min_score`` is not finite, or ``confidence`` is out of
-            range. During a query: no earlier stage estimates a confidence.
+        ConfigurationError: ``min_score`` is not finite.
         ScoreError: During a query: a hit has no score, or one that is not finite.
 
     Examples:
-        >>> Threshold(0.3), Threshold(confidence=0.5)
-        (Threshold(min_score=0.3), Threshold(confidence=0.5))
+        >>> Threshold(0.3)
+        Threshold(min_score=0.3)
 
     """
 
     fast: ClassVar[bool] = True
-    min_score: float | None = None
-    _: KW_ONLY
-    confidence: float | None = None
+    min_score: float
 
     def __post_init__(self) -> None:
-        if self.min_score is None and self.confidence is None:
-            raise ConfigurationError("Threshold needs min_score or confidence, got neither")
-        if self.min_score is not None and not is_number(self.min_score):
+        if not is_number(self.min_score):
             raise ConfigurationError(f"min_score must be a finite number, got {self.min_score!r}")
-        sure = self.confidence
-        if sure is not None and not (is_number(sure) and 0 <= sure <= 1):
-            raise ConfigurationError(f"confidence must be between 0 and 1, got {sure!r}")
 
-    @property
-    def needs_confidence(self) -> bool:
-        """Whether there is a limit of confidence."""
-        return self.confidence is not None
-
-    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
-        """Return the hits to keep; all of them if the search that estimates confidence failed."""
-        if self.confidence is not None and query.confidence is not None:
-            hits = hits if query.confidence >= self.confidence else []
-        least = self.min_score
-        return [hit for hit in hits if least is None or score_of(hit) >= least]
+    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
+        """Return the hits to keep."""
+        return [hit for hit in hits if score_of(hit) >= self.min_score]
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -1,7 +1,7 @@
 """Opening a store by URL, and the backend for a URL, store or index."""
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import ModuleType
 from typing import Final, TypeAlias
@@ -19,19 +19,37 @@ from llama_retrieval_ext.errors import ConfigurationError, optional_module
 from llama_retrieval_ext.stores.embedded.files import EmbeddedParams, is_new
 from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
 from llama_retrieval_ext.stores.encoding.vectors import Distance
-from llama_retrieval_ext.stores.engine.backend import Backend
+from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
 from llama_retrieval_ext.stores.engine.config import params_of
-from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
+from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend, EngineBackend
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.generic import GenericBackend, Lookup
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.urls import ENGINES, shown_url
 
 
+class StoreNodes:
+    """The nodes of a vector store in place of a docstore; each look reads all of them."""
+
+    def __init__(self, read: Callable[[], list[BaseNode]]) -> None:
+        self._read = read
+        self._nodes: dict[str, BaseNode] = {}
+
+    def hashes(self) -> dict[str, str]:
+        """Return the hash of each node by id."""
+        self._nodes = {node.node_id: node for node in self._read()}
+        return {node_id: node.hash for node_id, node in self._nodes.items()}
+
+    def take(self, ids: Iterable[str]) -> list[BaseNode]:
+        """Return the nodes with these ids as the last look found them; the rest is forgotten."""
+        nodes, self._nodes = self._nodes, {}
+        return [nodes[node_id] for node_id in ids]
+
+
 @dataclass(frozen=True, slots=True)
 class StoredTexts:
-    """The docstore beside a vector store.
+    """The docstore beside a vector store, or the nodes of one that can be read as a whole.
 
     Attributes:
         docstore: The docstore.
@@ -39,13 +57,28 @@ class StoredTexts:
             documents in its docstore.
     """
 
-    docstore: BaseDocumentStore
-    has: Callable[[str], bool]
+    docstore: BaseDocumentStore | StoreNodes
+    has: Callable[[str], bool] = lambda _: True
+
+    @classmethod
+    def beside(cls, source: "StoreSource") -> "StoredTexts | None":
+        """Return the texts for keyword search of a source without one; None if there are none.
+
+        A docstore without nodes beside a store that keeps texts is no docstore.
+        """
+        texts, backend = source.texts, source.backend
+        if texts is not None and not (backend.store.stores_text and texts.is_empty):
+            return texts
+        reading = backend.all_nodes() if isinstance(backend, EngineBackend) else None
+        return None if reading is None else cls(StoreNodes(reading.function))
 
     @property
     def is_empty(self) -> bool:
-        """Whether the docstore has no nodes."""
-        return not self.docstore.get_all_document_hashes()
+        """Whether the docstore has no nodes; an index leaves hashes of documents there."""
+        if isinstance(self.docstore, StoreNodes):
+            return False
+        ids = self.docstore.get_all_document_hashes().values()
+        return not any(map(self.docstore.document_exists, ids)) and not self.docstore.docs
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +218,8 @@ def source_of(storage: Storage) -> StoreSource:
         storage = open_store(storage, must_exist=True)
     if isinstance(storage, BasePydanticVectorStore):
         return StoreSource(backend_for(storage))
-    if isinstance(storage, Backend):
+    # A mock has any attribute, and so the methods of a backend.
+    if isinstance(storage, Backend) and isinstance(storage.features, EngineFeatures):
         return StoreSource(storage)
     raise ConfigurationError(
         f"expected a URL, a LlamaIndex vector store, VectorStoreIndex or StorageContext, got "

@@ -12,18 +12,18 @@ from typing import Final
 import Stemmer
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.text.normalization import RANGES, Script, normal
+from llama_retrieval_ext.text.normalization import RANGES, Script, normal, without_broken_words
 from llama_retrieval_ext.text.segmentation import (
     CONNECTORS,
     LONGEST_KEY,
     BoundedCache,
     document_grams,
-    has_cjk,
+    has_unspaced,
     packed_id,
     pieces,
     query_grams,
     runs,
-    starts_cjk,
+    starts_unspaced,
     term_id,
     word_grams,
     words,
@@ -156,21 +156,22 @@ class Analyser:
 
     def document(self, text: str) -> list[str]:
         """Return the tokens of a document."""
-        return self._all(pieces(normal(text)), self._document_grams)
+        found = pieces(normal(without_broken_words(text)))
+        return self._all(found, self._document_grams)
 
     def query(self, text: str) -> list[str]:
         """Return the tokens of a query, without stop words unless it has nothing else."""
-        found = pieces(normal(text))
+        found = pieces(normal(without_broken_words(text)))
         telling = [piece for piece in found if not self._stops(piece)]
         return self._all(telling, self._query_grams) or self._all(found, self._query_grams)
 
     def document_ids(self, text: str) -> bytes:
         """Return the term id of each token of a document, 32 bits each, in no order."""
-        text = normal(text)
+        text = normal(without_broken_words(text))
         # Chunks between spaces, with their punctuation, repeat often: a lookup of the whole chunk
         # is four times as fast as finding its words first.
         ids = b"".join(map(self._chunks.__getitem__, text.split()))
-        return ids if text.isascii() or not has_cjk(text) else ids + self._packed_grams(text)
+        return ids if text.isascii() or not has_unspaced(text) else ids + self._packed_grams(text)
 
     def query_counts(self, text: str) -> dict[int, int]:
         """Return the count of each term id among the tokens of a query."""
@@ -179,7 +180,7 @@ class Analyser:
     def _all(self, found: list[str], grams: Callable[[str], list[str]]) -> list[str]:
         tokens: list[str] = []
         for piece in found:
-            tokens += grams(piece) if starts_cjk(piece) else self._tokens[piece]
+            tokens += grams(piece) if starts_unspaced(piece) else self._tokens[piece]
         return tokens
 
     def _stops(self, piece: str) -> bool:
@@ -192,7 +193,7 @@ class Analyser:
         return tuple(filter(None, map(self._stem, self._spellings(piece))))
 
     def _packed_chunk(self, chunk: str) -> bytes:
-        """Return the term ids of the words in a chunk between spaces, without CJK runs."""
+        """Return the term ids of the words in a chunk between spaces, without unspaced runs."""
         bare = chunk.rstrip(_NO_END).lstrip(_NO_START)
         if len(bare) < len(chunk):
             return self._chunks[bare]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from llama_retrieval_ext.errors import ConfigurationError, optional_module
 from llama_retrieval_ext.text.normalization import simplified
-from llama_retrieval_ext.text.segmentation import starts_cjk
+from llama_retrieval_ext.text.segmentation import starts_unspaced
 
 _FEATURE: Final = ("entity linking", "graph")  # and its extra
 # A name is compared with the text if the text has this share of its pairs of characters.
@@ -214,7 +214,7 @@ def _similar_window(
     fuzz: ModuleType, name: str, text: str, threshold: float
 ) -> tuple[float, int, int] | None:
     """Return the part of a text most similar to a name, and the similarity."""
-    if len(name) < (_SHORTEST_CJK if starts_cjk(name) else _SHORTEST):
+    if len(name) < (_SHORTEST_CJK if starts_unspaced(name) else _SHORTEST):
         return None
     aligned = fuzz.partial_ratio_alignment(name, text, score_cutoff=100 * threshold - 10)
     if aligned is None or aligned.dest_end <= aligned.dest_start:
@@ -270,4 +270,6 @@ def _is_bounded(text: str, start: int, end: int) -> bool:
 
 def _joins(left: str, right: str) -> bool:
     """Return whether two neighbours belong to one word; never for Chinese characters."""
-    return left.isalnum() and right.isalnum() and not (starts_cjk(left) or starts_cjk(right))
+    return (
+        left.isalnum() and right.isalnum() and not (starts_unspaced(left) or starts_unspaced(right))
+    )

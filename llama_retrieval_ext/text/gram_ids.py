@@ -1,17 +1,28 @@
-"""The term ids of the characters and pairs of Chinese, Japanese and Korean text, by tables."""
+"""The term ids of the characters and pairs of text without spaces; for CJK by tables."""
 
 import re
+from collections.abc import Iterable
 from functools import cache
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
-from llama_retrieval_ext.text.normalization import HAN, HANGUL, HIRAGANA, KATAKANA, simplified
-from llama_retrieval_ext.text.segmentation import document_grams, packed_id, runs
+from llama_retrieval_ext.text.normalization import (
+    HAN,
+    HANGUL,
+    HIRAGANA,
+    KATAKANA,
+    SOUTH_EAST_ASIAN,
+    simplified,
+)
+from llama_retrieval_ext.text.segmentation import document_grams, packed_id, runs, syllabic_runs
 
 _Ids: TypeAlias = npt.NDArray[np.uint32]
+
+# The mark in the tables of the scripts whose units have several characters.
+_SYLLABIC: Final = 5
 
 
 def packed_grams(text: str) -> bytes:
@@ -24,14 +35,22 @@ def packed_grams(text: str) -> bytes:
     """
     units = text.encode("utf-16-le", "surrogatepass")
     if len(units) != 2 * len(text):  # a character of two units, which the tables do not have
-        return b"".join(packed_id(gram) for run in runs(text) for gram in document_grams(run))
+        return _packed(runs(text))
     codes = np.frombuffer(units, dtype="<u2")
     scripts, alone, left, right = _gram_tables()
     script = scripts[codes]
+    others = b""
+    if script.max(initial=0) == _SYLLABIC:
+        script[script == _SYLLABIC] = 0
+        others = _packed(syllabic_runs(text))
     first = np.flatnonzero((script[:-1] == script[1:]) & (script[1:] > 0))
     pairs = left[codes[first]] ^ right[codes[first + 1]]
     packed: bytes = alone[codes[script > 0]].tobytes() + pairs.tobytes()
-    return packed
+    return packed + others
+
+
+def _packed(parts: Iterable[str]) -> bytes:
+    return b"".join(packed_id(gram) for run in parts for gram in document_grams(run))
 
 
 @cache  # lazy: takes ten milliseconds
@@ -43,7 +62,8 @@ def _gram_tables() -> tuple[npt.NDArray[np.uint8], _Ids, _Ids, _Ids]:
     """
     scripts = np.zeros(2**16, dtype=np.uint8)
     every = "".join(map(chr, range(2**16)))
-    for number, script in enumerate((HAN, HIRAGANA, KATAKANA, HANGUL), 1):
+    syllabic = "".join(SOUTH_EAST_ASIAN.values())
+    for number, script in enumerate((HAN, HIRAGANA, KATAKANA, HANGUL, syllabic), 1):
         scripts[[*map(ord, re.findall(f"[{script}]", every))]] = number
     codes = np.frombuffer(simplified(every).encode("utf-16-le", "surrogatepass"), dtype="<u2")
     utf_8 = (codes >> 12 | 0xE0, codes >> 6 & 0x3F | 0x80, codes & 0x3F | 0x80)

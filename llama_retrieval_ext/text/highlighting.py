@@ -1,14 +1,13 @@
 """Positions of query terms in a text, and excerpts around them."""
 
-import re
 from bisect import bisect_right
+from collections.abc import Collection, Iterator
 from typing import Final
 
-from llama_retrieval_ext.text.normalization import CJK, simplified
+from llama_retrieval_ext.text.normalization import aligned, without_broken_words
+from llama_retrieval_ext.text.segmentation import piece_matches, starts_unspaced, units
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
-_WORD: Final = re.compile(rf"[^\W{CJK}]+(?:[.'’&-][^\W{CJK}]+)*(?:\+\+|#)?")  # noqa: RUF001
-_CJK_TERM: Final = re.compile(rf"[{CJK}]+")
 _TOKENIZER: Final = Tokenizer()
 # Characters of context before the first match of an excerpt.
 _LEAD: Final = 60
@@ -23,22 +22,34 @@ def matched_spans(text: str, question: str) -> list[tuple[int, int]]:
         ['leaves', '年假规']
 
     """
-    terms = set(_TOKENIZER.query_tokens(question))
-    spans = [
-        word.span()
-        for word in _WORD.finditer(text)
-        if terms.intersection(_TOKENIZER.tokens(word[0]))
-    ]
-    simple = simplified(text)  # as terms are; positions stay
-    for term in filter(_CJK_TERM.fullmatch, terms):
-        spans += [match.span() for match in re.finditer(term, simple)]
+    terms = frozenset(_TOKENIZER.query_tokens(question))
+    plain, offsets = aligned(text)
+    spans: list[tuple[int, int]] = []
+    for piece in piece_matches(plain):
+        if starts_unspaced(piece[0]):
+            spans += _spans_in_run(piece[0], piece.start(), terms)
+        elif not terms.isdisjoint(_TOKENIZER.tokens(piece[0])):
+            spans.append(piece.span())
+    ends = [*offsets[1:], len(text)]
     merged: list[tuple[int, int]] = []
-    for start, end in sorted(spans):
-        if merged and start < merged[-1][1]:  # pairs of Chinese characters overlap
+    for first, last in sorted(spans):
+        start, end = offsets[first], max(ends[last - 1], offsets[first] + 1)
+        if merged and start < merged[-1][1]:  # pairs of neighbours overlap
             merged[-1] = (merged[-1][0], end)
         else:
             merged.append((start, end))
     return merged
+
+
+def _spans_in_run(run: str, start: int, terms: Collection[str]) -> Iterator[tuple[int, int]]:
+    before = ""
+    for unit in units(run):
+        end = start + len(unit)
+        if unit in terms:
+            yield start, end
+        if before + unit in terms:
+            yield start - len(before), end
+        before, start = unit, end
 
 
 def excerpt(text: str, query: str, *, length: int) -> str:
@@ -49,7 +60,7 @@ def excerpt(text: str, query: str, *, length: int) -> str:
         '…Welcome to us. Annual leave is 25 days.'
 
     """
-    line = " ".join(text.split())
+    line = " ".join(without_broken_words(text).split())
     if len(line) <= length:
         return line
     lead = min(_LEAD, length // 4)

@@ -7,7 +7,8 @@ Letters after NFKC only: no half-width, full-width or presentation forms.
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -21,6 +22,9 @@ Script: TypeAlias = Literal[
     "devanagari",
     "tamil",
     "thai",
+    "lao",
+    "khmer",
+    "burmese",
     "han",
     "kana",
     "hangul",
@@ -35,6 +39,16 @@ HIRAGANA: Final = "\u3041-\u3096\u309d-\u309f"
 KATAKANA: Final = "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
 HANGUL: Final = "\u1100-\u11ff\u3131-\u318e\ua960-\ua97c\uac00-\ud7a3\ud7b0-\ud7fb"
 CJK: Final = HAN + HIRAGANA + KATAKANA + HANGUL
+# Letters and their marks; digits are those of every script.
+SOUTH_EAST_ASIAN: Final = {
+    "thai": "\u0e01-\u0e3a\u0e40-\u0e4e",
+    "lao": "\u0e81-\u0ebd\u0ec0-\u0ecd\u0edc-\u0edf",
+    "khmer": "\u1780-\u17d3\u17d7\u17dc\u17dd",
+    "burmese": "\u1000-\u103f\u1050-\u108f\u109a-\u109d\ua9e0-\ua9ef\ua9fa-\ua9fe\uaa60-\uaa76"
+    "\uaa7a-\uaa7f",
+}
+# The scripts that are written without spaces between words, and Korean.
+UNSPACED: Final = CJK + "".join(SOUTH_EAST_ASIAN.values())
 
 RANGES: Final[dict[Script, str]] = {
     "latin": "A-Za-z\u00aa\u00ba\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02af\u1e00-\u1eff",
@@ -45,7 +59,10 @@ RANGES: Final[dict[Script, str]] = {
     "arabic": "\u0620-\u064a\u066e\u066f\u0671-\u06d3\u0750-\u077f",
     "devanagari": "\u0900-\u0963\u0971-\u097f",
     "tamil": "\u0b80-\u0bd7",
-    "thai": "\u0e01-\u0e3a\u0e40-\u0e4e",
+    "thai": SOUTH_EAST_ASIAN["thai"],
+    "lao": SOUTH_EAST_ASIAN["lao"],
+    "khmer": SOUTH_EAST_ASIAN["khmer"],
+    "burmese": SOUTH_EAST_ASIAN["burmese"],
     "han": HAN,
     "kana": HIRAGANA + KATAKANA,
     "hangul": HANGUL,
@@ -63,6 +80,9 @@ LANGUAGES: Final[dict[Script, str]] = {
     "devanagari": "hi mr ne",
     "tamil": "ta",
     "thai": "th",
+    "lao": "lo",
+    "khmer": "km",
+    "burmese": "my",
     "han": "ja zh",
     "kana": "ja",
     "hangul": "ko",
@@ -138,11 +158,55 @@ _UNSETTLED: Final = re.compile(
     "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
     "！％（），／：；？～]"  # noqa: RUF001 - full-width on purpose
 )
-# Invisible inside a word: soft hyphen, Arabic tatweel, zero-width joiners, byte order
-# mark, variation selectors.
-_INVISIBLE: Final = re.compile(
-    "[\u00ad\u0640\u200c\u200d\u2060\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]+"
+# Invisible inside a word: soft hyphen, Arabic tatweel, zero-width spaces and joiners, marks and
+# embeddings of writing direction, blank Hangul and Khmer letters, variation selectors, tags.
+_INVISIBLE_RANGES: Final = (
+    "\u00ad\u034f\u061c\u0640\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e01ef"
 )
+_INVISIBLE: Final = re.compile(f"[{_INVISIBLE_RANGES}]")
+# Khmer, Thai, Lao and Burmese mark the boundaries of some words by a zero-width space.
+_BLOCKS: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\ua9e0-\ua9ff\uaa60-\uaa7f"
+_ZERO_WIDTH_SPACE: Final = "\u200b"
+_BOUNDARY: Final = re.compile(
+    f"(?<=[{_BLOCKS}]){_ZERO_WIDTH_SPACE}|{_ZERO_WIDTH_SPACE}(?=[{_BLOCKS}])"
+)
+# What Arabic, Persian and Urdu keyboards type for the same letter or sign, and the Arabic one.
+_ARABIC: Final = {
+    "\u064a": "\u0649\u06cc",  # yeh: alef maksura, Farsi yeh
+    "\u0643": "\u06a9",  # kaf: keheh
+    "\u0647": "\u06be\u06c0-\u06c2\u06d5",  # heh: doachashmee, goal, ae, with hamza
+    "\u0629": "\u06c3",  # teh marbuta: goal
+    "\u0627": "\u0671",  # alef: wasla
+    ".": "\u066b",  # decimal separator
+    ",": "\u066c",  # thousands separator
+}
+
+
+# Beyond 16 bits, one range with all digits: a pattern tests such ranges one by one.
+_FIRST_RARE, _LAST_RARE = 0x10000, 0x1FC00
+
+
+class _Variants(dict[int, str | int | None]):
+    """The table of `_variant`, for ``str.translate``."""
+
+    def __missing__(self, code: int) -> int | None:
+        return code if _FIRST_RARE <= code <= _LAST_RARE else None  # what is invisible goes
+
+
+@cache  # lazy: finding Unicode's digits takes about ten milliseconds
+def _variant() -> tuple[re.Pattern[str], _Variants]:
+    """Return a pattern of the characters that have a plain form, or none, and their table."""
+    digits = [character for character in map(chr, range(0x80, _LAST_RARE)) if character.isdecimal()]
+    table = _Variants({ord(digit): str(unicodedata.decimal(digit)) for digit in digits})
+    for plain, variants in _ARABIC.items():
+        codes = [code for code in range(0x640, 0x700) if re.match(f"[{variants}]", chr(code))]
+        table.update(dict.fromkeys(codes, plain))
+    frequent = "".join(chr(code) for code in table if code < _FIRST_RARE)
+    rare = f"{chr(_FIRST_RARE)}-{chr(_LAST_RARE)}"
+    return re.compile(f"[{_INVISIBLE_RANGES}{frequent}{rare}]+"), table
+
+
 # NFKC sorts the marks on a letter in quadratic time. No real letter has 32 marks.
 _PILE: Final = re.compile(r"([^\w\s]{32})[^\w\s]+")
 
@@ -150,18 +214,85 @@ _PILE: Final = re.compile(r"([^\w\s]{32})[^\w\s]+")
 def normal(text: str) -> str:
     r"""Return the text in NFKC, without invisible characters; case is kept.
 
+    Digits of all scripts become 0 to 9, and the letters that Arabic, Persian and Urdu keyboards
+    type differently become one. A zero-width space is a space beside Thai, Lao, Khmer and Burmese.
     A full-width comma still ends a word, because Chinese lists numbers with it. A run of more than
     32 signs and marks is cut to 32.
 
     Examples:
-        >>> normal("\uff23\uff0b\uff0b ﾊﾟﾘ ﬁne co\u00adop")
-        'C++ パリ fine coop'
+        >>> normal("\uff23\uff0b\uff0b ﾊﾟﾘ ﬁne co\u00adop \u0968\u0966\u0968\u096a")
+        'C++ パリ fine coop 2024'
 
     """
     if text.isascii() or not _UNSETTLED.search(text):
         return text
-    text = _PILE.sub(r"\1", _INVISIBLE.sub("", text)).replace("，", "、")  # noqa: RUF001
+    if _ZERO_WIDTH_SPACE in text:
+        text = _BOUNDARY.sub(" ", text)
+    pattern, table = _variant()
+    text = pattern.sub(lambda variant: variant[0].translate(table), text)
+    text = _PILE.sub(r"\1", text).replace("，", "、")  # noqa: RUF001
     return unicodedata.normalize("NFKC", text)
+
+
+# A hyphen at the end of a line, as in a PDF, between parts of a word.
+_BROKEN: Final = re.compile(r"(?<=[^\W_])([-\u00ad\u2010])[ \t]*\r?\n[ \t]*(?=[^\W_])")
+
+
+def without_broken_words(text: str) -> str:
+    r"""Return the text with words that a hyphen breaks at the end of a line on one line.
+
+    A word with a hyphen is found joined and by its parts, so both ``retrieval`` and ``well-known``
+    are found where they are broken.
+
+    Examples:
+        >>> without_broken_words("The retrie-\nval of well-\n known texts - and\n- lists")
+        'The retrie-val of well-known texts - and\n- lists'
+
+    """
+    return _BROKEN.sub(r"\1", text) if "\n" in text else text
+
+
+def aligned(text: str) -> tuple[str, Sequence[int]]:
+    """Return the `normal` text without broken words, and the original index of each character.
+
+    Examples:
+        >>> aligned("ﬁre")
+        ('fire', [0, 0, 1, 2])
+
+    """
+    gaps = [range(match.end(1), match.end()) for match in _BROKEN.finditer(text)]
+    if gaps:
+        left_out = {index for gap in gaps for index in gap}
+        kept = [index for index in range(len(text)) if index not in left_out]
+        plain, offsets = aligned("".join(text[index] for index in kept))
+        return plain, [kept[offset] for offset in offsets]
+    if text.isascii() or not _UNSETTLED.search(text):
+        return text, range(len(text))
+    if unicodedata.is_normalized("NFKC", text) and not _INVISIBLE.search(text):
+        plain = normal(text)
+        if len(plain) == len(text):
+            return plain, range(len(text))
+    text = _BOUNDARY.sub(" ", text)
+    characters: list[str] = []
+    offsets: list[int] = []
+    start = 0
+    for end in range(1, len(text) + 1):
+        if end == len(text) or not _continues(text[end]):
+            part = normal(text[start:end])
+            characters.append(part)
+            offsets.extend([start] * len(part))
+            start = end
+    return "".join(characters), offsets
+
+
+def _continues(character: str) -> bool:
+    """Return whether NFKC may join a character to the one before: a mark, a Korean vowel or end."""
+    return (
+        unicodedata.category(character)[0] == "M"
+        or "\u1160" <= character <= "\u11ff"
+        or character in "\uff9e\uff9f"  # half-width Japanese voicing marks
+        or _INVISIBLE.match(character) is not None
+    )
 
 
 # The traditional characters, and the simplified one of each: the transform Traditional-Simplified

@@ -1,4 +1,4 @@
-"""Segmentation of Chinese, Japanese and Korean text, which has no spaces between words.
+"""Segmentation of text without spaces between words: Chinese, Japanese, Thai and others; Korean.
 
 Each function returns the same terms for a traditional and a simplified Chinese character.
 """
@@ -6,37 +6,94 @@ Each function returns the same terms for a traditional and a simplified Chinese 
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from functools import cache
 from operator import add
 from typing import Final, Generic, TypeVar
 from zlib import crc32
 
 from llama_retrieval_ext.errors import optional_module
-from llama_retrieval_ext.text.normalization import CJK, HAN, HANGUL, HIRAGANA, KATAKANA, simplified
+from llama_retrieval_ext.text.normalization import (
+    HAN,
+    HANGUL,
+    HIRAGANA,
+    KATAKANA,
+    SOUTH_EAST_ASIAN,
+    UNSPACED,
+    simplified,
+)
 
 # One script per run: 東京タワーへ行く is 東京, タワー, へ, 行, く, which separates nouns from
 # endings in hiragana.
-RUN: Final = f"[{HAN}]+|[{HIRAGANA}]+|[{KATAKANA}]+|[{HANGUL}]+"
+_SYLLABIC_RUN: Final = "|".join(f"[{letters}]+" for letters in SOUTH_EAST_ASIAN.values())
+RUN: Final = f"[{HAN}]+|[{HIRAGANA}]+|[{KATAKANA}]+|[{HANGUL}]+|{_SYLLABIC_RUN}"
 _RUN: Final = re.compile(RUN)
-_CJK: Final = re.compile(f"[{CJK}]")
+_UNSPACED: Final = re.compile(f"[{UNSPACED}]")
 _HAN: Final = re.compile(f"[{HAN}]")
+# A consonant with the vowels and marks that no word separates from it: before it (Thai and Lao),
+# above, below and after it, and the consonants stacked below (after the Khmer coeng and the Burmese
+# virama). The bound keeps an endless vowel from becoming one unit.
+_LEADING: Final = "\u0e40-\u0e44\u0ec0-\u0ec4"
+_TRAILING: Final = (
+    "\u0e30-\u0e3a\u0e45\u0e47-\u0e4e\u0eb0-\u0ebc\u0ec8-\u0ecd"
+    "\u17b6-\u17d3\u17dd\u102b-\u103e\u1056-\u1059\u105e-\u1060\u1062-\u1064\u1067-\u106d"
+    "\u1071-\u1074\u1082-\u108d\u108f\u109a-\u109d\ua9e5\uaa7b-\uaa7d"
+)
+_STACKING: Final = "\u17d2\u1039"
+_SYLLABIC: Final = "".join(SOUTH_EAST_ASIAN.values())
+UNIT: Final = (
+    f"(?:[{_LEADING}](?=[{_SYLLABIC}]))?[{_SYLLABIC}]"
+    f"(?:[{_TRAILING}]|(?<=[{_STACKING}])[{_SYLLABIC}]){{0,12}}"
+)
+_UNIT: Final = re.compile(UNIT)
 
-has_cjk: Final = _CJK.search
-"""A match if there is a CJK character anywhere in a text, else None."""
+has_unspaced: Final = _UNSPACED.search
+"""A match if a character of a script without spaces is anywhere in a text, else None."""
 
 runs: Final = _RUN.findall
-"""The runs of CJK characters in a text, cut where the script changes."""
+"""The runs of characters without spaces in a text, cut where the script changes."""
+
+syllabic_runs: Final = re.compile(_SYLLABIC_RUN).findall
+"""The runs of Thai, Lao, Khmer and Burmese in a text."""
 
 is_run: Final = _RUN.fullmatch
-"""A match if a text is CJK characters of one script and nothing else, else None."""
+"""A match if a text is a run and nothing else, else None."""
 
-starts_cjk: Final = _CJK.match
-"""A match if a text starts with a CJK character, else None."""
+starts_unspaced: Final = _UNSPACED.match
+"""A match if a text starts with a character of a script without spaces, else None."""
+
+
+def units(run: str) -> list[str]:
+    """Return the characters of a run with their marks, in simplified Chinese.
+
+    Examples:
+        >>> units("火災"), units("น้ำเย็น")
+        (['火', '灾'], ['น้ำ', 'เย็', 'น'])
+
+    """
+    # A list is twice as fast here as the string.
+    return _UNIT.findall(run) if _UNIT.match(run) else [*simplified(run)]
+
+
+def joined(left: str, right: str) -> bool:
+    """Return whether no word ends between two neighbouring characters.
+
+    Examples:
+        >>> joined("a", "b"), joined("a", "-"), joined("火", "灾"), joined("ก", "ข")
+        (True, False, False, False)
+
+    """
+    if unicodedata.category(right)[0] == "M" or _INSEPARABLE.match(left + right):
+        return True
+    is_word = left.isalnum() or unicodedata.category(left)[0] == "M"
+    return is_word and right.isalnum() and not (starts_unspaced(left) or starts_unspaced(right))
+
+
+_INSEPARABLE: Final = re.compile(f"[{_LEADING}{_STACKING}].|.[{_TRAILING}]", re.DOTALL)
 
 
 def document_grams(run: str) -> list[str]:
-    """Return every character of a run, then every pair of neighbours.
+    """Return every unit of a run, then every pair of neighbours.
 
     Single characters serve queries of one character; the length of a document counts both.
 
@@ -45,12 +102,12 @@ def document_grams(run: str) -> list[str]:
         ['火', '灾', '了', '火灾', '灾了']
 
     """
-    characters = [*simplified(run)]  # a list is twice as fast here as the string
+    characters = units(run)
     return [*characters, *map(add, characters, characters[1:])]
 
 
 def query_grams(run: str) -> list[str]:
-    """Return every pair of neighbours in a run, or its single character.
+    """Return every pair of neighbours in a run, or its single unit.
 
     A pair is nearly as specific as a word and needs no dictionary. Single characters in addition
     only cost time (measured without them: the same ranking from a sixteenth of the postings).
@@ -60,8 +117,8 @@ def query_grams(run: str) -> list[str]:
         (['火灾', '灾了'], ['火'])
 
     """
-    run = simplified(run)
-    return [*map(add, run, run[1:])] or [run]
+    characters = units(run)
+    return [*map(add, characters, characters[1:])] or characters
 
 
 def word_grams(run: str, *, segment: Callable[[str], list[str]]) -> list[str]:
@@ -85,11 +142,11 @@ CONNECTORS: Final = r".'’&\-‐"  # noqa: RUF001 - typographic apostrophe and 
 
 
 def pieces(text: str) -> list[str]:
-    """Split text into words and CJK runs of one script; drop the rest.
+    """Split text into words and unspaced runs of one script; drop the rest.
 
     A word keeps the signs of names and numbers: ``C++``, ``C#``, ``.NET``, ``1.2.3``,
     ``1,000``, ``os.path.join``, ``snake_case``, ``state-of-the-art``. An e-mail address or URL is
-    split at ``@``, ``:`` and ``/``. Thai, Lao, Khmer and Burmese are split at spaces only.
+    split at ``@``, ``:`` and ``/``.
 
     Examples:
         >>> pieces("Use C++17, not .NET: 用タワーで 3.5x")
@@ -97,6 +154,11 @@ def pieces(text: str) -> list[str]:
 
     """
     return _pieces().findall(text)
+
+
+def piece_matches(text: str) -> Iterator[re.Match[str]]:
+    """Return the `pieces` of a text as matches, with their positions."""
+    return _pieces().finditer(text)
 
 
 def words(text: str) -> list[str]:
@@ -122,7 +184,7 @@ def _words() -> re.Pattern[str]:
 
 @cache  # lazy: finding Unicode's marks takes about ten milliseconds
 def _word() -> str:
-    letter = rf"[^\W{CJK}]"
+    letter = rf"[^\W{UNSPACED}]"
     # \w excludes combining marks; without them Hindi is split at its vowels.
     word = f"{letter}{{1,128}}+(?:[{_marks()}]{{1,8}}+{letter}{{0,128}}+){{0,64}}+"
     joint = rf"(?:[{CONNECTORS}]|(?<=\d),(?=\d{{3}}(?!\d)))"
@@ -133,10 +195,10 @@ def _word() -> str:
 
 
 def _marks() -> str:
-    """Return the ranges of all combining marks of scripts in use."""
+    """Return the ranges of the combining marks of scripts in use with spaces between words."""
     ranges: list[list[int]] = []
     for code in range(0x0300, 0x20000):
-        if unicodedata.category(chr(code)).startswith("M"):
+        if unicodedata.category(chr(code)).startswith("M") and not starts_unspaced(chr(code)):
             if ranges and ranges[-1][1] == code - 1:
                 ranges[-1][1] = code
             else:

@@ -10,7 +10,7 @@ from llama_retrieval_ext.checks import of_type, one_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.text.analyzer import Analyser, check_language, without_possessive
 from llama_retrieval_ext.text.normalization import normal
-from llama_retrieval_ext.text.segmentation import chinese_segmenter, has_cjk, pieces
+from llama_retrieval_ext.text.segmentation import chinese_segmenter, has_unspaced, pieces
 
 # Closed word classes, frequent in queries. Question words matter most: they are rare in documents,
 # so BM25 would give them a high weight. Negations are included: a bag of words cannot express
@@ -35,7 +35,7 @@ ENGLISH_STOP_WORDS: Final = frozenset({
 
 StopWords: TypeAlias = Literal["english", "none"] | tuple[str, ...]
 
-TOKENIZER_VERSION: Final = 2
+TOKENIZER_VERSION: Final = 3
 _NAMED_STOP_WORDS: Final = {"english": ENGLISH_STOP_WORDS, "none": frozenset[str]()}
 _CJK_MODES: Final = ("bigrams", "words")
 
@@ -52,8 +52,10 @@ class Tokenizer:
     Text is normalised to NFKC and casefolded; accents are folded, so "ecole" finds "école". Words
     of one language are stemmed, names are found whole and by their parts, and ``C++``, ``C#``,
     ``.NET``, ``R`` and ``1.2.3`` are words. Traditional Chinese becomes simplified.
-    Tokens are never empty and contain no white space. Thai, Lao, Khmer and Burmese are split at
-    spaces only.
+    Digits of all scripts are 0 to 9, and letters that Arabic, Persian and Urdu keyboards type
+    differently are one. A word that a hyphen breaks at the end of a line is found joined, too.
+    Chinese, Japanese, Korean, Thai, Lao, Khmer and Burmese are split into
+    pairs of neighbouring characters. Tokens are never empty and contain no white space.
 
     Texts may be any strings, and take linear time. A document's length, for BM25, is the number of
     its tokens: the sum of its `term_counts`.
@@ -102,8 +104,8 @@ class Tokenizer:
         """Return the tokens of a document, in the order of its text.
 
         Returns:
-            Tokens, with repetitions. A name gives the whole, then its parts; a CJK run gives its
-            characters, then its pairs or words.
+            Tokens, with repetitions. A name gives the whole, then its parts; a run without
+            spaces gives its characters, then its pairs or words.
 
         Examples:
             >>> Tokenizer().tokens("火灾: see user_name")
@@ -116,8 +118,8 @@ class Tokenizer:
         """Return the tokens of a query; a document with the same words has all of them.
 
         Returns:
-            The same as `tokens`, but without stop words, and only the pairs of a CJK run, or its
-            single character.
+            The same as `tokens`, but without stop words, and only the pairs of a run without
+            spaces, or its single character.
 
         Examples:
             >>> Tokenizer().query_tokens("how to prevent 火灾 in a mine")
@@ -217,10 +219,14 @@ def _check_stop_words(stop_words: object) -> None:
             f"got {stop_words!r}"
         )
     for word in stop_words:
-        if not isinstance(word, str) or len(pieces(normal(word))) != 1 or has_cjk(normal(word)):
+        if (
+            not isinstance(word, str)
+            or len(pieces(normal(word))) != 1
+            or has_unspaced(normal(word))
+        ):
             raise ConfigurationError(
-                f"a stop word must be one word, not Chinese, Japanese or Korean, got {word!r}; "
-                "those are cut into pairs of characters, and BM25 discounts the common ones"
+                f"a stop word must be one word of a script with spaces, got {word!r}; Chinese, "
+                "Thai and the like are cut into pairs, and BM25 discounts the common ones"
             )
 
 

@@ -84,7 +84,6 @@ def test_a_required_scope_is_required() -> None:
             lambda: manager.remember("x"),
             lambda: manager.retrieve("x"),
             manager.retrieve_by_timerange,
-            manager.consolidate,
             manager.forget_faded,
             manager.as_memory_block,
         ]
@@ -153,12 +152,27 @@ async def test_a_memory_block_stores_messages_of_the_assistant(forgetful_kb: Kno
     ]
 
 
-async def test_consolidation_keeps_sessions_apart(forgetful_kb: KnowledgeBase) -> None:
+async def test_a_session_remembers_its_own_messages(forgetful_kb: KnowledgeBase) -> None:
     manager = MemoryManager(forgetful_kb, scope=ACME)
     block = manager.as_memory_block()
-    for session in ("anna", "anna", "bob"):
+    for session in ("anna", "bob"):
         await block.aput([said("user", "I prefer tea", session)])
-    assert [len(replaced) for replaced in manager.consolidate().replaced] == [2]
     question = [ChatMessage(role="user", content="tea")]
     for session in ("anna", "bob"):
         assert (await block.aget(question, session_id=session)).count("I prefer tea") == 1
+
+
+def test_memories_fade_and_important_ones_more_slowly(forgetful_kb: KnowledgeBase) -> None:
+    manager = MemoryManager(forgetful_kb, scope=ACME, clock=lambda: NOON)
+    old = NOON - timedelta(days=365)
+    manager.remember("the pump is red", timestamp=old, importance=0.1)
+    manager.remember("the pump is red", timestamp=old, importance=0.9)
+    manager.remember("the pump is red", timestamp=NOON, importance=0.1)
+    found = manager.retrieve("pump red")
+    assert [(each.importance, each.timestamp) for each in found] == [
+        (0.1, NOON),
+        (0.9, old),
+        (0.1, old),
+    ]
+    assert [each.importance for each in manager.forget_faded(below=0.01)] == [0.1]
+    assert len(manager.retrieve_by_timerange()) == 2

@@ -75,8 +75,6 @@ def test_memories_can_be_kept_in_a_vector_store(tmp_path: Path) -> None:
     with open_store(f"embedded:{tmp_path}") as store:
         manager = MemoryManager(store, embed_model=model, scope=ACME)
         manager.remember("prefers tea", timestamp=NOON)
-        manager.remember("prefers tea", timestamp=NOON)
-        assert len(manager.consolidate().merged) == 1
         assert texts(manager.retrieve("tea")) == ["prefers tea"]
         with pytest.raises(ConfigurationError, match="embed_model"):
             MemoryManager(store)

@@ -19,8 +19,7 @@ FOUND = '```json\n{"findings": [{"metric": "rules", "text": "Leave.", "sources":
 
 def test_each_capability_over_http(kb: KnowledgeBase) -> None:
     drawn = '{"insights": [{"title": "Rest", "evidence": [1]}]}'
-    merged = '{"memory": "Likes red and blue pumps."}'
-    replies: list[Reply] = [SAID, SAID, SAID, "Cheers.", FOUND, drawn, merged, "2"]
+    replies: list[Reply] = [SAID, SAID, SAID, "Cheers.", FOUND, drawn, "2"]
     with FakeOpenAI(replies) as server:
         factory = CapabilityFactory.of(kb, llm=client(server))
         rag = factory.create_rag_generator()
@@ -36,9 +35,7 @@ def test_each_capability_over_http(kb: KnowledgeBase) -> None:
         report = factory.create_insight_generator().generate(analysis)
         assert report.insights[0].evidence == ["documents-1"]
         memories = factory.create_memory_manager(scope=ACME)
-        for text in ("likes red pumps", "likes blue pumps"):
-            memories.remember(text)
-        assert len(memories.consolidate(similarity=0.6).merged) == 1
+        memories.remember("likes red pumps")
         memories.forget_faded(below=2)
         assert factory.create_intent_recognizer().recognize("gimme 17").reason == "the LLM chose it"
 

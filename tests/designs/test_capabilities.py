@@ -1,15 +1,28 @@
 """The calls of the retrieval module with capabilities, bundles and services."""
 
-from collections.abc import Iterator
+import asyncio
+import re
+from collections.abc import Awaitable, Iterator
 from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from llama_index.core.schema import TextNode
 
+import llama_retrieval_ext
+from llama_retrieval_ext import Query, RetrievalItem, RetrievalPipeline, Retriever
 from llama_retrieval_ext.capabilities import CapabilityFactory
+from llama_retrieval_ext.errors import CompositionError, ConfigurationError
+from llama_retrieval_ext.graph.elements import GraphNode
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.graph.entity_linking import EntityLinker
+from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.lazy import _OF_DESIGNS
 from llama_retrieval_ext.services import KnowledgeService, MimicService, ReportService
-from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM
+from llama_retrieval_ext.testing import FakeEmbedding, FixedRetriever, ScriptedLLM
 
 MODEL = FakeEmbedding()
 TEXTS = {
@@ -74,6 +87,107 @@ def test_a_factory_is_made_from_its_parts(kb: KnowledgeBase) -> None:
     assert factory.create_rag_generator().generate("annual leave?")
 
 
+def test_an_async_ner_is_awaited(kb: KnowledgeBase) -> None:
+    class Ner:
+        async def extract(self, text: str) -> list[str]:
+            await asyncio.sleep(0)
+            return ["Tower crane"]
+
+    async def find(text: str) -> list[str]:
+        return ["Tower crane"]
+
+    def find_later(text: str) -> Awaitable[list[str]]:
+        return find(text)
+
+    graph = EmbeddedGraph(":memory:")
+    graph.upsert([GraphNode("crane", "Equipment", "Tower crane")], [])
+    for ner in (Ner(), find, find_later):
+        linker = EntityLinker(graph, ner=ner)
+        for linked in (linker.link("what lifts?"), asyncio.run(linker.alink("what lifts?"))):
+            assert [(each.node_id, each.by) for each in linked] == [("crane", "ner")]
+        assert PassageLinks(ner=ner).entities_of("what lifts?", {}) == ["Tower crane"]
+        factory = CapabilityFactory.of(kb, ner=ner)
+        retriever = factory.create_retriever("advanced", use_graph=True, max_hops=1)
+        assert not retriever.search("what lifts?").degraded
+        assert not asyncio.run(retriever.asearch("what lifts?")).degraded
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8, 20])
+def test_semantic_finds_as_much_as_basic_with_scores_from_0_to_1(size: int) -> None:
+    with KnowledgeBase.open("embedded::memory:", embed_model=MODEL) as own:
+        texts = [f"Chapter {n} about tables" for n in range(size)]
+        own.add([TextNode(id_=text, text=text) for text in texts], show_progress=False)
+        factory = CapabilityFactory.of(own, llm=ScriptedLLM([]))
+        made = factory.create_conversation_bundle().retriever
+        assert made is not None
+        for hits in (
+            own.search("tables", "semantic", top_k=8),
+            own.retriever("semantic", top_k=8).retrieve("tables"),
+            made.search("tables", top_k=8),
+            made.execute("tables"),
+        ):
+            assert len(hits) in {min(size, 8), min(size, 10)}
+            assert len(hits) >= min(size, 8)
+            assert all(0 <= (hit.score or 0) <= 1 for hit in hits)
+
+
+def test_the_designs_names_of_bundles_and_their_keys(factory: CapabilityFactory) -> None:
+    parts = {
+        "search": ("retriever", "memory_manager"),
+        "conversation": ("retriever", "memory_manager", "style_generator", "intent_recognizer"),
+        "work": ("retriever", "analyzer", "rag_generator", "memory_manager", "style_generator"),
+        "knowledge": ("retriever", "analyzer", "insight_generator", "memory_manager"),
+    }
+    for name, keys in parts.items():
+        bundle = getattr(factory, f"create_{name}_capability_bundle")()
+        assert all(bundle[key] is getattr(bundle, key) is not None for key in keys)
+        assert all(key in bundle for key in keys)
+        assert "oracle" not in bundle
+        with pytest.raises(KeyError, match="it has retriever, "):
+            bundle["oracle"]
+    assert "analyzer" not in factory.create_search_capability_bundle()
+
+
+def test_a_pipeline_has_the_designs_pipeline_and_number_of_hits(kb: KnowledgeBase) -> None:
+    made = CapabilityFactory.of(kb).create_retriever("semantic")
+    assert (made.pipeline.name, made.pipeline.stages) == ("semantic", made.stages)
+    many = FixedRetriever([(f"n{n:02}", 1 - n / 100) for n in range(30)], top_k=30)
+    pipeline = RetrievalPipeline("mine").add_stage(many)
+    assert len(pipeline.execute("q")) == 10
+    assert len(asyncio.run(pipeline.aexecute("q"))) == 10
+    assert len(pipeline.execute("q", top_k=20)) == 20
+    assert len(pipeline.search("q")) == 30
+
+
+@pytest.mark.parametrize("part", ["vector_store", "document_store", "graph_store"])
+def test_a_mock_is_no_part(part: str) -> None:
+    with pytest.raises(ConfigurationError, match="got <MagicMock"):
+        CapabilityFactory(**{part: MagicMock()})
+
+
+class Process:
+    def process(self, query: str, previous: object, context: object) -> object:
+        return previous
+
+
+@pytest.mark.parametrize(
+    ("call", "advice"),
+    [
+        (lambda: RetrievalPipeline().add_stage(Process()), r"function of \(query, hits\)"),
+        (lambda: llama_retrieval_ext.FusionMode, "mode='reciprocal_rerank'"),  # type: ignore[attr-defined]
+        (lambda: llama_retrieval_ext.RetrievalResult, "use Hit"),  # type: ignore[attr-defined]
+        (type("Own", (Retriever,), {"retrieve": print}), r"define plan\(self, query\)"),
+        (lambda: Query("q").text, "write query_str"),  # type: ignore[attr-defined]
+        (lambda: RetrievalItem(source="vector"), r"write RetrievalItem\(content=...\)"),  # type: ignore[call-arg]
+        (lambda: RetrievalItem(1, "vector", 2, 0.5), "must be of type str"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_call_of_a_design_that_differs_says_what_to_write(call: Any, advice: str) -> None:
+    with pytest.raises((ConfigurationError, CompositionError, AttributeError, ImportError)) as got:
+        call()
+    assert re.search(advice, str(got.value)), got.value
+
+
 def test_mimic_service_answers_with_a_plain_function_as_model(kb: KnowledgeBase) -> None:
     factory = CapabilityFactory.of(kb, llm=lambda prompt: "Cheers!")
     service = MimicService.of(factory)
@@ -102,3 +216,12 @@ def test_knowledge_service_answers_and_lists(factory: CapabilityFactory) -> None
     assert "25 days" in str(service.ask("How long is annual leave?"))
     assert isinstance(service.related("Grundfos"), list)
     assert isinstance(service.timeline("pump"), list)
+
+
+def test_the_table_of_names_has_each_class_of_the_designs() -> None:
+    package = Path(llama_retrieval_ext.__file__).parent
+    table = (package / "config/README.md").read_text().partition("## In the designs, and here")[2]
+    assert [name for name in _OF_DESIGNS if name not in table] == []
+    for name in _OF_DESIGNS:
+        with pytest.raises(ImportError, match=f"no {name}; use "):
+            getattr(llama_retrieval_ext, name)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from llama_index.core import Document
 
 from llama_retrieval_ext import KnowledgeBase, Scope
 from llama_retrieval_ext.config import Registry
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM
 
 RECORD = {"chunk_id", "text", "score", "metadata", "knowledge_base_id", "document_id", "source"}
@@ -94,4 +96,93 @@ def test_multi_query_tells_each_query_and_what_it_found(registry: Registry) -> N
     assert first["queries_count"] == 4
     details = first["retrieval_details"]
     assert [each["query"] for each in details] == ["annual leave days", *first["generated_queries"]]
-    assert all(each["hits_count"] == len(each["hits"]) for each in details)
+    assert all(each["hits_count"] == len(each["hits"]) > 0 for each in details)
+    for hit in (hit for each in details for hit in each["hits"]):
+        assert set(hit) >= RECORD
+        assert not {"node_id", "kb_id"} & set(hit)
+        assert hit["text"].startswith("t:")
+    assert first["chunk_id"] in {hit["chunk_id"] for each in details for hit in each["hits"]}
+
+
+def own_record(**changes: object) -> dict[str, object]:
+    known = {"chunk_id": "1", "text": "x", "score": 0.9, "metadata": {}, "source": "mine"}
+    return {**known, "knowledge_base_id": "kb", "document_id": None, **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_seen"),
+    [
+        ({}, True),
+        ({"tenant_id": "t"}, True),
+        ({"metadata": {"tenant_id": "t"}}, True),
+        ({"tenant_id": "other"}, False),
+        ({"metadata": {"tenant_id": "other"}}, False),
+        ({"knowledge_base_id": "secret"}, False),
+        ({"knowledge_base_id": None}, False),
+    ],
+)
+@pytest.mark.parametrize("group", [(), ("retriever",)])
+def test_a_registered_class_answers_with_records_of_the_scope(
+    group: tuple[str, ...], changes: dict[str, object], is_seen: bool
+) -> None:
+    class Mine:
+        async def retrieve(
+            self, query: str, tenant_id: str, kb_ids: list[str], top_k: int
+        ) -> list[dict[str, object]]:
+            assert (query, tenant_id, kb_ids, top_k) == ("q", "t", ["kb"], 10)
+            return [own_record(**changes)]
+
+    registry = Registry()
+    registry.register_retriever(*group, "mine")(Mine)  # type: ignore[call-arg]
+    operator: Any = registry.get("retriever", "mine")()
+    found = records_of(operator, "q")
+    assert [record["chunk_id"] for record in found] == (["1"] if is_seen else [])
+    degraded = operator.retriever.search("q", scope=Scope("t", ["kb"])).degraded
+    assert bool(degraded) is not is_seen
+    if is_seen:
+        assert set(found[0]) >= RECORD
+
+
+def test_a_record_that_states_two_tenants_is_refused() -> None:
+    class Mine:
+        async def retrieve(self, **_: object) -> list[dict[str, object]]:
+            return [own_record(tenant_id="t", metadata={"tenant_id": "other"})]
+
+    registry = Registry()
+    registry.register_retriever("mine")(Mine)
+    with pytest.raises(ConfigurationError, match="state one"):
+        records_of(registry.get("retriever", "mine")())
+
+
+@pytest.mark.parametrize(
+    ("call", "advice"),
+    [
+        (lambda registry: registry.get("hybrid"), r"write get\('retriever', 'hybrid'\)"),
+        (lambda registry: registry.register_retriever("preset", "m"), r"register_retriever\('m'\)"),
+    ],
+)
+def test_a_call_without_its_group_says_what_to_write(call: Any, advice: str) -> None:
+    with pytest.raises(ConfigurationError, match=advice):
+        call(Registry())
+
+
+@pytest.mark.parametrize(
+    ("store_type", "params"),
+    [
+        ("milvus", {"index_params": {"index_type": "HNSW", "metric_type": "COSINE"}}),
+        ("milvus", {"uri": "", "dim": 3}),
+        ("qdrant", {"collection_name": "c"}),
+        ("es", {"index_name": "i"}),
+    ],
+)
+def test_another_engine_without_an_address_is_an_error(
+    store_type: str,
+    params: dict[str, object],
+    registry: Registry,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigurationError, match=r"without an address .*write the address"):
+        registry.get("retriever", "llama_dense")(store_type=store_type, store_params=params)
+    assert not [*tmp_path.iterdir()]

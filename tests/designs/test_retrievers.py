@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from llama_index.core.schema import NodeWithScore, QueryBundle
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 from llama_retrieval_ext import (
+    MMR,
     RRF,
     HybridRetriever,
     KeywordRetriever,
@@ -16,9 +17,12 @@ from llama_retrieval_ext import (
     Route,
     RouterRetriever,
     RuleRerank,
+    Top,
     VectorRetriever,
+    branches,
     open_store,
 )
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, sample_nodes
 
@@ -125,6 +129,44 @@ def test_hybrid_in_fusion_in_rerank_in_router_in_recursive_answers(store: Engine
     router = RouterRetriever(NumberSelector(), {"a": Route(reranked, "all"), "b": Route(B, "b")})
     nested = RecursiveRetriever("root", {"root": router})
     assert "leave" in nested.retrieve(QUERY)[0].text
+
+
+class ByNumber:
+    """A reranker as in the design, which gives scores, or orders alone."""
+
+    def __init__(self, *, scores: bool) -> None:
+        self.scores = scores
+
+    def rerank(self, query: QueryBundle, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
+        best = sorted(nodes, key=lambda hit: int(hit.text.split()[1]))
+        if not self.scores:
+            return best
+        return [NodeWithScore(node=hit.node, score=5.0 - rank) for rank, hit in enumerate(best)]
+
+
+@pytest.mark.parametrize("scores", [True, False])
+def test_diversity_weighs_the_score_of_the_reranker(scores: bool) -> None:
+    texts = [f"tables {n} {'about ' * (12 - n)}leave" for n in range(12)]
+    with open_store("embedded::memory:") as own:
+        nodes = [
+            TextNode(id_=text, text=text, embedding=MODEL.get_text_embedding(text))
+            for text in texts
+        ]
+        own.add(nodes)
+        found = VectorRetriever(own, embed_model=MODEL, top_k=12)
+        for before in (RerankRetriever(found, ByNumber(scores=scores), 12), found >> by_number):
+            hits = (before >> Top(12) >> MMR(1.0)).retrieve("leave")
+            assert [hit.text for hit in hits] == texts
+            assert all(0 <= (hit.score or 0) <= 1 for hit in hits)
+            assert (before >> MMR(0.7)).retrieve("leave")[0].text == texts[0]
+        cosine = [hit.text for hit in found.retrieve("leave")]
+        assert [hit.text for hit in (found >> MMR(1.0)).retrieve("leave")] == cosine != texts
+        fused = branches(a=found >> by_number, b=found) >> RRF()
+        assert [hit.text for hit in (fused >> MMR(1.0)).retrieve("leave")] == cosine
+
+
+def by_number(hits: list[Hit]) -> list[Hit]:
+    return sorted(hits, key=lambda hit: int(hit.text.split()[1]))
 
 
 @pytest.mark.slow

@@ -87,7 +87,6 @@ def every_view() -> dict[str, str]:
             "result": retriever.search(QUERY),
             "graph hit": SearchResult([hit], query=QUERY),
             "explanation": explanation,
-            "comparison": explanation.compare(retriever.explain("sick leave")),
             "experiment": Experiment(both, judged).run(progress=False),
             "answers compared": compare(both, [HOSTILE], top_k=2),
             "tuning": tune(legs_of_two(), judged, progress=False),

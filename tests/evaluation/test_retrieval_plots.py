@@ -9,7 +9,7 @@ from llama_index.core.schema import TextNode
 from llama_retrieval_ext import ConfigurationError
 from llama_retrieval_ext.evaluation import axes, plot_overlap, plot_paths, plot_ranks, plot_scores
 from llama_retrieval_ext.results import Hit, ProofEdge
-from tests.evaluation.drawings import DRAWING, closed, dots, experiment, explained, legs, lines
+from tests.evaluation.drawings import DRAWING, closed, dots, experiment, explained, lines
 
 __all__ = ["closed"]
 
@@ -45,9 +45,6 @@ def test_ranks_are_those_after_each_stage_and_gaps_where_a_stage_had_not_the_hit
     assert ranks["a"][-1] == 1
     assert ranks["b"][0] == 2
     assert math.isnan(ranks["b"][1])
-    compared = plot_ranks(legs()[0].explain("one").compare(legs()[1].explain("two")))
-    assert [label.get_text() for label in compared.get_xticklabels()] == ["one", "two"]
-    assert lines(compared)[0][2] == [1, 2]
 
 
 def test_paths_and_proofs_are_one_graph_whose_arrows_have_the_direction_of_its_edges() -> None:

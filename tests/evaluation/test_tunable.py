@@ -72,13 +72,11 @@ def test_scope_filters_and_arguments_survive(hybrid: HybridRetriever) -> None:
 
     bound = hybrid.for_scope(Scope("acme"))
     bound.requires_scope = bound.requires_principals = True
-    bound.confidence = lambda *_: 0.9
     pipeline = FusedPipeline(bound)
     made = pipeline.rebuilt(Setting((("vector", 0.3), ("keyword", 0.7)), RRF(20), 5))
     assert isinstance(made, HybridRetriever)
     assert (made.scope, made.requires_scope, made.top_k) == (Scope("acme"), True, 4)
     assert made.requires_principals
-    assert made.confidence is bound.confidence
     assert made.weights == {"vector": 0.3, "keyword": 0.7}
     assert {leg.leg.retriever.scope for leg in pipeline.legs.values()} == {Scope("acme")}  # type: ignore[attr-defined]
 

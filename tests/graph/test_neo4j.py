@@ -1,6 +1,9 @@
 """A graph on a real Neo4j: what LlamaIndex wrote is read, and no text becomes Cypher."""
 
+import asyncio
+import gc
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from typing import Any
@@ -22,6 +25,7 @@ from llama_retrieval_ext.graph.rules.matching import find_matches
 from llama_retrieval_ext.graph.rules.rule import Pattern, Step, Where
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.retrievers.kg_rule import KGRetriever
 from llama_retrieval_ext.testing.graph_contract import SCOPE, answer
 from tests.servers.neo4j import neo4j_url
 
@@ -263,3 +267,24 @@ def test_a_write_whose_row_is_deleted_meanwhile_is_tried_again(graph: Neo4jGraph
     write = graph.connection.write(create, {}, lambda _: gone.pop() if gone else None)
     write.function()
     assert [node.id for node in graph.contents(scope=None).nodes] == ["new"]
+
+
+def test_many_retrievers_share_one_store_of_llamaindex(graph: Neo4jGraph, neo4j_url: str) -> None:
+    module = pytest.importorskip("llama_index.graph_stores.neo4j")
+    graph.upsert(
+        [GraphNode(name, "Hazard", name) for name in ("pit", "flood", "rain")],
+        [Edge.of("pit", "HAS_HAZARD", name) for name in ("flood", "rain")],
+    )
+    store = module.Neo4jPropertyGraphStore(username="", password="", url=neo4j_url)
+    with closing(store), ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            retrievers = [KGRetriever(store) for _ in range(4)]
+            answers = [*pool.map(lambda each: each.search("pit"), retrievers)]
+            answers.append(asyncio.run(KGRetriever(store).asearch("pit")))
+            assert [len(answer) for answer in answers] == [2] * 5
+            assert not any(answer.degraded for answer in answers)
+            graph_of(store).close()  # which the others over the store outlive
+    ended = weakref.ref(Neo4jGraph.from_store(store).connection)
+    del retrievers, store
+    gc.collect()
+    assert ended() is None

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from llama_index.core import SimpleDirectoryReader
 from llama_index.core.node_parser import SentenceSplitter
-from llama_index.core.schema import Document, MediaResource
+from llama_index.core.schema import BaseNode, Document, MediaResource, TextNode
 
 from llama_retrieval_ext.errors import UnstableIdWarning
 from llama_retrieval_ext.knowledge_base import documents
@@ -108,11 +108,26 @@ def test_one_warning_if_documents_cannot_be_recognised(kb: KnowledgeBase) -> Non
     kb.add([Document(text="Sick", metadata={"file_name": "a"})], show_progress=False)  # no error
 
 
+@pytest.mark.parametrize(
+    "bare",
+    [
+        Document(text="y"),
+        Document(text="y", metadata={"url": "https://a.example/"}),
+        TextNode(text="y"),
+    ],
+)
+def test_a_random_id_without_a_file_is_warned_of_and_kept(
+    kb: KnowledgeBase, bare: BaseNode
+) -> None:
+    with pytest.warns(UnstableIdWarning, match="of a document is random"):
+        kb.add([bare], show_progress=False)
+    assert [each.document_id for each in kb.documents()] == [bare.node_id]
+
+
 def test_chosen_ids_stay_without_a_warning(kb: KnowledgeBase) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         kb.add([Document(id_="a", text="x", metadata={"file_path": "f"})], show_progress=False)
-        kb.add([Document(text="y")], show_progress=False)  # no reader of files made it
     assert "a" in {each.document_id for each in kb.documents()}
 
 

@@ -234,14 +234,7 @@ def test_a_knowledge_base_that_requires_principals_refuses_reads_without_them() 
     model = FakeEmbedding(dim=16)
     with KnowledgeBase.open("embedded::memory:", embed_model=model, require_principals=True) as kb:
         kb.add([leave()], scope=Scope("acme"), allowed=["group:hr"])
-        for read in (
-            kb.documents,
-            kb.count,
-            kb.sources,
-            kb.nodes,
-            kb.metadata_fields,
-            kb.calibrate,
-        ):
+        for read in (kb.documents, kb.count, kb.sources, kb.nodes, kb.metadata_fields):
             for scope in (None, Scope("acme")):
                 with pytest.raises(ScopeRequiredError, match="principals"):
                     read(scope=scope)
@@ -339,12 +332,3 @@ def test_extracted_values_are_seen_by_those_who_see_their_passage_also_after_sha
         assert [words(scope) for scope in (HR, NOBODY)] == [{"secret"}, {"open"}]
         kb.delete("b")
         assert [words(scope) for scope in (None, HR)] == [{"open"}, {"open"}]
-
-
-def test_a_calibration_for_everyone_gives_users_no_confidence() -> None:
-    with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding(dim=16)) as kb:
-        texts = (f"the quick fox number {n} jumps over lazy dog {n + 1}" for n in range(30))
-        kb.add([Document(id_=str(n), text=text) for n, text in enumerate(texts)])
-        kb.calibrate(questions=20)
-        assert kb.search("quick fox").confidence is not None
-        assert kb.search("quick fox", scope=HR).confidence is None

@@ -21,7 +21,7 @@ from llama_retrieval_ext import (
     branches,
 )
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
+from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 
 MODEL = FakeEmbedding()
 QUERY = "annual leave days"
@@ -87,20 +87,6 @@ def test_only_an_explanation_notes_pushdown_and_cached_embeddings() -> None:
     assert searched is not None
     assert "notes={'" not in repr(searched.to_dict()).replace("'notes': {}", "")
     assert searched.ranking is None
-
-
-def test_two_explanations_are_compared_hit_by_hit() -> None:
-    old = FixedRetriever([("a", 0.9), ("b", 0.5), ("c", 0.4)]).explain("leave")
-    new = FixedRetriever([("b", 0.8), ("a", 0.7), ("d", 0.1)]).explain("annual leave")
-    comparison = old.compare(new)
-    moved = {pair.hit.node_id: pair.moved for pair in comparison.pairs}
-    assert moved == {"a": -1, "b": 1, "c": None, "d": None}
-    assert (comparison.only_first, comparison.only_second, comparison.overlap) == (
-        *(["c"], ["d"]),
-        0.5,
-    )
-    assert json.loads(json.dumps(comparison.to_dict()))["queries"] == ["leave", "annual leave"]
-    assert "  #2   #1       ▲1  b" in repr(comparison)
 
 
 def test_an_explanation_can_be_copied_pickled_and_written_as_json() -> None:

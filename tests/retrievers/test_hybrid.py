@@ -199,6 +199,36 @@ def test_a_failing_model_is_called_once_and_keywords_answer(
     assert "the model is down" in missing.reason
 
 
+class Garbling(FakeEmbedding):
+    """A model whose embeddings of queries are no vectors."""
+
+    vector: Any = None
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return self.vector  # type: ignore[no-any-return]
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return self._get_query_embedding(query)
+
+
+@pytest.mark.parametrize(
+    "vector", [[float("nan")], [float("inf"), 1.0], ["1"], [], None, [None], "abc", 3, [[1.0]]]
+)
+def test_an_embedding_of_a_model_that_is_no_vector_is_a_failure_of_the_model(
+    store: Storage, searched: Searched, vector: Any
+) -> None:
+    model = Garbling(vector=vector * 128 if isinstance(vector, list) else vector)
+    result = searched(HybridRetriever(store, embed_model=model), "annual leave")
+    assert {part.leg for hit in result.hits for part in hit.contributions} == {"keyword"}
+    assert [missing.where for missing in result.degraded] == ["vector"]
+
+
+def test_a_callers_own_embedding_that_is_no_vector_is_an_error() -> None:
+    query = Query("annual leave", embedding=[float("nan")] * 128)
+    with pytest.raises(ConfigurationError, match="not finite"):
+        HybridRetriever(embedded(), embed_model=FakeEmbedding()).retrieve(query)
+
+
 def test_an_open_circuit_stops_calls_of_the_model(
     store: Storage, down: FakeEmbedding, searched: Searched
 ) -> None:

@@ -4,9 +4,8 @@ from types import MappingProxyType
 
 import pytest
 
-from llama_retrieval_ext import KnowledgePolicy, KnowledgeResponse, RetrievalItem
+from llama_retrieval_ext import KnowledgePolicy, RetrievalItem
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.results import SearchResult
 
 
 def test_an_item_has_any_mapping_as_metadata() -> None:
@@ -20,7 +19,3 @@ def test_an_item_has_any_mapping_as_metadata() -> None:
 def test_a_policy_out_of_range_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError):
         KnowledgePolicy(**wrong)  # type: ignore[arg-type]  # on purpose
-
-
-def test_the_confidence_of_the_search_is_that_of_the_response() -> None:
-    assert KnowledgeResponse.of(SearchResult([], confidence=0.4), {}).confidence == 0.4

@@ -1,12 +1,14 @@
 """Keyword search of LlamaIndex stores without it: BM25 in memory over the docstore."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from llama_index.core import Document, StorageContext, VectorStoreIndex
 from llama_index.core.schema import TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
+from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.errors import UnsupportedModeError
@@ -154,14 +156,49 @@ def test_an_index_that_is_filled_later_is_searched() -> None:
     assert node_ids(retriever.retrieve(QUERY))[0] == nodes()[0].node_id
 
 
-@pytest.mark.slow  # imports the client of Qdrant
+@pytest.mark.parametrize("engine", ["qdrant", pytest.param("milvus", marks=pytest.mark.slow)])
+def test_an_empty_docstore_is_none_and_the_texts_are_read_from_the_store(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_retriever, "_CACHE_TTL_S", 0.0)
+    filled = milvus_index(tmp_path) if engine == "milvus" else qdrant_index()
+    store = filled.vector_store
+    stock = VectorStoreIndex.from_vector_store(store, embed_model=MODEL)
+    texts = ["Every employee has annual leave.", "Error E4012 means that a receipt is missing."]
+    for text in texts:  # as `from_documents` does, which leaves hashes in the docstore
+        stock.insert(Document(text=text, metadata={"number": 7}))
+    assert stock.docstore.get_all_document_hashes()
+    assert not stock.docstore.docs
+    for source in (stock, store):
+        found = KeywordRetriever(source).search("E4012")
+        assert [hit.text for hit in found] == [texts[1]]
+        assert found[0].metadata["number"] == 7
+        assert "over the store" in str(found.trace)
+    (hit,) = HybridRetriever(stock, top_k=1).retrieve("E4012")
+    assert {part.leg for part in hit.contributions} == {"vector", "keyword"}
+    retriever = KeywordRetriever(stock)
+    assert retriever.search("crane").hints == ("no passage has a word of the query",)
+    stock.insert(Document(text="The crane came late."))
+    assert [hit.text for hit in retriever.retrieve("crane")] == ["The crane came late."]
+
+
+class Texts(SimpleVectorStore):
+    """A store of LlamaIndex that keeps texts, and cannot be read as a whole."""
+
+    stores_text: bool = True
+
+
 @pytest.mark.parametrize("kind", [KeywordRetriever, HybridRetriever])
 def test_a_store_without_keyword_search_and_without_texts_is_refused(
     kind: Callable[..., object],
 ) -> None:
-    pytest.importorskip("llama_index.vector_stores.qdrant")
-    store = qdrant_index().vector_store
-    for storage in (store, VectorStoreIndex.from_vector_store(store, embed_model=MODEL)):
+    context = StorageContext.from_defaults(vector_store=Texts())
+    filled = VectorStoreIndex.from_documents(
+        [Document(text="leave")], storage_context=context, embed_model=MODEL
+    )
+    assert filled.docstore.get_all_document_hashes()
+    stock = VectorStoreIndex.from_vector_store(filled.vector_store, embed_model=MODEL)
+    for storage in (filled, filled.vector_store, stock):
         with pytest.raises(UnsupportedModeError, match="no docstore with its texts"):
             kind(storage)
 

@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve import ApiKeys, ServeLimits, create_app
+from llama_retrieval_ext.serve.guard import Guard, Message, Receive, Send
 from tests.serve.conftest import KEYS, LOCAL, ROUTES, SECRETS, Connect, bearer, texts
 
 UNKNOWN = [
@@ -147,3 +148,56 @@ def test_logs_have_facts_and_no_content(connect: Connect, caplog: pytest.LogCapt
         str({**vars(record), "facts": str(vars(record)["facts"])}) for record in records
     )
     assert "zeppelin" not in whole
+
+
+class Unfinished(httpx.AsyncByteStream):
+    """A body that sends some bytes, and then nothing more."""
+
+    def __init__(self) -> None:
+        self.sent = asyncio.Event()
+
+    async def __aiter__(self) -> Any:
+        yield b"x"
+        self.sent.set()
+        await asyncio.Event().wait()
+
+
+class Gated:
+    """An application that counts its running requests and answers once its gate is open."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.n_running = 0
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        await receive()
+        if scope["path"] == "/slow":
+            self.n_running += 1
+            await self.gate.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def test_a_slow_body_takes_no_turn_and_a_full_queue_is_refused() -> None:
+    app = Gated()
+    guard = Guard(app, limits=ServeLimits(concurrency=2, max_waiting=2), keys=None, scope=None)
+    transport = httpx.ASGITransport(app=guard)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        bodies = [Unfinished(), Unfinished()]
+        sending = [asyncio.ensure_future(client.post("/", content=body)) for body in bodies]
+        await asyncio.gather(*(body.sent.wait() for body in bodies))
+        async with asyncio.timeout(5):
+            assert (await client.post("/")).status_code == 200
+        running = [asyncio.ensure_future(client.post("/slow")) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        assert app.n_running == 2
+        refused = await client.post("/")
+        assert (refused.status_code, refused.json()["error"]["type"]) == (503, "busy")
+        for task in sending:
+            task.cancel()
+        await asyncio.gather(*sending, return_exceptions=True)
+        late = await client.post("/slow", headers={"X-Deadline-S": "0.05"})
+        assert late.status_code == 504
+        assert app.n_running == 2
+        app.gate.set()
+        assert {(await task).status_code for task in running} == {200}

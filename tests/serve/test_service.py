@@ -33,9 +33,7 @@ def test_stopping_finishes_writes_and_takes_no_more(
     assert kb.get("slow", scope=Scope("acme"))
 
 
-def test_a_key_whose_writes_go_on_after_their_deadlines_starts_only_so_many(
-    connect: Connect, gate: Event
-) -> None:
+def test_writes_that_go_on_after_their_deadlines_are_limited(connect: Connect, gate: Event) -> None:
     client, late = connect(limits=ServeLimits(concurrency=2)), {"X-Deadline-S": "0.05"}
     slow = {"documents": [{"id": "slow", "text": "slow to embed"}]}
     answers = [client.post("/v1/documents", json=slow, headers=late) for _ in range(3)]

@@ -17,11 +17,9 @@ from llama_index.core.schema import (
 
 from llama_retrieval_ext.errors import CompositionError, ConfigurationError, ScoreError
 from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, as_hit, node_ids
-from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.selection import (
     Alike,
@@ -181,38 +179,6 @@ def test_threshold_refuses_a_hit_without_a_score() -> None:
 def test_threshold_refuses_an_infinite_min_score(floor: float) -> None:
     with pytest.raises(ConfigurationError, match="min_score"):
         Threshold(floor)
-
-
-@pytest.mark.parametrize(
-    ("confidence", "found"), [(0.7, ["a"]), (0.5, ["a"]), (0.4, []), (None, ["a"])]
-)
-def test_a_ranking_is_kept_if_the_querys_confidence_is_high_enough_or_unknown(
-    confidence: float | None, found: list[str]
-) -> None:
-    hits = [Hit(node=TextNode(id_="a"), score=0.9)]
-    query = Query("q", confidence=confidence)
-    assert node_ids(Threshold(confidence=0.5).refine(query, hits)) == found
-
-
-def test_a_confidence_threshold_without_calibration_is_refused() -> None:
-    source = FakeRetriever([("a", 0.9)])
-    with pytest.raises(ConfigurationError, match=r"kb\.calibrate\(\)"):
-        (source >> Threshold(confidence=0.5)).retrieve("q")
-    with pytest.raises(ConfigurationError, match=r"kb\.calibrate\(\)"):
-        RerankRetriever(source, Threshold(confidence=0.5)).retrieve("q")
-
-
-def test_a_failed_search_leaves_the_confidence_unknown() -> None:
-    legs = branches(a=FakeRetriever([("a", 0.9)]), b=FakeRetriever(error=OSError("gone")))
-    result = (legs >> RRF() >> Threshold(confidence=0.5)).search("q")
-    assert node_ids(result.hits) == ["a"]
-    assert [each.where for each in result.degraded] == ["b"]
-
-
-@pytest.mark.parametrize("arguments", [{}, {"confidence": 1.5}, {"confidence": True}])
-def test_threshold_without_a_limit_in_range_is_refused(arguments: dict[str, float]) -> None:
-    with pytest.raises(ConfigurationError, match="confidence"):
-        Threshold(**arguments)
 
 
 @pytest.mark.parametrize(

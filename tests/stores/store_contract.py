@@ -23,6 +23,7 @@ from llama_retrieval_ext.errors import (
     DimensionMismatchError,
     InvalidFilterError,
     StoreClosedError,
+    StoreFormatError,
     UnsupportedFilterError,
 )
 from llama_retrieval_ext.query import DOCUMENT_FIELD, START_FIELD
@@ -32,6 +33,7 @@ from llama_retrieval_ext.stores.engine.backend import Search, hybrid_backend
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.open import source_of
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.text import tokenizer as tokenizer_module
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.stores.odd_metadata import HOSTILE
 
@@ -389,6 +391,20 @@ class StoreContract(Generic[S]):
         ):
             with pytest.raises(error, match=reason):
                 opened(**settings)
+
+    def test_an_index_of_another_tokenizer_version_is_refused(
+        self, opened: Callable[..., S], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        older = tokenizer_module.TOKENIZER_VERSION - 1
+        with monkeypatch.context() as patched:
+            patched.setattr(tokenizer_module, "TOKENIZER_VERSION", older)
+            patched.setitem(Tokenizer.__init__.__kwdefaults__ or {}, "version", older)
+            store = opened()
+            store.add([node("a")])
+            store.close()
+        advice = f"got {older}; index the documents again"
+        with pytest.raises((ConfigurationError, StoreFormatError), match=advice):
+            found(opened(), MODES.SPARSE)
 
     def test_a_store_sees_additions_and_clearing_by_another_object(
         self, opened: Callable[..., S]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_retrieval_ext.text.normalization import dominant_script, normal, simplified
+from llama_retrieval_ext.text.normalization import aligned, dominant_script, normal, simplified
 from llama_retrieval_ext.text.segmentation import pieces
 
 
@@ -20,6 +20,9 @@ def test_the_dominant_script_of_a_text_is_named(subtests: pytest.Subtests) -> No
         ("Что делать при пожаре?", "cyrillic"),
         ("מה זה", "hebrew"),
         ("आग क्या है", "devanagari"),
+        ("ຫ້ອງສະໝຸດ", "lao"),
+        ("ព្រឹក", "khmer"),
+        ("မြန်မာ", "burmese"),
         ("", "none"),
         ("42 + 1 = ?", "none"),
         ("🔥\ud800\0", "none"),
@@ -62,6 +65,17 @@ def test_normal_text_is_nfkc_up_to_full_width_commas(text: str) -> None:
 def test_invisible_characters_do_not_part_a_word() -> None:
     assert normal("co\u00adop\u200derate\ufeff") == "cooperate"
     assert normal("葛\ufe00\U000e0100飾") == "葛飾"
+
+
+@given(st.text(st.sampled_from("aé\u0301ﬁ㎏\u200b\u200e한\u1112\u1161\u11abﾊﾟกำ٢ى火，\u0640")))  # noqa: RUF001
+def test_an_aligned_text_is_normal_with_the_position_of_each_character(text: str) -> None:
+    plain, offsets = aligned(text)
+    assert plain.replace("，", "、") == normal(text).replace("，", "、")  # noqa: RUF001 - both end a word
+    assert len(offsets) == len(plain)
+    assert list(offsets) == sorted(offsets)
+    for character, at in zip(plain, offsets, strict=True):
+        if character in "a火2":
+            assert normal(text[at]) == character
 
 
 def test_decomposed_letters_are_composed() -> None:

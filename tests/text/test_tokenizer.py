@@ -28,6 +28,7 @@ SNIPPETS = st.sampled_from(
         *("the", "running", "user_name", "getHTTPResponse2", "C++", "c#", ".NET", "1.2.3", "1,000"),
         *("don't", "e-mail", "École", "école", "é", "e\u0301", "0\u0300", "β", "℃", "हिन्दी", "🔥"),
         *("火灾", "安全生产法", "\U00020000火", "タワー", "へ", "한국어", "…", "ﾊﾟ", "\uff11\uff12"),
+        *("ห้องสมุด", "น้ำ", "ເປີດ", "ព្រឹក", "မြန်မာ", "๒๕๖๗", "٢٠٢٤", "کتابی", "\u200b", "\u17d2"),
         *("火災", "\uff05", "\uff0c", "\u200d", "\u2019s", "++", "\ud800", *".-',()\"#"),
     ]
 )
@@ -138,7 +139,11 @@ HOSTILE = {
     "marks between joiners": "a" + "\u0301\u200d\u0323" * (SIZE // 3),
     "camel case": "aB" * (SIZE // 2),
     "alternating scripts": "あア漢" * (SIZE // 3),
+    "broken words": "a-" + " " * SIZE + "-\n" * (SIZE // 4),
     "ligatures": "\ufdfa" * (SIZE // 18),
+    "one Thai vowel": "อ" + "า" * SIZE,
+    "stacked Khmer": "\u1780\u17d2" * (SIZE // 2),
+    "zero-width spaces": "ก\u200b" * (SIZE // 2),
     "surrogates": "a\ud800\udc00b" * (SIZE // 4),
     "all of Unicode": "".join(map(chr, range(0x30000))),
 }
@@ -182,6 +187,54 @@ def test_words_that_stock_bm25_misses_are_found(subtests: pytest.Subtests) -> No
             assert found(query, document) == 1.0
 
 
+# Sentences as words, which are written without spaces.
+SENTENCES = {
+    "Thai": "ห้องสมุด เปิด เวลา เก้า โมง เช้า ทุกวัน น้ำ ดื่ม แก้ว ใหญ่ ๆ",
+    "Lao": "ຫ້ອງສະໝຸດ ເປີດ ເກົ້າໂມງ ເຊົ້າ ນ້ຳ",
+    "Khmer": "បណ្ណាល័យ បើក នៅ ម៉ោង ប្រាំបួន ព្រឹក",
+    "Burmese": "စာကြည့်တိုက် သည် မနက် ကိုး နာရီ ဖွင့် သည်",
+}
+
+
+@pytest.mark.parametrize("language", SENTENCES)
+@pytest.mark.parametrize("tokenizer", [DEFAULT, Tokenizer(cjk="words"), Tokenizer(language="none")])
+def test_words_in_sentences_without_spaces_are_found(language: str, tokenizer: Tokenizer) -> None:
+    words = SENTENCES[language].split()
+    for sentence in ("".join(words), "\u200b".join(words), f"GPT{''.join(words)}7"):
+        for word in words:
+            assert found(word, sentence, by=tokenizer) == 1.0
+    assert found("".join(reversed(words[0])), "".join(words), by=tokenizer) < 1.0
+
+
+@pytest.mark.parametrize(
+    ("query", "document"),
+    [
+        ("2024", "عام ٢٠٢٤"),
+        ("2024", "سال ۲۰۲۴"),
+        ("2024", "वर्ष २०२४"),
+        ("2567", "พ.ศ. ๒๕๖๗"),
+        ("२०२४", "the year 2024"),
+        ("3.14", "\u0663\u066b\u0661\u0664"),
+        ("1000", "\u0661\u066c\u0660\u0660\u0660 ريال"),
+        ("database", "data\u200bbase"),
+        ("database", "\u202adata\u200e\u2066base\u2069\u202c"),
+        ("abc123", "abc\u200f\U000e0041123"),
+        ("火灾", "火\u200b灾"),
+        ("ภาษา", "ภาษา\u200bไทย"),
+        ("کتابی", "كتابي"),
+        ("كتابي", "کتابی"),
+        ("مستشفي", "مستشفى"),
+        ("مدرسه", "مدرسۂ مدرسہ"),
+        ("ٱلكتاب", "الكتاب"),
+    ],
+)
+@pytest.mark.parametrize("language", ["english", "arabic"])
+def test_digits_letters_and_invisible_signs_of_all_keyboards_are_one(
+    query: str, document: str, language: str
+) -> None:
+    assert found(query, document, by=Tokenizer(language=language)) == 1.0
+
+
 @pytest.mark.parametrize(
     "query", ["not", "to be or not to be", "what is it", "The Who", "I", "what ___"]
 )
@@ -208,6 +261,9 @@ def test_a_name_is_found_in_its_other_spellings(subtests: pytest.Subtests) -> No
         ("strasse", "Hauptstraße Straße"),
         ("women", "women's rights"),
         ("हिन्दी", "मेरी हिन्दी है"),
+        ("retrieval", "the retrie-\nval of"),
+        ("retrieval", "the retrie\u00ad \r\n  val of"),
+        ("well-known retrie", "a well-\nknown retrie-\nval"),
     ]:
         with subtests.test(query=query):
             assert found(query, document) == 1.0
@@ -217,6 +273,8 @@ def test_a_name_is_found_in_its_other_spellings(subtests: pytest.Subtests) -> No
     ("query", "document"),
     [
         ("C", "C++ and C# only"),
+        ("costdays", "cost -\ndays"),
+        ("costdays", "cost\n- days"),
         ("C++", "plain C"),
         ("火山", "山火"),
         ("123", "1.2.3"),

@@ -36,7 +36,6 @@ class KnowledgeBaseConfig:
     format: int = _FORMAT
     removing: bool = False
     params: str = ""  # engine settings as JSON, applied when the collection is created
-    calibrations: str = ""  # as JSON by scope
     graph: str = ""  # its URL; empty for none
     model_record: str = (
         ""  # JSON, by which `RecordedEmbedding` builds the model; empty if it cannot

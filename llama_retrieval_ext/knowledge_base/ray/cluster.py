@@ -91,7 +91,7 @@ class Cluster:
         target: tuple[str, Mapping[str, Any], Scope | None],
     ) -> Iterator[Work]:
         """Return the work with results that actors write; actors restart if they die."""
-        kind: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=3)(_Writer)
+        kind: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=3)(_WriterActor)
         writers = [kind.remote(*target) for _ in range(n_writers)]
         return self._ahead(
             each if each.result is None else each._replace(result=writer.write.remote(each.result))
@@ -201,7 +201,7 @@ def _portable(result: T) -> T | IngestionError:
     return result
 
 
-class _Writer:
+class _WriterActor:
     """Actor that writes to a knowledge base on a server."""
 
     def __init__(self, url: str, settings: Mapping[str, Any], scope: Scope | None) -> None:

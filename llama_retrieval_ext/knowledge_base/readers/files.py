@@ -1,6 +1,5 @@
 """`read_documents`: a user's files as documents with stable ids."""
 
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +14,10 @@ from llama_index.core.schema import Document
 
 from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError, RetrievalExtError
+from llama_retrieval_ext.knowledge_base.readers.document_list import DocumentList
+from llama_retrieval_ext.knowledge_base.readers.encodings import check_encoding
 from llama_retrieval_ext.knowledge_base.readers.formats import (
     TextReader,
-    check_encoding,
     check_unpacked,
     reader_for,
 )
@@ -26,18 +26,6 @@ from llama_retrieval_ext.urls import expanded_path, is_loop
 
 _PART: Final = "_part_"
 _ANYWHERE: Final = "**"
-
-
-class DocumentList(list[Document]):
-    """The documents that `read_documents` returns.
-
-    Attributes:
-        left_out: Reasons why files could not be read, by their path.
-    """
-
-    def __init__(self, documents: Iterable[Document], left_out: dict[Path, str]) -> None:
-        super().__init__(documents)
-        self.left_out = left_out
 
 
 @checked_call
@@ -71,8 +59,8 @@ def read_documents(
 
     Returns:
         A list of documents, in the order of the paths, with an attribute ``left_out``: the reason
-        for each file that could not be read. Documents without text are included; `add` skips
-        them.
+        for each file that could not be read, or of which a part could not, such as pages of a PDF
+        that are pictures. Documents without text are included; `add` skips them.
 
     Raises:
         ConfigurationError: An argument is not a path, not a list of patterns, or no encoding.
@@ -101,7 +89,7 @@ class Reading:
 
     Attributes:
         documents: The documents; can be iterated once.
-        left_out: Reasons why files could not be read, by their path.
+        left_out: Reasons why files, or parts of those in `files`, could not be read, by their path.
         unlisted: Folders whose files could not be listed.
         files: Files that were read.
         ids: Ids of the documents.
@@ -291,8 +279,6 @@ def _entries(folder: Path, reading: Reading) -> list[os.DirEntry[str]]:
 
 def read_files(files: Iterable[Path], reading: Reading, encoding: str = "") -> Iterator[Document]:
     """Yield the documents in files; record files that cannot be read."""
-    # pypdf logs the errors of a broken file, too; `left_out` has the reason.
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     readers: dict[str, BaseReader] = {}
     for file in files:
         suffix = file.suffix.lower()
@@ -308,6 +294,7 @@ def read_files(files: Iterable[Path], reading: Reading, encoding: str = "") -> I
         except Exception as error:  # noqa: BLE001 - whatever a reader trips over is in this file
             reading.left_out[file] = _reason(error)
             continue
+        reading.left_out |= getattr(documents, "left_out", {})  # parts of the file
         reading.files.add(str(file))
         reading.ids.update(document.doc_id for document in documents)
         yield from documents

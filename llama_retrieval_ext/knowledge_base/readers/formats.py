@@ -3,9 +3,7 @@
 LlamaIndex's slide reader needs an image model. Office files and HTML need the extra ``quickstart``.
 """
 
-import codecs
 import csv
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import StringIO
 from itertools import zip_longest
@@ -17,7 +15,9 @@ from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.knowledge_base.readers.outlined import DOCXReader, HTMLReader, PDFReader
+from llama_retrieval_ext.knowledge_base.readers.encodings import CONTROL, decode_text, may_be_text
+from llama_retrieval_ext.knowledge_base.readers.outlined import DOCXReader, HTMLReader
+from llama_retrieval_ext.knowledge_base.readers.pdf import PDFReader
 from llama_retrieval_ext.query import PAGE_KEY
 
 _Untyped: TypeAlias = Any  # python-pptx has no types
@@ -25,18 +25,6 @@ _Untyped: TypeAlias = Any  # python-pptx has no types
 # The start of the reason why a picture, for instance, is not read.
 _UNSUPPORTED: Final = "this kind of file is not supported"
 _TEXT_SUFFIXES: Final = {"", ".txt", ".md", ".rst", ".csv", ".json", ".xml", ".log"}
-# Longer marks first: UTF-32's begins with UTF-16's.
-_MARKS: Final = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0e-\x1f]")
-_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
-# Chinese text is mostly in GB 2312, except rare names and symbols; Latin-1 text hardly ever is.
-_LEAST_COMMON: Final = 0.5
 _HEAD_BYTES: Final = 2**16
 # Cells of a sheet, with the empty ones between two that have a value; they take seconds.
 _MAX_CELLS: Final = 10_000_000
@@ -201,17 +189,6 @@ def check_unpacked(file: Path) -> None:
         raise ConfigurationError(f"it unpacks to {size:,} bytes; the limit is {_MAX_UNPACKED:,}")
 
 
-def check_encoding(encoding: str) -> str:
-    """Return the name of a text encoding, or raise."""
-    try:
-        b"a".decode(encoding or "utf-8")  # nothing is looked up for no bytes
-    except (LookupError, TypeError, ValueError) as error:
-        raise ConfigurationError(
-            f"encoding must be one of Python's, such as 'latin-1' or 'cp1252', got {encoding!r}"
-        ) from error
-    return encoding
-
-
 def read_text(file: Path, encoding: str = "") -> str:
     """Return the text of a file in UTF-8, UTF-16 or GB18030; raise if it is in another encoding.
 
@@ -219,13 +196,13 @@ def read_text(file: Path, encoding: str = "") -> str:
     """
     with file.open("rb") as opened:
         data = opened.read(_HEAD_BYTES)
-        if len(data) < _HEAD_BYTES or _may_be_text(data):  # avoids reading a whole video
+        if len(data) < _HEAD_BYTES or may_be_text(data):  # avoids reading a whole video
             data += opened.read()
     text = decode_text(data, encoding)
     if text is not None:
         return text.replace("\r\n", "\n").replace("\r", "\n")
     suffix = file.suffix.lower()
-    if suffix in _TEXT_SUFFIXES or _CONTROL.search(data.decode("latin-1")) is None:
+    if suffix in _TEXT_SUFFIXES or CONTROL.search(data.decode("latin-1")) is None:
         raise ConfigurationError("it is not text in UTF-8, UTF-16 or GB18030")
     raise ConfigurationError(f"{_UNSUPPORTED}: {suffix}")
 
@@ -233,46 +210,3 @@ def read_text(file: Path, encoding: str = "") -> str:
 def is_unsupported(reason: str) -> bool:
     """Return whether a file was left out because of its kind, such as a picture."""
     return reason.startswith(_UNSUPPORTED)
-
-
-def decode_text(data: bytes, encoding: str = "") -> str | None:
-    """Return bytes as text; None if they are not text in UTF-8, UTF-16 or GB18030.
-
-    Without a byte order mark, UTF-8 is tried first, then only ``encoding`` if given. GB18030 or
-    UTF-16 is accepted if the text has no control characters and half of its non-ASCII characters
-    are common Chinese characters.
-    """
-    for mark, marked in _MARKS:
-        if data.startswith(mark):
-            return _decoded(data, marked)
-    if b"\0" not in data:
-        text = _decoded(data, "utf-8")
-        if text is None and encoding:
-            text = _decoded(data, encoding)
-            return None if text is None or _CONTROL.search(text) else text
-        return _plausible(_decoded(data, "gb18030")) if text is None else text
-    return _plausible(_decoded(data, "utf-16-le")) or _plausible(_decoded(data, "utf-16-be"))
-
-
-def _may_be_text(head: bytes) -> bool:
-    """Return whether a file with this beginning may be text."""
-    if b"\0" not in head or head.startswith(tuple(mark for mark, _ in _MARKS)):
-        return True
-    # The cut may split a character of four bytes.
-    return decode_text(head) is not None or decode_text(head[:-2]) is not None
-
-
-def _decoded(data: bytes, encoding: str) -> str | None:
-    try:
-        return data.decode(encoding)
-    except UnicodeDecodeError:
-        return None
-
-
-def _plausible(text: str | None) -> str | None:
-    """Return the text; None if it looks like another encoding."""
-    if text is None or _CONTROL.search(text):
-        return None
-    rare = _NOT_ASCII.findall(text)
-    common = sum(1 for each in rare if each.encode("gb2312", "ignore"))
-    return text if common >= _LEAST_COMMON * len(rare) else None

@@ -1,12 +1,11 @@
-"""Readers of files with headings: HTML, DOCX and PDF. They need the extra ``quickstart``.
+"""Readers of files with headings: HTML and DOCX. They need the extra ``quickstart``.
 
 LlamaIndex's HTML reader joins words across tags and requires UTF-8; its DOCX reader drops styles
 and the limits of tables. Importing its readers takes two seconds and configures the root logger.
 """
 
-import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -15,24 +14,14 @@ from zipfile import ZipFile
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
-from llama_retrieval_ext.knowledge_base.readers.outline import (
-    Heading,
-    Line,
-    Outline,
-    OutlinedDocument,
-    outlined,
-)
-from llama_retrieval_ext.query import PAGE_KEY
+from llama_retrieval_ext.knowledge_base.readers.outline import Line, OutlinedDocument, outlined
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
     from bs4 import BeautifulSoup
-    from pypdf import PdfReader
 
-_logger = logging.getLogger(__name__)
-
-_Untyped: TypeAlias = Any  # the nodes of BeautifulSoup and the bookmarks of pypdf
+_Untyped: TypeAlias = Any  # the nodes of BeautifulSoup
 
 _WHITE: Final = re.compile(r"\s+")
 _NOT_TEXT: Final = ["script", "style", "noscript", "template"]
@@ -189,70 +178,3 @@ def _word_text(element: "Element", *without: str) -> str:
         return _WHITE_TAGS[element.tag]
     inside = "".join(_word_text(each, *without) for each in element if each.tag not in without)
     return f"{inside}\n" if element.tag == f"{_WORD}p" else inside
-
-
-# Titles that programs write when the author gives none.
-_NO_TITLE: Final = re.compile(r"^untitled|^microsoft |\.\w{2,4}$", re.IGNORECASE)
-
-
-class PDFReader(BaseReader):
-    """Reads each page of a PDF as a document, with the headings of the file's bookmarks."""
-
-    def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
-        """Return a document for each page."""
-        from pypdf import PdfReader  # noqa: PLC0415 - an extra
-
-        with PdfReader(file) as pdf:
-            texts = [page.extract_text() for page in pdf.pages]
-            pages = zip(texts, pdf.page_labels, strict=True)
-            bookmarks = _bookmarks(pdf)
-            title = str(pdf.metadata.title or "").strip() if pdf.metadata else ""
-        title = "" if _NO_TITLE.search(title) else title
-        return list(_outlined_pages(pages, bookmarks, title, extra_info or {}))
-
-
-def _bookmarks(pdf: "PdfReader") -> dict[int, list[Heading]]:
-    """Return the bookmarks by the number of their page; none if they are broken."""
-    found: dict[int, list[Heading]] = {}
-    try:
-        for page, bookmark in _flat(pdf, pdf.outline, 1):
-            found.setdefault(page, []).append(bookmark)
-    except Exception as error:  # noqa: BLE001 - pypdf has many; the text was read without it
-        _logger.debug("bookmarks cannot be read: %s", error)
-    return found
-
-
-def _flat(
-    pdf: "PdfReader", bookmarks: Iterable[_Untyped], level: int
-) -> Iterator[tuple[int, Heading]]:
-    for each in bookmarks:
-        if isinstance(each, list):
-            yield from _flat(pdf, each, level + 1)
-        elif (page := pdf.get_destination_page_number(each)) is not None and each.title:
-            yield page, Heading(0, level, _one_line(each.title))
-
-
-def _outlined_pages(
-    pages: Iterable[tuple[str, str]],
-    bookmarks: Mapping[int, Sequence[Heading]],
-    title: str,
-    metadata: Mapping[str, object],
-) -> Iterator[Document]:
-    """Yield pages, from texts and labels, with their headings and those of pages before."""
-    above: list[Heading] = []
-    for number, (text, label) in enumerate(pages):
-        headings = list(above)
-        for each in bookmarks.get(number, ()):
-            start = _position(each.text, text, headings[-1].start if headings else 0)
-            headings.append(each._replace(start=start))
-            above = [*(one for one in above if one.level < each.level), each]
-        outline = Outline(title, tuple(headings))
-        page = {PAGE_KEY: int(label) if label.isdecimal() else label}
-        yield OutlinedDocument(text=text, metadata={**metadata, **page}, outline=outline)
-
-
-def _position(words: str, text: str, start: int) -> int:
-    """Return where words are in a text, or the start if they are not after it."""
-    pattern = re.compile(r"\s+".join(map(re.escape, words.split())), re.IGNORECASE)
-    found = pattern.search(text, start)
-    return start if found is None else found.start()

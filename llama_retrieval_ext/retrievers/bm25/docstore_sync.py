@@ -14,6 +14,7 @@ from llama_index.core.utils import get_tqdm_iterable
 from llama_retrieval_ext.checks import check_count, is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.retrievers.bm25.index import KeywordIndex
+from llama_retrieval_ext.stores.open import StoreNodes
 from llama_retrieval_ext.wording import counted
 
 
@@ -42,12 +43,13 @@ class DocstoreFollower:
     are read and tokenised again.
 
     Attributes:
+        what: The docstore, in words.
         overflow: Reason why nodes of the docstore are not in the index; empty if all are.
     """
 
     def __init__(
         self,
-        docstore: BaseDocumentStore,
+        docstore: BaseDocumentStore | StoreNodes,
         index: KeywordIndex,
         *,
         limits: DocstoreLimits,
@@ -55,6 +57,7 @@ class DocstoreFollower:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limits = limits
+        self.what = "the store" if isinstance(docstore, StoreNodes) else "the docstore"
         self.overflow = ""
         self._docstore = docstore
         self._index = index
@@ -134,7 +137,9 @@ class DocstoreFollower:
         )
 
 
-def _hashes(docstore: BaseDocumentStore) -> Mapping[str, str]:
+def _hashes(docstore: BaseDocumentStore | StoreNodes) -> Mapping[str, str]:
+    if isinstance(docstore, StoreNodes):
+        return docstore.hashes()
     if not isinstance(docstore, KVDocumentStore):
         return {node_id: node.hash for node_id, node in docstore.docs.items()}
     # The public get_all_document_hashes maps hash to id: of two nodes with the same text one is
@@ -143,7 +148,9 @@ def _hashes(docstore: BaseDocumentStore) -> Mapping[str, str]:
     return {node_id: each.get("doc_hash", "") for node_id, each in kept.items()}
 
 
-def _read(docstore: BaseDocumentStore, ids: list[str], *, of: int) -> list[BaseNode]:
+def _read(docstore: BaseDocumentStore | StoreNodes, ids: list[str], *, of: int) -> list[BaseNode]:
+    if isinstance(docstore, StoreNodes):
+        return docstore.take(ids)
     if 2 * len(ids) < of:
         return docstore.get_nodes(ids, raise_error=False)  # one request per node
     needed = set(ids)

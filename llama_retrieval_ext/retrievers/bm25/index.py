@@ -110,7 +110,7 @@ def _check_unchanged(candidates: Sequence[Candidate], condition: Condition | Non
         )
 
 
-class Entry(NamedTuple):
+class IndexedNode(NamedTuple):
     """Node with its tokens; None if it was loaded with a built index, which does not keep them."""
 
     node: BaseNode
@@ -138,7 +138,7 @@ class KeywordIndex:
         self.tokenizer = tokenizer
         self.k1 = k1
         self.b = b
-        self.entries: Mapping[str, Entry] = {}
+        self.entries: Mapping[str, IndexedNode] = {}
         self._built: BuiltIndex | None = None
         self._lock = Lock()
 
@@ -165,7 +165,7 @@ class KeywordIndex:
     def load(self, built: BuiltIndex) -> None:
         """Replace all nodes by those of an index that was built before."""
         with self._lock:
-            self.entries = {node.node_id: Entry(node, None) for node in built.nodes}
+            self.entries = {node.node_id: IndexedNode(node, None) for node in built.nodes}
             self._built = built
 
     def replace(
@@ -187,10 +187,10 @@ class KeywordIndex:
                 self._built = None
             return len(out)
 
-    def _entry(self, node: BaseNode) -> Entry:
+    def _entry(self, node: BaseNode) -> IndexedNode:
         instead = "write [TextNode(text=...)] for texts and [hit.node ...] for hits"
         of_type(node, BaseNode, "each node", instead=instead)
-        return Entry(node, self.tokenizer.tokens(keyword_text(node)))
+        return IndexedNode(node, self.tokenizer.tokens(keyword_text(node)))
 
     def _build(self) -> BuiltIndex:
         entries = [
@@ -202,7 +202,7 @@ class KeywordIndex:
         return BuiltIndex.of([entry.node for entry in entries], tokens, k1=self.k1, b=self.b)
 
 
-def _check_within(came: Iterable[Entry], within: Condition | None) -> None:
+def _check_within(came: Iterable[IndexedNode], within: Condition | None) -> None:
     outside = [each.node.node_id for each in came if not matches(within, each.node.metadata)]
     if outside:
         raise ScopeError(
@@ -212,7 +212,7 @@ def _check_within(came: Iterable[Entry], within: Condition | None) -> None:
 
 
 def _check_replaced(
-    came: Collection[str], known: Mapping[str, Entry], within: Condition | None
+    came: Collection[str], known: Mapping[str, IndexedNode], within: Condition | None
 ) -> None:
     for node_id in came:
         if node_id in known and not matches(within, known[node_id].node.metadata):

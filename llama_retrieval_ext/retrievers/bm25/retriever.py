@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypedDict, Unpack
 
@@ -15,9 +16,10 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_call, of_type, one_top_k
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
-from llama_retrieval_ext.execution.context import call, note_degraded, step
+from llama_retrieval_ext.execution.context import call, note_degraded, note_hint, note_inquiry, step
+from llama_retrieval_ext.execution.hints import Metadata, Passages
 from llama_retrieval_ext.execution.plan import Call, Plan, finished
-from llama_retrieval_ext.filters import Condition
+from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.formulas.normalisation import min_max
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, check_top_k
@@ -27,6 +29,7 @@ from llama_retrieval_ext.retrievers.bm25.index import KeywordIndex
 from llama_retrieval_ext.retrievers.bm25.llama_index_arguments import Stemmer, tokenizer_for
 from llama_retrieval_ext.retrievers.bm25.persistence import BM25Settings, Header, read, write
 from llama_retrieval_ext.stores.engine.backend import Candidate
+from llama_retrieval_ext.stores.open import StoreNodes
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
@@ -129,7 +132,7 @@ class BM25Retriever(Retriever):
     @classmethod
     def from_docstore(
         cls,
-        docstore: BaseDocumentStore,
+        docstore: BaseDocumentStore | StoreNodes,
         *,
         cache_ttl_s: float | None = 60.0,
         max_chunks: int | None = None,
@@ -276,9 +279,8 @@ class BM25Retriever(Retriever):
     def persist(self, path: str | Path) -> None:
         """Write the retriever into a directory, for `from_persist_dir`.
 
-        All nodes are written, also those outside the retriever's scope. The index is in bm25s's
-        format, in a folder of the directory. The write is atomic: a retriever already in the
-        directory is kept until it completes.
+        All nodes are written, also those outside the retriever's scope, in bm25s's format. It
+        replaces a retriever that is already in the directory. A write that fails leaves none.
 
         Args:
             path: The directory, created if missing.
@@ -352,7 +354,11 @@ class BM25Retriever(Retriever):
         return None if self.scope is None else self.scope.condition
 
     def _follow(
-        self, docstore: BaseDocumentStore, limits: DocstoreLimits, *, show_progress: bool = False
+        self,
+        docstore: BaseDocumentStore | StoreNodes,
+        limits: DocstoreLimits,
+        *,
+        show_progress: bool = False,
     ) -> None:
         hashes = {node_id: entry.node.hash for node_id, entry in self._index.entries.items()}
         self._follower = DocstoreFollower(docstore, self._index, limits=limits, hashes=hashes)
@@ -366,7 +372,25 @@ class BM25Retriever(Retriever):
 
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Search the index in memory."""
-        return self._hits((yield from step("search", call(Call(partial(self._find, query))))))
+        hits = self._hits((yield from step("search", call(Call(partial(self._find, query))))))
+        if not hits and not self._index.entries:
+            whose = self._follower
+            reason = "there are no nodes" if whose is None else f"{whose.what} is empty"
+            note_hint(f"keyword search had no texts: {reason}")
+        elif not hits:
+            key = ("keywords", id(self._index), query.condition)
+            note_inquiry(key, lambda: self._missing(query), always=False)
+        return hits
+
+    def _missing(self, query: Query) -> Plan[list[str]]:
+        """Return the plan for the hints why nothing was found."""
+        nodes = [entry.node.metadata for entry in self._index.entries.values()]
+
+        def read(condition: Condition | None, limit: int) -> Plan[Sequence[Metadata]]:
+            fitting = (each for each in nodes if matches(condition, each))
+            return (yield from call(Call(lambda: [*islice(fitting, limit)])))
+
+        return (yield from Passages(read, by_words=True).hints(query))
 
     def read_node(self, node_id: str) -> Plan[BaseNode | None]:
         """Return the node from the index, ignoring scope."""

@@ -32,7 +32,7 @@ _NUMBER = re.compile(r"(?<![A-Za-z0-9_.-])\d{1,3}(?![A-Za-z0-9_]|\.\d)")
 _NONE = re.compile(r"\W*(none|no source|neither)\b|\W*(都不|没有|无)", re.IGNORECASE)
 
 
-class _Answer(NamedTuple):
+class _SelectorAnswer(NamedTuple):
     """Route numbers that the model chose; may be empty."""
 
     numbers: list[int]
@@ -67,7 +67,7 @@ class LLMSelector(Selector):
             for number, each in enumerate(choices, start=1)
         )
         prompt = filled(_PROMPT, choices=listed, most=self.max_routes, query=query.query_str)
-        answers: list[_Answer | None] = yield from self._writer.written(
+        answers: list[_SelectorAnswer | None] = yield from self._writer.written(
             repr(self),
             prompt,
             lambda said: _read(said, [each.name for each in choices]),
@@ -79,11 +79,11 @@ class LLMSelector(Selector):
         ]
 
 
-def _read(said: str, names: Sequence[str]) -> _Answer | None:
+def _read(said: str, names: Sequence[str]) -> _SelectorAnswer | None:
     """Return the distinct routes that an answer chooses, by number; None if none is usable."""
     text = cleaned(said)
     if _NONE.match(text):
-        return _Answer([])
+        return _SelectorAnswer([])
     named = (int(number) for number in _NUMBER.findall(text))
     numbers = [number for number in dict.fromkeys(named) if 1 <= number <= len(names)]
     if not numbers:  # some models answer with names
@@ -91,4 +91,4 @@ def _read(said: str, names: Sequence[str]) -> _Answer | None:
         parts = texts_in_json(text) or re.split("[,，、\n]", text)  # noqa: RUF001 - Chinese
         said_names = dict.fromkeys(part.strip(" .。*\"'`").casefold() for part in parts)
         numbers = [places[name] for name in said_names if name in places]
-    return _Answer(numbers) if numbers else None
+    return _SelectorAnswer(numbers) if numbers else None

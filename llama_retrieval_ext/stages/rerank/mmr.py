@@ -12,9 +12,10 @@ from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
+from llama_retrieval_ext.formulas.normalisation import min_max
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind, reranked
-from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.results import Hit, relevance_of
 from llama_retrieval_ext.stages.hit_embeddings import (
     EmbeddingSource,
     origin_model,
@@ -29,8 +30,10 @@ class MMR(Reranker):
     """Maximal marginal relevance over hits of any retriever.
 
     Each pick has the best balance of relevance and difference from earlier picks. Relevance is the
-    cosine of a hit with the query; the input score is not used. If embeddings are not available,
-    the order is unchanged and the answer is marked degraded.
+    score of the last stage that reranked or rescored the hits, min-max normalised over them, or
+    their rank if that stage only reordered them. Without such a stage after the retriever or the
+    fusion, it is the cosine of a hit with the query. If embeddings are not available, the order is
+    unchanged and the answer is marked degraded.
 
     Args:
         lambda_mult: 1 is relevance alone, 0 is diversity alone; 0.5 weights them equally.
@@ -50,10 +53,10 @@ class MMR(Reranker):
             query: there is no source of embeddings.
         DimensionMismatchError: During a query: the embeddings are of different models.
 
-    The score is the marginal relevance, in ``[-1, 1]``: lambda times relevance, minus the penalty
-    for repetition. If the first pick scores below the second, which is possible with opposed
-    embeddings, its score is raised to that of the second, so scores never increase. The last
-    contribution of a hit has the original value.
+    The score is ``(1 + marginal) / 2``, in ``[0, 1]``, where the marginal relevance is lambda times
+    relevance, minus the penalty for repetition. If the first pick scores below the second, which is
+    possible with opposed embeddings, its score is raised to that of the second, so scores never
+    increase. The last contribution of a hit has the original value.
 
     Source:
         `llama_retrieval_ext.formulas.mmr`.
@@ -83,8 +86,8 @@ class MMR(Reranker):
     def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
         """Return the plan for the picks."""
         embedding, vectors = yield from self.vectors_plan(query, hits)
-        picks: list[tuple[int, float]] = yield Call(lambda: self._picks(embedding, vectors))
-        return reranked(hits, picks, by="MMR")
+        picks: list[tuple[int, float]] = yield Call(lambda: self._picks(embedding, vectors, hits))
+        return reranked(hits, picks, by="MMR", ceiling=1.0)
 
     def vectors_plan(
         self, query: Query, hits: Sequence[Hit]
@@ -114,14 +117,17 @@ class MMR(Reranker):
         ]
         return embedding, vectors
 
-    def _picks(self, question: Vector, vectors: Sequence[Vector]) -> list[tuple[int, float]]:
+    def _picks(
+        self, question: Vector, vectors: Sequence[Vector], hits: Sequence[Hit]
+    ) -> list[tuple[int, float]]:
         rows = matrix(vectors, dim=len(question))
-        return maximal_marginal_relevance(
-            cosines(rows, question),
+        picks = maximal_marginal_relevance(
+            _relevance(hits) or cosines(rows, question),
             rows,
             top_k=self.top_k or len(rows),
             lambda_mult=self.lambda_mult,
         )
+        return [(place, min(max((1 + marginal) / 2, 0.0), 1.0)) for place, marginal in picks]
 
     def _query_embedding(self, query: Query, hits: Sequence[Hit]) -> Plan[list[float]]:
         if query.embedding is not None:
@@ -141,6 +147,14 @@ class MMR(Reranker):
                 "looked up, or embed_model= to embed its text"
             )
         return self.embed_model
+
+
+def _relevance(hits: Sequence[Hit]) -> list[float]:
+    """Return the relevance of the hits to the stage that reranked them; empty without one."""
+    judged = {hit.node.node_id: score for hit in hits if (score := relevance_of(hit)) is not None}
+    scores = min_max(judged)
+    # A later stage may have added hits, which the reranker did not judge.
+    return [scores.get(hit.node.node_id, 0.0) for hit in hits] if scores else []
 
 
 def _unknown(message: str) -> Exception:

@@ -9,7 +9,7 @@ from llama_retrieval_ext.errors import ExecutionError
 from llama_retrieval_ext.execution.context import call, current_context, note_degraded
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
-from llama_retrieval_ext.pipeline.chains import EMPTY, checked, with_confidence
+from llama_retrieval_ext.pipeline.chains import EMPTY, checked
 from llama_retrieval_ext.pipeline.stages import Refine, ranking_of, undefined
 from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.reordering import ScoreKind
@@ -101,7 +101,7 @@ def _ranking(stage: Refine, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]
     plan: Plan[Sequence[NodeWithScore] | None] = (
         stage.rerank_plan(query, hits)
         if isinstance(stage, Reranker)
-        else stage.refine_plan(with_confidence(query, stage), hits)
+        else stage.refine_plan(query, hits)
     )
     answer = yield from plan
     if answer is None and isinstance(stage, Reranker):

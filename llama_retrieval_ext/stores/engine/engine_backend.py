@@ -66,6 +66,10 @@ class EngineBackend(ABC, Generic[B]):
         """Return the nodes with these ids and their embeddings; None if the store reads them."""
         return None
 
+    def all_nodes(self) -> Call[list[BaseNode]] | None:
+        """Return all nodes, for keyword search in memory; None if the engine has its own."""
+        return None
+
     def index_used(self, *, exact: bool) -> str | None:
         """Return a description of the index for vector searches; None if unknown."""
         del exact

@@ -19,6 +19,7 @@ from llama_index.vector_stores.milvus.utils import BaseSparseEmbeddingFunction
 from pymilvus import MilvusClient
 
 from llama_retrieval_ext.errors import UnsupportedModeError
+from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, Scalar
 from llama_retrieval_ext.stores.encoding.vectors import (
     SCORE_RANGES,
@@ -49,6 +50,7 @@ from llama_retrieval_ext.stores.milvus.filters import (
     filter_text,
     negated,
 )
+from llama_retrieval_ext.stores.milvus.nodes import Rows
 from llama_retrieval_ext.stores.milvus.params import METRICS
 from llama_retrieval_ext.stores.milvus.search import (
     MAX_HITS,
@@ -155,6 +157,14 @@ class LlamaIndexMilvusSearch(PrefilteredEngineSearch[Hit]):
         """Return the node of a hit."""
         entity = hit["entity"]
         return metadata_dict_to_node(dict(entity), text=entity.get(self._store.text_key))
+
+    def all_nodes(self) -> list[BaseNode]:
+        """Return all nodes of the collection."""
+        key = next(name for name, column in self.columns.items() if column.get("is_primary"))
+        columns = [*_CONTENT, self._store.text_key]
+        query = Rows(self._name, key, columns, is_lite="://" not in str(self._store.uri))
+        rows = self.call(lambda client: query.read(client, ""))
+        return [self.node({"entity": row}) for row in rows]
 
     def _search_of(
         self, request: EngineRequest[Condition], data: object, column: str, metric: str
@@ -315,6 +325,10 @@ class LlamaIndexMilvusBackend(EngineBackend[MilvusVectorStore]):
             keyword=None if keyword is None else ScoreRange(kind, 0.0),
             most_hits=self._searcher.most_hits,
         )
+
+    def all_nodes(self) -> Call[list[BaseNode]]:
+        """Return all nodes of the collection."""
+        return Call(self._searcher.all_nodes)
 
     def check(self, query: EngineQuery) -> None:
         """Raise if the store does not support this search."""

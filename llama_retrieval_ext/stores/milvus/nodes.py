@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final, TypeAlias
 
@@ -99,8 +100,10 @@ class MilvusNodes(Nodes[Expression]):
         """Return every node that matches, with its embedding."""
         if matching is False:
             return []
-        pages = self._lite_rows if self._collection.connection.is_lite else self._rows
-        rows = yield self._collection.loaded(lambda client: pages(client, filter_text(matching)))
+        stored = self._stored
+        rows = yield self._collection.loaded(
+            lambda client: stored.read(client, filter_text(matching))
+        )
         return list(map(_node, rows))
 
     def count(self, matching: Expression) -> Steps[int]:
@@ -109,8 +112,9 @@ class MilvusNodes(Nodes[Expression]):
             return 0
         # Other levels may return an outdated count.
         options: Mapping[str, object] = {"consistency_level": "Strong"}
+        stored = self._stored
         rows = yield self._collection.loaded(
-            lambda client: self._query(client, filter_text(matching), ["count(*)"], options)
+            lambda client: stored.query(client, filter_text(matching), ["count(*)"], options)
         )
         return int(rows[0]["count(*)"])
 
@@ -121,6 +125,11 @@ class MilvusNodes(Nodes[Expression]):
         name, timeout = self._collection.name, self._collection.timeout_s
         if self._collection.connection.is_lite:
             yield self._collection.loaded(lambda client: client.flush(name, timeout=timeout))
+
+    @property
+    def _stored(self) -> "Rows":
+        name, connection = self._collection.name, self._collection.connection
+        return Rows(name, ID, [NODE, DENSE], connection.is_lite, connection.timeout_s)
 
     def _upsert(self, rows: Sequence[Row]) -> Any:  # noqa: ANN401 - a request
         # An upsert of Milvus Lite keeps dynamic fields of the old row, which filters would still
@@ -134,14 +143,28 @@ class MilvusNodes(Nodes[Expression]):
 
         return write
 
-    def _rows(self, client: MilvusClient, filter_: str) -> list[StoredRow]:
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Reads all rows of a collection that match a filter, in pages."""
+
+    name: str
+    key: str
+    columns: list[str]
+    is_lite: bool
+    timeout_s: float | None = None
+
+    def read(self, client: MilvusClient, filter_: str) -> list[StoredRow]:
+        """Return the rows."""
+        if self.is_lite:
+            return self._read_lite(client, filter_)
         rows: list[StoredRow] = []
         pages = client.query_iterator(
-            self._collection.name,
+            self.name,
             batch_size=_PAGE,
             filter=filter_,
-            output_fields=[NODE, DENSE],
-            timeout=self._collection.connection.timeout_s,
+            output_fields=self.columns,
+            timeout=self.timeout_s,
         )
         try:
             while page := pages.next():
@@ -150,24 +173,22 @@ class MilvusNodes(Nodes[Expression]):
             pages.close()
         return rows
 
-    def _lite_rows(self, client: MilvusClient, filter_: str) -> list[StoredRow]:
+    def _read_lite(self, client: MilvusClient, filter_: str) -> list[StoredRow]:
         # Milvus Lite limits answers by message size only, and its iterator prints a warning.
-        ids = [row[ID] for row in self._query(client, filter_, [ID], {"limit": _LITE_MAX_ROWS})]
+        options = {"limit": _LITE_MAX_ROWS}
+        ids = [row[self.key] for row in self.query(client, filter_, [self.key], options)]
         rows: list[StoredRow] = []
         for start in range(0, len(ids), _PAGE):
-            page = filter_text(one_of(ID, ids[start : start + _PAGE]))
-            rows += self._query(client, page, [NODE, DENSE], {"limit": _PAGE})
+            page = filter_text(one_of(self.key, ids[start : start + _PAGE]))
+            rows += self.query(client, page, self.columns, {"limit": _PAGE})
         return rows
 
-    def _query(
+    def query(
         self, client: MilvusClient, filter_: str, columns: list[str], options: Mapping[str, Any]
     ) -> list[StoredRow]:
+        """Return the rows of one request."""
         rows: list[StoredRow] = client.query(  # pyright: ignore[reportAssignmentType]
-            self._collection.name,
-            filter=filter_,
-            output_fields=columns,
-            timeout=self._collection.connection.timeout_s,
-            **options,
+            self.name, filter=filter_, output_fields=columns, timeout=self.timeout_s, **options
         )
         return rows
 

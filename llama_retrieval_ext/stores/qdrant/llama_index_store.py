@@ -71,6 +71,7 @@ T = TypeVar("T")
 
 _OLD_SPARSE: Final = "text-sparse"
 _CONTENT: Final = "_node_content"
+_PAGE: Final = 1000
 _ID_FIRST: Final = '{"id_": "'
 
 
@@ -194,6 +195,19 @@ class LlamaIndexQdrantSearch(QdrantSearch):
         """Raise, because `native` encodes the text first."""
         raise NotImplementedError(query, request)
 
+    def all_nodes(self) -> Steps[list[BaseNode]]:
+        """Return all nodes of the collection."""
+        nodes: list[BaseNode] = []
+        offset: models.ExtendedPointId | None = None
+        while True:
+            page = {"limit": _PAGE, "offset": offset, "with_payload": True}
+            records, offset = yield MethodCall(
+                "scroll", {"collection_name": self._name, **page, "with_vectors": False}
+            )
+            nodes += self._store.parse_to_query_result(records).nodes or []
+            if offset is None:
+                return nodes
+
     def candidate(self, hit: models.ScoredPoint, score: float) -> Candidate:
         """Return the candidate of a point; its node is built on first access."""
         return Candidate.later(self._node_id(hit), score, lambda: self._node(hit))
@@ -264,6 +278,11 @@ class LlamaIndexQdrantBackend(EngineBackend[QdrantVectorStore]):
     def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
         """Return the call that runs steps."""
         return self._connection.call(steps)
+
+    def all_nodes(self) -> Call[list[BaseNode]]:
+        """Return all nodes of the collection."""
+        searcher = self._searcher
+        return self.call(lambda: searcher.if_exists(searcher.all_nodes, empty=[]))
 
     def check(self, query: EngineQuery) -> None:
         """Raise if the store has no sparse vectors for a keyword query."""

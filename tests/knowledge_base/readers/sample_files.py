@@ -12,29 +12,42 @@ _CONTENT_TYPES = (
 _WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 
 
-def write_pdf(path: Path, *pages: str) -> None:
-    """A PDF of one line a page; readers rebuild the table of offsets that it lacks."""
+def write_pdf(
+    path: Path, *pages: str, title: str = "", catalog: str = "", objects: tuple[str, ...] = ()
+) -> None:
+    """A PDF of pages with lines of text.
+
+    Entries of a page stand behind ``%%``; objects have the numbers from 100; a text that begins
+    with ``<`` or ``[`` is in the font of object 100.
+    """
     kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
-    objects = [
-        "<< /Type /Catalog /Pages 2 0 R >>",
-        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
-        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
-    ]
-    frame = "/MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> >>"
-    for number, text in enumerate(pages):
-        stream = f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET"
-        objects += [
-            f"<< /Type /Page /Parent 2 0 R {frame} /Contents {5 + 2 * number} 0 R >>",
-            f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream",
-        ]
-    written, offsets = b"%PDF-1.4\n", []
-    for number, body in enumerate(objects, start=1):
-        offsets.append(len(written))
-        written += f"{number} 0 obj\n{body}\nendobj\n".encode()
-    table = "".join(f"{offset:010} 00000 n \n" for offset in offsets)
-    trailer = f"trailer\n<< /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{len(written)}\n"
-    head = f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n"
-    path.write_bytes(written + f"{head}{table}{trailer}%%EOF\n".encode())
+    bodies = {
+        1: f"<< /Type /Catalog /Pages 2 0 R {catalog} >>",
+        2: f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
+        3: "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
+    }
+    frame = "/MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R /F2 100 0 R >> >>"
+    for number, page in enumerate(pages):
+        text, _, more = page.partition("%%")
+        operators = {"<": "{} Tj", "[": "{} TJ"}
+        shown = " T* ".join(
+            operators.get(line[:1], "({}) Tj").format(line) for line in text.split("\n")
+        )
+        font = "/F2" if text[:1] in operators else "/F1"
+        stream = f"BT {font} 12 Tf 14 TL 72 720 Td {shown} ET" if text else "0 0 9 9 re f"
+        annotations = f"/Type /Page /Parent 2 0 R {frame} {more}"
+        bodies[4 + 2 * number] = f"<< {annotations} /Contents {5 + 2 * number} 0 R >>"
+        length = len(stream.encode("cp1252"))
+        bodies[5 + 2 * number] = f"<< /Length {length} >>\nstream\n{stream}\nendstream"
+    bodies |= dict(enumerate(objects, start=100))
+    bodies[99] = f"<< /Title ({title}) >>"
+    written, table = b"%PDF-1.4\n", ""
+    for number, body in bodies.items():
+        table += f"{number} 1\n{len(written):010} 00000 n \n"
+        written += f"{number} 0 obj\n{body}\nendobj\n".encode("cp1252")
+    trailer = f"trailer\n<< /Size {max(bodies) + 1} /Root 1 0 R /Info 99 0 R >>\n"
+    end = f"xref\n0 1\n0000000000 65535 f \n{table}{trailer}startxref\n{len(written)}\n%%EOF\n"
+    path.write_bytes(written + end.encode())
 
 
 def write_styled_docx(path: Path, body: str, styles: dict[str, str]) -> None:

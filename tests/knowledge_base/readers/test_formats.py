@@ -61,7 +61,7 @@ def test_csv_is_a_document_for_each_row_with_the_names_of_columns(tmp_path: Path
 @pytest.mark.parametrize(
     ("suffix", "package"),
     [
-        (".pdf", "pypdf"),
+        (".pdf", "pypdfium2"),
         (".html", "bs4"),
         (".docx", "defusedxml.ElementTree"),
         (".xlsx", "openpyxl"),

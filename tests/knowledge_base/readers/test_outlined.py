@@ -1,20 +1,14 @@
-"""Files with headings: the text and outline of HTML, DOCX and PDF."""
+"""Files with headings: the text and outline of HTML and DOCX."""
 
 from pathlib import Path
 
 import pytest
 from llama_index.core.schema import TextNode
-from pypdf import PdfReader, PdfWriter
 
 from llama_retrieval_ext.knowledge_base.passages import PassageParser
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from llama_retrieval_ext.knowledge_base.readers.outline import OutlinedDocument
-from tests.knowledge_base.readers.sample_files import (
-    word_paragraph,
-    word_table,
-    write_pdf,
-    write_styled_docx,
-)
+from tests.knowledge_base.readers.sample_files import word_paragraph, word_table, write_styled_docx
 
 LONG = "Every employee has twenty-five days of annual leave, which are granted on request. " * 6
 PAGE = f"""<title>Rules</title><nav>home</nav><h1>Rules</h1><p>{LONG}</p>
@@ -91,47 +85,3 @@ def test_passages_of_a_file_stand_under_its_headings(tmp_path: Path, name: str) 
     for node in nodes:
         assert isinstance(node, TextNode)
         assert document.text[node.start_char_idx : node.end_char_idx] == node.text
-
-
-def pdf_with_bookmarks(path: Path) -> None:
-    write_pdf(path, "Annual leave is 25 days.", "Nothing new.", "Sick  leave: call at nine.")
-    writer = PdfWriter(clone_from=PdfReader(path))
-    rules = writer.add_outline_item("Rules", 0)
-    writer.add_outline_item("Annual leave", 0, parent=rules)
-    writer.add_outline_item("Sick leave", 2, parent=rules)
-    writer.add_metadata({"/Title": "Staff rules"})
-    writer.write(path)
-
-
-def test_pages_of_a_pdf_have_the_bookmarks_above_them(tmp_path: Path) -> None:
-    pdf_with_bookmarks(tmp_path / "rules.pdf")
-    pages = outlined(tmp_path / "rules.pdf")
-    nodes = PassageParser(chunk_size=512, chunk_overlap=0)(pages)
-    assert [
-        (node.metadata["page"], node.metadata["title"], node.metadata["heading_path"])
-        for node in nodes
-    ] == [
-        (1, "Staff rules", "Rules > Annual leave"),
-        (2, "Staff rules", "Rules > Annual leave"),
-        (3, "Staff rules", "Rules > Sick leave"),
-    ]
-
-
-def test_a_pdf_with_broken_bookmarks_is_read_without_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pdf_with_bookmarks(tmp_path / "rules.pdf")
-    broken = property(lambda _: 1 / 0)
-    monkeypatch.setattr(PdfReader, "outline", broken)
-    pages = outlined(tmp_path / "rules.pdf")
-    assert [page.outline.headings for page in pages] == [(), (), ()]
-    assert pages[0].text == "Annual leave is 25 days."
-
-
-@pytest.mark.parametrize("title", ["Microsoft Word - draft", "rules.indd", "untitled"])
-def test_the_title_that_a_program_wrote_is_no_title(tmp_path: Path, title: str) -> None:
-    write_pdf(tmp_path / "rules.pdf", "text")
-    writer = PdfWriter(clone_from=PdfReader(tmp_path / "rules.pdf"))
-    writer.add_metadata({"/Title": title})
-    writer.write(tmp_path / "rules.pdf")
-    assert outlined(tmp_path / "rules.pdf")[0].outline.title == ""

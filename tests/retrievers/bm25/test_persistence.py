@@ -1,15 +1,12 @@
 """`from_persist_dir` returns what `persist` wrote, or says why it cannot."""
 
 import json
-import os
-import shutil
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 
 import bm25s
 import pytest
-from llama_index.core.schema import BaseNode, Document, IndexNode, TextNode
+from llama_index.core.schema import Document, TextNode
 from llama_index.core.vector_stores.types import (
     FilterCondition,
     FilterOperator,
@@ -63,17 +60,12 @@ def test_a_retriever_bound_to_a_scope_is_not_loaded_without_a_scope(tmp_path: Pa
 def test_the_index_is_in_bm25s_format(tmp_path: Path) -> None:
     retriever = BM25Retriever(sample_nodes())
     retriever.persist(tmp_path)
-    engine = bm25s.BM25.load(_folder(tmp_path), load_corpus=True, show_progress=False)
+    engine = bm25s.BM25.load(tmp_path, load_corpus=True, show_progress=False)
     assert engine.corpus is not None
     scores = engine.get_scores(Tokenizer().query_tokens("annual leave"))
     (first, *_) = retriever.retrieve("annual leave")
     assert max(scores) == pytest.approx(first.score)
     assert first.node_id in engine.corpus[int(scores.argmax())]["node"]
-
-
-def _folder(path: Path) -> Path:
-    (folder,) = path.glob("index-*")
-    return folder
 
 
 def _cut(path: Path) -> None:
@@ -85,6 +77,12 @@ def _changed(path: Path, **changes: object) -> None:
     (path / FILE_NAME).write_text(json.dumps(header | changes))
 
 
+def _older_tokenizer(path: Path) -> None:
+    settings = json.loads((path / FILE_NAME).read_text())["settings"]
+    settings["tokenizer"]["version"] -= 1
+    _changed(path, settings=settings)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -93,13 +91,13 @@ def _changed(path: Path, **changes: object) -> None:
         pytest.param(lambda path: (path / FILE_NAME).write_text("[1]"), id="a list"),
         pytest.param(lambda path: _cut(path / FILE_NAME), id="settings cut off"),
         pytest.param(lambda path: _changed(path, format="another"), id="another format"),
-        pytest.param(lambda path: _changed(path, version=2), id="newer"),
+        pytest.param(lambda path: _changed(path, version=1), id="older"),
         pytest.param(lambda path: _changed(path, settings={"top_k": 3}), id="few settings"),
         pytest.param(lambda path: _changed(path, settings=[1]), id="settings in a list"),
-        pytest.param(lambda path: _changed(path, folder="../index"), id="folder outside"),
-        pytest.param(lambda path: shutil.rmtree(_folder(path)), id="no index"),
-        pytest.param(lambda path: _cut(_folder(path) / "corpus.jsonl"), id="nodes cut off"),
-        pytest.param(lambda path: _cut(_folder(path) / "data.csc.index.npy"), id="scores cut off"),
+        pytest.param(_older_tokenizer, id="older tokenizer"),
+        pytest.param(lambda path: (path / "vocab.index.json").unlink(), id="no index"),
+        pytest.param(lambda path: _cut(path / "corpus.jsonl"), id="nodes cut off"),
+        pytest.param(lambda path: _cut(path / "data.csc.index.npy"), id="scores cut off"),
     ],
 )
 def test_a_damaged_or_foreign_directory_is_refused(
@@ -121,11 +119,7 @@ def test_persisting_keeps_other_files_of_the_directory(tmp_path: Path) -> None:
     (tmp_path / "docstore.json").write_text("{}")
     for texts in (["annual leave"], ["sick leave"]):
         BM25Retriever([TextNode(text=text) for text in texts]).persist(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "docstore.json",
-        FILE_NAME,
-        _folder(tmp_path).name,
-    }
+    assert (tmp_path / "docstore.json").read_text() == "{}"
     assert BM25Retriever.from_persist_dir(tmp_path).retrieve("sick")
 
 
@@ -133,20 +127,12 @@ class _OwnNode(TextNode):
     """A class that only its author can import."""
 
 
-@pytest.mark.parametrize(
-    ("node", "says"),
-    [
-        (_OwnNode(id_="n"), "_OwnNode"),
-        (TextNode(id_="n", metadata={"day": date(2024, 1, 31)}), "date"),
-        (IndexNode(id_="n", index_id="i", obj=object()), "index_id"),
-    ],
-)
-def test_a_node_that_json_cannot_hold_is_refused_and_the_stored_retriever_stays(
-    tmp_path: Path, node: BaseNode, says: str
+def test_a_node_class_that_cannot_be_read_back_is_refused_and_the_stored_retriever_stays(
+    tmp_path: Path,
 ) -> None:
     BM25Retriever(sample_nodes()).persist(tmp_path)
-    with pytest.raises(ConfigurationError, match=says):
-        BM25Retriever([node]).persist(tmp_path)
+    with pytest.raises(ConfigurationError, match="_OwnNode"):
+        BM25Retriever([_OwnNode(id_="n")]).persist(tmp_path)
     assert BM25Retriever.from_persist_dir(tmp_path).retrieve("leave")
 
 
@@ -155,31 +141,25 @@ def test_an_empty_retriever_comes_back_empty(tmp_path: Path) -> None:
     assert BM25Retriever.from_persist_dir(tmp_path / "new" / "directory").retrieve("words") == []
 
 
-def test_a_file_that_may_not_be_read_is_reported(tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).mkdir()
-    with pytest.raises(StoreUnavailableError, match="cannot read"):
-        BM25Retriever.from_persist_dir(tmp_path)
-
-
 def test_a_path_that_cannot_be_written_is_reported_and_stays(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("words")
-    with pytest.raises(StoreUnavailableError, match="as it was"):
+    with pytest.raises(StoreUnavailableError, match="cannot write"):
         BM25Retriever(sample_nodes()).persist(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "words"
 
 
-def test_a_write_that_fails_in_the_middle_keeps_the_stored_retriever(
+def test_a_write_that_fails_in_the_middle_is_not_read_as_a_retriever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_: int) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     BM25Retriever(sample_nodes()).persist(tmp_path)
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(bm25s.BM25, "save", full)
     with pytest.raises(StoreUnavailableError, match="No space left"):
         BM25Retriever().persist(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {FILE_NAME, _folder(tmp_path).name}
-    assert BM25Retriever.from_persist_dir(tmp_path).retrieve("leave")
+    with pytest.raises(StoreFormatError, match="again"):
+        BM25Retriever.from_persist_dir(tmp_path)
 
 
 def test_a_loaded_retriever_has_the_settings_of_the_persisted_one(tmp_path: Path) -> None:
