@@ -50,6 +50,12 @@ FORM: Final = UrlForm(
     local_options=("collection",),
 )
 _GRPC_PORT: Final = 6334
+# Otherwise a channel waits for many seconds before it looks whether a server is back.
+_RECONNECTS: Final = {
+    "grpc.initial_reconnect_backoff_ms": 100,
+    "grpc.min_reconnect_backoff_ms": 100,
+    "grpc.max_reconnect_backoff_ms": 500,
+}
 _PORTS: Final = range(1, 65_536)
 
 
@@ -126,7 +132,7 @@ class QdrantConnection(Connection):
         where = address.url or f"qdrant:{address.path}"
         with _clear_errors(where):
             client, release = _local(address.path) if address.path else _remote(address)
-        aclient = None if address.path else AsyncQdrantClient(**client.init_options)
+        aclient = None if address.path else AsyncQdrantClient(**_options(client))
         return cls(client, aclient, where=where, release=release)
 
     @property
@@ -174,8 +180,12 @@ def _clear_errors(where: str) -> Generator[None]:
         raise translated from error
 
 
-def _options(client: AsyncQdrantClient | None) -> Mapping[str, Any]:
-    options: dict[str, Any] = client.init_options if client is not None else {}
+def _options(client: QdrantClient | AsyncQdrantClient | None) -> Mapping[str, Any]:
+    options: dict[str, Any] = dict(client.init_options) if client is not None else {}
+    if channel := options.get("grpc_options"):  # to which the other client has added its name
+        options["grpc_options"] = {
+            name: value for name, value in channel.items() if name != "grpc.primary_user_agent"
+        }
     # The other client has already checked the server's version.
     return {**options, "check_compatibility": False}
 
@@ -227,6 +237,7 @@ def _remote(address: Address) -> tuple[QdrantClient, Callable[[], None]]:
         timeout=int(address.timeout_s),
         prefer_grpc=address.options.get("prefer_grpc") == "true",
         grpc_port=int(address.options.get("grpc_port", _GRPC_PORT)),
+        grpc_options=dict(_RECONNECTS),  # the client adds to it
         check_compatibility=False,  # it warns from a thread; `server_version` checks instead
     )
     return client, client.close
