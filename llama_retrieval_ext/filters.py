@@ -7,7 +7,8 @@ tested against it, and every hit is checked with it.
 Meaning of each operator for a field ``f`` and a filter value ``v``:
 
 ========================== ======================================================================
-``EQ`` / ``NE``            ``f`` equals ``v`` or not. 3 equals 3.0, never "3"; a list equals nothing
+``EQ`` / ``NE``            ``f`` equals ``v`` or not. 3 equals 3.0, never "3"; a list equals
+                           nothing; true equals 1 and "true", false equals 0 and "false"
 ``GT GTE LT LTE``          ``f`` and ``v`` are both numbers or both dates, and compare so
 ``IN`` / ``NIN``           ``f`` equals one of the values / none
 ``ANY`` / ``ALL``          ``f`` is a list that contains at least one / all of the values
@@ -18,8 +19,8 @@ Meaning of each operator for a field ``f`` and a filter value ``v``:
 
 Dates are those of `dates.instant`; ``EQ`` and ``IN`` compare them as strings.
 
-A missing field satisfies only ``NE``, ``NIN`` and ``IS_EMPTY``. Booleans in metadata equal no
-filter value, because LlamaIndex's filters cannot contain booleans.
+A missing field satisfies only ``NE``, ``NIN`` and ``IS_EMPTY``. LlamaIndex's filters cannot contain
+booleans, so that 1, 0, "true" and "false" stand for them, but not for those in a list.
 """
 
 import re
@@ -41,6 +42,9 @@ from llama_retrieval_ext.arguments import value_expression
 from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.dates import given_instant, instant
 from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
+
+# Stored with each node; they say whose it is (see `query`), and are no part of its text.
+SCOPE_KEYS = ("tenant_id", "kb_id", "allowed")
 
 Scalar: TypeAlias = str | int | float
 Value: TypeAlias = Scalar | tuple[Scalar, ...] | None
@@ -85,6 +89,9 @@ Condition: TypeAlias = Compare | AllOf | AnyOf | Not
 _KEY = re.compile(r"\w(?:[\w .:/@+-]{0,126}\w)?")
 # The smallest limit of the engines, of Elasticsearch: filters mean the same on each.
 _MOST_VALUES: Final = 65_536
+# Each condition is tested for each node in Python, and each level is one call deeper.
+_MOST_CONDITIONS: Final = 1_000
+_DEEPEST: Final = 100
 _LIST_OPERATORS = {FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL}
 ORDER_OPERATORS = (FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, FilterOperator.LTE)
 _TEXT_OPERATORS = {FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE}
@@ -113,12 +120,35 @@ def parse_filters(filters: MetadataFilters, *, fields: Fields = MappingProxyType
             f"filters are LlamaIndex's MetadataFilters, got {filters!r}; write "
             "MetadataFilters(filters=[MetadataFilter(key=..., value=...)])"
         )
+    _check_size(filters)
+    return _parse_group(filters, fields)
+
+
+def _check_size(filters: MetadataFilters) -> None:
+    """Raise for more conditions or levels than are tested in bounded time, without recursion."""
+    level, count = [filters], 0
+    for _ in range(_DEEPEST):
+        count += sum(len(group.filters) for group in level)
+        if count > _MOST_CONDITIONS:
+            raise InvalidFilterError(
+                f"filters have at most {_MOST_CONDITIONS:,} conditions and groups, got more; "
+                "for many values of a field use IN"
+            )
+        parts = (part for group in level for part in group.filters)
+        level = [part for part in parts if isinstance(part, MetadataFilters)]
+    if level:
+        raise InvalidFilterError(
+            f"filters are nested at most {_DEEPEST} levels deep, got more; write them flatter"
+        )
+
+
+def _parse_group(filters: MetadataFilters, fields: Fields) -> Condition:
     if not filters.filters:
         raise InvalidFilterError(
             "got an empty group of filters; to filter nothing, pass filters=None"
         )
     parts = tuple(
-        parse_filters(part, fields=fields)
+        _parse_group(part, fields)
         if isinstance(part, MetadataFilters)
         else _parse_one(part, fields)
         for part in filters.filters
@@ -251,7 +281,10 @@ def matches(condition: Condition | None, metadata: Mapping[str, object]) -> bool
         case None:
             return True
         case Compare(key, operator, value):
-            return _OPERATORS[operator](metadata.get(key), value)
+            field = metadata.get(key)
+            if isinstance(field, bool) and key in SCOPE_KEYS:
+                field = {}  # a scope names strings: true is no tenant "true"
+            return _OPERATORS[operator](field, value)
         case AllOf(parts):
             return all(matches(part, metadata) for part in parts)
         case AnyOf(parts):
@@ -288,8 +321,29 @@ def refuse_dates(condition: Condition, where: str) -> None:
             )
 
 
+def with_booleans(values: Sequence[Scalar]) -> Sequence[Scalar]:
+    """Return values together with the booleans that they stand for.
+
+    Examples:
+        >>> with_booleans([3, 1]), with_booleans(["true", 0.0]), with_booleans(["True", "1"])
+        ([3, 1, True], ['true', 0.0, True, False], ['True', '1'])
+
+    """
+    meant = [meaning for value in values if (meaning := _boolean(value)) is not None]
+    return [*values, *dict.fromkeys(meant)] if meant else values
+
+
+def _boolean(value: object) -> bool | None:
+    """Return the boolean that a value of a filter stands for; None for others."""
+    if isinstance(value, str):
+        return value == "true" if value in {"true", "false"} else None
+    return value == 1 if value in {0, 1} else None
+
+
 def _equal(field: object, value: object) -> bool:
-    if isinstance(field, bool) or isinstance(field, str) is not isinstance(value, str):
+    if isinstance(field, bool):
+        return _boolean(value) is field
+    if isinstance(field, str) is not isinstance(value, str):
         return False
     return isinstance(field, str | int | float) and field == value
 
@@ -299,7 +353,9 @@ def _among(field: object, values: Sequence[Scalar]) -> bool:
 
 
 def _has(field: object, value: Scalar) -> bool:
-    return isinstance(field, list | tuple) and any(_equal(item, value) for item in field)
+    return isinstance(field, list | tuple) and any(
+        _equal(item, value) for item in field if not isinstance(item, bool)
+    )
 
 
 @lru_cache(maxsize=64)

@@ -12,6 +12,7 @@ from llama_retrieval_ext.arguments import RecordsArguments
 from llama_retrieval_ext.checks import check_count, check_seconds, checked_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError, ScopeRequiredError
 from llama_retrieval_ext.filters import (
+    SCOPE_KEYS,
     AllOf,
     AnyOf,
     Compare,
@@ -22,12 +23,8 @@ from llama_retrieval_ext.filters import (
     parse_filters,
 )
 
-TENANT_KEY = "tenant_id"
-KB_KEY = "kb_id"
-# The principals who may see a node: a list; without one, everyone in its scope.
-ALLOWED_KEY = "allowed"
-# Stored with each node; they say whose it is, and are no part of its text.
-SCOPE_KEYS = (TENANT_KEY, KB_KEY, ALLOWED_KEY)
+# The principals in `ALLOWED_KEY` may see a node: a list; without one, everyone in its scope.
+TENANT_KEY, KB_KEY, ALLOWED_KEY = SCOPE_KEYS
 # What stores of this package filter passages by, beside their metadata: the id of their document,
 # and their position in its text. No key of a filter on metadata begins with "@".
 DOCUMENT_FIELD = "@document"

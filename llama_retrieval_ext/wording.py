@@ -37,10 +37,11 @@ def quoted(value: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def nearest(name: str, names: Iterable[str], *, least: float = 0.0) -> str:
     """Return the names most like a name, quoted, best first: at most five.
 
-    Alike are names that share letters and pairs of letters, ignoring case (Dice's coefficient).
+    Alike are names that share letters and pairs of letters, ignoring case (Dice's coefficient);
+    those with less than ``least`` are left out, and if none is left, the text is empty.
 
     Examples:
         >>> nearest("yaer", ["title", "year"])
@@ -51,15 +52,42 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """
     grams = _grams(name)
 
-    def distance(other: str) -> tuple[float, str]:
+    def likeness(other: str) -> float:
         others = _grams(other)
-        return -2 * (grams & others).total() / ((grams + others).total() or 1), other
+        return 2 * (grams & others).total() / ((grams + others).total() or 1)
 
-    ranked = sorted({*names}, key=distance)
+    scored = sorted((-likeness(other), other) for other in {*names})
+    ranked = [other for score, other in scored if -score >= least]
     more = ", …" if len(ranked) > _SHOWN else ""
     return ", ".join(map(quoted, ranked[:_SHOWN])) + more
+
+
+def unknown(what: str, name: str, names: Iterable[str], *, least: float = 0.15) -> str:
+    """Return the sentence that a graph has no such thing, with the nearest that it has.
+
+    Examples:
+        >>> unknown("engineering type", "核电站", ["地铁", "房建", "水利"], least=0)
+        "no engineering type '核电站'; the graph has '地铁', '房建', '水利'"
+        >>> unknown("process", "baking", ["深基坑开挖"])
+        "no process 'baking' in the graph"
+
+    """
+    near = nearest(name, names, least=least)
+    return f"no {what} {quoted(name)}{f'; the graph has {near}' if near else ' in the graph'}"
 
 
 def _grams(name: str) -> Counter[str]:
     text = name.casefold()[:_COMPARED]
     return Counter([*text, *map("".join, pairwise(text))])
+
+
+def path_tails(path: str) -> list[str]:
+    """Return the ends of a path by which it can be named, shortest first.
+
+    Examples:
+        >>> path_tails("docs/sub/leave.md")
+        ['leave.md', 'sub/leave.md', 'docs/sub/leave.md']
+
+    """
+    parts = path.replace("\\", "/").split("/")
+    return ["/".join(parts[start:]) for start in reversed(range(len(parts)))]

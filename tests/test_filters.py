@@ -65,11 +65,22 @@ FEBRUARY = datetime(2024, 2, 1, tzinfo=UTC)
 TABLE: list[tuple[FilterOperator, Value, list[object], list[object]]] = [
     (OP.EQ, "a", ["a"], ["A", "ab", "", ["a"], None, MISSING]),
     (OP.EQ, 3, [3, 3.0], ["3", 4, True, [3], None, MISSING]),
-    (OP.EQ, 1, [1, 1.0], [True, "1", MISSING]),
-    (OP.EQ, 0, [0, 0.0, -0.0], [False, "", "0", [], None, MISSING]),
+    (OP.EQ, 1, [1, 1.0, True], [False, "1", [True], MISSING]),
+    (OP.EQ, 0, [0, 0.0, -0.0, False], [True, "", "0", [], None, MISSING]),
+    (OP.EQ, "true", ["true", True], ["True", False, 1, ["true"], [True], MISSING]),
+    (OP.EQ, "false", ["false", False], [True, 0, None, MISSING]),
+    (OP.EQ, "True", ["True"], [True, "true"]),
+    (OP.EQ, 2, [2], [True, False]),
+    (OP.NE, "true", ["True", False, 1, [True], MISSING], ["true", True]),
+    (OP.IN, ("true", 7), ["true", True, 7], [1, False, [True]]),
+    (OP.NIN, (0, "x"), [True, 1, MISSING], [0, False, "x"]),
+    (OP.GTE, 1, [1, 2], [True, False]),
+    (OP.TEXT_MATCH, "true", ["true", "untrue"], [True]),
+    (OP.ANY, (1, "true"), [[1], ["true"]], [[True], True]),
+    (OP.ALL, (1,), [[1]], [[True]]),
     (OP.EQ, 0.5, [0.5], [0, 1, "0.5", MISSING]),
     (OP.NE, "a", ["A", "", 1, ["a"], None, MISSING], ["a"]),
-    (OP.NE, 1, [2, "1", True, MISSING], [1, 1.0]),
+    (OP.NE, 1, [2, "1", False, MISSING], [1, 1.0, True]),
     (OP.GT, 3, [4, 3.1], [3, 2, "4", [4], True, None, MISSING]),
     (OP.GTE, 3, [3, 3.0, 4], [2.9, "3", MISSING]),
     (OP.LT, 3, [2, -1.5, 0], [3, 3.5, "2", False, MISSING]),
@@ -87,7 +98,7 @@ TABLE: list[tuple[FilterOperator, Value, list[object], list[object]]] = [
         ["2024-01-31T08:00:00.1", "2024-01-31T09:00", "2024-01-31T03:01-05", "2024-01-32", MISSING],
     ),
     (OP.IN, ("a", "b"), ["a", "b"], ["c", ["a"], "ab", None, MISSING]),
-    (OP.IN, (1, 2), [1, 2.0], ["1", True, 3, MISSING]),
+    (OP.IN, (1, 2), [1, 2.0, True], ["1", False, 3, MISSING]),
     (OP.IN, (), [], ["a", 1, None, MISSING]),
     (OP.NIN, ("a", "b"), ["c", "", 1, ["a"], MISSING], ["a", "b"]),
     (OP.NIN, (), ["a", MISSING], []),
@@ -364,3 +375,21 @@ def test_groups_are_flat_where_one_level_is_enough() -> None:
         "tenant_id",
     ]
     assert len(groups(as_metadata_filters(ACME))) == 1
+
+
+@pytest.mark.parametrize("depth", [101, 900, 5_000])
+def test_filters_that_are_nested_too_deep_are_refused(depth: int) -> None:
+    filters = MetadataFilters(filters=[MetadataFilter(key="year", value=1)])
+    for _ in range(depth - 1):
+        group = MetadataFilters(filters=[], condition=FilterCondition.NOT)
+        group.filters.append(filters)
+        filters = group
+    with pytest.raises(InvalidFilterError, match="at most 100 levels deep"):
+        parse_filters(filters)
+
+
+def test_more_than_a_thousand_conditions_are_refused() -> None:
+    many = [MetadataFilter(key="year", value=number) for number in range(1_001)]
+    with pytest.raises(InvalidFilterError, match="at most 1,000 conditions"):
+        parse_filters(MetadataFilters(filters=[*many], condition=FilterCondition.OR))
+    assert parse_filters(MetadataFilters(filters=many[1:], condition=FilterCondition.OR))

@@ -31,7 +31,7 @@ TOP: ModuleType = llama_retrieval_ext
 ALL_NAMES = sorted({*TOP.__all__, *(name for package in TIERS for name in package.__all__)})
 # Every third-party package that an extra brings and the base does not.
 OPTIONAL = {
-    *("bs4", "defusedxml", "pandas", "pypdfium2", "rjieba", "wordllama"),
+    *("defusedxml", "lxml", "pandas", "pypdfium2", "rjieba", "wordllama"),
     *("elasticsearch", "milvus_lite", "pymilvus", "qdrant_client"),
     *("ahocorasick_rs", "neo4j", "rapidfuzz"),
     "termcolor",  # of the exporter to OpenTelemetry, whose own packages others load too

@@ -21,7 +21,7 @@ from llama_retrieval_ext.checks import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import called
-from llama_retrieval_ext.filters import AllOf, as_metadata_filters, parse_filters
+from llama_retrieval_ext.filters import SCOPE_KEYS, AllOf, as_metadata_filters, parse_filters
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.conversations import (
     CONTEXT_KEY,
@@ -33,7 +33,6 @@ from llama_retrieval_ext.knowledge_base.conversations import (
 from llama_retrieval_ext.query import (
     ALLOWED_KEY,
     KB_KEY,
-    SCOPE_KEYS,
     SESSION_KEY,
     SPEAKER_KEY,
     TENANT_KEY,

@@ -43,7 +43,8 @@ from llama_retrieval_ext.text.normalization import dominant_script
 _CITED: Final = re.compile(r"[\[【［]\s*(\d{1,3}(?:\s*[,，;、]\s*\d{1,3})*)\s*[\]】］]")
 # The end of a statement, with the citations after it.
 _STATEMENT: Final = re.compile(
-    r".+?(?:[.!?](?=\s|[\[【［]|$)|[。！？；]|\n|$)(?:\s*[\[【［][\d\s,，;、]+[\]】］])*", re.DOTALL
+    r".+?(?:[.!?](?=\s|[\[【［]|$)|[。！？；]|\n|$)(?:\s{0,9}[\[【［][\d\s,，;、]+[\]】］])*",
+    re.DOTALL,
 )
 _NUMBER: Final = re.compile(r"\d+(?:[.,]\d+)*")
 _ZEROS: Final = re.compile(r"^0+(?=\d)")
@@ -143,7 +144,7 @@ def _statements(answer: str) -> Iterator[tuple[str, list[int]]]:
 
 def _words_of(statement: str) -> str:
     text = _CITED.sub("", _ENTRY.sub("", statement)).strip().rstrip(".。!！?？ ")
-    return re.sub(r"\s+([.,;:])", r"\1", text)
+    return re.sub(r"(?<!\s)\s+(?=[.,;:])", "", text)
 
 
 def _unsupported(statement: str, cited: Sequence[Citation], texts: OutputTexts) -> str:

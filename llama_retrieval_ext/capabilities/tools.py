@@ -24,16 +24,10 @@ from llama_retrieval_ext.checks import check_count, check_seconds, checked_call,
 from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking, called
+from llama_retrieval_ext.filters import SCOPE_KEYS
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import children_of
-from llama_retrieval_ext.query import (
-    ALLOWED_KEY,
-    SCOPE_KEYS,
-    Query,
-    Scope,
-    check_scope,
-    narrowed_filters,
-)
+from llama_retrieval_ext.query import ALLOWED_KEY, Query, Scope, check_scope, narrowed_filters
 from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, VectorRetriever
 

@@ -1,4 +1,4 @@
-"""`llama-retrieval list`, `show`, `delete`, `share`, `info`, `copy` and `remove`."""
+"""`llama-retrieval list`, `show`, `delete`, `share`, `info`, `check`, `copy` and `remove`."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ from llama_retrieval_ext.cli.output import (
     three_digits,
 )
 from llama_retrieval_ext.errors import ConfigurationError, describe
-from llama_retrieval_ext.wording import counted
+from llama_retrieval_ext.wording import counted, path_tails
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.knowledge_base.ledger.ledger import StoredSource
@@ -138,6 +138,15 @@ def _matching(kb: "ext.KnowledgeBase", pattern: str, options: KbOptions) -> list
     return [] if pattern in names else [name for name in names if Path(path) in Path(name).parents]
 
 
+def check(*, kb: Url = DEFAULT_KB, embed_model: EmbedModel = None, as_json: AsJson = False) -> None:
+    """Compare documents with what searches find; exit code 1 if some are damaged."""
+    with KbOptions(url=kb, embed_model=embed_model).open(needs_scope=False) as opened:
+        report = opened.check()
+    say_json(report.to_dict()) if as_json else say(str(report))
+    if not report.is_whole:
+        raise typer.Exit(1)
+
+
 def info(*, kb: Url = DEFAULT_KB, embed_model: EmbedModel = None, as_json: AsJson = False) -> None:
     """Show engine, embedding model, counts and size."""
     with KbOptions(url=kb, embed_model=embed_model).open(needs_scope=False) as opened:
@@ -199,18 +208,29 @@ def _source_as_json(source: "StoredSource") -> dict[str, object]:
 
 
 def _apply(action: Callable[..., T], source: str, kb: "ext.KnowledgeBase", options: KbOptions) -> T:
-    """Return the result of an action on a source; raise if there is no such source."""
+    """Return the result of an action on a source; raise if there is no such source.
+
+    The source is a path, an id, or the end of a path, as searches print it, of one source.
+    """
     result = action(source, scope=options.scope)
+    if result:
+        return result
+    names = sorted({each.source for each in kb.sources(scope=options.scope)})
+    named = [name for name in names if source and Path(source).as_posix() in path_tails(name)]
+    if len(named) > 1:
+        listed = ", ".join(map(repr, named))
+        raise ConfigurationError(f"{source!r} names {len(named)} files; write one of {listed}")
+    result = action(named[0], scope=options.scope) if named else result
     if not result:
-        raise _unknown(kb, source, options)
+        raise _unknown(source, names, options)
     return result
 
 
-def _unknown(kb: "ext.KnowledgeBase", source: str, options: KbOptions) -> ConfigurationError:
-    names = [each.source for each in kb.sources(scope=options.scope)]
+def _unknown(source: str, names: Sequence[str], options: KbOptions) -> ConfigurationError:
     same_file = [name for name in names if Path(name).name == Path(source).name]
     close = same_file or get_close_matches(source, names, n=1)
-    advice = f"did you mean {close[0]!r}?" if close else "list shows what there is"
+    proposed = " or ".join(map(repr, close))
+    advice = f"did you mean {proposed}?" if close else "list shows what there is"
     return ConfigurationError(f"{options.url} has no document {source!r}; {advice}")
 
 

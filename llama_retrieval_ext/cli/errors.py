@@ -22,10 +22,10 @@ _Option: TypeAlias = tuple[str, str, str]
 _CALL: Final = re.compile(rf"({'|'.join(map(re.escape, _COMMANDS))})\(((?:'[^']*'|[^')])*)\)")
 _PASSED: Final = re.compile(r"(?:'[^']*'|[^',])+")
 _NAMED: Final = re.compile(r"\w+=")
-_REGISTRY: Final = re.compile(r", or registry\.\w+\(.*?\)")  # of Python alone
+_REGISTRY: Final = re.compile(r", or registry\.\w+\([^)]{0,200}\)")  # of Python alone
 _SCOPE: Final = "scope=Scope(...)"
 _SETTING: Final = re.compile(r"store_params=\{'(\w+)': ([^{}]*)\}")
-_VALUE: Final = r"'[^']*'|\[[^]]*]|\.\.\.|\w+(?:\.\w+)*|"
+_VALUE: Final = r"'[^']{0,200}'|\[[^]]{0,200}]|\.\.\.|\w+(?:\.\w+)*|"
 _ARGUMENT: Final = re.compile(rf"(?<![\w'\"./-])([a-z]\w*)(?:=({_VALUE}))?(?![\w'\"(])")
 _CHOICE: Final = re.compile(r"'([^']*)'")
 

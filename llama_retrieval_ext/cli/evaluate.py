@@ -1,6 +1,7 @@
 """`llama-retrieval eval`: quality of searches on judged questions."""
 
-from collections.abc import Collection, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, get_args
 
@@ -12,7 +13,7 @@ from llama_retrieval_ext.cli.output import console, say, say_aside, say_json
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation.measures import MEASURES, parse_measures
 from llama_retrieval_ext.knowledge_base.kinds import SearchKind
-from llama_retrieval_ext.wording import counted
+from llama_retrieval_ext.wording import counted, path_tails
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.evaluation.tuning import Tuning
@@ -113,7 +114,12 @@ def _warn_of_unknown(
     if judged.level is not Level.DOCUMENT:
         return
     relevant = {id_ for own in judged.relevant.values() for id_, grade in own.items() if grade > 0}
-    unknown = relevant - set(_names(kb, scope))
+    sources = _sources_by_name(kb, scope)
+    for name in sorted(relevant):
+        if len(sources.get(name, ())) > 1:
+            named = ", ".join(sorted(sources[name]))
+            say_aside(f"{name!r} names several files, which all count: {named}", style="yellow")
+    unknown = relevant - set(sources)
     unknown -= _file_names(kb, unknown)
     if unknown:
         shown = ", ".join(sorted(unknown)[:_SHOWN])
@@ -125,11 +131,13 @@ def _warn_of_unknown(
         )
 
 
-def _names(kb: "ext.KnowledgeBase", scope: "ext.Scope | None") -> Iterator[str]:
+def _sources_by_name(kb: "ext.KnowledgeBase", scope: "ext.Scope | None") -> Mapping[str, set[str]]:
+    """Return the sources that each id, and each end of a path, names."""
+    sources: defaultdict[str, set[str]] = defaultdict(set)
     for document in kb.documents(scope=scope):
-        yield document.document_id
-        yield document.source
-        yield Path(document.source).name
+        for name in (document.document_id, *path_tails(document.source)):
+            sources[name].add(document.source)
+    return sources
 
 
 def _file_names(kb: "ext.KnowledgeBase", names: Collection[str]) -> set[str]:

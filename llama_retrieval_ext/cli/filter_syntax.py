@@ -29,12 +29,15 @@ _OPERATORS = {
     "~": FilterOperator.TEXT_MATCH_INSENSITIVE,
 }
 # The first operator ends the key; the longest operator at a position matches.
-_COMPARISON = re.compile(r"(?P<key>[^=!<>~]*?)\s*(?P<operator>!=|>=|<=|[=<>~])\s*")
-_LIST = re.compile(r"(?P<key>[^=!<>~()]*?)\s+(?P<negation>not\s+)?in\s*\(\s*", re.IGNORECASE)
+_COMPARISON = re.compile(r"(?P<key>[^=!<>~]*?)(?<!\s)\s*+(?P<operator>!=|>=|<=|[=<>~])\s*+")
+_LIST = re.compile(
+    r"(?P<key>[^=!<>~()]*?)(?<!\s)\s++(?P<negation>not\s++)?in\s*+\(\s*+", re.IGNORECASE
+)
+_SPACES = re.compile(r"\s*")
 _QUOTED = re.compile(r"\"(?:[^\"]|\"\")*\"|'(?:[^']|'')*'", re.DOTALL)
 # The end of a value without quotes; in parentheses also a comma or a parenthesis.
-_END = re.compile(r"\s+(?:and|or)(?=[\s(]|$)|$", re.IGNORECASE)
-_END_IN_PARENTHESES = re.compile(r"[,()]|\s+(?:and|or)(?=[\s(]|$)|$", re.IGNORECASE)
+_END = re.compile(r"(?<!\s)\s++(?:and|or)(?=[\s(]|$)|$", re.IGNORECASE)
+_END_IN_PARENTHESES = re.compile(r"[,()]|(?<!\s)\s++(?:and|or)(?=[\s(]|$)|$", re.IGNORECASE)
 _KEYWORD_IN_KEY = re.compile(r"(?:^|\s)(?:and|or)(?:\s|$)", re.IGNORECASE)
 _QUOTES = ('"', "'")
 # A value that starts with one of these is probably an operator such as == or =>.
@@ -203,8 +206,8 @@ class _Parser:
 
     def _advance(self, length: int) -> None:
         """Advance by a length and over the following white space."""
-        rest = self._text[self._at + length :]
-        self._at = len(self._text) - len(rest.lstrip())
+        following = _SPACES.match(self._text, self._at + length)
+        self._at = len(self._text) if following is None else following.end()
 
     def _error(self, problem: str) -> InvalidFilterError:
         option = one_line(self._option, cells=_SHOWN)

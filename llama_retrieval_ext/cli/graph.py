@@ -175,9 +175,10 @@ def _entity(graph: "GraphBackend", name: str, scope: "ext.Scope | None") -> str:
     """Return the id of an entity by its id or name."""
     if graph.nodes([name], scope=scope):
         return name
-    linked = ext.EntityLinker(graph).link(name, scope=scope, limit=1)
+    linker = ext.EntityLinker(graph)
+    linked = linker.link(name, scope=scope, limit=1)
     if not linked:
-        raise ConfigurationError(f"no entity of the graph is named {name!r}")
+        raise ConfigurationError(linker.unknown("entity", name, scope=scope))
     _say_guess(name, linked)
     return linked[0].node_id
 

@@ -136,7 +136,7 @@ def one_line(text: str, *, cells: int | None = None) -> str:
 
 
 _SENTENCE_END = re.compile(r"[.!?:][\"')\]]*\s+|[。！？；]")  # noqa: RUF001 - Chinese punctuation
-_BLOCK = re.compile(r"(?:[^\n]*\S[^\n]*(?:\n|$))+")
+_BLOCK = re.compile(r"(?:^[^\S\n]*+\S[^\n]*\n?)+", re.MULTILINE)
 _TOKENIZER = Tokenizer()
 
 

@@ -114,7 +114,7 @@ def _from_file(
     """Return the retriever of a pipeline file over the knowledge base."""
     from llama_retrieval_ext.pipeline.pipeline import Pipeline  # noqa: PLC0415
 
-    made = ext.load_pipeline(path, ext.Registry().bind(kb))
+    made = ext.load_pipeline(path, kb)
     if isinstance(made, ext.Retriever) and collapse is None:
         return made
     return Pipeline(made, refines=[] if collapse is None else [collapse])

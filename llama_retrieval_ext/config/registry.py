@@ -5,6 +5,7 @@ The functions of this module use one registry per process; create `Registry` obj
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -346,6 +347,18 @@ close = _default.close
 get = _default.get
 get_retriever = _default.get_retriever
 register_retriever = _default.register_retriever
+
+
+def registry_for(source: Registry | HasParts) -> Registry:
+    """Return the registry, or one with the registered names over a knowledge base.
+
+    Its retrievers have the defaults of the knowledge base, as those of ``kb.retriever``.
+    """
+    if isinstance(source, Registry):
+        return source
+    own, parts = copy(_default), _parts_of(source)
+    own._parts = replace(parts, make=own.make)  # noqa: SLF001 - of this module
+    return own
 
 
 def default_registry() -> Registry:

@@ -299,7 +299,8 @@ class Builder:
             return Placeholder(definition.kind)
         try:
             parts = self._parts and replace(self._parts, given=frozenset(arguments))
-            return definition.build(arguments, parts)
+            defaults = parts.defaults.get(definition.name, {}) if parts else {}
+            return definition.build({**defaults, **arguments}, parts)
         except Exception as error:  # noqa: BLE001 - any error of a constructor belongs to this node
             return self._failed(path, error)
 

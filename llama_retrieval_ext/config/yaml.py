@@ -25,7 +25,7 @@ import yaml
 from llama_index.core.base.base_retriever import BaseRetriever
 
 from llama_retrieval_ext.config.definitions import Path, Problem, did_you_mean, json_schema
-from llama_retrieval_ext.config.registry import Registry
+from llama_retrieval_ext.config.registry import HasParts, Registry, registry_for
 from llama_retrieval_ext.config.spec import Builder, BuildError, is_node, to_data, walk
 from llama_retrieval_ext.errors import ConfigFileError, RetrievalExtError
 from llama_retrieval_ext.text.yaml_nodes import Reader, composed, position
@@ -45,15 +45,22 @@ class ConfigText(NamedTuple):
     keys: dict[Path, tuple[int, int]]
 
 
-def to_yaml(part: object, *, live: Mapping[str, object] | None = None) -> str:
+def to_yaml(
+    part: object,
+    source: Registry | HasParts | None = None,
+    *,
+    live: Mapping[str, object] | None = None,
+) -> str:
     """Return a pipeline, or a part of one, as YAML.
 
     Args:
         part: A stage or retriever.
-        live: Objects that are not data, such as stores and models, by their names in the text.
+        source: The knowledge base, or a registry with the objects, that the text refers to.
+        live: Further objects that are not data, such as stores and models, by their names in the
+            text.
 
     Raises:
-        ConfigurationError: The part contains an object that is neither data nor in ``live``.
+        ConfigurationError: The part contains an object that is neither data nor named.
 
     Examples:
         >>> from llama_retrieval_ext import RRF, Top
@@ -70,23 +77,24 @@ def to_yaml(part: object, *, live: Mapping[str, object] | None = None) -> str:
         <BLANKLINE>
 
     """
-    document = {"version": VERSION, _PIPELINE: to_data(part, live=live or {})}
+    bound = {} if source is None else registry_for(source).live
+    document = {"version": VERSION, _PIPELINE: to_data(part, live={**bound, **(live or {})})}
     text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     return text
 
 
-def from_yaml(text: str, registry: Registry, *, file: str = "") -> Any:  # noqa: ANN401 - a part
+def from_yaml(text: str, source: Registry | HasParts, *, file: str = "") -> Any:  # noqa: ANN401 - a part
     """Return the part that a YAML text describes.
 
     Args:
         text: YAML, as `to_yaml` writes it.
-        registry: The registry of allowed names.
+        source: The knowledge base, whose defaults count, or the registry of allowed names.
         file: Its name in messages.
 
     Raises:
         ConfigFileError: The text is invalid; each problem has its line and field.
     """
-    read = read_yaml(text, file=file)
+    read, registry = read_yaml(text, file=file), registry_for(source)
     if mistakes := validation(read, registry):
         raise ConfigFileError(file, _lines(mistakes, read))
     builder = Builder(registry.definitions, registry.live, registry.parts)
@@ -96,17 +104,17 @@ def from_yaml(text: str, registry: Registry, *, file: str = "") -> Any:  # noqa:
         raise ConfigFileError(file, _lines([error.problem], read)) from error.cause
 
 
-def load_pipeline(path: str | FilePath, registry: Registry) -> BaseRetriever:
+def load_pipeline(path: str | FilePath, source: Registry | HasParts) -> BaseRetriever:
     """Return the retriever that a file describes.
 
     Args:
         path: A YAML file.
-        registry: The registry of allowed names.
+        source: The knowledge base, whose defaults count, or the registry of allowed names.
 
     Raises:
         ConfigFileError: The file cannot be read, is invalid, or describes no retriever.
     """
-    part = from_yaml(read_file(path), registry, file=str(path))
+    part = from_yaml(read_file(path), source, file=str(path))
     if not isinstance(part, BaseRetriever):
         raise ConfigFileError(str(path), [f"pipeline: a retriever is needed, got {part!r}"])
     return part
@@ -122,12 +130,12 @@ def read_file(path: str | FilePath) -> str:
         raise ConfigFileError(str(path), [f"it cannot be read: {reason}"]) from error
 
 
-def validate_yaml(text: str, registry: Registry, *, file: str = "") -> list[str]:
+def validate_yaml(text: str, source: Registry | HasParts, *, file: str = "") -> list[str]:
     """Return the problems of a YAML text, without opening or creating its objects.
 
     Args:
         text: YAML.
-        registry: The registry of allowed names.
+        source: The knowledge base, or the registry of allowed names.
         file: Its name in messages.
 
     Returns:
@@ -137,7 +145,7 @@ def validate_yaml(text: str, registry: Registry, *, file: str = "") -> list[str]
         read = read_yaml(text, file=file)
     except ConfigFileError as error:
         return list(error.problems)
-    return _lines(validation(read, registry), read)
+    return _lines(validation(read, registry_for(source)), read)
 
 
 def pipeline_schema(registry: Registry) -> dict[str, object]:

@@ -10,7 +10,7 @@ from llama_index.core.schema import BaseNode
 from llama_retrieval_ext.arguments import NamedEnum
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.wording import counted
+from llama_retrieval_ext.wording import counted, path_tails
 
 LABELS = "labels"
 SYNTHETIC = "synthetic"
@@ -108,7 +108,9 @@ class Judgements:
             passages = ((each, _plain(each)) for each in self.relevant.get(query_id, {}))
             return [*(each for each, own in passages if own in text or text in own), node.node_id]
         files = [node.metadata.get(key) for key in ("file_path", "file_name")]
-        names = [node.ref_doc_id, *files, node.node_id]
+        judged = self.relevant.get(query_id, {})
+        tails = [tail for tail in path_tails(str(files[0] or "")) if tail in judged]
+        names = [node.ref_doc_id, *files, *tails, node.node_id]
         return list(dict.fromkeys(each for each in names if isinstance(each, str) and each))
 
     def run_of(self, query_id: str, hits: Iterable[Sequence[str]]) -> dict[str, float]:

@@ -27,7 +27,7 @@ Rankings: TypeAlias = Mapping[str, Sequence[Sequence[ScoredId]]]
 _COLUMNS: Final = 28
 _PATH_COLUMNS: Final = 26
 _TITLE_KEYS: Final = ("title", "file_name")
-_STEP: Final = re.compile(r" (?:-(.+?)->|<-(.+?)-) ")
+_STEP: Final = re.compile(r" (?:-(.{1,200}?)->|<-(.{1,200}?)-) ")
 
 
 def plot_scores(value: Explanation | Experiment, *, axes: "Axes | None" = None) -> "Axes":

@@ -109,9 +109,9 @@ def tune(
     with a seed, the damping. Later stages, such as rerankers, are kept and not measured.
 
     The default stays unless another setting beats it by 1.25 standard errors of the paired
-    difference: the best of many settings on few questions is mostly chance. With fewer than 20
-    questions nothing is measured. Known items, which share words with their answers, never change
-    a setting.
+    difference, and settings chosen in this way gain significantly on questions that did not choose
+    them: the best of many settings on few questions is mostly chance. With fewer than 20 questions
+    nothing is measured. Known items, which share words with their answers, never change a setting.
 
     Args:
         retriever: A `HybridRetriever` or fused legs, perhaps inside a pipeline, or a seeded
@@ -160,6 +160,8 @@ def _tuned(trial: Trial, unchanged: Tuning, *, seed: int) -> Tuning:
     if trial.judgements.origin == KNOWN_ITEMS:
         setting, choices = default, [_kept_for_known_items(each) for each in choices]
     gain, fusion_gain, best_leg = trial.validated(seed)
+    if setting != default and not gain.is_significant:
+        setting, choices = default, [_not_confirmed(each, gain) for each in choices]
     retriever = unchanged.retriever if setting == default else trial.pipeline.rebuilt(setting)
     result = replace(
         unchanged,
@@ -177,6 +179,16 @@ def _kept_for_known_items(choice: ParameterChoice) -> ParameterChoice:
     why = (
         "Kept: known items share their words with what answers them; what is better for them need "
         "not be better for real questions."
+    )
+    return replace(choice, after=choice.before, why=why)
+
+
+def _not_confirmed(choice: ParameterChoice, gain: Gain) -> ParameterChoice:
+    if choice.after == choice.before:
+        return choice
+    why = (
+        f"Kept: {choice.after} was better on all questions, but what is chosen on four fifths does "
+        f"not gain significantly on the other fifth ({gain}); label more questions."
     )
     return replace(choice, after=choice.before, why=why)
 

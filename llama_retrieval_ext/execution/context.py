@@ -170,6 +170,7 @@ class Session:
         degraded: Parts that failed and were left out.
         hints: What was looked for and is not there, in sentences.
         inquiries: What may lead to more hints, by what is asked: equal ones run once.
+        shares_words: Whether a keyword search beside a vector search has found something.
         details: The details that stages add to the result.
         shared_rankings: Shares retriever calls between several pipelines; None to share only
             within the answer.
@@ -179,18 +180,20 @@ class Session:
     degraded: list[Degradation] = field(default_factory=list)
     hints: list[str] = field(default_factory=list)
     inquiries: dict[Hashable, Inquiry] = field(default_factory=dict)
+    shares_words: bool = False
     details: list[Detail] = field(default_factory=list)
     shared_rankings: SharesRankings | None = None
 
     def apart(self) -> "Session":
         """Return the session of one answer of a batch, with its own notes and details."""
-        return replace(self, degraded=[], hints=[], inquiries={}, details=[])
+        return replace(self, degraded=[], hints=[], inquiries={}, shares_words=False, details=[])
 
     def add_notes(self, other: "Session") -> None:
         """Add what is missing in a part of the answer, which ran in another session."""
         self.degraded += other.degraded
         self.hints += other.hints
         self.inquiries |= other.inquiries
+        self.shares_words |= other.shares_words
 
 
 @dataclass(frozen=True, slots=True)

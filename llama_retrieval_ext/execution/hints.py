@@ -15,8 +15,17 @@ from llama_index.core.vector_stores.types import FilterOperator
 from llama_retrieval_ext.execution.context import current_context, degraded_count, degraded_since
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import within
-from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, both, matches
-from llama_retrieval_ext.query import SCOPE_KEYS, Query
+from llama_retrieval_ext.filters import (
+    SCOPE_KEYS,
+    AllOf,
+    AnyOf,
+    Compare,
+    Condition,
+    Not,
+    both,
+    matches,
+)
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import ResultList
 from llama_retrieval_ext.wording import nearest, quoted
 
@@ -140,6 +149,12 @@ _NEGATIVE: Final = {FilterOperator.NE, FilterOperator.NIN, FilterOperator.IS_EMP
 def _no_key(key: str, sample: Sequence[Metadata], where: str) -> str:
     keys = {key for metadata in sample for key in metadata} - {*SCOPE_KEYS}
     missing = f"{where} has the key {quoted(key)}"
+    outer = key.partition(".")[0]
+    if any(isinstance(metadata.get(outer), dict) for metadata in sample):
+        return (
+            f"{missing}; {quoted(outer)} is a dict, into which filters do not look: store "
+            f"{quoted(key)} as a key of its own"
+        )
     if not keys:
         return f"{missing}, nor any other"
     return f"{missing}; there {'is' if len(keys) == 1 else 'are'} {nearest(key, keys)}"

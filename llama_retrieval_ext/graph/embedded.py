@@ -197,6 +197,16 @@ class EmbeddedGraph(WritableGraph):
         """Remove every visible row."""
         return Call(lambda: self._change(scope, doomed=_every_node))
 
+    @property
+    def was_closed(self) -> bool:
+        """Whether its file was closed cleanly before it was opened."""
+        return self._open_rows().was_closed
+
+    def sources(self) -> set[str]:
+        """Return the sources of all nodes."""
+        with self._lock:
+            return self._open_rows().sources()
+
     def load(self, directory: Path) -> None:
         """Replace all rows by those of a graph in another directory, maybe open elsewhere."""
         with self._writing() as rows:

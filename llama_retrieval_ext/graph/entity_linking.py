@@ -12,6 +12,7 @@ from llama_index.core.llms import LLM
 
 from llama_retrieval_ext.checks import check_count, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.context import note_inquiry
 from llama_retrieval_ext.execution.drivers import either_way
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed_text
@@ -23,9 +24,14 @@ from llama_retrieval_ext.llm.parsing import without_thinking
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stages.hit_embeddings import embed_texts
 from llama_retrieval_ext.text.gazetteer import Gazetteer, Mention
+from llama_retrieval_ext.wording import nearest, unknown
 
 # Maximum number of scopes with cached names.
 _SCOPES: Final = 32
+# Most names that an answer of an LLM gives; a question names fewer.
+_MOST_LINES: Final = 50
+# Likeness of a question and a name that share a letter or two.
+_LEAST: Final = 0.05
 _PROMPT: Final = (
     "List the things, places, processes and other entities that this question names, one a line, "
     "as it spells them, and nothing else.\n\nQuestion: {query}\nEntities:\n"
@@ -157,6 +163,25 @@ class EntityLinker:
 
     link, alink = callers(plan_link)
 
+    def plan_unknown(self, what: str, name: str, *, scope: Scope | None) -> Plan[str]:
+        """Return the plan for the sentence that no entity has a name, with the nearest names."""
+        names = yield from self._names_of(scope)
+        near = yield Call(lambda: unknown(what, name, (own for own, _ in names.pairs)))
+        return str(near)
+
+    unknown, aunknown = callers(plan_unknown)
+
+    def note_unnamed(self, query: str, *, scope: Scope | None) -> None:
+        """Note for the hints that a question names no entity, with the nearest names."""
+
+        def hints() -> Plan[list[str]]:
+            names = yield from self._names_of(scope)
+            near = yield Call(lambda: nearest(query, (own for own, _ in names.pairs), least=_LEAST))
+            nothing = "the query names nothing of the graph"
+            return [f"{nothing}; the nearest there: {near}" if near else nothing]
+
+        note_inquiry(("entities", id(self.graph), query, scope), hints, always=False)
+
     def refresh(self) -> None:
         """Drop the cached names, so names written by other processes are found."""
         with self._lock:
@@ -167,15 +192,24 @@ class EntityLinker:
         version = self.graph.version, self._refreshes
         with self._lock:
             known = self._names.get(scope)
-        if known is None or known.version != version:
-            pairs = yield self.graph.plan_names(scope=scope)
-            known = yield Call(lambda: _Names(version, Gazetteer(pairs), tuple(pairs)))
+            if known is not None and known.version == version:
+                self._names.move_to_end(scope)
+                return known
+        pairs = yield self.graph.plan_names(scope=scope)
+        # The call keeps the names itself: a caller whose time is over leaves them for the next one.
+        names: _Names = yield Call(lambda: self._kept(scope, version, pairs))
+        return names
+
+    def _kept(
+        self, scope: Scope | None, version: tuple[int, int], pairs: Sequence[tuple[str, str]]
+    ) -> _Names:
+        names = _Names(version, Gazetteer(pairs), tuple(pairs))
         with self._lock:
-            self._names[scope] = known
+            self._names[scope] = names
             self._names.move_to_end(scope)
             while len(self._names) > _SCOPES:
                 self._names.popitem(last=False)
-        return known
+        return names
 
     def _written(self, text: str, names: _Names) -> list[LinkedEntity]:
         """Return entities by exact names and, unless disabled, by similar names."""
@@ -242,7 +276,7 @@ def _lines(answer: str) -> list[str]:
     lines = (
         line.strip().lstrip("-*•0123456789.) ") for line in without_thinking(answer).splitlines()
     )
-    return [line for line in dict.fromkeys(lines) if line]
+    return [line for line in dict.fromkeys(lines) if line][:_MOST_LINES]
 
 
 def _best(found: Sequence[LinkedEntity]) -> list[LinkedEntity]:

@@ -17,8 +17,11 @@ from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.passage_links import DOCUMENT_KEY, PassageLinks
 from llama_retrieval_ext.graph.phrases import (
     Names,
+    Occurrence,
+    acronyms,
     chinese_runs,
     longest,
+    name_words,
     phrases,
     recurring,
     spelled,
@@ -50,7 +53,7 @@ def stem(word: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class TextEvidence:
+class TextPassage:
     """A passage with the evidence from its text alone.
 
     `title_names` and `text` have the form of `words`, and `chinese` that of `chinese_runs`.
@@ -61,11 +64,12 @@ class TextEvidence:
     titles: tuple[str, ...]
     title_names: frozenset[str]
     text: str
+    acronyms: tuple[Occurrence, ...]
     phrases: frozenset[str]
     chinese: str
 
     @classmethod
-    def of(cls, node: GraphNode, links: PassageLinks) -> "TextEvidence":
+    def of(cls, node: GraphNode, links: PassageLinks) -> "TextPassage":
         """Return the passage of a node, with the enabled kinds of evidence."""
         titles, text = tuple(links.titles_of(node.properties)), node.text or ""
         full = ". ".join([*titles, text]) if links.phrases else ""
@@ -76,6 +80,7 @@ class TextEvidence:
             titles,
             frozenset(names),
             words(text),
+            tuple(acronyms(text)) if links.titles else (),
             frozenset(phrases(full)),
             chinese_runs(full),
         )
@@ -99,7 +104,7 @@ class TextEvidence:
 
     def __init__(self, links: PassageLinks) -> None:
         self.links = links
-        self.passages: dict[str, TextEvidence] = {}
+        self.passages: dict[str, TextPassage] = {}
         self.bearers: dict[str, set[str]] = {}
         self.mentions: dict[str, dict[str, frozenset[str] | None]] = {}
         self.phrases: dict[str, set[str]] = defaultdict(set)
@@ -117,7 +122,7 @@ class TextEvidence:
         for own in gone:
             del self.passages[own.node.id]
         new = [
-            TextEvidence.of(node, self.links)
+            TextPassage.of(node, self.links)
             for id_, node in now.items()
             if id_ not in self.passages
         ]
@@ -143,7 +148,7 @@ class TextEvidence:
         counts.update((phrase, len(self.having(phrase))) for phrase in both)
         return counts
 
-    def _update_titles(self, gone: Sequence[TextEvidence], new: Sequence[TextEvidence]) -> None:
+    def _update_titles(self, gone: Sequence[TextPassage], new: Sequence[TextPassage]) -> None:
         for own in gone:
             del self.mentions[own.node.id]
         _remove(self._titled, ((name, own.node.id) for own in gone for name in own.title_names))
@@ -157,15 +162,19 @@ class TextEvidence:
         self.title_names = self.title_names.extended(self.bearers.keys())
         turned = before ^ usable
         for id_ in {own.node.id for own in new}.union(self._passages_with(turned)):
-            self.mentions[id_] = self._mentions(self.passages[id_].text)
+            self.mentions[id_] = self._mentions(self.passages[id_])
 
     def _counts(self, title: str) -> bool:
         """Return whether a title has at least one document and not too many."""
         documents = {self.passages[id_].document for id_ in self._titled.get(title, ())}
         return 0 < len(documents) <= _FEW
 
-    def _mentions(self, text: str) -> dict[str, frozenset[str] | None]:
-        every = list(self.title_names.find_all(text, self.bearers))
+    def _mentions(self, passage: TextPassage) -> dict[str, frozenset[str] | None]:
+        text = passage.text
+        every = [
+            *self.title_names.find_all(text, self.bearers),
+            *(match for match in passage.acronyms if match.name in self.bearers),
+        ]
         found: dict[str, frozenset[str] | None] = dict.fromkeys(match.name for match in every)
         for match in longest(every):
             around = (
@@ -176,7 +185,7 @@ class TextEvidence:
             found[match.name] = (found[match.name] or frozenset()) | stems
         return found
 
-    def _update_phrases(self, gone: Sequence[TextEvidence], new: Sequence[TextEvidence]) -> None:
+    def _update_phrases(self, gone: Sequence[TextPassage], new: Sequence[TextPassage]) -> None:
         _remove(self.phrases, self._pairs(gone))
         before = set(self._known)
         self._known.subtract(phrase for own in gone for phrase in _several_words(own.phrases))
@@ -192,14 +201,14 @@ class TextEvidence:
                 self.phrases[match.name].add(id_)
         _add(self.phrases, self._pairs(new))
 
-    def _pairs(self, passages: Iterable[TextEvidence]) -> Iterator[tuple[str, str]]:
+    def _pairs(self, passages: Iterable[TextPassage]) -> Iterator[tuple[str, str]]:
         """Yield each phrase of a passage, in any case, with the passage."""
         for own in passages:
             found = self._known_names.find_all(own.text, self._known)
             for phrase in own.phrases.union(match.name for match in found):
                 yield phrase, own.node.id
 
-    def _update_chinese(self, gone: Sequence[TextEvidence], new: Sequence[TextEvidence]) -> None:
+    def _update_chinese(self, gone: Sequence[TextPassage], new: Sequence[TextPassage]) -> None:
         most = int(self.most)
         if most == self._most_recurring and not any(own.chinese for own in (*gone, *new)):
             return
@@ -214,7 +223,8 @@ class TextEvidence:
         if names:
             searched = Names(names)
             for id_, passage in self.passages.items():
-                if any(True for _ in searched.find_all(passage.text)):
+                in_capitals = any(match.name in names for match in passage.acronyms)
+                if in_capitals or any(True for _ in searched.find_all(passage.text)):
                     yield id_
 
 
@@ -308,7 +318,7 @@ class TermLinks:
         by_name: dict[str, set[str]] = defaultdict(set)
         for entity in listed:
             for name in entity.names:
-                by_name[words(name)].add(entity.id)
+                by_name[name_words(name)].add(entity.id)
         rare = _rare(evidence, by_name)
         self.phrases = {phrase: number for number, phrase in enumerate(rare)}
         self.phrase_names = Names(rare)
@@ -332,8 +342,9 @@ class TermLinks:
 
     def named(self, text: str) -> Iterator[int]:
         """Yield the entities that a text names."""
-        for match in self.entity_names.find(text):
-            yield from self.entities[match.name]
+        matches = self.entity_names.find_all(words(text))
+        for match in longest([*matches, *acronyms(text)]):
+            yield from self.entities.get(match.name, ())
 
     def _add_edges(
         self, passages: Mapping[str, int], entities: Sequence[GraphNode], edges: Iterable[Edge]

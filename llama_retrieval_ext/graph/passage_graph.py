@@ -15,7 +15,7 @@ from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.evidence import TermLinks, TextEvidence, TitleLinks
 from llama_retrieval_ext.graph.expansion import Path
 from llama_retrieval_ext.graph.passage_links import DOCUMENT_LABEL, PassageLinks
-from llama_retrieval_ext.graph.phrases import phrases, words
+from llama_retrieval_ext.graph.phrases import acronyms, longest, phrases, words
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -128,8 +128,10 @@ class PassageGraph:
         titles = self._by_title
         named: dict[int, float] = {}
         size = max(len(self), 2)
-        for match in titles.names.find(text, titles.titled):
-            if capitals and capitals.isdisjoint(match.name.split()):
+        every = [*titles.names.find_all(text, titles.titled), *acronyms(query)]
+        for match in longest(match for match in every if match.name in titles.titled):
+            is_acronym = match.name.isupper()
+            if capitals and not is_acronym and capitals.isdisjoint(match.name.split()):
                 continue
             rarity = log(size / max(1, titles.named_by[match.name])) / log(size)
             weight = max(rarity, 0.0) ** _RARITY_POWER
@@ -141,7 +143,7 @@ class PassageGraph:
     def named_terms(self, query: str) -> dict[int, float]:
         """Return the nodes of phrases and entities that a query names, with their rarity."""
         text, capitals = words(query), _capitals(query)
-        known, terms = self._by_term.phrases, set(self._by_term.named(text))
+        known, terms = self._by_term.phrases, set(self._by_term.named(query))
         terms.update(known[phrase] for phrase in phrases(query) if phrase in known)
         for match in self._by_term.phrase_names.find(text):
             own = match.name.split()

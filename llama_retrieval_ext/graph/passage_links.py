@@ -13,9 +13,9 @@ from typing import Final
 from llama_index.core.schema import BaseNode, MetadataMode
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.filters import SCOPE_KEYS
 from llama_retrieval_ext.graph.elements import CHUNK_LABEL, Contents, Edge, GraphNode, Partition
 from llama_retrieval_ext.graph.entity_linking import NameFinder, check_ner, names_found
-from llama_retrieval_ext.query import SCOPE_KEYS
 from llama_retrieval_ext.text.gazetteer import Gazetteer
 
 DOCUMENT_KEY: Final = "ref_doc_id"

@@ -1,24 +1,29 @@
 """Phrases of texts: words, titles, capitalised phrases, recurring Chinese, and their search.
 
-A text is compared as its casefolded words with a space around each, ``" the gold rush "``;
-each character of a script without spaces is a word. So a text contains a name if its string
-contains the name's string.
+A text is compared as its casefolded words without accents, with a space around each,
+``" the gold rush "``; each character of a script without spaces is a word. So a text contains a
+name if its string contains the name's string. An acronym stays in capitals, ``" WHO "``, and is
+found by `acronyms`.
 """
 
 import re
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from llama_retrieval_ext.errors import optional_module
+from llama_retrieval_ext.text.analyzer import fold
+from llama_retrieval_ext.text.gazetteer import is_acronym
 from llama_retrieval_ext.text.normalization import HAN, RANGES, UNSPACED, normal, simplified
 from llama_retrieval_ext.text.segmentation import UNIT, has_unspaced
 from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
 
-# Maximum words and minimum characters of a name.
+# Maximum words and characters, and minimum characters of a name.
 _LONGEST_NAME: Final = 24
+_MOST_CHARACTERS: Final = 400
 _SHORTEST_NAME: Final = 3
 _GRAM: Final = 3
 
@@ -37,8 +42,10 @@ _JOINING: Final = "of|the|and|de|la|von|van|du|di|al|for|in|der|des|del"
 _SEQUENCE: Final = re.compile(
     rf"{_CAPITALISED}(?:[^\S\n]+(?:(?:{_JOINING})[^\S\n]+)*{_CAPITALISED})*"
 )
+_PART: Final = re.compile(r"\S+")
 _QUOTED: Final = re.compile(r"《([^《》\n]{2,40})》|「([^「」\n]{2,40})」")
 _RUN: Final = re.compile(rf"[{HAN}]{{{_GRAM},}}")
+_BRACKETS: Final = re.compile(r"[(（][^()（）]*[)）]")  # noqa: RUF001 - Chinese brackets
 # Words that begin many sentences and are not names.
 # fmt: off
 _OPENERS: Final = ENGLISH_STOP_WORDS | {
@@ -58,25 +65,65 @@ def words(text: str) -> str:
     """Return the words of a text, casefolded, with a space around each.
 
     Examples:
-        >>> words("The Gold-Rush, 臺灣")
-        ' the gold rush 台 湾 '
+        >>> words("The Gold-Rush of Zürich, 臺灣")
+        ' the gold rush of zurich 台 湾 '
 
     """
-    plain = normal(text).casefold()
-    return f" {' '.join(_WORD.findall(simplified(plain) if has_unspaced(plain) else plain))} "
+    return f" {' '.join(_compared(_WORD.findall(normal(text))))} "
+
+
+def _compared(found: Sequence[str]) -> list[str]:
+    joined = fold("\n".join(found).casefold())
+    return (simplified(joined) if has_unspaced(joined) else joined).split("\n")
+
+
+def acronyms(text: str) -> "list[Occurrence]":
+    """Return the acronyms in a text, at their places in its `words`.
+
+    Examples:
+        >>> acronyms("who knows the WHO?")
+        [Occurrence(name=' WHO ', start=14, end=19)]
+
+    """
+    found = _WORD.findall(normal(text))
+    lengths = [len(word) + 2 for word in _compared(found)]  # neighbours share a space
+    starts = accumulate((length - 1 for length in lengths), initial=0)
+    return [
+        Occurrence(f" {word} ", start, start + length)
+        for word, start, length in zip(found, starts, lengths, strict=False)
+        if is_acronym(word)
+    ]
+
+
+def name_words(name: str) -> str:
+    """Return the form of a name in texts: an acronym in capitals, another as its `words`.
+
+    Examples:
+        >>> name_words("WHO"), name_words("Who")
+        (' WHO ', ' who ')
+
+    """
+    return f" {normal(name).strip()} " if is_acronym(name) else words(name)
 
 
 def title_words(title: str) -> list[str]:
     """Return the forms of a title in texts: its words, also without the disambiguation.
 
     Examples:
-        >>> title_words("Alien (film)")
-        [' alien film ', ' alien ']
+        >>> title_words("Alien (film)"), title_words("WHO (organisation)")
+        ([' alien film ', ' alien '], [' who organisation ', ' WHO '])
 
     """
-    plain = re.sub(r"\s*[(（][^()（）]*[)）]\s*$", "", title)  # noqa: RUF001 - Chinese brackets
-    forms = dict.fromkeys((words(title), words(plain)))
+    forms = dict.fromkeys((name_words(title), name_words(_without_brackets(title))))
     return [form for form in forms if _can_be_name(form)]
+
+
+def _without_brackets(title: str) -> str:
+    """Return a title without the brackets that it ends with."""
+    closed = title.rstrip()
+    opened = max(closed.rfind(sign) for sign in "(（")  # noqa: RUF001 - Chinese brackets
+    is_one_pair = _BRACKETS.fullmatch(closed, max(opened, 0)) is not None
+    return closed[:opened].rstrip() if is_one_pair else title
 
 
 def spelled(name: str) -> str:
@@ -91,8 +138,10 @@ def spelled(name: str) -> str:
 
 
 def _can_be_name(name: str) -> bool:
-    is_long = len(name) - 2 >= _SHORTEST_NAME and name.count(" ") - 1 <= _LONGEST_NAME
-    return is_long and not name.replace(" ", "").isdigit()
+    has_length = _SHORTEST_NAME <= len(name) - 2 <= _MOST_CHARACTERS
+    return (
+        has_length and name.count(" ") - 1 <= _LONGEST_NAME and not name.replace(" ", "").isdigit()
+    )
 
 
 def phrases(text: str) -> set[str]:
@@ -103,18 +152,29 @@ def phrases(text: str) -> set[str]:
         [' boso the elder ', ' rome ', ' 安 全 生 产 法 ']
 
     """
-    text = normal(text)
-    found = {words(first or second) for first, second in _QUOTED.findall(text)}
-    for sequence in _SEQUENCE.findall(text):
-        parts = sequence.split()
+    return {phrase for phrase, _, _ in phrase_spans(normal(text))}
+
+
+def phrase_spans(text: str) -> "Iterator[Occurrence]":
+    """Yield each occurrence of a phrase in a text that is in the form of `normal`."""
+    for match in _QUOTED.finditer(text):
+        yield from _phrase(text, *match.span(match.lastindex or 0))
+    for match in _SEQUENCE.finditer(text):
+        parts = [part.span() for part in _PART.finditer(text, *match.span())]
         if len(parts) > 2 * _LONGEST_NAME:  # a heading or table in capitals is not a name
             continue
-        while parts and parts[0].casefold() in _OPENERS:
+        while parts and text[slice(*parts[0])].casefold() in _OPENERS:
             del parts[0]
-        while parts and parts[-1].casefold() in _OPENERS:
+        while parts and text[slice(*parts[-1])].casefold() in _OPENERS:
             del parts[-1]
-        found.add(words(" ".join(parts)))
-    return {phrase for phrase in found if _can_be_name(phrase)}
+        if parts:
+            yield from _phrase(text, parts[0][0], parts[-1][1])
+
+
+def _phrase(text: str, start: int, end: int) -> "Iterator[Occurrence]":
+    phrase = words(text[start:end])
+    if _can_be_name(phrase):
+        yield Occurrence(phrase, start, end)
 
 
 def chinese_runs(text: str) -> str:
@@ -177,7 +237,7 @@ class Occurrence(NamedTuple):
 class Names:
     """Immutable matcher of names in texts, as whole words; `extended` returns a new one.
 
-    Names and texts have the form of `words`.
+    Names and texts have the form of `words`; a name of more than 400 characters is not found.
 
     Examples:
         >>> names = Names([" new york ", " new "])
@@ -188,7 +248,8 @@ class Names:
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         # One large automaton, and a small one for later names, which is quick to build.
-        self._parts: tuple[tuple[list[str], Any], ...] = (_automaton(sorted(set(names))),)
+        usable = {name for name in names if len(name) <= _MOST_CHARACTERS}
+        self._parts: tuple[tuple[list[str], Any], ...] = (_automaton(sorted(usable)),)
 
     def extended(self, names: Collection[str]) -> "Names":
         """Return a matcher of at least these names; it may also match earlier names."""
@@ -228,4 +289,6 @@ def longest(matches: Iterable[Occurrence]) -> list[Occurrence]:
 
 def _automaton(names: list[str]) -> tuple[list[str], Any]:
     engine = optional_module("ahocorasick_rs", "links between passages", "graph")
-    return names, engine.AhoCorasick(names) if names else None
+    # Another implementation takes time quadratic in the length of a name.
+    linear = engine.Implementation.ContiguousNFA
+    return names, engine.AhoCorasick(names, implementation=linear) if names else None

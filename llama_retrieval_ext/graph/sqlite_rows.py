@@ -14,7 +14,11 @@ import numpy as np
 from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError, StoreUnavailableError
 from llama_retrieval_ext.graph.elements import Contents, Edge, EdgeId, GraphNode, Partition, to_json
 from llama_retrieval_ext.query import ALLOWED_KEY
-from llama_retrieval_ext.stores.embedded.files import copy_database
+from llama_retrieval_ext.stores.embedded.closed_files import (
+    ClosedFiles,
+    check_database,
+    copy_database,
+)
 
 # What a row says to those who see one of its passages: None for the row itself, otherwise a content
 # as JSON, see `GraphNode.said`; `UNSAID` if these passages only name it as the end of an edge.
@@ -74,6 +78,8 @@ class GraphRows:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
+        self._closed_files = None if path is None else ClosedFiles(path, lambda: [path])
+        self.was_closed = path is None or ClosedFiles(path, list).check() or not path.exists()
         with self._errors():
             self._db = sqlite3.connect(
                 ":memory:" if path is None else path, check_same_thread=False, isolation_level=None
@@ -87,6 +93,7 @@ class GraphRows:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Commit all writes of the block, or none."""
+        self._forget_checksum()
         with self._errors():
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -271,6 +278,10 @@ class GraphRows:
         )
         return Doomed({key for (key,) in lost}, {key: (s, type_, t) for key, s, type_, t in cut})
 
+    def sources(self) -> set[str]:
+        """Return the sources of all nodes."""
+        return {source for (source,) in self._read("SELECT DISTINCT source FROM node_sources")}
+
     def said_by(self, sources: Sequence[str]) -> dict[str, Contents]:
         """Return the rows that each source supports, with embeddings."""
         nodes = (
@@ -291,6 +302,7 @@ class GraphRows:
 
     def load(self, source: Path) -> None:
         """Replace all rows by the rows of another file, which may be open elsewhere."""
+        self._forget_checksum()
         with self._errors():
             copy_database(source, self._db)
 
@@ -299,6 +311,7 @@ class GraphRows:
         if self._path is None:
             return 0
         before = self._size()
+        self._forget_checksum()
         with self._errors():
             self._db.execute("VACUUM")
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -327,12 +340,20 @@ class GraphRows:
     def close(self) -> None:
         """Write the log into the file and close it."""
         self._db.close()
+        if self._closed_files is not None:
+            self._closed_files.record()
+
+    def _forget_checksum(self) -> None:
+        if self._closed_files is not None:
+            self._closed_files.forget()
 
     def _size(self) -> int:
         files = [Path(f"{self._path}{suffix}") for suffix in ("", "-wal")]
         return sum(file.stat().st_size for file in files if file.exists())
 
     def _prepare(self) -> None:
+        if not self.was_closed:
+            check_database(self._db, f"the graph {self._path}")
         (application,) = self._db.execute("PRAGMA application_id").fetchone()
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()

@@ -148,7 +148,7 @@ def stripped(answer: str) -> str:
     text = without_thinking(answer)
     fenced = _FENCED.search(text)
     text = fenced[1] if fenced else text
-    start = re.search(r"(?im)^\s*(?:optional\s+)?match\b", text)
+    start = re.search(r"(?im)^[^\S\n]*(?:optional\s+)?match\b", text)
     return text[start.start() if start else 0 :].strip().rstrip(";").strip()
 
 

@@ -1,5 +1,6 @@
 """`Addition`: one call of ``KnowledgeBase.add``, or of what adds documents as it does."""
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import IO, NamedTuple
 from llama_index.core.schema import BaseNode, MetadataMode
 from tqdm import tqdm  # type: ignore[import-untyped]
 
+from llama_retrieval_ext.embeddings.resolve import embed_model_dimension, embed_model_name
 from llama_retrieval_ext.errors import DimensionMismatchError, ModelMismatchError
 from llama_retrieval_ext.knowledge_base.documents import (
     Allowed,
@@ -41,6 +43,8 @@ from llama_retrieval_ext.knowledge_base.sharing import Sharing
 from llama_retrieval_ext.knowledge_base.splitting import NodeIds
 from llama_retrieval_ext.knowledge_base.write import Writer
 
+_logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class IngestionParts:
@@ -51,6 +55,7 @@ class IngestionParts:
     ledger: Ledger
     sharing: Sharing
     nodes: Callable[[Sequence[str]], Iterable[BaseNode]]  # the stored nodes with some ids
+    record_dimension: Callable[[int], None]  # before the first vector is stored
     extracted: GraphTarget | None = None  # the graph, if an extractor writes to it, too
     reader_ids: ReaderIds = field(default_factory=ReaderIds)
 
@@ -260,9 +265,11 @@ class Addition:
     def _fitting(self, documents: Sequence[Writable], made: int | None) -> list[Writable]:
         """Return the documents whose embeddings have the dimension of the knowledge base."""
         recorded = self.parts.ledger.dimension()
-        # A document whose embeddings differ among themselves fails.
-        uniform = min(documents, key=lambda each: len(each.dimensions))
-        dimension = recorded or made or next(iter(uniform.dimensions))
+        dimension = recorded or made or self._dimension_of_model()
+        if dimension is None:
+            # A document whose embeddings differ among themselves fails.
+            uniform = min(documents, key=lambda each: len(each.dimensions))
+            dimension = next(iter(uniform.dimensions))
         if made not in (None, dimension):
             raise ModelMismatchError(
                 f"the embedding model gives vectors of dimension {made}, the knowledge base holds "
@@ -280,8 +287,25 @@ class Addition:
             )
             self.tally.failed(document.key.ref, error)
         if fitting and recorded is None:
-            self.parts.ledger.record_dimension(dimension)
+            self.parts.record_dimension(dimension)
         return fitting
+
+    def _dimension_of_model(self) -> int | None:
+        """Return the dimension of the model's vectors; None if it cannot be asked.
+
+        Nodes that bring their embeddings may be added where the model's server is out of reach.
+        """
+        model = self.parts.preparation.embed_model
+        try:
+            return embed_model_dimension(model) or len(model.get_text_embedding("dimension"))
+        except Exception as error:  # noqa: BLE001 - of any model
+            _logger.warning(
+                "%s cannot be asked for the dimension of its vectors, which is now that of the "
+                "nodes: %s",
+                embed_model_name(model),
+                error,
+            )
+            return None
 
 
 def _embeddings(nodes: Iterable[BaseNode]) -> Known:

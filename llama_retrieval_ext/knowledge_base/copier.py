@@ -259,7 +259,7 @@ class Copier:
         if self._reembedding is not None:
             copied = self._reembedding.dimension
         if recorded is None and copied is not None:
-            self._target.ledger.record_dimension(copied)
+            self._target.storage.record_dimension(self._target.ledger, copied)
         elif recorded != copied:
             raise ModelMismatchError(
                 f"{self._target.url} holds embeddings of dimension {recorded}, {self._source.url} "

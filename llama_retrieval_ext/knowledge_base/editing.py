@@ -310,6 +310,8 @@ class Editable:
         self._parts.ledger.remember_principals(entries)
         for batch in batches(entries):
             self._parts.writer.delete([each.key for each in batch])
+        if entries:
+            self._parts.ledger.forget_dimension()
         return len(entries)
 
     @contextmanager

@@ -24,6 +24,7 @@ from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.filters import SCOPE_KEYS
 from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import MEMORY, EmbeddedGraph
@@ -41,7 +42,6 @@ from llama_retrieval_ext.knowledge_base.documents import (
 )
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import Prepared
-from llama_retrieval_ext.query import SCOPE_KEYS
 from llama_retrieval_ext.urls import Location, local_path
 
 if TYPE_CHECKING:
@@ -160,13 +160,28 @@ class GraphTarget:
             own = {(n.partition, n.id): n for n in rows.nodes if n.label == DOCUMENT_LABEL}
             kept = [n for n in rows.nodes if (n.partition, n.id) not in own.keys() & known]
             known |= own.keys()
-            said[self._source(node.node_id)] = Contents(kept, rows.edges)
+            said[self.source(node.node_id)] = Contents(kept, rows.edges)
         if said:
             self._graph.replace_sources(said)
 
     def delete(self, node_ids: Sequence[str]) -> None:
         """Delete the rows of passages; missing ids are ignored."""
-        self._graph.delete_sources([*map(self._source, node_ids)], scope=None)
+        self._graph.delete_sources([*map(self.source, node_ids)], scope=None)
+
+    def missing(self, passages: Sequence[BaseNode]) -> set[str]:
+        """Return the ids of stored passages whose rows, but for extracted ones, are not there."""
+        stored = self._graph.said_by([self.source(passage.node_id) for passage in passages])
+        missing = set()
+        for passage in passages:
+            rows, expected = stored[self.source(passage.node_id)], self._rows(passage, "")
+            texts = {(node.id, node.text) for node in expected.nodes if node.is_passage}
+            edges = {edge.id for edge in expected.edges}
+            if not (
+                texts <= {(node.id, node.text) for node in rows.nodes}
+                and edges <= {edge.id for edge in rows.edges}
+            ):
+                missing.add(passage.node_id)
+        return missing
 
     def flush(self) -> None:
         """No-op: graphs write to disk at once."""
@@ -179,7 +194,7 @@ class GraphTarget:
 
     def rows_of(self, node_ids: Sequence[str]) -> dict[str, str]:
         """Return the rows of each passage as JSON, without the passage itself."""
-        ids = {self._source(node_id): node_id for node_id in node_ids}
+        ids = {self.source(node_id): node_id for node_id in node_ids}
         found = self._graph.said_by(list(ids))
         return {
             ids[source]: _packed(
@@ -198,10 +213,10 @@ class GraphTarget:
         if any(len(old) != len(new) for old, new in names):
             return {}
         ids = {name: new for pair in names for name, new in zip(*pair, strict=True)}
-        found = self._graph.said_by([self._source(old.node_id) for old, _ in pairs])
+        found = self._graph.said_by([self.source(old.node_id) for old, _ in pairs])
         moved: dict[str, str] = {}
         for old, new in pairs:
-            rows, own = found[self._source(old.node_id)], self._rows(old, "")
+            rows, own = found[self.source(old.node_id)], self._rows(old, "")
             if all(node.id != old.node_id for node in rows.nodes):
                 return {}
             known = {node.id for node in own.nodes}, {edge.id for edge in own.edges}
@@ -212,7 +227,8 @@ class GraphTarget:
             moved[new.node_id] = _packed(_renamed(extracted, ids, old.metadata, new.metadata))
         return moved
 
-    def _source(self, node_id: str) -> str:
+    def source(self, node_id: str) -> str:
+        """Return the name of a passage as the source of its rows."""
         return f"{self._key}:{node_id}"
 
     def _rows(self, node: BaseNode, extracted: str) -> Contents:

@@ -15,6 +15,7 @@ from llama_retrieval_ext.embeddings.resolve import (
     resolve_embed_model,
 )
 from llama_retrieval_ext.errors import StoreUnavailableError
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.access import Access
@@ -42,6 +43,9 @@ from llama_retrieval_ext.knowledge_base.storage import (
     open_storage,
 )
 from llama_retrieval_ext.knowledge_base.write import Writer, WriteTarget
+from llama_retrieval_ext.stores.embedded.files import damaged_error
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.wording import counted
 
 _logger = logging.getLogger(__name__)
 
@@ -96,7 +100,11 @@ class Opening:
             sharing = Sharing(storage, ledger, writer, self.url)
             graph = storage.graph if self.kg_extractors else None
             extracted = None if graph is None else graph_target(graph, ledger)
-            parts = IngestionParts(preparation, writer, ledger, sharing, storage.nodes, extracted)
+            parts = IngestionParts(
+                *(preparation, writer, ledger, sharing, storage.nodes),
+                lambda dimension: storage.record_dimension(ledger, dimension),
+                extracted,
+            )
             access = Access(
                 self.url,
                 require_scope=ledger.requires_scope,
@@ -151,6 +159,8 @@ def open_ledger(
         # On a server another process may be writing; the next writer settles it.
         if storage.is_exclusive and ledger.n_nodes_at_rest() is None:
             writer_of(storage, ledger).settle_if_possible()
+        if isinstance(ledger, LocalLedger):
+            _check_files(ledger, storage, where)
         _check_in_step(ledger, storage, where)
         _check_graph(ledger, storage, where)
     return ledger
@@ -170,6 +180,30 @@ def _set_up(ledger: Ledger, storage: Storage, requested: KnowledgeBaseConfig, wh
         raise model_needed(where)
     ledger.update_config(lambda recorded: recorded or requested.as_new())
     ledger.admit(requested, where)
+
+
+def _check_files(ledger: LocalLedger, storage: Storage, where: str) -> None:
+    """Raise if nodes of the ledger are missing after an unclean end."""
+    store, side = storage.store, storage.graph
+    graph = None if side is None else side.graph
+    if not isinstance(store, EmbeddedVectorStore) or store.is_shared:
+        return
+    if (
+        ledger.database.was_closed
+        and store.was_closed
+        and (not isinstance(graph, EmbeddedGraph) or graph.was_closed)
+    ):
+        return
+    ids = ledger.settled_node_ids()
+    missing = {"the store": store.missing(ids)}
+    if side is not None and isinstance(graph, EmbeddedGraph):
+        sources, target = graph.sources(), graph_target(side, ledger)
+        missing["the graph"] = [id_ for id_ in ids if target.source(id_) not in sources]
+    for place, lost in missing.items():
+        if lost:
+            raise damaged_error(
+                where, f"{place} does not have {counted(len(lost), 'node')}, such as {lost[0]!r}"
+            )
 
 
 def _check_in_step(ledger: Ledger, storage: Storage, where: str) -> None:

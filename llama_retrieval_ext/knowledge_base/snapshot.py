@@ -26,13 +26,8 @@ from llama_retrieval_ext.knowledge_base.graph import directory_of
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.local_ledger import LocalLedger
 from llama_retrieval_ext.knowledge_base.storage import LEDGER, Storage, missing
-from llama_retrieval_ext.stores.embedded.files import (
-    CAN_FREEZE,
-    LOCK,
-    DirectoryLock,
-    copy_database,
-    frozen,
-)
+from llama_retrieval_ext.stores.embedded.closed_files import copy_database
+from llama_retrieval_ext.stores.embedded.files import CAN_FREEZE, LOCK, DirectoryLock, frozen
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.urls import Location
 

@@ -25,6 +25,7 @@ from llama_retrieval_ext.knowledge_base.ledger.local_ledger import Database, Loc
 from llama_retrieval_ext.knowledge_base.ledger.prepared import Prepared, Writable
 from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
 from llama_retrieval_ext.knowledge_base.write import lock_of
+from llama_retrieval_ext.stores.embedded.closed_files import SUFFIX
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
 from llama_retrieval_ext.stores.open import check_url, open_store
@@ -88,6 +89,16 @@ class Storage:
     def delete(self, node_ids: Sequence[str]) -> None:
         """Delete nodes; missing ids are ignored."""
         self.store.delete_nodes(node_ids=list(node_ids))
+
+    def record_dimension(self, ledger: Ledger, dimension: int) -> None:
+        """Record the dimension of the vectors before the first is stored.
+
+        A store whose nodes were all deleted may have had another one; it is made anew.
+        """
+        ledger.record_dimension(dimension)
+        made = getattr(self.store, "dimension", None)
+        if made not in (None, dimension) and ledger.n_nodes_at_rest(exact=True) == 0:
+            self.store.clear()
 
     def compact(self) -> int:
         """Free the disk space of deleted nodes if the engine does not; return the bytes."""
@@ -196,7 +207,7 @@ def _drop(*collections: CollectionStore) -> None:
 def _delete(store: EmbeddedVectorStore, file: Path | None) -> None:
     """Delete the files of a store, and of its ledger, which is closed."""
     store.clear()
-    for suffix in ("", "-wal", "-shm"):
+    for suffix in ("", "-wal", "-shm", SUFFIX):
         if file is not None:
             file.with_name(f"{file.name}{suffix}").unlink(missing_ok=True)
     store.remove()

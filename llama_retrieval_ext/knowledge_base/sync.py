@@ -359,6 +359,7 @@ class Sync:
             return
         for batch in batches(each for each in entries if each.key not in self._owned):
             self._parts.writer.delete([each.key for each in batch])
+            self._parts.ledger.forget_dimension()
 
     def _prune(self, gone: Sequence[SyncedSource], moved: Mapping[SourceKey, SyncedSource]) -> None:
         """Delete what is gone; keep on record who saw it, since it may come back."""

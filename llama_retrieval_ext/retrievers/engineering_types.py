@@ -66,3 +66,11 @@ def of_type_or_any(
 def _listed(node: GraphNode) -> Sequence[object]:
     value = node.properties.get(TYPES_KEY) or ()
     return value if isinstance(value, list | tuple) else (value,)
+
+
+def types_in(graph: GraphBackend, *, scope: Scope | None) -> Plan[list[str]]:
+    """Return the names of the engineering types of a graph; this reads all of it."""
+    contents = yield graph.plan_contents(scope=scope)
+    targets = {edge.target for edge in contents.edges if edge.type == APPLIES_TO}
+    names = {node.name for node in contents.nodes if node.id in targets}
+    return sorted(names | {str(each) for node in contents.nodes for each in _listed(node)})

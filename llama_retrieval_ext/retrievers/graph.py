@@ -190,6 +190,8 @@ class GraphRetriever(Retriever):
 
     def _by_entities(self, query: Query) -> Plan[list[Hit]]:
         linked = yield from self._linked(query)
+        if not linked and self.linker is not None:
+            self.linker.note_unnamed(query.query_str, scope=query.scope)
         reached = yield from step("expansion", self._expanded(linked, query))
         nodes = yield from self._nodes(reached, {}, query)
         for expansion in reached.values():

@@ -66,12 +66,12 @@ class IntentProfile(RecordsArguments):
 # Quoted text, snake_case, camelCase, calls, dotted names, codes such as E1205, but not "A 2023
 # report".
 _TERMS: Final = (
-    r"[\"“「『][^\"”」』]+[\"”」』]|\w+_\w+|\b[a-z]+[A-Z]\w*|\w+\(\)|\w+\.\w+\.\w+"
+    r"[\"“「『][^\"“”「」『』]+[\"”」』]|\w_\w|\b[a-z]+[A-Z]|\w\(\)|\w\.\w+\.\w"
     r"|\b[A-Z]{1,4}(?:[-/]?| (?!(?:19|20)\d{2}\b))\d{2,}"
 )
 # References to law: 第九条, 第40条之一, 《劳动法》, Article 5, Art. 6, § 12, Section 3.2, Annex IV.
 _LAW: Final = (
-    r"第[〇零一二三四五六七八九十百千两\d]+[编章节条款项]|《[^》]+》|§+\s*\d"
+    r"第[〇零一二三四五六七八九十百千两\d]+[编章节条款项]|《[^《》]+》|§\s*\d"
     r"|(?i:\b(?:articles?|art\.|sections?|sec\.|clauses?|paragraphs?|para\.|annex|schedule"
     r"|regulation|rule)\s+(?:\d+(?:[.(]\w+\)?)*|[ivxlc]+)\b)"
 )
@@ -80,7 +80,7 @@ _LAW: Final = (
 _NAMES: Final = (
     r"\b[A-Z][a-z]+ [A-Z][a-z]+\b|(?<=[a-z,] )[A-Z][a-z]+\b"
     r"|^(?!(?:[A-Z]+\W+)+[A-Z]+\W*$).*\b[A-Z]{2,}\b"
-    rf"|[{HAN}]{{2,}}(?:有限公司|股份公司|集团|大学|法院|研究院|委员会|出版社)"
+    rf"|[{HAN}]{{2}}(?:有限公司|股份公司|集团|大学|法院|研究院|委员会|出版社)"
 )
 # Exact first: a quoted phrase or an identifier outranks the other words. A name does not: "compare
 # Qdrant and Milvus" is a comparison.

@@ -13,7 +13,14 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError
-from llama_retrieval_ext.execution.context import note_degraded, note_details, recording, step
+from llama_retrieval_ext.execution.context import (
+    note_degraded,
+    note_details,
+    note_hint,
+    note_inquiry,
+    recording,
+    step,
+)
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filters import matches
@@ -26,7 +33,12 @@ from llama_retrieval_ext.graph.rules.yaml import load_rules, parse_rules
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope
 from llama_retrieval_ext.results import Hit, ProofEdge, ordered
-from llama_retrieval_ext.retrievers.engineering_types import of_type_or_any, processes_of_type
+from llama_retrieval_ext.retrievers.engineering_types import (
+    of_type_or_any,
+    processes_of_type,
+    types_in,
+)
+from llama_retrieval_ext.wording import unknown
 
 PROCESSES_KEY: Final = "processes"
 LANGUAGE_KEY: Final = "language"
@@ -117,9 +129,8 @@ class KGRuleRetriever(Retriever):
         query = self._bound(Query(process, scope=scope, context=context or {}))
         linked = yield from self._by_name([process], query)
         if not linked:
-            raise ConfigurationError(
-                f"no process of the graph is named {process!r}; write its name, an alias or its id"
-            )
+            missing = yield from self.linker.plan_unknown("process", process, scope=query.scope)
+            raise ConfigurationError(f"{missing}; write its name, an alias or its id")
         first = max(linked, key=lambda id_: linked[id_])
         conclusions = yield from self._conclusions([first], query)
         nodes = yield self.graph.plan_nodes([first], scope=query.scope)
@@ -148,6 +159,8 @@ class KGRuleRetriever(Retriever):
             found = yield from self.linker.plan_link(query.query_str, scope=query.scope)
             linked = {each.node_id: each.score for each in found}
         type_ = query.context.get(TYPE_KEY)
+        if not (linked or names or type_):
+            self.linker.note_unnamed(query.query_str, scope=query.scope)
         if not isinstance(type_, str) or not type_.strip():
             return linked
         return (yield from self._of_type(type_, linked, query))
@@ -163,9 +176,18 @@ class KGRuleRetriever(Retriever):
         rest = [id_ for id_ in linked if id_ not in types]
         if not rest and not processes_in(query.context):
             ids = yield from processes_of_type(self.graph, type_, types, scope=scope)
-            return dict.fromkeys(ids, 1.0)
-        kept = yield from of_type_or_any(self.graph, rest, type_, types, scope=scope)
-        return {id_: linked[id_] for id_ in rest if id_ in kept}
+            kept = {*ids}
+            linked = dict.fromkeys(ids, 1.0)
+        else:
+            kept = yield from of_type_or_any(self.graph, rest, type_, types, scope=scope)
+        if not kept:
+            key = ("type", id(self.graph), type_, scope)
+            note_inquiry(key, lambda: self._no_type(type_, scope), always=True)
+        return {id_: score for id_, score in linked.items() if id_ in kept}
+
+    def _no_type(self, type_: str, scope: Scope | None) -> Plan[list[str]]:
+        types = yield from types_in(self.graph, scope=scope)
+        return [] if type_ in types else [unknown("engineering type", type_, types, least=0)]
 
     def _by_name(self, names: Sequence[str], query: Query) -> Plan[dict[str, float]]:
         linked: dict[str, float] = {}
@@ -176,6 +198,8 @@ class KGRuleRetriever(Retriever):
                 continue
             named = yield from self.linker.plan_link(name, scope=query.scope)
             linked |= _most_alike(named)
+            if not named and name in processes_in(query.context):
+                note_hint((yield from self.linker.plan_unknown("process", name, scope=query.scope)))
         return linked
 
     def _conclusions(self, seeds: Sequence[str], query: Query) -> Plan[list[Conclusion]]:

@@ -14,9 +14,10 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_call, of_type
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.context import note_inquiry
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
-from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.graph.open import Graph, open_graph
 from llama_retrieval_ext.graph.text_to_cypher import TextToCypher
@@ -49,6 +50,7 @@ from llama_retrieval_ext.retrievers.knowledge_response import (
 )
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stores.open import Storage, open_store
+from llama_retrieval_ext.wording import nearest, quoted
 
 Side: TypeAlias = BaseRetriever | Leg
 
@@ -377,6 +379,8 @@ class KnowledgeRetriever(Retriever):
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Ask rules and cases side by side, then order by priority."""
         sides = self._sides_for(query)
+        if RULE_SIDE in self.legs and RULE_SIDE not in sides:
+            note_inquiry(("chapter", id(self)), lambda: self._no_rules(query), always=False)
         child = self._for_children(query)
         asks = {side: self._ask(side, child) for side in sides}
         rankings = (yield from ask(asks)) if asks else {}
@@ -384,6 +388,11 @@ class KnowledgeRetriever(Retriever):
         for side, ranking in rankings.items():
             hits += items_of(side, ranking, self.policy)
         return each_text_once(ordered(hits))[: query.top_k]
+
+    def _no_rules(self, query: Query) -> Plan[list[str]]:
+        chapter, chapters = query.context[CHAPTER_KEY], self.policy.rule_chapters
+        near = nearest(str(chapter), chapters)
+        return finished([f"no rules for the chapter {quoted(chapter)}; they run for {near}"])
 
     def _ask(self, side: str, query: Query) -> Ask:
         if side != VECTOR_SIDE:

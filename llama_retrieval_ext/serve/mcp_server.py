@@ -23,12 +23,13 @@ from llama_retrieval_ext.checks import problems
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import arun, in_thread
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.filters import SCOPE_KEYS
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import GraphNode, Hop
 from llama_retrieval_ext.graph.entity_linking import EntityLinker
 from llama_retrieval_ext.knowledge_base.kinds import StoreKind
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import SCOPE_KEYS, Query, Scope
+from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.retrievers.kg_rule import Rules
 from llama_retrieval_ext.serve.guard import (

@@ -18,8 +18,9 @@ from pydantic import (
 
 from llama_retrieval_ext.capabilities.memory_storage import MEMORY_KEYS
 from llama_retrieval_ext.capabilities.tools import FieldCondition
+from llama_retrieval_ext.filters import SCOPE_KEYS
 from llama_retrieval_ext.knowledge_base.kinds import SearchKind
-from llama_retrieval_ext.query import SCOPE_KEYS, Scope
+from llama_retrieval_ext.query import Scope
 
 MAX_TEXT = 10_000
 _MAX_CONDITIONS = 100

@@ -9,8 +9,9 @@ from fastapi import APIRouter, Response
 from fastapi.responses import HTMLResponse
 
 from llama_retrieval_ext.display.explanation import explanation_html
+from llama_retrieval_ext.filters import SCOPE_KEYS
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import SCOPE_KEYS, Query
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.serve.guard import RequestContext
 from llama_retrieval_ext.serve.http_errors import HttpError, kind_of

@@ -11,10 +11,10 @@ from llama_retrieval_ext.graph.elements import GraphNode
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, NameFinder, names_found
 from llama_retrieval_ext.graph.expansion import plan_expand
 from llama_retrieval_ext.graph.passage_links import DOCUMENT_LABEL
-from llama_retrieval_ext.graph.phrases import phrases, words
+from llama_retrieval_ext.graph.phrases import phrase_spans, words
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.text.normalization import dominant_script
+from llama_retrieval_ext.text.normalization import dominant_script, normal
 from llama_retrieval_ext.text.segmentation import chinese_persons
 
 _MOST_NODES: Final = 1_000
@@ -49,6 +49,7 @@ def related_in_graph(
     linked = yield from linker.plan_link(subject, scope=scope)
     seeds = [each.node_id for each in linked]
     if not seeds:
+        linker.note_unnamed(subject, scope=scope)
         return []
     expansion = yield from plan_expand(
         graph, seeds, max_hops=max_hops, limit=_MOST_NODES, scope=scope
@@ -79,7 +80,8 @@ def related_in_passages(
     named: dict[str, tuple[str, list[str]]] = {}
     for hit in hits:
         text = hit.node.get_content()
-        if any(name in words(text) for name in known):
+        said = words(text)
+        if any(name in said for name in known):
             for name in names_found(find, text):
                 if not any(words(name) in each for each in known):
                     named.setdefault(words(name), (name, []))[1].append(hit.node_id)
@@ -92,8 +94,9 @@ def _is_entity(node: GraphNode) -> bool:
 
 
 # Numbers, dates, amounts and ids of tickets.
-_CODE: Final = re.compile(r"(?<!\w)[\w-]*\d[\w.,/:-]*")
+_CODE: Final = re.compile(r"(?<![\w-])[\w-]*\d[\w.,/:-]*")
 _CODE_HERE: Final = "•"
+_THEN_CODE: Final = re.compile(rf"\s*{_CODE_HERE}")
 
 
 def _chinese_names(text: str) -> list[str]:
@@ -102,20 +105,22 @@ def _chinese_names(text: str) -> list[str]:
 
 def _capitalised_names(text: str) -> list[str]:
     """Return the names in a text, in its spelling."""
-    text = _CODE.sub(_CODE_HERE, text)
-    patterns = (r"[\W_]*".join(phrase.split()) for phrase in sorted(phrases(text)))
-    spellings = (list(re.finditer(pattern, text, re.IGNORECASE)) for pattern in patterns)
-    return [each[0].group() for each in spellings if any(map(_is_name, each))]
+    text = normal(_CODE.sub(_CODE_HERE, text))
+    names: dict[str, str] = {}
+    for phrase, start, end in phrase_spans(text):
+        if phrase not in names and _is_name(text, start, end):
+            names[phrase] = text[start:end]
+    return [names[phrase] for phrase in sorted(names)]
 
 
-def _is_name(match: re.Match[str]) -> bool:
+def _is_name(text: str, start: int, end: int) -> bool:
     """Return False for a word that begins a sentence or line, stands at a code, or is lower-case.
 
     Several capitalised words are a name anywhere.
     """
-    if " " in match.group():
+    if " " in text[start:end]:
         return True
-    line = match.string[: match.start()].rpartition("\n")[2].rstrip(" \t\"'“(")
-    is_inside = line != "" and line[-1] not in f".!?:;#*->|{_CODE_HERE}"
-    at_code = match.string[match.end() :].lstrip().startswith(_CODE_HERE)
-    return is_inside and not at_code and not match.group()[0].islower()
+    while start and text[start - 1] in " \t\"'“(":
+        start -= 1
+    is_inside = start > 0 and text[start - 1] not in f"\n.!?:;#*->|{_CODE_HERE}"
+    return is_inside and _THEN_CODE.match(text, end) is None

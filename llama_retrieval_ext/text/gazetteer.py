@@ -2,8 +2,10 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import ModuleType
 from typing import Any, Final
 
@@ -11,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from llama_retrieval_ext.errors import ConfigurationError, optional_module
-from llama_retrieval_ext.text.normalization import simplified
+from llama_retrieval_ext.text.analyzer import fold
+from llama_retrieval_ext.text.normalization import UNSPACED, aligned, normal, simplified
 from llama_retrieval_ext.text.segmentation import starts_unspaced
 
 _FEATURE: Final = ("entity linking", "graph")  # and its extra
@@ -20,13 +23,20 @@ _SHARED: Final = 0.4
 _CANDIDATES: Final = 50
 # Pairs of characters that more names have are uninformative, and slow.
 _COMMON: Final = 3_000
+# Longer names are ids or texts, and a name costs time at each position of a text.
+_LONGEST: Final = 200
+# Longer words in capitals are headings, or the spelling of a whole list.
+_LONGEST_ACRONYM: Final = 6
 # Shorter names are too similar to other words.
 _SHORTEST: Final = 4
 _SHORTEST_CJK: Final = 3
 _CHINESE: Final = "〇零一二三四五六七八九两"
 _DIGITS: Final = str.maketrans(_CHINESE, "001234567892")
 _NUMERALS: Final = f"{_CHINESE}十0123456789"
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+# Lone surrogates, and the separator of names in `_PairIndex`.
+_NO_LETTERS: Final = re.compile("[\0\ud800-\udfff]")
+# Names begin and end with one of these: a word, a character of a script without spaces, a sign.
+_ATOM: Final = re.compile(rf"(?:(?![{UNSPACED}])[^\W_])+|.", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,59 +58,79 @@ class Mention:
 class Gazetteer:
     """Index from names to ids.
 
-    Text and names are compared in NFKC, casefolded, in simplified Chinese. A name in a script with
-    spaces matches at word boundaries only; a Chinese name matches anywhere. Of overlapping names
-    the first is kept, of those that start together the longest.
-
-    Raises:
-        MissingDependencyError: The extra ``graph`` is not installed.
+    Text and names are compared in NFKC, casefolded, without accents, in simplified Chinese. A name
+    in a script with spaces matches at word boundaries only; a Chinese name matches anywhere. Of
+    overlapping names the first is kept, of those that start together the longest. An acronym, a
+    word of at most 6 capitals such as IT or WHO, matches only in capitals and exactly. A name of
+    more than 200 characters never matches.
 
     Examples:
-        >>> gazetteer = Gazetteer([("Tower crane", "crane"), ("塔式起重機", "crane")])
+        >>> gazetteer = Gazetteer([("Tower crane", "crane"), ("塔式起重機", "crane"), ("IT", "it")])
         >>> [(m.start, m.end, m.ids) for m in gazetteer.find("Is the TOWER CRANE safe?")]
         [(7, 18, ('crane',))]
-        >>> gazetteer.find("towers cranes")
+        >>> gazetteer.find("towers cranes, and how it stands")
         []
-        >>> gazetteer.find("塔式起重机的检查")[0].ids
-        ('crane',)
+        >>> [m.ids for m in gazetteer.find("塔式起重机 at IT")]
+        [('crane',), ('it',)]
 
     """
 
     def __init__(self, names: Iterable[tuple[str, str]]) -> None:
-        ids: dict[str, set[str]] = {}
+        words: dict[str, set[str]] = defaultdict(set)
+        acronyms: dict[str, set[str]] = defaultdict(set)
         for name, id_ in names:
-            key = normalised(name)[0].strip()
-            if key:
-                ids.setdefault(key, set()).add(id_)
-        self._names = sorted(ids)
-        self._ids = [tuple(sorted(ids[name])) for name in self._names]
-        engine = optional_module("ahocorasick_rs", *_FEATURE)
-        # Overlapping matches: a match that ends inside a word must not hide a valid one.
-        self._automaton = engine.AhoCorasick(self._names) if self._names else None
+            key = normalised(name[: _LONGEST + 1])[0].strip()
+            if key and len(name) <= _LONGEST:
+                (acronyms if is_acronym(name) else words)[key].add(id_)
+        self._names = sorted(words)
+        self._ids = {name: tuple(sorted(ids)) for name, ids in words.items()}
+        self._acronyms = {name: tuple(sorted(ids)) for name, ids in acronyms.items()}
+        self._lengths = _lengths(words.keys() | acronyms.keys())
         self._pairs = _PairIndex(self._names)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._ids.keys() | self._acronyms.keys())
 
     def find(self, text: str) -> list[Mention]:
         """Return the names in a text, in order, without overlaps."""
-        if self._automaton is None:
-            return []
-        plain, offsets = normalised(text)
-        found = self._automaton.find_matches_as_indexes(plain, overlapping=True)
-        found.sort(key=_leftmost_longest)
-        mentions, covered = [], 0
-        for at, start, end in found:
-            if start >= covered and _is_bounded(plain, start, end):
-                covered = end
-                mentions.append(self._mention(at, start, end, offsets, 1.0))
-        return mentions
+        return list(self._exact(text, *normalised(text)))
+
+    def _exact(self, text: str, plain: str, offsets: Sequence[int]) -> Iterator[Mention]:
+        covered = 0
+        for atom in _ATOM.finditer(plain):
+            start = atom.start()
+            if start < covered:
+                continue
+            for length in self._lengths_at(plain, start, atom[0]):
+                name = plain[start : start + length]
+                end = start + len(name)
+                ids = self._ids.get(name, ())
+                acronyms = self._acronyms.get(name, ())
+                if (ids or acronyms) and _is_bounded(plain, start, end):
+                    first, last = offsets[start], offsets[end - 1] + 1
+                    if acronyms and text[first:last].isupper():
+                        ids = tuple(sorted({*ids, *acronyms}))
+                    if ids:
+                        covered = end
+                        yield Mention(first, last, name, ids)
+                        break
+
+    def _lengths_at(self, plain: str, start: int, atom: str) -> Sequence[int]:
+        """Return the lengths of the names that may start here, the longest first."""
+        if len(atom) > 1:
+            return self._lengths.get(atom, ())
+        pair = self._lengths.get(plain[start : start + 2], ())
+        return [*pair, 1] if atom in self._lengths else pair
 
     def find_similar(self, text: str, *, threshold: float = 0.85) -> list[Mention]:
         """Return the exact and the approximate matches of names in a text, in order.
 
         An exact match is kept, unless it is part of a longer approximate match. The similarity is
         1 minus the share of edits. A name with numbers matches the same numbers only; 01 is 1.
+
+        Raises:
+            ConfigurationError: The threshold is out of range.
+            MissingDependencyError: The extra ``graph`` is not installed.
 
         Examples:
             >>> gazetteer = Gazetteer([("foundation pit", "pit"), ("pit", "hole")])
@@ -110,15 +140,16 @@ class Gazetteer:
         """
         if not 0 < threshold <= 1:
             raise ConfigurationError(f"threshold must be in (0, 1], got {threshold!r}")
-        exact = self.find(text)
         plain, offsets = normalised(text)
+        exact = list(self._exact(text, plain, offsets))
         fuzz = optional_module("rapidfuzz.fuzz", *_FEATURE)
         found = []
         for at in self._pairs.candidates(plain):
             window = _similar_window(fuzz, self._names[at], plain, threshold)
             if window is not None:
                 score, start, end = window
-                found.append(self._mention(at, start, end, offsets, score))
+                name, last = self._names[at], offsets[end - 1] + 1
+                found.append(Mention(offsets[start], last, name, self._ids[name], score))
         kept: list[Mention] = []
         for mention in sorted(found, key=_longest_best):
             inside = [m for m in exact if m.start < mention.end and mention.start < m.end]
@@ -131,10 +162,26 @@ class Gazetteer:
                 exact = [m for m in exact if m not in inside]
         return sorted([*exact, *kept], key=lambda mention: mention.start)
 
-    def _mention(
-        self, at: int, start: int, end: int, offsets: Sequence[int], score: float
-    ) -> Mention:
-        return Mention(offsets[start], offsets[end - 1] + 1, self._names[at], self._ids[at], score)
+
+def is_acronym(name: str) -> bool:
+    """Return whether a name is one short word in capitals, which may be another word in lower case.
+
+    Examples:
+        >>> [is_acronym(name) for name in ("IT", "США", "It", "R&D", "CRANES7")]
+        [True, True, False, False, False]
+
+    """
+    word = normal(name).strip()
+    return 0 < len(word) <= _LONGEST_ACRONYM and word.isalpha() and word.isupper()
+
+
+def _lengths(names: Iterable[str]) -> dict[str, list[int]]:
+    """Return the lengths of the names that begin with a word or two characters, longest first."""
+    lengths: dict[str, set[int]] = defaultdict(set)
+    for name in names:
+        first = next(_ATOM.finditer(name))
+        lengths[name[: max(2, first.end())]].add(len(name))
+    return {start: sorted(sizes, reverse=True) for start, sizes in lengths.items()}
 
 
 def normalised(text: str) -> tuple[str, Sequence[int]]:
@@ -143,24 +190,31 @@ def normalised(text: str) -> tuple[str, Sequence[int]]:
     Examples:
         >>> normalised("ﬁre")
         ('fire', [0, 0, 1, 2])
+        >>> normalised("Zürich")[0]
+        'zurich'
 
     """
-    if text.isascii():
-        return text.lower(), range(len(text))
-    text = _SURROGATE.sub("\ufffd", text)  # no engine accepts a lone surrogate
-    if unicodedata.is_normalized("NFKC", text) and len(folded := text.casefold()) == len(text):
-        return simplified(folded), range(len(text))  # the length is unchanged
+    plain, offsets = aligned(_NO_LETTERS.sub("\ufffd", text))
+    folded = plain.casefold()
+    if len(folded) == len(plain) and fold(folded) == folded:
+        return simplified(folded), offsets  # the length is unchanged
     characters: list[str] = []
-    offsets: list[int] = []
+    places: list[int] = []
     start = 0
-    for at in range(1, len(text) + 1):
+    for end in range(1, len(plain) + 1):
         # A letter and its marks stay together.
-        if at == len(text) or not unicodedata.combining(text[at]):
-            part = simplified(unicodedata.normalize("NFKC", text[start:at]).casefold())
+        if end == len(plain) or not unicodedata.combining(plain[end]):
+            part = _cluster(plain[start:end])
             characters.append(part)
-            offsets.extend([start] * len(part))
-            start = at
-    return "".join(characters), offsets
+            places.extend([offsets[start]] * len(part))
+            start = end
+    return "".join(characters), places
+
+
+@lru_cache(maxsize=4096)
+def _cluster(letter: str) -> str:
+    """Return a letter with its marks, normalised for comparison."""
+    return simplified(fold(letter.casefold()))
 
 
 class _PairIndex:
@@ -219,11 +273,15 @@ def _similar_window(
     aligned = fuzz.partial_ratio_alignment(name, text, score_cutoff=100 * threshold - 10)
     if aligned is None or aligned.dest_end <= aligned.dest_start:
         return None
-    start, end = _widened(text, aligned.dest_start, aligned.dest_end)
-    before = len(text[:start].rstrip(_NUMERALS))  # the part may begin after a number
-    own, said = _numbers(name), _numbers(text[start:end]) or _numbers(text[before:start])
-    if own and not said and (number := re.match(r"\s*\d+", text[end:])):  # or end before it
-        start, end = _widened(text, start, end + number.end())
+    longest = round(len(name) * (2 / threshold - 1))  # the ratio of a longer part is too small
+    start, end = _widened(text, aligned.dest_start, aligned.dest_end, longest)
+    before = text[max(0, start - longest) : start]  # the part may begin after a number
+    before = before[len(before.rstrip(_NUMERALS)) :]
+    own, said = _numbers(name), _numbers(text[start:end]) or _numbers(before)
+    if (
+        own and not said and (number := re.match(r"\s*\d+", text[end : end + longest]))
+    ):  # or end before it
+        start, end = _widened(text, start, end + number.end(), longest)
         said = _numbers(text[start:end])
     if own and own != said:  # crane 1 and crane 2
         return None
@@ -241,25 +299,21 @@ def _tens(found: re.Match[str]) -> str:
     return (found[1] or "1") + (found[2] or "0")
 
 
-def _widened(text: str, start: int, end: int) -> tuple[int, int]:
-    """Move both ends to word boundaries, without spaces."""
+def _widened(text: str, start: int, end: int, longest: int) -> tuple[int, int]:
+    """Move both ends to word boundaries, without spaces, while the part is not too long."""
     while start < end and text[start].isspace():
         start += 1
     while start < end and text[end - 1].isspace():
         end -= 1
-    while start > 0 and _joins(text[start - 1], text[start]):
+    while start > 0 and end - start <= longest and _joins(text[start - 1], text[start]):
         start -= 1
-    while end < len(text) and _joins(text[end - 1], text[end]):
+    while end < len(text) and end - start <= longest and _joins(text[end - 1], text[end]):
         end += 1
     return start, end
 
 
 def _longest_best(mention: Mention) -> tuple[float, str]:
     return -mention.score * len(mention.name), mention.name
-
-
-def _leftmost_longest(match: tuple[int, int, int]) -> tuple[int, int]:
-    return match[1], -match[2]
 
 
 def _is_bounded(text: str, start: int, end: int) -> bool:

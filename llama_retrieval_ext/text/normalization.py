@@ -264,8 +264,8 @@ def aligned(text: str) -> tuple[str, Sequence[int]]:
     if gaps:
         left_out = {index for gap in gaps for index in gap}
         kept = [index for index in range(len(text)) if index not in left_out]
-        plain, offsets = aligned("".join(text[index] for index in kept))
-        return plain, [kept[offset] for offset in offsets]
+        plain, places = aligned("".join(text[index] for index in kept))
+        return plain, [kept[place] for place in places]
     if text.isascii() or not _UNSETTLED.search(text):
         return text, range(len(text))
     if unicodedata.is_normalized("NFKC", text) and not _INVISIBLE.search(text):

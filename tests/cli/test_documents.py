@@ -59,6 +59,37 @@ def test_files_are_listed_shown_and_deleted(
     assert (handbook / "lunch.txt").exists()
 
 
+def test_a_name_that_a_search_prints_is_a_name_of_every_command(run: Run, tmp_path: Path) -> None:
+    docs, url = tmp_path / "docs", f"embedded:{tmp_path / 'kb'}"
+    (docs / "sub").mkdir(parents=True)
+    (docs / "leave.md").write_text("Annual leave is 25 days.")
+    (docs / "sub" / "leave.md").write_text("Parental leave is 14 weeks.")
+    assert run("ingest", docs, "--kb", url).returncode == 0
+    printed = run("search", "leave", "--kb", url).stdout
+    assert "docs/leave.md" in printed
+    assert "sub/leave.md" in printed
+    for name, text in (("docs/leave.md", "Annual"), ("sub/leave.md", "Parental")):
+        shown = run("show", name, "--kb", url)
+        assert text in shown.stdout, shown.stderr
+    ambiguous = run("show", "leave.md", "--kb", url)
+    assert ambiguous.returncode == 1
+    assert "'leave.md' names 2 files" in ambiguous.stderr
+    for path in (docs / "leave.md", docs / "sub" / "leave.md"):
+        assert str(path) in "".join(ambiguous.stderr.split("\n"))
+
+    questions = tmp_path / "questions.csv"
+    questions.write_text(
+        "question,document\nparental weeks,sub/leave.md\nannual days,docs/leave.md\n"
+        "25 days,leave.md\nparental weeks leave,docs/sub/leave.md\n"
+    )
+    measured = run("eval", questions, "--kb", url, "--mode", "keyword", "--measure", "R@10")
+    assert "not in the knowledge base" not in measured.stderr
+    assert "'leave.md' names several files, which all count: " in measured.stderr
+    assert "1.0" in measured.stdout
+    assert run("delete", "sub/leave.md", "--kb", url).returncode == 0
+    assert "Annual" in run("show", "leave.md", "--kb", url).stdout
+
+
 def test_an_empty_name_is_not_the_working_directory(
     run: Run, library: str, handbook: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,10 +16,15 @@ from llama_retrieval_ext.config import (
     from_yaml,
     load_pipeline,
     pipeline_schema,
+    to_yaml,
     validate_yaml,
 )
 from llama_retrieval_ext.config.spec import class_definitions
-from llama_retrieval_ext.errors import ConfigFileError
+from llama_retrieval_ext.errors import ConfigFileError, ConfigurationError, ScopeRequiredError
+from llama_retrieval_ext.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.pipeline.tree import children_of
+from llama_retrieval_ext.stages.selection import Top
+from llama_retrieval_ext.testing import FakeEmbedding
 from tests.config.files import BOUND, document
 from tests.quick import examples
 
@@ -127,6 +132,28 @@ def test_a_file_is_loaded_only_if_it_describes_a_retriever(
     file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigFileError, match="cannot be read"):
         load_pipeline(file, registry)
+
+
+def test_a_knowledge_base_is_enough_and_its_defaults_count(tmp_path: Path) -> None:
+    file = tmp_path / "hybrid.yaml"
+    file.write_text(document("{type: fallback, retrievers: [{type: hybrid}, hybrid]}"))
+    with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as kb:
+        assert validate_yaml(file.read_text(), kb) == []
+        hybrid = kb.retriever("hybrid")
+        for loaded in (load_pipeline(file, kb), from_yaml(file.read_text(), kb)):
+            assert [repr(each) for each in children_of(loaded)] == [repr(hybrid)] * 2
+        of_registry = load_pipeline(file, Registry().bind(kb))
+        assert "alpha=0.7" in repr(of_registry)
+        pipeline = hybrid >> Top(3)
+        assert repr(from_yaml(to_yaml(pipeline, kb), kb)) == repr(pipeline)
+        assert validate_yaml(document("{type: hybird}"), kb)
+    strict = KnowledgeBase.open(
+        "embedded::memory:", embed_model=FakeEmbedding(), require_scope=True
+    )
+    with strict as kb, pytest.raises(ScopeRequiredError):
+        from_yaml(document("{type: hybrid}"), kb).retrieve("leave")
+    with pytest.raises(ConfigurationError, match="kb must be of type KnowledgeBase"):
+        from_yaml(document("{type: hybrid}"), "kb")  # type: ignore[arg-type]
 
 
 def test_yaml_bombs_are_refused_at_once() -> None:

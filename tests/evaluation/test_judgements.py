@@ -25,6 +25,9 @@ def test_each_level_knows_a_node_by_its_own_names() -> None:
     documents = Judgements(queries, {"q": {"leave.pdf": 1}})
     assert documents.names_of(node, "q") == ["d1", "/hr/leave.pdf", "leave.pdf", "n1"]
     assert documents.names_of(TextNode(id_="alone"), "q") == ["alone"]
+    by_tail = Judgements(queries, {"q": {"hr/leave.pdf": 1, "r/leave.pdf": 1}})
+    assert "hr/leave.pdf" in by_tail.names_of(node, "q")
+    assert "r/leave.pdf" not in by_tail.names_of(node, "q")
     assert Judgements(queries, {"q": {"n1": 1}}, Level.NODE).names_of(node, "q") == ["n1"]
     passage = Judgements(queries, {"q": {"25 days of leave": 1, "noon": 1}}, Level.PASSAGE)
     assert passage.names_of(node, "q") == ["25 days of leave", "n1"]

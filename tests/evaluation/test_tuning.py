@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from llama_retrieval_ext import RRF, BM25Retriever, Top, WeightedSum, branches
@@ -35,6 +36,23 @@ def test_few_labels_change_nothing_and_send_no_query() -> None:
     assert result.verdict.startswith("Nothing changed: 19 labelled questions carry no setting")
     assert "at least 20" in result.verdict
     assert good.calls == 0
+
+
+@pytest.mark.parametrize(("seed", "is_confirmed"), [(0, True), (5, False), (8, False)])
+def test_a_setting_that_held_out_questions_do_not_confirm_is_not_changed(
+    seed: int, is_confirmed: bool
+) -> None:
+    one_is_right, other_is_right = np.random.default_rng(seed).random((2, 24)) < [[0.6], [0.5]]
+    one = Noisy("one", lambda n: bool(one_is_right[n]))
+    other = Noisy("other", lambda n: bool(other_is_right[n]))
+    pipeline = branches(one=one, other=other) >> WeightedSum()
+    result = tuned(pipeline)
+    assert result.gain is not None
+    assert result.gain.is_significant is is_confirmed
+    assert result.is_changed is is_confirmed
+    assert (result.retriever is pipeline) is not is_confirmed
+    assert result.verdict.startswith("Changed " if is_confirmed else "Nothing changed.")
+    assert is_confirmed or any("was better on all" in each.why for each in result.choices)
 
 
 def test_progress_is_shown_of_answers_and_of_settings(capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,6 +69,10 @@ def kb() -> Iterator[KnowledgeBase]:
         (where("title", 5, ">"), ["'title' is a string here, and the filter has the number 5"]),
         (where("yeer", 1), ["no passage in this scope has the key 'yeer'; there are 'year', "]),
         (where("year", 2030, ">"), []),
+        (
+            where("author.name", "Ann"),
+            ["no passage in this scope has the key 'author.name'; 'author' is a dict, into which "],
+        ),
     ],
 )
 def test_a_filter_that_nothing_satisfies_is_explained(
@@ -152,6 +156,40 @@ def test_a_failing_leg_is_shown_by_the_records_of_an_operator(kb: KnowledgeBase)
     records = asyncio.run(operator.retrieve("leave", tenant_id="acme", top_k=3))
     assert records
     assert [str(each) for each in records.degraded] == ["MultiQuery: RuntimeError: LLM down"]
+
+
+FAR = "no words in common; the nearest in meaning is far away"
+
+
+class Synonyms(FakeEmbedding):
+    """Knows that a holiday is a leave."""
+
+    def _embed(self, text: str) -> list[float]:
+        return super()._embed(text.replace("holiday", "leave"))
+
+
+@pytest.mark.parametrize("makes_legs", [False, True])
+def test_nonsense_is_told_from_a_question_in_other_words(makes_legs: bool) -> None:
+    model = Synonyms()
+    with KnowledgeBase.open("embedded::memory:", embed_model=model) as kb:
+        texts = ["annual leave", "lunch at noon", "sick note"]
+        kb.add([Document(id_=text, text=text) for text in texts], show_progress=False)
+        hybrid = kb.retriever(pushdown=False, candidates=2)
+        if makes_legs:
+            hybrid._engine = None
+        found = {query: hybrid.search(query) for query in ("qqqzzz", "annual", "holiday")}
+        assert all(found.values())
+        assert {query: result.hints for query, result in found.items()} == {
+            "qqqzzz": (FAR,),
+            "annual": (),
+            "holiday": (),
+        }
+        calls = len(model.calls)
+        assert hybrid.search("qqqzzz").hints == (FAR,)
+        assert len(model.calls) == calls + 1  # what is compared with is embedded once
+        either = (hybrid | kb.retriever("keyword")) >> RRF()
+        assert either.search("qqqzzz").hints == (FAR,)
+        assert hybrid.retrieve("qqqzzz")
 
 
 class Counted:

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Iterator
-from threading import get_ident
+from threading import Event, Semaphore, get_ident
+from time import process_time
 from typing import Any
 
 import pytest
@@ -10,12 +11,14 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.graph import entity_linking
 from llama_retrieval_ext.graph.elements import GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.entity_linking import EntityLinker
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from llama_retrieval_ext.text.gazetteer import Gazetteer
 
 ACME = {"tenant_id": "acme"}
 SCOPE = Scope("acme")
@@ -86,6 +89,39 @@ def test_a_model_without_async_methods_embeds_the_names_in_a_thread(graph: Embed
 def test_an_llm_links_entities_if_nothing_else_does(graph: EmbeddedGraph) -> None:
     llm = ScriptedLLM(["<think>hm</think>- foundation pit\n"] * 2)
     assert linked(graph, "the hole in the ground", llm=llm) == [("pit", "llm")]
+
+
+@pytest.mark.parametrize("name", ["中" * 10_000, "i" * 10_000, "ab " * 3_000, "-" * 10_000])
+def test_a_long_name_is_never_linked_and_takes_no_time(graph: EmbeddedGraph, name: str) -> None:
+    names = [name, *(name[: 1_250 - n] for n in range(20))]
+    graph.upsert([GraphNode(f"n{n}", name=x, properties=ACME) for n, x in enumerate(names)], [])
+    start = process_time()
+    assert linked(graph, f"the foundation pit {name}") == [("pit", "exact")]
+    assert process_time() - start < 2
+
+
+def test_names_that_come_too_late_for_one_question_are_there_for_the_next(
+    graph: EmbeddedGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, go = Semaphore(0), Event()
+
+    def gazetteer(names: list[tuple[str, str]]) -> Gazetteer:
+        entered.release()
+        go.wait()
+        return Gazetteer(names)
+
+    monkeypatch.setattr(entity_linking, "Gazetteer", gazetteer)
+    linker = EntityLinker(graph)
+
+    async def too_late() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(linker.alink("the foundation pit", scope=SCOPE), 0.05)
+        go.set()
+
+    asyncio.run(too_late())
+    assert linker.link("the foundation pit", scope=SCOPE)
+    assert entered.acquire(blocking=False)
+    assert not entered.acquire(blocking=False)
 
 
 def test_names_that_are_written_later_are_found(graph: EmbeddedGraph) -> None:

@@ -47,6 +47,30 @@ def test_the_longest_title_counts_and_words_are_whole() -> None:
     assert not linked(graph, "yorker", "newyork")
 
 
+def test_an_acronym_is_linked_in_capitals_and_a_name_without_its_accents() -> None:
+    graph = graph_of(
+        [
+            ("who", "WHO", "An organisation of health."),
+            ("bare", "Bears", "who knows what a bear eats"),
+            ("said", "Wolves", "The WHO says what a wolf eats"),
+            ("zurich", "Zürich", "A city of lakes."),
+            ("train", "Trains", "the last one to zurich"),
+            *FILLER,
+        ],
+        PassageLinks(phrases=False),
+    )
+    assert linked(graph, "said", "who")
+    assert not linked(graph, "bare", "who")
+    assert linked(graph, "train", "zurich")
+    assert graph.named_titles("who eats").keys() == set()
+    assert graph.named_titles("what of the WHO").keys() == {graph.place_of["who"]}
+    entity = GraphNode("e", "Team", "IT", {"aliases": ["WHO"]})
+    passages = [GraphNode(f"p{n}", text="of any text") for n in range(2)]
+    named = PassageGraph([entity, *passages], [Edge.of("p0", "MENTIONS", "e")], PassageLinks())
+    assert named.named_terms("who said what it is") == {}
+    assert len(named.named_terms("what IT is")) == len(named.named_terms("the WHO")) == 1
+
+
 def test_generic_titles_link_nothing() -> None:
     shared = [(f"o{n}", "Overview", f"text {n}") for n in range(6)]
     popular = [(f"p{n}", f"page {n}", "See the Glossary.") for n in range(8)]

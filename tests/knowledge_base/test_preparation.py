@@ -2,6 +2,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
+from llama_index.core import MockEmbedding
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import (
     BaseNode,
@@ -211,3 +212,20 @@ def test_a_transformation_that_repeats_a_node_fails_only_that_document(open_kb: 
     report = kb.add([Document(id_="twice", text="x"), Document(id_="once", text="y")])
     assert report.added == 1
     assert isinstance(report.failures["twice"], DuplicateNodeError)
+
+
+def test_the_model_decides_the_dimension_and_an_empty_knowledge_base_has_none(
+    open_kb: Open,
+) -> None:
+    kb = open_kb(embed_model=MockEmbedding(4))
+    wrong = TextNode(id_="n", text="x", embedding=[1.0, 2.0, 3.0])
+    assert isinstance(kb.add([wrong]).failures["n"], DimensionMismatchError)
+    assert kb.info().dimension is None
+    assert kb.add([Document(id_="y", text="y")]).added == 1
+    kb.delete("y")
+    assert kb.info().dimension is None
+    kb.close()
+    kb = open_kb(embed_model=MockEmbedding(5))
+    assert kb.add([Document(id_="y", text="y")]).added == 1
+    kb.clear()
+    assert kb.info().dimension is None

@@ -16,8 +16,8 @@ from tests.quick import trials
 
 KEYS = ["k", "other", "a.b", "a b", "中文", "x/y:z@1+2-3", "list", "meta"]
 STRINGS = [
-    "", "a", "A", "ab", "3", "true", "None", "it's", 'say "x"', "back\\slash", "100%_*", "é", "É",
-    "STRASSE", "straße", "中文法律", "line\nbreak", "a\x00b", "+", "-", "sA", "n3",
+    "false", "", "a", "A", "ab", "3", "true", "None", "it's", 'say "x"', "back\\slash", "100%_*",
+    "é", "É", "STRASSE", "straße", "中文法律", "line\nbreak", "a\x00b", "+", "-", "sA", "n3",
 ]  # fmt: skip
 # Syntax of the engines, and names of their fields.
 HOSTILE = [

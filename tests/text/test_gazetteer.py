@@ -41,6 +41,46 @@ def test_names_are_found_in_any_spelling_at_word_boundaries(
     assert found(text) == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "spelling"),
+    [
+        ("IT", "what is it about", None),
+        ("IT", "what does IT do", "IT"),
+        ("IT", "用ＩＴ的部门", "ＩＴ"),  # noqa: RUF001
+        ("WHO", "who said it? Who?", None),
+        ("WHO", "said the WHO.", "WHO"),
+        ("NATO", "a nato of words", None),
+        ("США", "правила сша", None),
+        ("R", "pillar r", None),
+        ("R&D", "how much r&d", "r&d"),
+        ("ANNUAL LEAVE", "annual leave rules", "annual leave"),
+        ("It", "what is it about", "it"),
+        ("Zürich", "a train to zurich", "zurich"),
+        ("zurich", "nach Zürich", "Zürich"),
+        ("Škoda", "a SKODA", "SKODA"),
+        ("Đà Nẵng", "in da nang", "da nang"),
+        ("Ångström", "an A\u030angstro\u0308m unit", "A\u030angstro\u0308m"),
+        ("smørrebrød", "smorrebrod please", "smorrebrod"),
+        ("Ærø", "to aero", "aero"),
+        ("中" * 201, "中" * 300, None),
+        ("中" * 200, "中" * 200, "中" * 200),
+    ],
+)
+def test_acronyms_need_capitals_accents_fold_and_names_are_bounded(
+    name: str, text: str, spelling: str | None
+) -> None:
+    gazetteer = Gazetteer([(name, "id")])
+    mentions = [text[m.start : m.end] for m in gazetteer.find(text)]
+    assert mentions == ([] if spelling is None else [spelling])
+    assert gazetteer.find_similar(text) == gazetteer.find(text)
+
+
+def test_a_name_that_is_a_word_and_an_acronym_has_both_ids_in_capitals() -> None:
+    gazetteer = Gazetteer([("Who", "band"), ("WHO", "health"), ("who is who", "book")])
+    text = "who knows the WHO? Who is WHO"
+    assert [m.ids for m in gazetteer.find(text)] == [("band",), ("band", "health"), ("book",)]
+
+
 def similar(text: str) -> list[Mention]:
     return NAMES.find_similar(text)
 

@@ -10,7 +10,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import RuleError
 from llama_retrieval_ext.execution.plan import Call, Plan
-from llama_retrieval_ext.filters import Compare, compares_dates, matches
+from llama_retrieval_ext.filters import Compare, compares_dates, matches, with_booleans
 from llama_retrieval_ext.graph.adjacency import Adjacency, LoadedGraph
 from llama_retrieval_ext.graph.backend import (
     AdjacencyGraph,
@@ -264,8 +264,8 @@ _ARROWS: Final = {Direction.OUT: ("-", "->"), Direction.IN: ("<-", "-"), Directi
 _IS_LIST: Final = "{0} IS :: LIST<ANY> NOT NULL"
 # Templates by operator, for property and parameter. A comparison with null is false.
 _CONDITIONS: Final[Mapping[FilterOperator, str]] = {
-    FilterOperator.EQ: "coalesce({0} = {1}, false)",
-    FilterOperator.NE: "NOT coalesce({0} = {1}, false)",
+    FilterOperator.EQ: "coalesce({0} IN {1}, false)",
+    FilterOperator.NE: "NOT coalesce({0} IN {1}, false)",
     FilterOperator.GT: "coalesce({0} > {1}, false)",
     FilterOperator.GTE: "coalesce({0} >= {1}, false)",
     FilterOperator.LT: "coalesce({0} < {1}, false)",
@@ -289,6 +289,12 @@ _CONDITIONS: Final[Mapping[FilterOperator, str]] = {
         f"({{0}} IS NULL OR CASE WHEN {_IS_LIST} THEN size({{0}}) = 0 ELSE false END)"
     ),
 }
+
+
+_EQUALITY: Final = (
+    *(FilterOperator.EQ, FilterOperator.NE),
+    *(FilterOperator.IN, FilterOperator.NIN),
+)
 
 
 class _Compilation:
@@ -369,9 +375,11 @@ class _Compilation:
 
     def _condition(self, variable: str, compare: Compare) -> str:
         parameter = f"c{len(self.parameters)}"
-        value = compare.value
-        self.parameters[parameter] = list(value) if isinstance(value, tuple) else value
+        value: Any = compare.value
         text = _CONDITIONS[compare.operator]
+        if compare.operator in _EQUALITY:
+            value = tuple(with_booleans(value if isinstance(value, tuple) else (value,)))
+        self.parameters[parameter] = list(value) if isinstance(value, tuple) else value
         stored = own_id(variable) if compare.key == "id" else f"{variable}.{quoted(compare.key)}"
         return text.format(stored, f"${parameter}")
 

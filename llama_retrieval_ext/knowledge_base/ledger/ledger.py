@@ -302,6 +302,11 @@ class Ledger(ABC):
 
         self.update_config(decided)
 
+    def forget_dimension(self) -> None:
+        """Forget the dimension if there are no nodes: the next ones may have another."""
+        if self.n_nodes_at_rest(exact=True) == 0 and self.dimension() is not None:
+            self.update_config(lambda config: config and replace(config, dimension=None))
+
     def record_splitting(self, splitting: str) -> None:
         """Record how documents are split from now on."""
         config = self.config()

@@ -29,6 +29,7 @@ from llama_retrieval_ext.knowledge_base.ledger.ledger import (
 )
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stores.embedded.closed_files import ClosedFiles, check_database
 
 # Other handles lock the file for milliseconds; a minute allows for a machine that swaps.
 _WAIT_S = 60.0
@@ -68,6 +69,8 @@ class Database:
 
     def __init__(self, path: Path | None) -> None:
         self._where = "the ledger in memory" if path is None else str(path)
+        self._closed_files = None if path is None else ClosedFiles(path, lambda: [path])
+        self.was_closed = path is None or ClosedFiles(path, list).check() or not path.exists()
         self._lock = RLock()
         with self._translated():
             self._connection = sqlite3.connect(
@@ -80,6 +83,8 @@ class Database:
         self._end = weakref.finalize(self, self._connection.close)
         try:
             with self._translated():
+                if not self.was_closed:
+                    check_database(self._connection, self._where)
                 self._connection.execute("PRAGMA journal_mode = WAL")
                 # Commits must survive a power cut: a ledger older than the store would leave nodes
                 # without a document.
@@ -93,6 +98,7 @@ class Database:
     def transaction(self) -> Generator[sqlite3.Connection]:
         """Yield the connection; commit on success, else roll back."""
         with self._lock, self._translated():
+            self._forget_checksum()
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
@@ -107,6 +113,7 @@ class Database:
     def connection(self) -> Generator[sqlite3.Connection]:
         """Yield the connection, outside of a transaction."""
         with self._lock, self._translated():
+            self._forget_checksum()
             yield self._connection
 
     def rows(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
@@ -117,7 +124,14 @@ class Database:
     def close(self) -> None:
         """Close the file; a second call is a no-op."""
         with self._lock:
-            self._end()
+            if self._end.alive:
+                self._end()
+                if self._closed_files is not None:
+                    self._closed_files.record()
+
+    def _forget_checksum(self) -> None:
+        if self._closed_files is not None:
+            self._closed_files.forget()
 
     @contextmanager
     def _translated(self) -> Generator[None]:
@@ -234,6 +248,12 @@ class LocalLedger(Ledger):
         return [
             node_id
             for (node_id,) in self.database.rows(query, *values, -1 if limit is None else limit)
+        ]
+
+    def settled_node_ids(self) -> list[str]:
+        """Return the ids of nodes that are not being added or deleted, which the store has."""
+        return [
+            id_ for (id_,) in self.database.rows("SELECT node_id FROM nodes WHERE role IS NULL")
         ]
 
     def synced(self, owner: str | None = None) -> list[SyncedSource]:

@@ -39,6 +39,7 @@ _AROUND: Final = {"decorated_definition", "export_statement", "template_declarat
 _BEFORE: Final = re.compile(r"\w*comment|attribute_item")
 # The type of the receiver of a method of Go: `(o *Order)`, `(s Stack[T])`.
 _RECEIVER: Final = re.compile(r"(\w+)\s*(?:\[.*\])?\s*,?\s*\)$", re.DOTALL)
+_LONGEST_RECEIVER: Final = 300
 
 
 class Definition(NamedTuple):
@@ -72,17 +73,28 @@ def definitions(text: str, suffix: str) -> list[Definition]:
     return sorted(_definitions(root), key=lambda each: (each.first, each.level))
 
 
+class _Place(NamedTuple):
+    """A node in its tree; tree-sitter itself finds parents and siblings from the root."""
+
+    node: "Node"
+    siblings: "list[Node]"
+    at: int
+    parent: "_Place | None"
+
+
 def _definitions(root: "Node") -> Iterator[Definition]:
     """Yield definitions; iterative, because generated code may nest thousands of levels."""
-    open_nodes = [(root, 1)]
-    while open_nodes:
-        node, level = open_nodes.pop()
+    open_places = [(_Place(root, [root], 0, None), 1)]
+    while open_places:
+        place, level = open_places.pop()
+        node, parent = place.node, place.parent
         names = _names(node) if _is_definition(node) else []
-        parent = node.parent
-        around = parent if parent is not None and _is_around(parent, node) else node
+        around = parent if parent is not None and _is_around(parent.node, node) else place
         for depth, name in enumerate(names, start=level):
-            yield Definition(_first_line(around), _last_line(around) + 1, depth, name)
-        open_nodes += [(child, level + len(names)) for child in node.children]
+            yield Definition(_first_line(around), _last_line(around.node) + 1, depth, name)
+        children = node.children
+        for at, child in enumerate(children):
+            open_places.append((_Place(child, children, at, place), level + len(names)))
 
 
 def _is_definition(node: "Node") -> bool:
@@ -99,15 +111,16 @@ def _is_around(parent: "Node", node: "Node") -> bool:
     return parent.type in _AROUND
 
 
-def _first_line(node: "Node") -> int:
+def _first_line(place: _Place) -> int:
     """Return the line where the comments and attributes directly above a definition begin."""
-    first, before = node.start_point.row, node.prev_sibling
-    while before is not None and _BEFORE.fullmatch(before.type):
-        above = before.prev_sibling
-        shares = above is not None and _last_line(above) == before.start_point.row
-        if shares or _last_line(before) + 1 < first:
+    first = place.node.start_point.row
+    for at in range(place.at - 1, -1, -1):
+        before = place.siblings[at]
+        shares = at > 0 and _last_line(place.siblings[at - 1]) == before.start_point.row
+        is_directly = _last_line(before) + 1 >= first
+        if shares or not is_directly or not _BEFORE.fullmatch(before.type):
             break
-        first, before = before.start_point.row, above
+        first = before.start_point.row
     return first
 
 
@@ -120,7 +133,8 @@ def _last_line(node: "Node") -> int:
 def _names(node: "Node") -> list[str]:
     """Return the name of a definition, below that of the type for a method of Go."""
     receiver = node.child_by_field_name("receiver")
-    typed = None if receiver is None else _RECEIVER.search((receiver.text or b"").decode())
+    text = b"" if receiver is None else receiver.text or b""
+    typed = _RECEIVER.search(text[-_LONGEST_RECEIVER:].decode(errors="ignore"))
     return [name for name in (typed[1] if typed else "", _name(node)) if name]
 
 

@@ -16,7 +16,8 @@ from llama_index.core.schema import Document
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.readers.encodings import CONTROL, decode_text, may_be_text
-from llama_retrieval_ext.knowledge_base.readers.outlined import DOCXReader, HTMLReader
+from llama_retrieval_ext.knowledge_base.readers.html import HTMLReader
+from llama_retrieval_ext.knowledge_base.readers.outlined import DOCXReader
 from llama_retrieval_ext.knowledge_base.readers.pdf import PDFReader
 from llama_retrieval_ext.query import PAGE_KEY
 
@@ -162,10 +163,14 @@ def _lines(text: str) -> Iterator[str]:
 _READERS: Final[Mapping[str, type[BaseReader]]] = {
     ".xlsx": XLSXReader,
     ".pptx": PPTXReader,
-    ".html": HTMLReader,
-    ".htm": HTMLReader,
     ".docx": DOCXReader,
     ".pdf": PDFReader,
+}
+
+
+_HTML_SUFFIXES: Final = {
+    *(".html", ".htm", ".xhtml", ".xht", ".html4", ".html5", ".shtml", ".shtm", ".phtml"),
+    *(".hta", ".dhtml", ".jhtml"),
 }
 
 
@@ -173,6 +178,8 @@ def reader_for(suffix: str, encoding: str = "") -> BaseReader:
     """Return the reader of a suffix in lower case; this or its use may raise ImportError."""
     if suffix in _READERS:
         return _READERS[suffix]()
+    if suffix in _HTML_SUFFIXES:
+        return HTMLReader(encoding)
     return CSVReader(encoding) if suffix == ".csv" else TextReader(encoding)
 
 

@@ -53,12 +53,22 @@ class OutlinedDocument(Document):
 
 
 class Line(NamedTuple):
-    """A line of a file: a heading with its level, a row of a numbered table, or a caption."""
+    """A line of a file: a heading with its level, a row of a numbered table, or a caption.
+
+    `box` is the number of boxes around it, such as a note. `ends` is the one, counted from
+    outside, whose headings end before the line; 0 for none.
+    """
 
     text: str
     level: int = 0
     table: int = 0
     is_caption: bool = False
+    box: int = 0
+    ends: int = 0
+
+
+# Levels of headings, which are below those of the boxes around them.
+_LEVELS: Final = 10
 
 
 def outlined(lines: Iterable[Line]) -> tuple[str, Outline]:
@@ -69,8 +79,11 @@ def outlined(lines: Iterable[Line]) -> tuple[str, Outline]:
     start, caption = 0, ""
     for line in lines:
         end = start + len(line.text)
+        if line.ends:
+            headings.append(Heading(start, line.ends * _LEVELS + 1, ""))
         if line.level and line.text.strip():
-            headings.append(Heading(start, line.level, " ".join(line.text.split())))
+            level = line.box * _LEVELS + line.level
+            headings.append(Heading(start, level, " ".join(line.text.split())))
         if line.table in blocks:
             blocks[line.table] = blocks[line.table]._replace(end=end)
         elif line.table:
@@ -79,8 +92,8 @@ def outlined(lines: Iterable[Line]) -> tuple[str, Outline]:
             caption = line.text if line.is_caption else ""
         texts.append(line.text)
         start = end + 1
-    found = tuple(headings)
-    return "\n".join(texts), Outline(title_in(found), found, tuple(blocks.values()))
+    title = title_in(tuple(heading for heading in headings if heading.level <= _LEVELS))
+    return "\n".join(texts), Outline(title, tuple(headings), tuple(blocks.values()))
 
 
 def outline_of(document: BaseNode) -> Outline:

@@ -3,7 +3,6 @@
 from abc import ABC
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
@@ -19,7 +18,7 @@ from llama_index.core.tools import ToolMetadata
 
 from llama_retrieval_ext.arguments import RecordsArguments, handle_expression
 from llama_retrieval_ext.checks import CheckedArguments, is_number, of_type
-from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, ScoreError
+from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.context import call, current_context
 from llama_retrieval_ext.execution.drivers import awaits, blocking_or_awaited, either_way
 from llama_retrieval_ext.execution.legs import or_degraded
@@ -194,7 +193,7 @@ class EmbeddingSelector(Selector):
         vectors = yield from self._vectors([text for text, _ in texts])
         # Embed the text: an embedding in the query is from the routes' model.
         embedding = yield from embed_text(query.query_str, self.embed_model)
-        if not any(embedding) or not all(map(isfinite, embedding)):
+        if not any(embedding):
             return []  # the model has no vector for any word of the query
         similarities = cosines(matrix(vectors, dim=len(embedding)), embedding).tolist()
         best, (_, name) = min(
@@ -208,12 +207,6 @@ class EmbeddingSelector(Selector):
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
         if new:
             vectors: list[list[float]] = yield embed_texts(new, self.embed_model)
-            for text, vector in zip(new, vectors, strict=True):
-                if not all(map(isfinite, vector)):
-                    raise ScoreError(
-                        f"the embedding of the route text {text!r} has values that are not finite "
-                        f"numbers; write another text, or check {self.embed_model.model_name!r}"
-                    )
             with self._lock:
                 self._known.update(zip(new, vectors, strict=True))
         return [self._known[text] for text in texts]

@@ -23,7 +23,7 @@ from llama_retrieval_ext.stages.rerank.reranker import Reranker, check_limits
 # The highest relevance of the scale in the prompt; the lowest is 0.
 BEST: Final = 10.0
 
-_NUMBER = r"(?<![-\d.])(\d{1,4}(?:\.\d+)?)(?![\d.]*\d)"
+_NUMBER = r"(?<![-\d.])(\d{1,4}+(?:\.\d++)?)(?![\d.]*\d)"
 _DOCUMENT = r"(?:doc(?:ument)?|passage|文档|文件|段落)(?:[_ ](?:id|number|index))?"
 _RELEVANCE = r"(?:relevance|score|rating|相关性|相关度|评分|得分|分数)(?: is)?"
 _BETWEEN = r"[ \t\"'`:：,，.|*=>()（）\[\]–—-]*"
@@ -42,7 +42,9 @@ _PAIR: Final = re.compile(
     + r"(?:\s*/\s*10)?[\s*.|)]*"
 )
 # "[2] > [1] > [3]": an order and nothing else.
-_ORDER: Final = re.compile(r"[\s\[(]*\d{1,4}[\])]*(?:\s*[>,，、\s]\s*[\[(]*\d{1,4}[\])]*)+[\s.]*")
+_ORDER: Final = re.compile(
+    r"[\s\[(]*\d{1,4}[\])]*(?:\s*+(?:[>,，、]\s*+|(?<=\s))[\[(]*\d{1,4}[\])]*)+[\s.]*"
+)
 _JSON: Final = re.compile(r"[\[{]")
 _IDS: Final = frozenset(
     {"doc", "document", "id", "index", "number", "doc_id", "document_id", "document_number"}

@@ -2,7 +2,6 @@
 
 # ruff: noqa: RUF001 - dashes, quotes and full-width punctuation on purpose
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, Literal
@@ -16,7 +15,7 @@ from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S, LLMWriter, check_promp
 from llama_retrieval_ext.llm.parsing import cleaned, has_words, is_refusal, texts_in_json, unfenced
 from llama_retrieval_ext.pipeline.stages import FanOut
 from llama_retrieval_ext.query import Query, reworded
-from llama_retrieval_ext.text.normalization import RANGES, Script, dominant_script
+from llama_retrieval_ext.text.normalization import RANGES, Script, dominant_script, normal
 
 
 def distinct(texts: Sequence[str], *, of: str = "") -> list[str]:
@@ -55,14 +54,14 @@ def keeps_language(text: str, query: str) -> bool:
 
 
 def _spoken(text: str) -> str:
-    return "".join(unicodedata.normalize("NFKC", text).casefold().split()).rstrip(".?!。,;、")
+    return "".join(normal(text).casefold().split()).rstrip(".?!。,;、？！，；")
 
 
 def _has(script: Script | Literal["none"], text: str) -> bool:
     # Japanese also uses Han.
     named = ("han", "kana") if script == "kana" else (script,)
     letters = "".join(ranges for name, ranges in RANGES.items() if name in named)
-    return re.search(f"[{letters}]", unicodedata.normalize("NFKC", text)) is not None
+    return re.search(f"[{letters}]", normal(text)) is not None
 
 
 _HAN = "[一二三四五六七八九十]{1,2}"

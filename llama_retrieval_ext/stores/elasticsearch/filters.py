@@ -72,7 +72,9 @@ def prefix(key: str) -> str:
 
 
 def scalar(value: str | float) -> str:
-    """Return the part of the term after the key, for a string or a number."""
+    """Return the part of the term after the key, for a string, a number or a boolean."""
+    if isinstance(value, bool):
+        return "btrue" if value else "bfalse"
     if not isinstance(value, str):
         return f"n{number_term(value)}"
     safe = utf8_safe(value)
@@ -115,7 +117,7 @@ def _ends(value: object) -> Iterator[str]:
         yield from (f"i{scalar(each)}" for each in value if is_comparable(each))
     elif value is not None:
         yield "+"
-        if is_comparable(value):
+        if is_comparable(value) or isinstance(value, bool):
             yield scalar(value)
         moment = instant(value)
         if moment is not None:

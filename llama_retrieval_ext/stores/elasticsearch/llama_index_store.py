@@ -224,6 +224,8 @@ class IndexFields:
     def _among(self, key: str, values: Sequence[Scalar]) -> Json:
         if not values:
             return NOTHING
+        if any(isinstance(value, bool) for value in values):
+            return _exists(key)
         path, longest = self.strings.get(key, ("", -1))
         if all(isinstance(value, str) and len(value) <= longest for value in values):
             return {"terms": {path: list(values)}}

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from qdrant_edge import EdgeShard, UpdateOperation
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.stores.embedded.closed_files import ClosedFiles
 from llama_retrieval_ext.stores.embedded.files import (
     DRAFT,
     FREEZE,
@@ -26,6 +27,9 @@ from llama_retrieval_ext.stores.embedded.files import (
     check_room,
     clear_errors,
     copy_folder,
+    is_engine_error,
+    is_locked,
+    is_panic,
     keep_reserve,
     prepare,
     read_config,
@@ -67,6 +71,7 @@ class StoreDirectory:
         lock: Lock for writers.
         drafting: Lock for making a draft; acquired before `lock`.
         build_from: Number of nodes from which an index is built automatically.
+        was_closed: Whether its files were closed cleanly before it was opened, or are new.
         inexact: Whether the engine's term statistics include removed or replaced nodes.
         users: Number of store objects; the last one closes the directory.
         is_closing: Whether the last one is closing it.
@@ -78,6 +83,7 @@ class StoreDirectory:
     def __init__(self, path: Path, *, temporary: bool = False) -> None:
         self.path = path
         self.drafting = RLock()
+        self.was_closed = True
         self.inexact = False
         self.users = 0
         self.is_closing = False
@@ -89,9 +95,11 @@ class StoreDirectory:
         self._unflushed = 0
         self._unsynced = False
         self._has_failed = False
+        self._is_damaged = False
         self._draft: Draft | None = None
         self._last_draft = 0
         self._shard: EdgeShard | None = None
+        self._closed_files = ClosedFiles(path / MANIFEST, self._files)
 
     def open(self, request: ConfigRequest) -> None:
         """Lock and open the directory; if it is open, apply another request to its config.
@@ -120,19 +128,27 @@ class StoreDirectory:
 
     def _open_files(self, request: ConfigRequest) -> None:
         recorded = read_config(self.path)
+        if recorded is not None:
+            self.was_closed = self._closed_files.check()
+            self._closed_files.forget()  # the engine repeats its log in files that it only reads
         self.config = request.resolve(recorded or EmbeddedConfig(), self.path)
         if self.config != recorded:
             write_config(self.path, self.config)
-        self._switch(self.config, self._open_shard(self.config))
+        self._switch(self.config, self._open_shard(self.config, is_whole=self.was_closed))
         self._unsynced = True  # a killed process may have left changes that are not on the disk
+
+    def _files(self) -> Iterable[Path]:
+        """Return the files of the config and its shard."""
+        folder = shard_folder(self.path, self.config)
+        return [self.path / MANIFEST, *filter(Path.is_file, folder.rglob("*"))]
 
     def establish(self, *, dimension: int, average_length: float) -> None:
         """Create the shard if missing; record the average length of the first nodes."""
         with self.lock:
-            shard = self._usable()
+            self._usable()
             if not self._temporary:
                 keep_reserve(self.path)
-            is_empty = shard is None or not count_points(shard)
+            is_empty = not self.read(count_points, empty=0)
             if not is_empty and self.config.dimension == dimension:
                 return
             config = ConfigRequest(dimension=dimension).resolve(self.config, self.path)
@@ -145,10 +161,11 @@ class StoreDirectory:
         while (shard := self._usable()) is not None:
             try:
                 return function(shard)
-            except Exception as error:
-                # The engine raises only `Exception` itself.
-                if type(error) is not Exception and not is_borrowed(error):
+            except BaseException as error:
+                if not is_engine_error(error) and not is_borrowed(error):
                     raise
+                if is_panic(error):
+                    self._is_damaged = True
                 if shard is self._shard:
                     raise translate_error(error, self.path) from error
                 # Another thread has replaced the shard or closed the store: try again.
@@ -262,12 +279,14 @@ class StoreDirectory:
             old = self._usable()
             self._abandon_draft()
             after = replace(config, generation=self._next_config().generation)
+            is_whole = ClosedFiles(source / MANIFEST, list).check() or is_locked(source)
             if config.dimension is not None:
                 shutil.rmtree(shard_folder(self.path, after), ignore_errors=True)
                 copy_folder(shard_folder(source, config), shard_folder(self.path, after))
                 self.sync_files(after)
             write_config(self.path, after)
-            self._switch(after, self._open_shard(after))  # removes the files of other shards
+            # It removes the files of other shards.
+            self._switch(after, self._open_shard(after, is_whole=is_whole))
             if old is not None:
                 close_shard(old)
 
@@ -370,6 +389,7 @@ class StoreDirectory:
             for name in (RESERVE, MANIFEST, DRAFT, FREEZE, LOCK):
                 with suppress(PermissionError):  # Windows does not delete open files
                     (self.path / name).unlink(missing_ok=True)
+            self._is_damaged = True
             self.close()
             with suppress(OSError):  # not empty
                 self.path.rmdir()
@@ -393,9 +413,11 @@ class StoreDirectory:
         self._is_open = False
         shard, self._shard = self._shard, None
         try:
-            if shard is not None:
-                with clear_errors(self.path):
+            with clear_errors(self.path):
+                if shard is not None:
                     close_shard(shard)  # flushes first
+                if not (self._temporary or self._has_failed or self._is_damaged):
+                    self._closed_files.record()
         finally:
             self._unlock()
 
@@ -421,5 +443,5 @@ class StoreDirectory:
             if self._shard is None:
                 self._shard = self._open_shard(config)
 
-    def _open_shard(self, config: EmbeddedConfig) -> EdgeShard | None:
-        return open_shard(self.path, config, logged=not self._temporary)
+    def _open_shard(self, config: EmbeddedConfig, *, is_whole: bool = True) -> EdgeShard | None:
+        return open_shard(self.path, config, logged=not self._temporary, is_whole=is_whole)

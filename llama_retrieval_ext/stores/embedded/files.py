@@ -4,10 +4,9 @@ import errno
 import json
 import os
 import shutil
-import sqlite3
 import sys
 from collections.abc import Generator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from mmap import PAGESIZE, mmap
 from pathlib import Path
@@ -109,8 +108,8 @@ def clear_errors(directory: Path) -> Generator[None]:
         raise
     except OSError as error:
         raise StoreUnavailableError(_explained(error, directory)) from error
-    except Exception as error:
-        if type(error) is Exception:  # the engine raises only `Exception`
+    except BaseException as error:
+        if is_engine_error(error):
             raise translate_error(error, directory) from error
         raise
 
@@ -169,6 +168,19 @@ class DirectoryLock:
     def release(self) -> None:
         """Unlock."""
         self._file.close()
+
+
+def is_locked(directory: Path) -> bool:
+    """Return whether a process has the directory open."""
+    try:
+        with (directory / LOCK).open("rb") as file:
+            if sys.platform != "win32":
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
+    return False
 
 
 FREEZE: Final = "freeze"
@@ -231,19 +243,6 @@ def frozen(directory: Path) -> Generator[None]:
         yield
 
 
-def copy_database(source: Path, target: sqlite3.Connection) -> None:
-    """Copy a database that may be open elsewhere or on a read-only file system."""
-    # Without a WAL file no process has the database open or can open it while the directory is
-    # frozen, so SQLite does not need its shared files.
-    is_open = source.with_name(f"{source.name}-wal").exists()
-    flags = "mode=ro" if is_open else "mode=ro&immutable=1"
-    with (
-        nullcontext() if is_open else frozen(source.parent),
-        closing(sqlite3.connect(f"{source.as_uri()}?{flags}", uri=True)) as connection,
-    ):
-        connection.backup(target)
-
-
 # Smaller blocks keep smaller holes, larger ones are copied faster.
 _ZEROS: Final = bytes(2**14)
 
@@ -272,10 +271,11 @@ def sync_folder(folder: Path) -> None:
     """Write a folder and its files to the disk; no-op on Windows, which opens no folders."""
     for place, _, names in os.walk(folder):
         for path in (*(Path(place, name) for name in names), Path(place)):
-            _sync(path)
+            sync_path(path)
 
 
-def _sync(path: Path) -> None:
+def sync_path(path: Path) -> None:
+    """Write a file or folder to the disk; no-op on Windows."""
     if sys.platform == "win32":
         return
     try:
@@ -375,12 +375,32 @@ def write_config(directory: Path, config: EmbeddedConfig) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.replace(directory / MANIFEST)
-    _sync(directory)
+    sync_path(directory)
 
 
-def translate_error(error: Exception, directory: Path) -> StoreError:
+def is_engine_error(error: BaseException) -> bool:
+    """Return whether the engine raised an error: a plain `Exception`, or a panic."""
+    return type(error) is Exception or is_panic(error)
+
+
+def is_panic(error: BaseException) -> bool:
+    """Return whether the engine found a state that it considers impossible."""
+    return type(error).__name__ == "PanicException"  # no `Exception`, and not importable
+
+
+def damaged_error(where: object, damage: str) -> StoreFormatError:
+    """Return the error for damaged files."""
+    return StoreFormatError(
+        f"{where} is damaged: {damage}; restore it from a backup, or delete it and add the "
+        "documents again"
+    )
+
+
+def translate_error(error: BaseException, directory: Path) -> StoreError:
     """Return our error for an engine error."""
     message = str(error)
+    if is_panic(error):
+        return damaged_error(directory, f"the engine stopped ({message})")
     if "WouldBlock" in message:
         return StoreUnavailableError(in_use(directory))
     if "not initialized" in message:

@@ -131,6 +131,12 @@ def matching_nodes(shard: EdgeShard, clause: Clause | None) -> list[BaseNode]:
     return [_node(record) for page in pages for record in page]
 
 
+def point_ids(shard: EdgeShard) -> set[PointId]:
+    """Return the ids of all points."""
+    pages = scroll(shard, limit=_PAGE, with_vector=False, with_payload=False)
+    return {record.id for page in pages for record in page}
+
+
 def count_matching(shard: EdgeShard, clause: Clause | None) -> int:
     """Return the number of matching nodes."""
     return shard.count(CountRequest(exact=True, filter=filter_of(clause)))

@@ -13,6 +13,7 @@ from qdrant_edge import EdgeShard, Filter
 from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
 from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.stores.embedded.check_shard import damage_in
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import (
     MIN_FREE_BYTES,
@@ -23,7 +24,7 @@ from llama_retrieval_ext.stores.embedded.files import (
     bytes_on_disk,
     check_room,
 )
-from llama_retrieval_ext.stores.embedded.filters import filter_of
+from llama_retrieval_ext.stores.embedded.filters import filter_of, number_of
 from llama_retrieval_ext.stores.embedded.index import (
     IndexInfo,
     build,
@@ -38,9 +39,11 @@ from llama_retrieval_ext.stores.embedded.nodes import (
     count_matching,
     delete_matching,
     matching_nodes,
+    point_ids,
 )
 from llama_retrieval_ext.stores.embedded.open_directories import MEMORY, open_directories
 from llama_retrieval_ext.stores.embedded.search import EmbeddedSearch
+from llama_retrieval_ext.stores.embedded.shard import PointId
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
 from llama_retrieval_ext.stores.engine.connection import Steps
@@ -48,6 +51,7 @@ from llama_retrieval_ext.stores.engine.engine_backend import StoreBackend, block
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, clause_for
+from llama_retrieval_ext.stores.qdrant_common.points import point_id
 from llama_retrieval_ext.stores.qdrant_common.search import fusions_of
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -239,6 +243,23 @@ class EmbeddedVectorStore(EngineStore):
     def load(self, directory: Path) -> None:
         """Replace all nodes by a copy of another store, which must not change meanwhile."""
         self._directory.load(directory)
+
+    @property
+    def was_closed(self) -> bool:
+        """Whether the files were closed cleanly before they were opened, or are new."""
+        return self._opened.was_closed
+
+    def missing(self, node_ids: Iterable[str]) -> list[str]:
+        """Return the ids of nodes that the store does not have; reads ids only."""
+        none: set[PointId] = set()
+        held = self._directory.read(point_ids, empty=none)
+        return [node_id for node_id in node_ids if number_of(point_id(node_id)) not in held]
+
+    def damage(self) -> list[str]:
+        """Return what searches and filters do not find as it is stored; see `check_shard`."""
+        return self._directory.read(
+            lambda shard: [*damage_in(shard, most_values=shard.info().points_count)], empty=[]
+        )
 
     @property
     def is_shared(self) -> bool:

@@ -7,7 +7,8 @@ from typing import Final, TypeGuard, TypeVar
 from llama_index.core.schema import BaseNode, MetadataMode, TextNode
 from pydantic_core import to_jsonable_python
 
-from llama_retrieval_ext.query import SCOPE_KEYS, START_FIELD
+from llama_retrieval_ext.filters import SCOPE_KEYS
+from llama_retrieval_ext.query import START_FIELD
 
 # Below the smallest exponent of a float, -1074.
 _OFFSET: Final = 2000

@@ -6,7 +6,17 @@ from typing import Any, Final, Generic, TypeAlias, TypeGuard, TypeVar
 
 from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, Scalar
+from llama_retrieval_ext.filters import (
+    SCOPE_KEYS,
+    AllOf,
+    AnyOf,
+    Compare,
+    Condition,
+    Not,
+    Scalar,
+    Value,
+    with_booleans,
+)
 from llama_retrieval_ext.query import ALLOWED_KEY
 from llama_retrieval_ext.stores.engine.query_modes import Target
 
@@ -14,6 +24,7 @@ E = TypeVar("E")
 # Any: `parse_filters` has checked that each operator has a value of its kind.
 Comparison: TypeAlias = Callable[[str, Any], E]
 
+_EQUALITY: Final = {FilterOperator.EQ, FilterOperator.IN}
 _NEGATIONS: Final = {FilterOperator.NE: FilterOperator.EQ, FilterOperator.NIN: FilterOperator.IN}
 
 
@@ -23,7 +34,7 @@ class FilterLanguage(Generic[E]):
 
     Attributes:
         comparisons: Functions by operator; each returns the comparison of a key with a value. NE
-            and NIN become negations of EQ and IN.
+            and NIN become negations of EQ and IN. The values of IN may have booleans.
         all_of: Returns the conjunction of expressions; true for an empty list.
         any_of: Returns the disjunction of expressions; false for an empty list.
         negated: Returns the negation of an expression.
@@ -52,10 +63,9 @@ class FilterLanguage(Generic[E]):
         """Return the engine's expression for a condition."""
         match condition:
             case Compare(key, operator, value):
-                opposite = _NEGATIONS.get(operator)
-                if opposite is None:
-                    return self.comparisons[operator](key, value)
-                return self.negated(self.comparisons[opposite](key, value))
+                positive = _NEGATIONS.get(operator, operator)
+                written = self._comparison(key, positive, value)
+                return written if positive is operator else self.negated(written)
             case AnyOf(
                 (
                     Compare(key, FilterOperator.IS_EMPTY),
@@ -72,6 +82,14 @@ class FilterLanguage(Generic[E]):
                 return self.write(part)
             case Not(part):
                 return self.negated(self.write(part))
+
+    def _comparison(self, key: str, operator: FilterOperator, value: Value) -> E:
+        if operator in _EQUALITY and key not in SCOPE_KEYS:
+            values: Any = value if isinstance(value, tuple) else (value,)
+            meant = with_booleans(values)
+            if len(meant) > len(values):
+                return self.comparisons[FilterOperator.IN](key, meant)
+        return self.comparisons[operator](key, value)
 
 
 def _are_texts(values: Sequence[Scalar]) -> TypeGuard[Sequence[str]]:

@@ -157,7 +157,7 @@ def _put(fields: Fields, key: str, value: object) -> None:
         fields[field(LIST, key)] = SEPARATOR.join(["", *items, ""]) if items else EMPTY_LIST
     elif not is_comparable(value):
         if value is not None:
-            fields[field(OTHER, key)] = _PRESENT
+            fields[field(OTHER, key)] = _boolean(value) if isinstance(value, bool) else _PRESENT
     elif isinstance(value, str):
         fields[field(STRING, key)] = safe_text(value)
         lower = value.lower()
@@ -168,6 +168,10 @@ def _put(fields: Fields, key: str, value: object) -> None:
             fields[field(TIME, key)] = number_term(moment)
     else:
         fields[field(NUMBER, key)] = number_term(value)
+
+
+def _boolean(value: bool) -> str:  # noqa: FBT001 - a value
+    return "true" if value else "false"
 
 
 def compile_condition(condition: Condition) -> Expression:
@@ -269,7 +273,8 @@ def _equals_any(key: str, values: Sequence[Any], *, in_choice: bool) -> Expressi
     texts = [value for value in values if isinstance(value, str)]
     if key == DOCUMENT_FIELD:
         return one_of(DOC, [*map(safe_text, texts)])
-    numbers = [number_term(value) for value in values if not isinstance(value, str)]
+    numbers = [number_term(value) for value in values if not isinstance(value, str | bool)]
+    booleans = [_boolean(value) for value in values if isinstance(value, bool)]
     column = COLUMNS.get(key)
     # A server searches only the partitions that an expression names, and reads
     # `tenant == "a" or exists b` as naming only a's. In such cases use the dynamic field.
@@ -278,7 +283,8 @@ def _equals_any(key: str, values: Sequence[Any], *, in_choice: bool) -> Expressi
         strings = one_of(column, [column_value(text) for text in texts])
     else:
         strings = _one_of_field(field(STRING, key), [safe_text(text) for text in texts])
-    return any_of([strings, _one_of_field(field(NUMBER, key), numbers)])
+    others = ((NUMBER, numbers), (OTHER, booleans))
+    return any_of([strings, *(_one_of_field(field(mark, key), own) for mark, own in others)])
 
 
 def _one_of_field(name: str, values: Sequence[str]) -> Expression:

@@ -252,6 +252,8 @@ def _negated(part: Prefilter) -> Prefilter:
 
 
 def _equal(field: str, value: Scalar) -> Prefilter:
+    if isinstance(value, bool):  # true may equal 1
+        return _exists(field, value)
     if isinstance(value, str):
         is_plain = _PLAIN.fullmatch(value)
         return Prefilter(compare(field, f'== "{value}"')) if is_plain else _PASS_ALL

@@ -339,11 +339,13 @@ def _path(key: str) -> str:
 
 def _equal(key: str, *values: Scalar) -> _At:
     texts = tuple(_utf8(key, value) for value in values if isinstance(value, str))
-    numbers = [_exact(key, value) for value in values if not isinstance(value, str)]
+    numbers = [_exact(key, value) for value in values if not isinstance(value, str | bool)]
+    booleans = [value for value in values if isinstance(value, bool)]
 
     def at(path: str) -> Clause:
         # A range, because the engine's value match distinguishes 3 from 3.0.
         clauses: list[Clause] = [Within(path, gte=number, lte=number) for number in numbers]
+        clauses += [Equals(path, (value,)) for value in booleans]
         return any_of([*clauses, Equals(path, texts)] if texts else clauses)
 
     return at

@@ -30,6 +30,7 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
     NANO,
     START,
     TIME,
+    boolean,
     digits,
     marked,
     path,
@@ -40,10 +41,10 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
 
 @dataclass(frozen=True, slots=True)
 class Equals:
-    """Clause: a string or integer of the field, or of a list in it, equals one of the values."""
+    """Clause: the field, or an item of a list in it, equals one of the values, of one type."""
 
     field: str
-    values: tuple[str, ...] | tuple[int, ...]
+    values: tuple[str, ...] | tuple[int, ...] | tuple[bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,8 @@ def _equal(key: str, value: Scalar) -> Clause:
 
 def _among(key: str, values: Sequence[Scalar]) -> Clause:
     texts = tuple(utf8_safe(value) for value in values if isinstance(value, str))
-    clauses = [_equal(key, value) for value in values if not isinstance(value, str)]
+    clauses = [_equal(key, value) for value in values if not isinstance(value, str | bool)]
+    clauses += [Equals(path(BIG, key), (boolean(v),)) for v in values if isinstance(v, bool)]
     if texts:
         clauses.append(Equals(_path(key), texts))
     return any_of(clauses)

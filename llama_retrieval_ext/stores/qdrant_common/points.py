@@ -115,6 +115,8 @@ def _put(groups: _Groups, key: str, value: object) -> None:
         _put_text(groups, key, value)
     elif isinstance(value, bool | dict):
         groups[META][key] = {}
+        if isinstance(value, bool):
+            groups[BIG][key] = boolean(value)
     elif isinstance(value, int | float):
         groups[META][key] = _orderable(value)
         if EXACT <= abs(value) < math.inf:
@@ -124,6 +126,11 @@ def _put(groups: _Groups, key: str, value: object) -> None:
         groups[LIST][key] = [FILLED if value else EMPTY, *kept]
     else:  # such as a date or a set: its JSON value, as in the stored node
         _put(groups, key, to_jsonable_python(value))
+
+
+def boolean(value: bool) -> str:  # noqa: FBT001 - a value
+    """Return the stored form of a boolean, which no number's `digits` are."""
+    return "true" if value else "false"
 
 
 def _put_text(groups: _Groups, key: str, text: str) -> None:

@@ -48,10 +48,10 @@ def tables(document: OutlinedDocument) -> list[tuple[str, str]]:
 def test_html_has_its_headings_and_tables(tmp_path: Path) -> None:
     (tmp_path / "rules.html").write_text(PAGE, encoding="utf-8")
     (document,) = outlined(tmp_path / "rules.html")
-    assert headings(document) == [(1, "Rules"), (2, "Annual leave"), (2, "Sick")]
+    assert headings(document) == [(1, "Rules"), (2, "Annual leave"), (2, "Sick leave")]
     assert tables(document) == [("who days\nwelder\n25\nclerk 24", "Days a year\nwho days")]
     assert document.text.count("not a heading") == 1
-    assert "layout\nSick\nleave" in document.text
+    assert "layout\nSick leave" in document.text
 
 
 def test_docx_has_its_headings_tables_and_header_lines(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_passages_of_a_file_stand_under_its_headings(tmp_path: Path, name: str) 
     (document,) = outlined(tmp_path / name)
     nodes = PassageParser(chunk_size=200, chunk_overlap=0)([document])
     paths = [node.metadata.get("heading_path") for node in nodes]
-    last = {"rules.html": "Sick", "handbook.docx": "Leave > Sick leave"}[name]
+    last = {"rules.html": "Sick leave", "handbook.docx": "Leave > Sick leave"}[name]
     assert paths[-1] == last
     for node in nodes:
         assert isinstance(node, TextNode)

