@@ -31,7 +31,8 @@ TOP: ModuleType = llama_retrieval_ext
 ALL_NAMES = sorted({*TOP.__all__, *(name for package in TIERS for name in package.__all__)})
 # Every third-party package that an extra brings and the base does not.
 OPTIONAL = {
-    *("defusedxml", "lxml", "pandas", "pypdfium2", "rjieba", "wordllama"),
+    *("lxml", "office_oxide", "pandas", "pypdfium2", "python_calamine", "rjieba", "striprtf"),
+    "wordllama",
     *("elasticsearch", "milvus_lite", "pymilvus", "qdrant_client"),
     *("ahocorasick_rs", "neo4j", "rapidfuzz"),
     "termcolor",  # of the exporter to OpenTelemetry, whose own packages others load too

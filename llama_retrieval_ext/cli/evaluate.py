@@ -1,7 +1,7 @@
 """`llama-retrieval eval`: quality of searches on judged questions."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, get_args
 
@@ -13,7 +13,7 @@ from llama_retrieval_ext.cli.output import console, say, say_aside, say_json
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation.measures import MEASURES, parse_measures
 from llama_retrieval_ext.knowledge_base.kinds import SearchKind
-from llama_retrieval_ext.wording import counted, path_tails
+from llama_retrieval_ext.wording import path_tails
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.evaluation.tuning import Tuning
@@ -64,7 +64,7 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     show_progress = not as_json and console(stderr=True).is_terminal
     with options.open() as opened:
         judged = _judgements(questions, opened)
-        _warn_of_unknown(judged, opened, options.scope)
+        _warn_of_ambiguous(judged, opened, options.scope)
         kinds = chosen or _modes(opened)
         retrievers: dict[str, ext.Retriever] = {
             kind: opened.retriever(kind, top_k=top_k, scope=options.scope) for kind in kinds
@@ -105,10 +105,10 @@ def _judgements(questions: str | None, kb: "ext.KnowledgeBase") -> "ext.Judgemen
     return ext.known_item_questions(kb)
 
 
-def _warn_of_unknown(
+def _warn_of_ambiguous(
     judged: "ext.Judgements", kb: "ext.KnowledgeBase", scope: "ext.Scope | None"
 ) -> None:
-    """Warn of relevant documents that no search can find, such as those with a typing error."""
+    """Warn of names of relevant documents that several files have."""
     from llama_retrieval_ext.evaluation.judgements import Level  # noqa: PLC0415 - imports slowly
 
     if judged.level is not Level.DOCUMENT:
@@ -119,16 +119,6 @@ def _warn_of_unknown(
         if len(sources.get(name, ())) > 1:
             named = ", ".join(sorted(sources[name]))
             say_aside(f"{name!r} names several files, which all count: {named}", style="yellow")
-    unknown = relevant - set(sources)
-    unknown -= _file_names(kb, unknown)
-    if unknown:
-        shown = ", ".join(sorted(unknown)[:_SHOWN])
-        say_aside(
-            f"not in the knowledge base: {len(unknown)} of "
-            f"{counted(len(relevant), 'judged document')}, which count as missed: {shown}"
-            f"{', ...' if len(unknown) > _SHOWN else ''}",
-            style="yellow",
-        )
 
 
 def _sources_by_name(kb: "ext.KnowledgeBase", scope: "ext.Scope | None") -> Mapping[str, set[str]]:
@@ -140,23 +130,12 @@ def _sources_by_name(kb: "ext.KnowledgeBase", scope: "ext.Scope | None") -> Mapp
     return sources
 
 
-def _file_names(kb: "ext.KnowledgeBase", names: Collection[str]) -> set[str]:
-    """Return those of the names that the metadata of a passage have as ``file_name``."""
-    from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters  # noqa: PLC0415 - imports slowly
-
-    if not names:
-        return set()
-    named = MetadataFilter(key="file_name", value=sorted(names), operator=FilterOperator.IN)
-    store = kb.retriever("keyword").backend.store
-    nodes = store.get_nodes(None, MetadataFilters(filters=[named]))
-    return {str(node.metadata.get("file_name")) for node in nodes}
-
-
 def _show(experiment: "ext.Experiment", tuning: "Tuning | None", *, as_json: bool) -> None:
     if as_json:
         known = {
             "results": experiment.results.to_dict("records"),
             "significance": experiment.significance.to_dict("records"),
+            "hints": list(experiment.hints),
             **({} if tuning is None else {"tuning": tuning.verdict}),
         }
         say_json(known)

@@ -39,7 +39,7 @@ def ingest(
 ) -> None:
     """Put files into a knowledge base.
 
-    It reads text, Markdown, HTML, PDF, DOCX, PPTX, XLSX and CSV, in folders and the folders inside.
+    It reads text, Markdown, HTML, PDF, office files, mail and CSV, in folders and those inside.
     Run it again after files have changed; after an interruption it continues. Exit code: 0 if all
     files are in, except pictures and other kinds that are not supported; 3 if some were left out
     because they could not be read or stored (--exclude those that need not be in); 1 if none is in;
@@ -108,8 +108,8 @@ def add(
 
 def exit_code(left_out: Mapping[Path, str] | Mapping[str, str], failures: Sized) -> int:
     """Return 0 if all files are in, except those without text and of unsupported kinds; else 3."""
+    from llama_retrieval_ext.knowledge_base.readers.document_list import NO_TEXT  # noqa: PLC0415
     from llama_retrieval_ext.knowledge_base.readers.formats import is_unsupported  # noqa: PLC0415
-    from llama_retrieval_ext.knowledge_base.sync import NO_TEXT  # noqa: PLC0415 - as in `read`
 
     may_be_out = (each == NO_TEXT or is_unsupported(each) for each in left_out.values())
     return 0 if all(may_be_out) and not failures else _LEFT_OUT

@@ -68,9 +68,22 @@ def say_wrong(text: str) -> None:
 def say_left_out(failures: Mapping[Any, str], word: str = "left out") -> None:
     """Print each omitted file or document by name or path, with the reason."""
     for name, reason in islice(failures.items(), _SHOWN):
-        say_aside(f"{word} {name}: {one_line(reason)}", style="yellow")
+        say_aside(f"{word} {printable(name)}: {one_line(reason)}", style="yellow")
     if len(failures) > _SHOWN:
         say_aside(f"{word} {len(failures) - _SHOWN} more", style="yellow")
+
+
+def printable(name: object) -> str:
+    r"""Return a name or path on one line, with line ends and control characters escaped.
+
+    Examples:
+        >>> print(printable("two\nlines.txt"))
+        two\nlines.txt
+
+    """
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in str(name)
+    )
 
 
 def say_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

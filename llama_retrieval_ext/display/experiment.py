@@ -31,7 +31,8 @@ def experiment_html(experiment: Experiment) -> Markup:
     """Return the table of an experiment as HTML, with the best values in bold."""
     header, rows = _results(experiment)
     marked = ([tag("b", cell) if _BEST in cell else cell for cell in row] for row in rows)
-    return page(table(header, marked), tag("small", _legend(experiment)))
+    hints = (tag("p", f"hint: {hint}", class_="dim") for hint in experiment.hints)
+    return page(table(header, marked), *hints, tag("small", _legend(experiment)))
 
 
 def experiment_console(experiment: Experiment) -> RenderableType:
@@ -40,7 +41,8 @@ def experiment_console(experiment: Experiment) -> RenderableType:
     shown = console_table(header, rows, bold=_BEST)
     for column in shown.columns[1:]:
         column.no_wrap = True
-    return Group(shown, Text(_legend(experiment), style="dim"))
+    hints = [Text(f"hint: {hint}") for hint in experiment.hints]
+    return Group(shown, *hints, Text(_legend(experiment), style="dim"))
 
 
 def comparison_html(comparison: Comparison) -> Markup:

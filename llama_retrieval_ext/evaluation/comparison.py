@@ -14,6 +14,7 @@ from llama_retrieval_ext.evaluation.answers import SharedRankings
 from llama_retrieval_ext.evaluation.datasets import load_judgements
 from llama_retrieval_ext.evaluation.experiment import frame_of, named_retrievers
 from llama_retrieval_ext.evaluation.judgements import Judgements, Level
+from llama_retrieval_ext.evaluation.missing import missing_targets
 from llama_retrieval_ext.execution.context import Context, Session, entered
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.retrieval import hits_of
@@ -35,6 +36,7 @@ class Comparison(Viewed):
         top_k: Maximum number of hits of each retriever.
         marks: Grade of each marked node, by question.
         path: File of the marks; None for memory only.
+        hints: As for an `Experiment`, if the questions are judgements.
     """
 
     _view: ClassVar[str] = "experiment.comparison"
@@ -43,6 +45,7 @@ class Comparison(Viewed):
     top_k: int
     marks: dict[str, dict[str, int]] = field(default_factory=dict)
     path: Path | None = None
+    hints: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -127,7 +130,7 @@ class Comparison(Viewed):
         questions = counted(len(self.answers), "question")
         return (
             f"Comparison({' / '.join(self.names)}; {questions}, {differ} with different hits, "
-            f"{len(self.marks)} marked)"
+            f"{len(self.marks)} marked)" + "".join(f"\n  hint: {hint}" for hint in self.hints)
         )
 
 
@@ -174,7 +177,12 @@ def compare(
         )
     answers = {text: _answers(named, text, check_top_k(top_k)) for text in texts}
     path = None if marks is None else Path(marks)
-    return Comparison(answers, top_k, _kept_marks(path), path)
+    hints: tuple[str, ...] = ()
+    if isinstance(questions, Judgements):
+        hits = (hit for own in answers.values() for found in own.values() for hit in found)
+        seen = {name for hit in hits for name in questions.names_of(hit.node, "")}
+        hints = missing_targets(named.values(), questions, seen)
+    return Comparison(answers, top_k, _kept_marks(path), path, hints)
 
 
 def _kept_marks(path: Path | None) -> dict[str, dict[str, int]]:

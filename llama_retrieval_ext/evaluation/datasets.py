@@ -7,11 +7,13 @@ or read from their JSON files.
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from llama_retrieval_ext.errors import ConfigurationError, describe, optional_module
 from llama_retrieval_ext.evaluation.judgements import BY_LLM, LABELS, Collector, Judgements, Level
+from llama_retrieval_ext.knowledge_base.readers.tables import delimiter_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -123,8 +125,9 @@ def _from_path(source: str, level: Level | None) -> Judgements:
     if path.suffix == ".jsonl":
         return _from_rows(_json_rows(path), level, source)
     with path.open(encoding="utf-8-sig", newline="") as lines:
-        delimiter = "\t" if path.suffix == ".tsv" else ","
-        return _from_rows(csv.DictReader(lines, delimiter=delimiter), level, source)
+        text = lines.read()
+    rows = csv.DictReader(StringIO(text, newline=""), delimiter=delimiter_of(text))
+    return _from_rows(rows, level, source)
 
 
 def _json_rows(path: Path) -> Iterator[dict[str, object]]:

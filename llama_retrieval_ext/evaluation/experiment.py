@@ -25,6 +25,7 @@ from llama_retrieval_ext.evaluation.answers import (
 from llama_retrieval_ext.evaluation.datasets import Source, load_judgements
 from llama_retrieval_ext.evaluation.judgements import Judgements
 from llama_retrieval_ext.evaluation.measures import MEASURES, measure_queries, parse_measures
+from llama_retrieval_ext.evaluation.missing import missing_targets
 from llama_retrieval_ext.evaluation.significance import (
     holm,
     paired_t_test,
@@ -66,6 +67,8 @@ class Experiment(Viewed):
 
     Attributes:
         warm_up: Calls of models before the first question, which the results do not include.
+        hints: Judged documents or nodes that are not there and count as missed, in a sentence; as
+            far as the stores below the retrievers can tell.
 
     Raises:
         ConfigurationError: An argument is invalid, or the folder is of another experiment.
@@ -108,6 +111,7 @@ class Experiment(Viewed):
         names = {f"retriever {n!r}": describe_retriever(r) for n, r in self.retrievers.items()}
         self._log = AnswerLog(folder, {**level, **names})
         self.warm_up = Cost()
+        self.hints: tuple[str, ...] = ()
         self._values: dict[str, dict[str, dict[str, float]]] = {}
 
     def run(self, *, progress: bool = True, warm_up: bool = True) -> "Experiment":
@@ -136,6 +140,9 @@ class Experiment(Viewed):
                         self._log.add(self._answer(name, query_id, question, shared))
                     bar.update()
         self._values.clear()
+        answers = (answer for name in self.retrievers for answer in self.answers(name))
+        seen = {name for answer in answers for hit in answer.hits for name in hit.names}
+        self.hints = missing_targets(self.retrievers.values(), self.judgements, seen)
         return self
 
     @property

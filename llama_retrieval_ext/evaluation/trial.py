@@ -81,6 +81,7 @@ class Trial:
     def __init__(self, pipeline: Tunable, judgements: Judgements, measure: str) -> None:
         self.pipeline, self.judgements, self.measure = pipeline, judgements, measure
         self.answers: dict[str, dict[str, Answer]] = {}
+        self.hints: tuple[str, ...] = ()
         self._known: dict[str, Values] = {}
         self._bar = tqdm(total=0, unit="setting", disable=True)
         self.sweep: list[dict[str, object]] = []
@@ -90,6 +91,7 @@ class Trial:
         legs, measures = self.pipeline.legs, [self.measure]
         experiment = Experiment(legs, self.judgements, measures=measures, folder=folder)
         experiment.run(progress=progress, warm_up=False)
+        self.hints = experiment.hints
         for name in legs:
             answers = experiment.answers(name)
             failed = [answer for answer in answers if answer.error is not None]

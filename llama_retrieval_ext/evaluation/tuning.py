@@ -172,7 +172,7 @@ def _tuned(trial: Trial, unchanged: Tuning, *, seed: int) -> Tuning:
         best_leg=best_leg,
         sweep=tuple(trial.sweep),
     )
-    return replace(result, verdict=_verdict(result))
+    return replace(result, verdict="\n".join([_verdict(result), *trial.hints]))
 
 
 def _kept_for_known_items(choice: ParameterChoice) -> ParameterChoice:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from llama_retrieval_ext.errors import ConfigurationError, SyncRefusedError
 from llama_retrieval_ext.knowledge_base.adding import Addition, Predecessor
@@ -27,13 +27,13 @@ from llama_retrieval_ext.knowledge_base.ledger.ledger import (
 )
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, content_of
 from llama_retrieval_ext.knowledge_base.preparation import is_searchable
+from llama_retrieval_ext.knowledge_base.readers.document_list import NO_TEXT
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncReport
 from llama_retrieval_ext.knowledge_base.storage import batches
 from llama_retrieval_ext.knowledge_base.sync_sources import Found, Source, State
 from llama_retrieval_ext.query import Scope
 
 # The reason why a source without text is left out.
-NO_TEXT: Final = "no text"
 # The documents of a source.
 _Digests: TypeAlias = Mapping[DocumentKey, str]
 # The content of a source, and the last parts of its path.

@@ -83,7 +83,7 @@ def test_a_name_that_a_search_prints_is_a_name_of_every_command(run: Run, tmp_pa
         "25 days,leave.md\nparental weeks leave,docs/sub/leave.md\n"
     )
     measured = run("eval", questions, "--kb", url, "--mode", "keyword", "--measure", "R@10")
-    assert "not in the knowledge base" not in measured.stderr
+    assert "not in the knowledge base" not in measured.stdout
     assert "'leave.md' names several files, which all count: " in measured.stderr
     assert "1.0" in measured.stdout
     assert run("delete", "sub/leave.md", "--kb", url).returncode == 0

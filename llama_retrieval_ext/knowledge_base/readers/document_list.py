@@ -2,8 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Final
 
 from llama_index.core.schema import Document
+
+# The reason why a file without text is left out.
+NO_TEXT: Final = "no text"
 
 
 class DocumentList(list[Document]):

@@ -14,18 +14,17 @@ from llama_index.core.schema import Document
 
 from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError, RetrievalExtError
-from llama_retrieval_ext.knowledge_base.readers.document_list import DocumentList
+from llama_retrieval_ext.knowledge_base.readers.document_list import NO_TEXT, DocumentList
 from llama_retrieval_ext.knowledge_base.readers.encodings import check_encoding
-from llama_retrieval_ext.knowledge_base.readers.formats import (
-    TextReader,
-    check_unpacked,
-    reader_for,
-)
+from llama_retrieval_ext.knowledge_base.readers.formats import check_unpacked, reader_for
+from llama_retrieval_ext.knowledge_base.readers.texts import TextReader
 from llama_retrieval_ext.query import PAGE_KEY, SOURCE_KEY
 from llama_retrieval_ext.urls import expanded_path, is_loop
 
 _PART: Final = "_part_"
 _ANYWHERE: Final = "**"
+_LINK_TO_NOTHING: Final = "it is a symbolic link to a file that does not exist"
+_NO_FILE: Final = "it is not a regular file"
 
 
 @checked_call
@@ -39,11 +38,12 @@ def read_documents(
 ) -> DocumentList:
     r"""Return files as documents with stable ids, which `KnowledgeBase.add` recognises.
 
-    A PDF gives one document per page, PPTX per slide, CSV and XLSX per row; DOCX, HTML and text
-    (Markdown, code and any other text in UTF-8, UTF-16 or GB18030) one per file. Ids are made from
-    absolute paths. The metadata have ``file_path``, which is the source of all documents of a file,
-    and ``file_name``; pages and slides have ``page``. PDF, PPTX, XLSX, DOCX and HTML need the extra
-    ``quickstart``.
+    A PDF gives one document per page, PPTX per slide, CSV, TSV and XLSX per row, a mail (EML) one
+    and those of its attachments; DOCX, HTML, RTF, notebooks and text (Markdown, code and any other
+    text whose encoding is certain) one per file. DOC, PPT, XLS and ODS are read, too. Ids are made
+    from absolute paths. The metadata have ``file_path``, which is the source of all documents of a
+    file, and ``file_name``; pages and slides have ``page``. PDF, office files, RTF and HTML need
+    the extra ``quickstart``.
 
     Args:
         paths: A file, a folder, which is read recursively, a glob pattern such as
@@ -53,7 +53,7 @@ def read_documents(
         exclude: Patterns of the same form; files that match one, or are in a folder whose name
             matches, are not read.
         encoding: Encoding of texts that are not in UTF-8, such as ``"latin-1"`` or ``"cp1252"``;
-            empty to recognise UTF-16 and GB18030.
+            empty to read those whose encoding is certain, such as UTF-16, and leave out others.
         follow_symlinks: Whether a symbolic link in a folder may lead to a file outside of it; such
             files are left out otherwise.
 
@@ -263,6 +263,8 @@ def _walk(
                 yield file, is_linked or is_below_link
         elif () in left and (path.is_file() if is_linked else entry.is_file()):
             yield path, is_linked
+        elif () in left and not is_loop(path):
+            reading.left_out[path] = _LINK_TO_NOTHING if is_linked else _NO_FILE
 
 
 def _entries(folder: Path, reading: Reading) -> list[os.DirEntry[str]]:
@@ -294,6 +296,8 @@ def read_files(files: Iterable[Path], reading: Reading, encoding: str = "") -> I
         except Exception as error:  # noqa: BLE001 - whatever a reader trips over is in this file
             reading.left_out[file] = _reason(error)
             continue
+        if not documents:
+            reading.left_out[file] = NO_TEXT
         reading.left_out |= getattr(documents, "left_out", {})  # parts of the file
         reading.files.add(str(file))
         reading.ids.update(document.doc_id for document in documents)
@@ -303,6 +307,8 @@ def read_files(files: Iterable[Path], reading: Reading, encoding: str = "") -> I
 def _read(file: Path, reader: BaseReader) -> list[Document]:
     # No dates: a copied or touched file would count as changed.
     metadata = {"file_path": str(file), "file_name": file.name}
+    if file.exists() and not file.is_file():
+        raise ConfigurationError(_NO_FILE)
     check_unpacked(file)
     documents = reader.load_data(file, extra_info=metadata)
     for part, document in enumerate(documents):

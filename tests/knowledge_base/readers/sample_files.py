@@ -5,10 +5,15 @@ from pathlib import Path
 
 _CONTENT_TYPES = (
     '<?xml version="1.0"?><Types xmlns="http://schemas.openxmlformats.org/package/2006/'
-    'content-types"><Default Extension="xml" ContentType="application/xml"/></Types>'
+    'content-types"><Default Extension="xml" ContentType="application/xml"/><Default '
+    'Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+    "{}</Types>"
 )
 
 
+_RELATIONS = "http://schemas.openxmlformats.org/package/2006/relationships"
+_OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+_KINDS = {"header1": "header"}
 _WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 
 
@@ -50,22 +55,52 @@ def write_pdf(
     path.write_bytes(written + end.encode())
 
 
-def write_styled_docx(path: Path, body: str, styles: dict[str, str]) -> None:
-    """A DOCX with this body, in which ``w:`` is Word's namespace, and style names by id."""
+def write_styled_docx(
+    path: Path,
+    body: str,
+    styles: dict[str, str],
+    *,
+    main: str = "document",
+    namespace: str = "",
+    **more: str,
+) -> None:
+    """A DOCX with this body, in which ``w:`` is Word's namespace, and style names by id.
+
+    `more` are further parts, such as ``footnotes``.
+    """
     named = "".join(
         f'<w:style w:styleId="{id_}"><w:name w:val="{name}"/></w:style>'
         for id_, name in styles.items()
     )
     parts = {
-        "document": f"<w:body>{body}</w:body>",
+        "document": f"<w:body>{body}<w:sectPr><w:headerReference w:type='default' "
+        "r:id='header1'/></w:sectPr></w:body>",
         "styles": f"<w:docDefaults/>{named}",
         "header1": "<w:p><w:r><w:t>Confidential</w:t></w:r></w:p>",
+        **more,
     }
+    files = {name: f"word/{main if name == 'document' else name}.xml" for name in parts}
+    kinds = {name: _KINDS.get(name, name) for name in parts}
+    types = "".join(
+        f'<Override PartName="/{files[name]}" ContentType="application/vnd.openxmlformats-office'
+        f'document.wordprocessingml.{"document.main" if name == "document" else kind}+xml"/>'
+        for name, kind in kinds.items()
+    )
+    related = "".join(
+        f'<Relationship Id="{name}" Type="{_OFFICE}/{kind}" Target="{name}.xml"/>'
+        for name, kind in kinds.items()
+        if name != "document"
+    )
+    root = f'<Relationship Id="r" Type="{_OFFICE}/officeDocument" Target="{files["document"]}"/>'
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("[Content_Types].xml", _CONTENT_TYPES)
+        archive.writestr("[Content_Types].xml", _CONTENT_TYPES.format(types))
+        for name, content in (("_rels/.rels", root), (f"word/_rels/{main}.xml.rels", related)):
+            xml = f'<Relationships xmlns="{_RELATIONS}">{content}</Relationships>'
+            archive.writestr(name, xml)
         for name, content in parts.items():
-            xml = f'<w:{name} xmlns:w="{_WORD}">{content}</w:{name}>'
-            archive.writestr(f"word/{name}.xml", xml)
+            tag = {"header": "hdr"}.get(kinds[name], name)
+            spaces = f'xmlns:w="{namespace or _WORD}" xmlns:r="{_OFFICE}"'
+            archive.writestr(files[name], f"<w:{tag} {spaces}>{content}</w:{tag}>")
 
 
 def word_paragraph(text: str, style: str = "") -> str:

@@ -1,0 +1,171 @@
+"""Readers of Word and PowerPoint files, which `office_oxide` parses. They need ``quickstart``."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, count
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from llama_index.core.readers.base import BaseReader
+from llama_index.core.schema import Document
+
+from llama_retrieval_ext.knowledge_base.readers.outline import Line, OutlinedDocument, outlined
+from llama_retrieval_ext.knowledge_base.readers.word import (
+    CAPTION_MARK,
+    TITLE_MARK,
+    with_visible_text,
+)
+from llama_retrieval_ext.query import PAGE_KEY
+
+_Element: TypeAlias = Mapping[str, Any]  # of the tree that office_oxide makes
+_NOTES: Final = ("footnote", "endnote")
+_HEADERS: Final = ("header", "first_page_header", "even_page_header")
+_FOOTERS: Final = ("footer", "first_page_footer", "even_page_footer")
+
+
+class WordReader(BaseReader):
+    """Reads a DOCX or DOC file as one document, a line for each paragraph and row of a table.
+
+    Numbers of headings and lists are part of the text; notes and comments follow the paragraph or
+    table that they are on.
+    """
+
+    def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
+        """Return the document of a file; none without text."""
+        sections = _sections(file, with_visible_text)
+        parts = [
+            *_once(section.get(name) for section in sections for name in _HEADERS),
+            *(section["elements"] for section in sections),
+            *_once(section.get(name) for section in sections for name in _FOOTERS),
+        ]
+        lines = _Lines([*chain.from_iterable(parts)])
+        text, outline = outlined(lines)
+        text, metadata = text.rstrip(), dict(extra_info or {})
+        return [OutlinedDocument(text=text, metadata=metadata, outline=outline)] if text else []
+
+
+class SlidesReader(BaseReader):
+    """Reads each slide with text of a PPTX or PPT file as a document, with its title and notes."""
+
+    def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
+        """Return a document for each slide."""
+        documents: list[Document] = []
+        for number, slide in enumerate(_sections(file), start=1):
+            lines = _Lines([*slide["elements"], *slide.get("speaker_notes", ())], spacing=False)
+            text, outline = outlined(lines)
+            if text.strip():
+                title = {"title": outline.headings[0].text} if outline.headings else {}
+                metadata = {**(extra_info or {}), PAGE_KEY: number, **title}
+                documents.append(OutlinedDocument(text=text, metadata=metadata, outline=outline))
+        return documents
+
+
+def _sections(file: Path, prepared: Any = bytes) -> Sequence[_Element]:  # noqa: ANN401 - a function
+    from office_oxide import Document as OfficeDocument  # noqa: PLC0415 - an extra
+
+    kind: Any = file.suffix.lower()[1:4]
+    kind = {"dot": "doc", "pps": "ppt", "pot": "ppt"}.get(kind, kind)
+    data = file.read_bytes()
+    if data.startswith(b"PK"):
+        data, kind = prepared(data), f"{kind}x"
+    with OfficeDocument.from_bytes(data, kind) as document:
+        sections: Sequence[_Element] = document.to_ir()["sections"]
+    return sections
+
+
+def _once(contents: Iterator[_Element | None]) -> list[Sequence[_Element]]:
+    """Return the headers or footers that differ."""
+    several: list[Sequence[_Element]] = []
+    for content in contents:
+        if content is not None and content["content"] not in several:
+            several.append(content["content"])
+    return several
+
+
+class _Lines:
+    """The lines of elements, each with the notes on it."""
+
+    def __init__(self, elements: Sequence[_Element], *, spacing: bool = True) -> None:
+        self._elements = [each for each in elements if each["type"] not in _NOTES]
+        self._notes = {
+            (_note_kind(each), each["id"]): each for each in elements if each["type"] in _NOTES
+        }
+        self._tables = count(1)
+        self._after = [Line("")] if spacing else []
+
+    def __iter__(self) -> Iterator[Line]:
+        for element in self._elements:
+            yield from self._lines(element)
+            for key in _references(element):
+                yield from self._note(key)
+        for key in [*self._notes]:
+            yield from self._note(key)
+
+    def _note(self, key: tuple[str, int]) -> Iterator[Line]:
+        note = self._notes.pop(key, None)
+        if note is not None and (words := " ".join(_text(note).split())):
+            yield from [Line(f"[{note.get('marker') or 'Note'}: {words}]"), *self._after]
+
+    def _lines(self, element: _Element) -> Iterator[Line]:
+        kind = element["type"]
+        if kind in ("text_box", "list"):
+            inside = (item["content"] for item in element.get("items", [element]))
+            for child in chain.from_iterable(inside):
+                yield from self._lines(child)
+        elif kind == "table":
+            number = next(self._tables)
+            if element.get("caption"):
+                yield Line(str(element["caption"]), is_caption=True)
+            for row in element["rows"]:
+                cells = (" ".join(_text(cell).split()) for cell in row["cells"])
+                yield Line(" | ".join(cells), table=number)
+                yield from (
+                    line
+                    for cell in row["cells"]
+                    for child in cell["content"]
+                    if child["type"] == "table"
+                    for line in self._lines(child)
+                    if line.text
+                )
+            yield from self._after
+        elif text := _text(element).strip():
+            level = element["level"] + 1 if kind == "heading" else int(text[0] == TITLE_MARK)
+            lines = [" ".join(text.split())] if level else text.split("\n")
+            for line in lines:
+                shown = line.strip().lstrip(TITLE_MARK + CAPTION_MARK)
+                yield Line(shown, level, is_caption=text[0] == CAPTION_MARK)
+            yield from self._after
+
+
+def _note_kind(note: _Element) -> str:
+    return "comment" if "author" in note or "marker" in note else str(note["type"])
+
+
+def _references(element: _Element) -> Iterator[tuple[str, int]]:
+    """Yield the notes on an element, in the order of the text."""
+    for child in _children(element):
+        kind, _, end = str(child.get("type", "")).partition("_")
+        if end == "ref":
+            yield kind, child["comment_id" if kind == "comment" else "note_id"]
+        yield from _references(child)
+
+
+def _children(element: _Element) -> Sequence[_Element]:
+    for name in ("content", "items", "rows", "cells"):
+        if name in element:
+            children: Sequence[_Element] = element[name]
+            return children
+    return ()
+
+
+def _text(element: _Element) -> str:
+    """Return the text of an element, with that of pictures, and its paragraphs on lines."""
+    kind = element.get("type", "cell")
+    if kind == "text":
+        return str(element["text"])
+    if kind in ("line_break", "page_break"):
+        return "\n"
+    if kind == "image":
+        return str(element.get("alt_text") or "")
+    inside = [child for child in _children(element) if child.get("type") != "table"]
+    between = "" if kind in ("paragraph", "heading") else " | " if "cells" in element else "\n"
+    return between.join(map(_text, inside))

@@ -1,0 +1,226 @@
+"""Rows of tables as documents: CSV files, and the search for header rows that sheets need, too."""
+
+import csv
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from io import StringIO
+from itertools import groupby, islice, zip_longest
+from pathlib import Path
+from statistics import median_high
+from typing import Final, TypeAlias
+
+from llama_index.core.readers.base import BaseReader
+from llama_index.core.schema import Document
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.knowledge_base.readers.encodings import read_text
+from llama_retrieval_ext.query import TABLE_KEY
+
+# The cells of a row; None where there is none, in a table without fixed columns.
+Row: TypeAlias = Sequence[str | None]
+
+# Rows in which a header is looked for, and by which a delimiter is recognised.
+_LOOKED_AT: Final = 200
+_LONGEST_TITLE: Final = 200
+# A number, amount, percentage, date or time.
+_VALUE: Final = re.compile(r"[\W_]*\d[\d\W_]*(?:[eE][+-]?\d+)?")
+# By precedence: decimal commas are in files with the other ones.
+_DELIMITERS: Final = ("\t", ";", "|", ",")
+_DECLARED: Final = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)
+# Rows that must have as many columns as most; and spaces behind that show punctuation.
+_LEAST_EVEN: Final = 0.75
+_NEVER: Final = "\x1f"  # a delimiter of files with one column
+
+
+class CSVReader(BaseReader):
+    """Reads each row of a CSV or TSV file as a document: a line ``column: value`` for each column.
+
+    The delimiter is recognised; titles above the header are a document of their own.
+    """
+
+    def __init__(self, encoding: str = "") -> None:
+        self._encoding = encoding
+
+    def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
+        """Return a document for each row after the header, which names the columns."""
+        return row_documents(csv_rows(read_text(file, self._encoding)), extra_info or {})
+
+
+def csv_rows(text: str) -> list[Row]:
+    """Return the rows of a CSV text by its own delimiter; raise if a field is too long."""
+    declared = _DECLARED.match(text)
+    delimiter = declared[1] if declared else delimiter_of(text)
+    rows = csv.reader(StringIO(text[declared.end() if declared else 0 :], ""), delimiter=delimiter)
+    try:
+        return [*rows]
+    except csv.Error as error:
+        raise ConfigurationError(
+            f"line {rows.line_num} is not CSV as Python reads it: {error}; a field longer than "
+            "the limit needs csv.field_size_limit(...), or a quotation mark is missing"
+        ) from error
+
+
+def delimiter_of(text: str) -> str:
+    """Return the delimiter by which most rows have the same number of columns."""
+    best: tuple[bool, float, int, str] = (False, 0.0, 0, _NEVER)
+    for delimiter in _DELIMITERS:
+        try:
+            rows = [*filter(None, islice(csv.reader(StringIO(text, ""), delimiter=delimiter), 200))]
+        except csv.Error:
+            rows = []
+        widths = [len(row) for row in rows]
+        wide = [width for width in widths if width > 1]
+        if not wide:
+            continue
+        usual = max(set(wide), key=wide.count)
+        table = widths[widths.index(usual) :]
+        even = table.count(usual) / len(table)
+        cells = [cell for row in rows for cell in row[1:]]
+        is_prose = sum(cell[:1].isspace() for cell in cells) * 2 > len(cells)
+        is_header = widths[0] > 1 and delimiter == ","
+        if min(widths) == max(widths) or (not is_prose and (even >= _LEAST_EVEN or is_header)):
+            score = (min(widths) == max(widths), even, -widths.index(usual))
+            best = max(best, (*score, delimiter), key=lambda one: one[:3])
+    return best[3]
+
+
+def row_documents(rows: Iterable[Row], metadata: Mapping[str, object]) -> list[Document]:
+    """Return a document for each row of the tables in a sheet, and for what is above a header.
+
+    A table begins with its header: the first row that is as long as most of its rows, behind titles
+    and filters. After an empty row, another table begins if its header has words above numbers.
+    """
+    blocks = [
+        [*block] for is_row, block in groupby(rows, lambda row: any(map(_text, row))) if is_row
+    ]
+    tables = _Tables(
+        dict(metadata), any(len(_filled(row)) > 1 for block in blocks for row in block)
+    )
+    for block in blocks:
+        tables.add(block)
+    tables.finish()
+    return tables.documents
+
+
+class _Tables:
+    """The documents of the tables in a sheet, block by block; empty rows are between blocks."""
+
+    def __init__(self, metadata: dict[str, object], is_wide: bool) -> None:  # noqa: FBT001
+        self.documents: list[Document] = []
+        self._metadata = metadata
+        self._is_wide = is_wide
+        self._columns: Sequence[str] | None = None
+        self._title = ""
+        self._held: list[Row] = []  # rows of the table, or titles of the next one
+        self._header: Row = ()  # as long as there is no row below it
+
+    def add(self, block: list[Row]) -> None:
+        """Add the rows between two empty ones."""
+        head = _header_row(block) if self._is_wide else 0
+        if head is None:
+            self._held += block
+        elif self._columns is None or (self._is_wide and _begins_table(block, head)):
+            self._begin(block, head)
+        else:
+            self._add_rows(block)
+
+    def finish(self) -> None:
+        """Add what was held back."""
+        if self._columns is None:
+            self._add_lines(self._held)
+        else:
+            self._add_rows([])
+        self._add_lines([self._header] if self._header else [])
+
+    def _begin(self, block: list[Row], head: int) -> None:
+        self._add_lines([self._header] if self._header else [])
+        is_grouped = head > 0 and _is_group_row(block[head - 1], block[head])
+        titles = [*self._held, *block[: head - is_grouped]]
+        self._held = []
+        self._title = self._add_lines(titles)
+        self._columns = _names(block[head], block[head - 1] if is_grouped else ())
+        self._header = block[head]
+        self._add_rows(block[head + 1 :])
+
+    def _add_lines(self, rows: Sequence[Row]) -> str:
+        lines = [" | ".join(_text(cell) for cell in _filled(row)) for row in rows]
+        if lines:
+            self.documents.append(Document(text="\n".join(lines), metadata=dict(self._metadata)))
+        return "; ".join(lines)[:_LONGEST_TITLE]
+
+    def _add_rows(self, rows: Sequence[Row]) -> None:
+        rows, self._held = [*self._held, *rows], []
+        title = {TABLE_KEY: self._title} if self._title else {}
+        for row in rows:
+            self._header = ()
+            text = _row_text(self._columns or (), row)
+            self.documents.append(Document(text=text, metadata={**self._metadata, **title}))
+
+
+def _row_text(columns: Sequence[str], row: Row) -> str:
+    named = zip_longest(columns[: len(row)], row, fillvalue="")
+    return "\n".join(
+        f"{name or f'column {number}'}: {_text(cell)}"
+        for number, (name, cell) in enumerate(named, start=1)
+        if cell is not None
+    )
+
+
+def _text(cell: str | None) -> str:
+    return "" if cell is None else cell.strip()
+
+
+def _filled(row: Row) -> list[str]:
+    return [cell for cell in row if cell is not None and _text(cell)]
+
+
+def _length(row: Row) -> int:
+    return max((n for n, cell in enumerate(row, start=1) if _text(cell)), default=0)
+
+
+def _is_words(row: Row) -> bool:
+    return not any(_VALUE.fullmatch(_text(cell)) for cell in _filled(row))
+
+
+def _header_row(block: Sequence[Row]) -> int | None:
+    """Return the place of the header in a block; None if no row has two cells."""
+    several = [row for row in block[:_LOOKED_AT] if len(_filled(row)) > 1]
+    if not several:
+        return None
+    length = median_high(map(_length, several))
+    full = [n for n, row in enumerate(block) if len(_filled(row)) > 1 and _length(row) >= length]
+    first = full[0]
+    if first and len(_filled(block[first - 1])) > 1 and not _is_words(block[first]):
+        above = block[first - 1]  # the last columns may have no name
+        return first - 1 if _is_words(above) and not _is_filter(above) else first
+    is_filter = _is_filter(block[first]) and len(full) > 1
+    return full[1] if is_filter and _is_words(block[full[1]]) else first
+
+
+def _is_filter(row: Row) -> bool:
+    return any(_text(cell).endswith((":", "：")) for cell in row)  # noqa: RUF001 - Chinese
+
+
+def _begins_table(block: Sequence[Row], head: int) -> bool:
+    """Return whether the header of a block names columns with numbers, below it."""
+    if not _is_words(block[head]) or len(block) <= head + 1:
+        return False
+    return head > 0 or any(
+        _VALUE.fullmatch(_text(cell)) for row in block[head + 1 : head + 3] for cell in _filled(row)
+    )
+
+
+def _is_group_row(above: Row, header: Row) -> bool:
+    """Return whether the row above a header names groups of its columns."""
+    first = next(n for n, cell in enumerate(header) if _text(cell))
+    names = _filled(header)
+    has_corner = len(above) <= first or not _text(above[first])
+    return has_corner or (len(set(names)) < len(names) and len(_filled(above)) > 1)
+
+
+def _names(header: Row, groups: Row) -> list[str]:
+    names, group = [], ""
+    for above, name in zip_longest(groups[: len(header)], header, fillvalue=""):
+        group = _text(above) or group
+        names.append(" ".join(filter(None, (group, _text(name)))) if _text(name) else "")
+    return names

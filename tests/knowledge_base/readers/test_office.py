@@ -1,0 +1,131 @@
+"""Word, slides and workbooks: what their readers must not lose."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llama_retrieval_ext.knowledge_base.readers.files import read_documents
+from tests.knowledge_base.readers.sample_files import write_styled_docx
+from tests.knowledge_base.readers.test_files import texts
+
+STRICT = "http://purl.oclc.org/ooxml/wordprocessingml/main"
+MATH = "http://schemas.openxmlformats.org/officeDocument/2006/math"
+NUMBERS = """<w:abstractNum w:abstractNumId="0">
+<w:lvl w:ilvl="0"><w:start w:val="7"/>
+<w:numFmt w:val="decimal"/><w:lvlText w:val="Section %1."/></w:lvl>
+<w:lvl w:ilvl="1"><w:numFmt w:val="lowerRoman"/><w:lvlText w:val="(%2)"/></w:lvl></w:abstractNum>
+<w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num>"""
+
+
+def paragraph(words: str, properties: str = "") -> str:
+    return f"<w:p><w:pPr>{properties}</w:pPr><w:r><w:t>{words}</w:t></w:r></w:p>"
+
+
+def numbered(words: str, level: int, style: str = "") -> str:
+    number = f"<w:numPr><w:ilvl w:val='{level}'/><w:numId w:val='1'/></w:numPr>"
+    return paragraph(words, f"<w:pStyle w:val='{style}'/>{number}" if style else number)
+
+
+def formula(inside: str) -> str:
+    return f"<w:p><m:oMath xmlns:m='{MATH}'>{inside}</m:oMath></w:p>"
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        (
+            numbered("Term", 0, "h1") + numbered("a", 1) + numbered("b", 1) + numbered("End", 0),
+            "Section 7. Term (i) a (ii) b Section 8. End",
+        ),
+        (
+            formula("<m:f><m:num><m:r><m:t>1</m:t></m:r></m:num><m:den><m:r><m:t>2x</m:t></m:r>"
+                    "</m:den></m:f><m:r><m:t>=y</m:t></m:r>"),
+            "1/(2x)=y",
+        ),
+        (
+            ("<w:p><w:moveFrom w:id='1'><w:r><w:t>moved</w:t></w:r></w:moveFrom></w:p>"
+             "<w:p><w:moveTo w:id='2'><w:r><w:t>moved</w:t></w:r></w:moveTo></w:p>"),
+            "moved",
+        ),
+        (
+            "<w:p><w:r><w:t>Fees apply</w:t></w:r><w:r><w:footnoteReference w:id='2'/></w:r></w:p>"
+            + paragraph("Next"),
+            "Fees apply [Note: Except for batteries] Next",
+        ),
+    ],
+    ids=["numbers", "formula", "moved", "footnote"],
+)  # fmt: skip
+def test_word_shows_what_is_no_text_in_the_file(tmp_path: Path, body: str, shown: str) -> None:
+    note = f"<w:footnote w:id='2'>{paragraph('Except for batteries')}</w:footnote>"
+    parts = {"numbering": NUMBERS, "footnotes": note if "footnoteReference" in body else ""}
+    write_styled_docx(tmp_path / "a.docx", body, {"h1": "heading 1"}, **parts)
+    (text,) = texts(tmp_path / "a.docx")
+    assert " ".join(text.split()) == f"Confidential {shown}"
+
+
+@pytest.mark.parametrize("options", [{"main": "document2"}, {"namespace": STRICT}])
+def test_word_is_read_by_its_relations_and_in_the_strict_format(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    write_styled_docx(tmp_path / "a.docx", paragraph("The fee is 40 euro."), {}, **options)
+    assert "The fee is 40 euro." in texts(tmp_path / "a.docx")[0]
+
+
+def test_slides_have_their_charts_titles_and_alternative_texts(tmp_path: Path) -> None:
+    import pptx  # noqa: PLC0415 - slow to import
+    from pptx.chart.data import CategoryChartData  # noqa: PLC0415
+    from pptx.enum.chart import XL_CHART_TYPE  # noqa: PLC0415
+
+    slides = pptx.Presentation()
+    slide = slides.slides.add_slide(slides.slide_layouts[5])
+    slide.shapes.title.text = "Leave rules"
+    data: Any = CategoryChartData()  # type: ignore[no-untyped-call]
+    data.categories = ["Bavaria", "Saxony"]
+    data.add_series("Days", (25, 24))
+    slide.shapes.add_chart(XL_CHART_TYPE.PIE, *(pptx.util.Inches(1),) * 4, data)
+    slides.save(str(tmp_path / "talk.pptx"))
+    (document,) = read_documents(tmp_path)
+    assert document.metadata["title"] == "Leave rules"
+    assert {"Bavaria", "Saxony", "Days"} <= set(
+        document.text.replace(",", "").replace(":", "").split()
+    )
+
+
+def test_workbook_has_titles_several_tables_formulas_and_comments(tmp_path: Path) -> None:
+    import openpyxl  # noqa: PLC0415 - slow to import
+    from openpyxl.comments import Comment  # noqa: PLC0415
+
+    book = openpyxl.Workbook()
+    sheet = book.active
+    rows: Any = (
+        *(["Ducks per year"], ["Region:", "North"], ["Year", "Fresh", "Salt"], [2022, 170, 80]),
+        *(["total", "=2*85", "=2*40"], [], ["Staff"], ["Name", "Age"], ["Ann", 30]),
+    )
+    for row in rows:
+        sheet.append(row)
+    sheet["B4"].comment = Comment("counted twice", "Ann")
+    book.create_sheet("one").append(["only", "row"])
+    groups = book.create_sheet("groups")
+    groups.append(["", "North", "", "South", ""])
+    groups.append(["Year", "Q1", "Q2", "Q1", "Q2"])
+    groups.append([2022, 1, 2, 3, 4])
+    book.save(tmp_path / "a.xlsx")
+    assert texts(tmp_path / "a.xlsx") == [
+        "Ducks per year\nRegion: | North",
+        "Year: 2022\nFresh: 170 [Comment: counted twice]\nSalt: 80",
+        "Year: total\nFresh: =2*85\nSalt: =2*40",
+        "Staff",
+        "Name: Ann\nAge: 30",
+        "only | row",
+        "Year: 2022\nNorth Q1: 1\nNorth Q2: 2\nSouth Q1: 3\nSouth Q2: 4",
+    ]
+
+
+def test_workbook_whose_cells_are_too_far_apart_is_left_out(tmp_path: Path) -> None:
+    import openpyxl  # noqa: PLC0415 - slow to import
+
+    book = openpyxl.Workbook()
+    book.active["A1"], book.active["XFD1048576"] = "near", "far"
+    book.save(tmp_path / "a.xlsx")
+    assert "spans 17,179,869,184 cells" in next(iter(read_documents(tmp_path).left_out.values()))

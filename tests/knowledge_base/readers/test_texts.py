@@ -1,0 +1,156 @@
+"""Texts in other notations and encodings: read right, or left out with a reason."""
+
+import base64
+import json
+import os
+from email.message import EmailMessage
+from pathlib import Path
+
+import pytest
+
+from llama_retrieval_ext.knowledge_base.readers.files import read_documents
+from tests.knowledge_base.readers.test_files import texts
+
+KOREAN = "도서관은 아침 아홉 시에 문을 엽니다. 연차 휴가는 이십오 일입니다. 직원은 매년 신청합니다."
+JAPANESE = "図書館は朝九時に開きます。年次休暇は二十五日です。職員は毎年三月までに申請します。"
+CHINESE = "图书馆早上九点开门。年假是二十五天。员工每年三月以前必须申请休假，否则假期会失效。"  # noqa: RUF001
+TAIWAN = "圖書館早上九點開門。年假是二十五天。員工每年三月以前必須申請休假。"
+THAI = "ห้องสมุดเปิดเวลาเก้าโมงเช้า พนักงานมีวันลาพักร้อนยี่สิบห้าวัน"
+RUSSIAN = "Библиотека открывается в девять часов утра. Отпуск составляет двадцать пять дней."
+
+
+@pytest.mark.parametrize(
+    ("text", "encodings", "is_read"),
+    [
+        (KOREAN, "euc_kr cp949 iso2022_kr utf-16-le utf-32-be", True),
+        (JAPANESE, "euc_jp cp932 iso2022_jp utf-16-be", True),
+        (CHINESE, "gb2312 gbk gb18030 hz utf-16-le", True),
+        (TAIWAN, "big5 utf-16-be", True),
+        (RUSSIAN, "utf-16-le utf-32-le", True),
+        (KOREAN[:8], "euc_kr utf-7", False),
+        (THAI, "tis_620 cp874", False),
+        (RUSSIAN, "cp1251 koi8_r iso8859_5 cp866 mac_cyrillic utf-7", False),  # codespell:ignore
+        ("El niño español mañana", "latin-1 cp1252 mac_roman cp850 utf-7", False),
+    ],
+)
+def test_text_is_read_in_its_encoding_or_left_out(
+    tmp_path: Path, text: str, encodings: str, is_read: bool
+) -> None:
+    for encoding in encodings.split():
+        for name in ("a.txt", "a.py"):
+            (tmp_path / name).write_bytes(text.encode(encoding))
+            documents = read_documents(tmp_path / name)
+            assert [document.text for document in documents] == [text] * is_read, encoding
+            assert is_read or "encoding" in documents.left_out[tmp_path / name]
+            assert read_documents(tmp_path / name, encoding=encoding)[0].text == text
+
+
+def test_xml_is_read_in_the_encoding_that_it_declares(tmp_path: Path) -> None:
+    text = "<?xml version='1.0' encoding='ISO-8859-1'?><p>Müller</p>"
+    (tmp_path / "a.xml").write_bytes(text.encode("latin-1"))
+    assert texts(tmp_path / "a.xml") == [text]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "rows"),
+    [
+        ("a.csv", "item;price\nrope;12,5\n", ["item: rope\nprice: 12,5"]),
+        ("a.csv", "sep=|\r\nitem|price\r\nrope|1\r\n", ["item: rope\nprice: 1"]),
+        ("a.tsv", "item\tprice\nrope\t12,5\n", ["item: rope\nprice: 12,5"]),
+        ("a.csv", 'a;b\n1,5;2,5\n"x;y";3\n', ["a: 1,5\nb: 2,5", "a: x;y\nb: 3"]),
+        ("a.csv", "Prices\nitem,price\nrope,1\n", ["Prices", "item: rope\nprice: 1"]),
+        ("a.csv", "item;price\n", ["item | price"]),
+        ("a.csv", "item,tags\nrope,a;b\n", ["item: rope\ntags: a;b"]),
+        (
+            "a.csv",
+            "text\nWe came; we saw.\nIt rained; it poured; we left.\n",
+            ["text: We came; we saw.", "text: It rained; it poured; we left."],
+        ),
+    ],
+)
+def test_table_is_read_by_its_own_delimiter(
+    tmp_path: Path, name: str, content: str, rows: list[str]
+) -> None:
+    (tmp_path / name).write_bytes(content.encode())
+    assert texts(tmp_path / name) == rows
+
+
+def test_mail_is_read_with_its_attachments(tmp_path: Path) -> None:
+    mail = EmailMessage()
+    mail["Subject"], mail["From"], mail["Date"] = (
+        "Grüße",
+        "ann@example.org",
+        "2 Jun 2023 08:00 +0200",
+    )
+    mail.set_content("Die Bücherei öffnet um neun.", cte="base64")
+    mail.add_attachment(
+        b"\x89PNG\r\n\x1a\n\0" * 99, maintype="image", subtype="png", filename="a.png"
+    )
+    mail.add_attachment(b"name\nAnn\n", maintype="text", subtype="csv", filename="staff.csv")
+    inner = EmailMessage()
+    inner["Subject"] = "Forwarded"
+    inner.set_content("It rained.")
+    mail.add_attachment(inner)
+    (tmp_path / "a.eml").write_bytes(bytes(mail))
+    documents = read_documents(tmp_path)
+    assert [document.text for document in documents] == [
+        (
+            "Grüße\n\nDie Bücherei öffnet um neun.\n\n[Attachment: a.png]"
+            "\n\n[Attachment: staff.csv]"
+            "\n\n[Attachment: rfc822]"
+        ),
+        "name: Ann",
+        "Forwarded\n\nIt rained.",
+    ]
+    assert documents[0].metadata["sender"] == "ann@example.org"
+    assert documents[1].metadata["attachment"] == "staff.csv"
+    assert documents.left_out == {
+        tmp_path / "a.eml": "this kind of file is not supported: .png (attachment a.png)"
+    }
+
+
+def test_notebook_is_read_cell_by_cell_without_pictures(tmp_path: Path) -> None:
+    output = {"data": {"text/plain": ["42"], "image/png": base64.b64encode(b"x" * 999).decode()}}
+    cells = [
+        {"cell_type": "markdown", "source": ["# Leave\n", 'It is "25" days.']},
+        {"cell_type": "code", "source": "6 * 7", "outputs": [output]},
+    ]
+    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells}))
+    assert texts(tmp_path / "a.ipynb") == [
+        '# Leave\nIt is "25" days.\n\n```\n6 * 7\n```\n\n```\n42\n```'
+    ]
+
+
+def test_rtf_is_read_without_its_control_words(tmp_path: Path) -> None:
+    (tmp_path / "a.rtf").write_text(r"{\rtf1\ansi {\b K\u252?ndigung} in drei Mon\'61ten}")
+    assert texts(tmp_path / "a.rtf") == ["Kündigung in drei Monaten"]
+
+
+def test_bytes_in_letters_are_no_text(tmp_path: Path) -> None:
+    data = base64.encodebytes(os.urandom(3000)).decode()
+    pem = f"-----BEGIN KEY-----\n{data}-----END KEY-----"
+    uri = f"![a](data:image/png;base64,{base64.b64encode(os.urandom(99)).decode()})"
+    dna = ("ACGT" * 15 + "\n") * 9
+    (tmp_path / "a.md").write_text(f"before\n{pem}\n{uri}\n{dna}{data}after\n")
+    text = "before\n-----BEGIN KEY-----\n-----END KEY-----\n![a](data:image/png;base64,)\n"
+    (read,) = texts(tmp_path / "a.md")
+    assert read.startswith(text + dna)
+    assert read.endswith("after\n")
+    assert len(read) < len(text + dna) + 20
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="has no FIFOs")
+def test_what_is_no_file_or_has_no_text_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "gone.md").symlink_to(tmp_path / "nowhere.md")
+    os.mkfifo(tmp_path / "pipe.txt")
+    (tmp_path / "empty.csv").touch()
+    (tmp_path / "a.odt").write_bytes(b"PK")
+    reasons = {path.name: reason for path, reason in read_documents(tmp_path).left_out.items()}
+    assert reasons == {
+        "gone.md": "it is a symbolic link to a file that does not exist",
+        "pipe.txt": "it is not a regular file",
+        "empty.csv": "no text",
+        "a.odt": "this kind of file is not supported: .odt; save it as DOCX, PPTX or PDF",
+    }
+    pipe = read_documents(tmp_path / "pipe.txt")
+    assert pipe.left_out[tmp_path / "pipe.txt"] == "it is not a regular file"
