@@ -102,14 +102,14 @@ def test_an_error_status_has_a_class_and_one_line(
 CODES = grpc.StatusCode
 
 
-class SyncRpcError(grpc.RpcError, grpc.Call):  # type: ignore[misc]  # as grpc raises
+class SyncRpcError(grpc.RpcError, grpc.Call):  # type: ignore[misc]  # untyped, as grpc raises
     """An error of a synchronous call."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
         super().__init__(details)
-        self.code, self.details = lambda: code, lambda: details  # type: ignore[method-assign]
+        self.code, self.details = lambda: code, lambda: details
 
-    __abstractmethods__ = frozenset()
+    __abstractmethods__: frozenset[str] = frozenset()
 
 
 @pytest.mark.parametrize(

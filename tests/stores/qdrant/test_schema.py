@@ -1,5 +1,7 @@
 """Creation of a collection: its settings, its field indexes, and which collections are refused."""
 
+from typing import Any
+
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
@@ -22,17 +24,17 @@ def test_settings_of_the_engine_reach_it(new_url: str) -> None:
     }
     with open_qdrant(new_url, store_params=params) as store:
         store.add([node("a")])
-        made = store.client.get_collection(new_url.rpartition("/")[2]).config
-        search = store.searcher.requests([VectorQuery((1.0, 0.0), Search(3))])[0]
-        native = store.searcher.vector_search(search.query, search)
+        made: Any = store.client.get_collection(new_url.rpartition("/")[2]).config
+        searcher: Any = store.searcher
+        (request,) = searcher.requests([VectorQuery((1.0, 0.0), Search(3))])
+        search = searcher.vector_search(request.query, request)
     dense = made.params.vectors["dense"]
     assert made.hnsw_config.m == 32
     assert made.quantization_config.scalar.type == "int8"
-    assert made.params.on_disk_payload
-    assert made.params.shard_number == 2
+    assert (made.params.on_disk_payload, made.params.shard_number) == (True, 2)
     assert (dense.on_disk, dense.datatype) == (True, "float16")
     assert made.params.sparse_vectors["bm25"].index.on_disk
-    assert native.params.hnsw_ef == 256
+    assert (search.params.hnsw_ef, search.params.exact) == (256, True)
 
 
 @pytest.mark.parametrize(

@@ -106,11 +106,11 @@ def test_without_a_scope_deleted_and_replaced_nodes_count_for_nothing(store: Qdr
 
 def test_an_old_server_gets_no_request_to_measure_rarity() -> None:
     with QdrantStore("qdrant::memory:") as store:
-        version = store._collection.version = store.searcher.version = Version(1, 18)
+        searcher: Any = store.searcher
+        version = store._collection.version = searcher.version = Version(1, 18)
         backend, acme = CollectionBackend(store), Scope("acme")
-        (request,) = store.searcher.requests([KeywordQuery("leave", Search(3, None, acme))])
-        search = store.searcher.keyword_search(request.query, request)
-        assert search.params is None
+        (request,) = searcher.requests([KeywordQuery("leave", Search(3, None, acme))])
+        assert searcher.keyword_search(request.query, request).params is None
         assert backend.describe()["exact_rarity"] is version.measures_rarity is False
         assert FilterOperator.TEXT_MATCH not in (backend.features.operators or ())
         text = Compare("title", FilterOperator.TEXT_MATCH, "Lea")
