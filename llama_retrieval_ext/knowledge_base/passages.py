@@ -1,5 +1,6 @@
 """Cuts documents into passages along their headings, tables and blocks of code."""
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, reduce
@@ -57,11 +58,17 @@ class Passage(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A part of a text that is not cut: a short section, a sentence, a row of a table."""
+    """A part of a text that is not cut: a short section, a sentence, a row, a heading."""
 
     start: int
     end: int
     tokens: int
+    is_heading: bool = False
+
+
+# The header of a block that is the line of a heading; no table has it.
+_HEADING: Final = "\0"
+_LINE: Final = re.compile(r".*\s*")
 
 
 class PositionedParser(NodeParser):
@@ -90,6 +97,8 @@ class PassageParser(PositionedParser):
 
     chunk_size: int = Field(gt=0)
     chunk_overlap: int = Field(ge=0)
+    # To be increased when the same document is cut differently: it is then stored anew.
+    version: int = Field(default=2, frozen=True)
     _watch: Watch = PrivateAttr(default=float)
 
     def watched(self, watch: Watch) -> "PassageParser":
@@ -163,7 +172,7 @@ class PassageParser(PositionedParser):
             path = _BETWEEN.join(section.path)[-_LONGEST_PATH:]
             about = {TITLE_KEY: title, PATH_KEY: path}
             metadata = {key: value for key, value in about.items() if value}
-            yield from self._cut(text, section, outline.blocks, metadata, room)
+            yield from self._cut(text, section, outline, metadata, room)
 
     def _packed(self, text: str, sections: Sequence[Section], room: int) -> list[Section]:
         longest = max((_BETWEEN.join(each.path)[-_LONGEST_PATH:] for each in sections), key=len)
@@ -175,15 +184,10 @@ class PassageParser(PositionedParser):
         return packed(sections, sizes, left)
 
     def _cut(
-        self,
-        text: str,
-        section: Section,
-        blocks: Sequence[Block],
-        metadata: dict[str, str],
-        room: int,
+        self, text: str, section: Section, outline: Outline, metadata: dict[str, str], room: int
     ) -> Iterator[Passage]:
-        first, last = (bisect_left(blocks, (at,)) for at in (section.start, section.end))
-        inside = blocks[first:last]
+        first, last = (bisect_left(outline.blocks, (at,)) for at in (section.start, section.end))
+        inside = outline.blocks[first:last]
         header = max((each.header for each in inside), key=len, default="")
         if metadata or header:
             room -= self._tokens("\n".join([*metadata.values(), header]))
@@ -192,7 +196,8 @@ class PassageParser(PositionedParser):
                 f"its metadata take the {self.chunk_size} tokens of a passage; shorten them, or "
                 "name some in excluded_embed_metadata_keys and excluded_llm_metadata_keys"
             )
-        pieces = self._pieces(text, section, inside, room)
+        lines = () if outline.is_code else _heading_lines(text, section, outline)
+        pieces = self._pieces(text, section, sorted([*inside, *lines]), room)
         done = -1  # the last one may have nothing new but white space
         for some in merged(pieces, room, self.chunk_overlap):
             start, end = _stripped(text, some[0].start, some[-1].end)
@@ -212,9 +217,17 @@ class PassageParser(PositionedParser):
         if blocks and not is_long and (size := self._tokens(text[start:end])) <= room:
             yield Piece(start, end, size)
             return
+        headings = [block for block in blocks if block.header == _HEADING]
+        size = sum(self._tokens(text[each.start : each.end]) for each in headings)
+        room -= min(size, 3 * room // 4)  # headings stay with the text below them
         for block in blocks:
             yield from self._split(text, start, block.start, room)
-            start = block.start
+            start = max(start, block.start)
+            if block.header == _HEADING:
+                for piece in self._split(text, start, block.end, room):
+                    yield piece._replace(is_heading=True)
+                start = max(start, block.end)
+                continue
             for line in text[start : min(block.end, end)].splitlines(keepends=True):
                 yield from self._split(text, start, start + len(line), room)
                 start += len(line)
@@ -222,6 +235,8 @@ class PassageParser(PositionedParser):
 
     def _split(self, text: str, start: int, end: int, room: int) -> Iterator[Piece]:
         """Yield a part of the text, as a whole if it fits, else by sentences, else by words."""
+        if start >= end and text:
+            return
         for part in self._parts(text, start, end):
             found = self._splitter._split(part, room)  # noqa: SLF001 - it has no public name
             for each in found:
@@ -260,6 +275,17 @@ def _own_metadata(document: BaseNode) -> str:
     return max(embedded, pathless.get_metadata_str(MetadataMode.LLM), key=len)
 
 
+def _heading_lines(text: str, section: Section, outline: Outline) -> Iterator[Block]:
+    """Yield the lines of the headings in a section."""
+    first = bisect_left(outline.headings, (section.start,))
+    for heading in outline.headings[first:]:
+        if heading.start >= section.end:
+            return
+        line = _LINE.match(text, heading.start, section.end)
+        if heading.text and line is not None:
+            yield Block(*line.span(), _HEADING)
+
+
 def merged(pieces: Iterable[Piece], room: int, overlap: int) -> Iterator[Sequence[Piece]]:
     """Yield the pieces of each passage, at most `room` tokens, as `SentenceSplitter` merges them.
 
@@ -271,8 +297,13 @@ def merged(pieces: Iterable[Piece], room: int, overlap: int) -> Iterator[Sequenc
         if piece.tokens > room:
             raise ConfigurationError(f"one character has {piece.tokens} tokens, a passage {room}")
         if size + piece.tokens > room:
+            headings = [*takewhile(lambda each: each.is_heading, reversed(passage))][::-1]
+            left = room - piece.tokens - sum(each.tokens for each in headings)
+            if left < 0 or len(headings) == len(passage):
+                headings, left = [], room - piece.tokens
+            passage = passage[: len(passage) - len(headings)]
             yield passage
-            passage = _last(passage, min(overlap, room - piece.tokens))
+            passage = [*_last(passage, min(overlap, left)), *headings]
             size = sum(each.tokens for each in passage)
         passage.append(piece)
         size += piece.tokens
@@ -297,7 +328,8 @@ def sections_of(text: str, outline: Outline, title: str = "") -> list[Section]:
             groups[-1].append(section)
         else:
             groups.append([section])
-    return [*map(_joined, groups)]
+    # A class in source code does not count beside its first method.
+    return [_joined(group, "" if outline.is_code else text) for group in groups]
 
 
 def packed(sections: Sequence[Section], sizes: Sequence[int], room: int) -> list[Section]:
@@ -363,14 +395,24 @@ def _joins(group: Sequence[Section], section: Section, *, is_code: bool) -> bool
     return is_short and (not is_code or group[-1].path[:1] in {(), section.path[:1]})
 
 
-def _joined(group: Sequence[Section]) -> Section:
+def _joined(group: Sequence[Section], text: str) -> Section:
     """Return sections as one, under the headings that they share.
 
-    A section directly above the next one does not count: a title with its first part is that part.
+    A section directly above the next one does not count if it has no text but its heading: a title
+    with its first part is that part.
     """
-    paths = [one.path for one, after in pairwise(group) if after.path[: len(one.path)] != one.path]
+    paths = [
+        one.path
+        for one, after in pairwise(group)
+        if after.path[: len(one.path)] != one.path or _has_text(text[one.start : one.end])
+    ]
     path = reduce(_common, [*paths, group[-1].path])
     return Section(group[0].start, group[-1].end, path)
+
+
+def _has_text(section: str) -> bool:
+    """Return whether there are words below the first line."""
+    return any(map(str.isalnum, section.strip().partition("\n")[2]))
 
 
 def _common(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:

@@ -135,6 +135,7 @@ def test_the_title_in_the_metadata_of_a_document_is_kept() -> None:
         ("# Leave\n\n## Annual\n\n25 days.\n\n## Sick\n\nCall at nine.\n", ("Leave",)),
         ("# Leave\n\n## Annual\n\n25 days.\n", ("Leave", "Annual")),
         ("## Annual\n\n25 days.\n\n## Sick\n\nAt nine.\n\n## Carry-over\n\nFive days.\n", ()),
+        ("# Leave\n\n25 days.\n\n## Carry-over\n\nFive.\n", ("Leave",)),
         ("# Leave\n\n## Annual\n\n### Rest\n\n# Fees\n\n## Taxi\n\n# Food\n\n## Lunch\n", ()),
     ],
 )
@@ -142,6 +143,16 @@ def test_short_sections_are_joined_under_the_headings_that_they_share(
     text: str, path: tuple[str, ...]
 ) -> None:
     assert sections_of(text, markdown_outline(text)) == [(0, len(text), path)]
+
+
+@pytest.mark.parametrize("n_words", range(30, 110, 4))
+def test_no_passage_ends_in_a_heading(n_words: int) -> None:
+    text = (
+        f"# Manual\n\n{'few ' * 20}\n\n## 3.1. Overview\n\n### 3.1.1. Leave\n\n{'day ' * n_words}."
+    )
+    nodes = cut(PassageParser(chunk_size=120, chunk_overlap=20), page(text))
+    last_lines = [node.text.rpartition("\n")[2] for node in nodes]
+    assert not any(line.startswith("#") for line in last_lines)
 
 
 def test_parts_of_a_table_repeat_its_header_and_caption_apart_from_the_text() -> None:

@@ -137,7 +137,9 @@ def code_outline(text: str, suffix: str) -> Outline:
 
 
 _FENCED: Final = re.compile(
-    r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,}).*(?:\n.*)*?(?:\n {0,3}\1[`~]*[ \t]*$|\Z)", re.MULTILINE
+    r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,}).*(?:\n.*)*?(?:\n {0,3}\1[`~]*[ \t]*$|\Z)"
+    r"|^ {0,3}<!--[\s\S]*?(?:-->|\Z)",
+    re.MULTILINE,
 )
 _FRONT_MATTER: Final = re.compile(r"\A---\n(?:.*\n)*?---[ \t]*$", re.MULTILINE)
 _TITLE_LINE: Final = re.compile(r"^title:(.+)$", re.MULTILINE)
@@ -169,7 +171,10 @@ def markdown_outline(text: str) -> Outline:
 
 def _heading(found: re.Match[str]) -> Heading:
     if found["marks"]:
-        words = found["text"].strip().rstrip("#").rstrip()
+        words = found["text"].strip()
+        open_words = words.rstrip("#")
+        if not open_words or open_words[-1].isspace():  # `C#` keeps its own
+            words = open_words.rstrip()
         return Heading(found.start(), len(found["marks"]), words)
     return Heading(found.start("over"), 1 if found["line"][0] == "=" else 2, found["over"].strip())
 
@@ -220,6 +225,8 @@ def rst_outline(text: str) -> Outline:
 
 
 _OUTLINES: Final[Mapping[str, Callable[[str], Outline]]] = {
-    **dict.fromkeys((".md", ".markdown", ".mdx"), markdown_outline),
+    **dict.fromkeys(
+        (".md", ".markdown", ".mdown", ".mdx", ".mkd", ".qmd", ".rmd"), markdown_outline
+    ),
     ".rst": rst_outline,
 }

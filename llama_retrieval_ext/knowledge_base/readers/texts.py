@@ -11,6 +11,7 @@ from llama_index.core.schema import Document
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.readers.encodings import read_text
+from llama_retrieval_ext.knowledge_base.readers.front_matter import front_matter, has_front_matter
 from llama_retrieval_ext.knowledge_base.readers.outline import OutlinedDocument, markdown_outline
 
 # Bytes in letters: in a URI, between the lines of PEM, or in four and more lines of one length.
@@ -34,8 +35,11 @@ class TextReader(BaseReader):
 
     def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
         """Return the document of a file."""
+        metadata: dict[str, object] = {}
         text = without_base64(read_text(file, self._encoding))
-        return [Document(text=text, metadata=dict(extra_info or {}))]
+        if has_front_matter(file.suffix.lower()):
+            metadata, text = front_matter(text)
+        return [Document(text=text, metadata={**metadata, **(extra_info or {})})]
 
 
 class NotebookReader(BaseReader):

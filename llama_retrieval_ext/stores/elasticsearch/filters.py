@@ -211,6 +211,8 @@ def _among(key: str, values: Sequence[Scalar]) -> Json:
 def _one_of(key: str, values: Sequence[Scalar], mark: str = "") -> Json:
     if not values:
         return NOTHING
+    if len(values) > _MAX_VALUES and isinstance(values[-1], bool):  # beyond those of the caller
+        return any_of([_one_of(key, values[:-1], mark), _one_of(key, values[-1:], mark)])
     if len(values) > _MAX_VALUES:
         raise UnsupportedFilterError(
             f"Elasticsearch takes at most {_MAX_VALUES} values, got {len(values)} for {key!r}",

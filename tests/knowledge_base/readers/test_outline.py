@@ -29,6 +29,8 @@ def words(outline: Outline) -> list[tuple[int, str]]:
         ("~~~\n# comment\n```\n# also\n~~~\n# Leave", [(1, "Leave")]),
         ("---\ntitle: Rules\n# comment\n---\n# Leave\n", [(1, "Leave")]),
         ("a list\n- item\n---\n", []),
+        ("# Leave in C#\n## F# ##\n## issue #\n", [(1, "Leave in C#"), (2, "F#"), (2, "issue")]),
+        ("<!--\n# no\n-->\n# Leave\n", [(1, "Leave")]),
     ],
 )
 def test_headings_of_markdown(text: str, headings: list[tuple[int, str]]) -> None:
