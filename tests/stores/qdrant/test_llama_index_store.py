@@ -37,9 +37,7 @@ def client() -> Iterator[QdrantClient]:
     opened.close()
 
 
-def test_keyword_search_without_sparse_vectors_is_refused_and_no_vector_search(
-    client: QdrantClient,
-) -> None:
+def test_keyword_search_without_sparse_vectors_is_no_vector_search(client: QdrantClient) -> None:
     store = llama_index_store(client)
     store.add(nodes_with_uuids(MODEL))
     for other in (store, llama_index_store(client, hybrid=True)):
@@ -49,8 +47,9 @@ def test_keyword_search_without_sparse_vectors_is_refused_and_no_vector_search(
             backend.hybrid(VECTOR, "leave", Search(3), nodes_last=False)
         with pytest.raises(UnsupportedModeError, match="enable_hybrid"):
             backend.keyword("leave", Search(3))
-        with pytest.raises(UnsupportedModeError):
-            HybridRetriever(backend, embed_model=MODEL).retrieve("leave")
+        # Its texts are read from the store.
+        (best, *_) = HybridRetriever(backend, embed_model=MODEL).search("leave")
+        assert {part.leg for part in best.contributions} == {"vector", "keyword"}
 
 
 def test_a_query_before_the_first_node_and_after_the_last_finds_nothing(
