@@ -7,7 +7,7 @@ from tests.linear_time import FUNCTIONS, LARGE, SMALL, seconds, slowest, text_of
 # Four times the text takes four times as long, or sixteen times if the time is quadratic. What
 # takes less than the floor is not compared: it would be noise.
 _MOST_GROWTH = 9
-_FLOOR_S = 0.25
+_FLOOR_S = 0.5
 # For 80,000 characters; a second on a machine that does nothing else.
 _LIMIT_S = 2.0
 
