@@ -128,10 +128,10 @@ class Editable:
         Sources that are new or have changed are added, others are deleted if an earlier sync of the
         same name and scope added them. Text that is stored already is not embedded again: of a file
         that was moved, or a document whose metadata changed, unless they are part of the text that
-        is embedded, as the name of a file is. A restricted document
-        that has moved or comes back is visible to whom it was; if that is unknown, it fails. The
-        whole source is compared before anything is written. After an interruption the same call
-        goes on.
+        is embedded, as the name of a file is. A restricted document that changes, or comes back
+        where it was, is visible to whom it was. One that has moved fails until its metadata or
+        ``allowed`` name who may see it. The whole source is compared before anything is written.
+        After an interruption the same call goes on.
 
         Args:
             source: A folder, which is read recursively, a glob pattern such as ``"docs/**/*.md"``,
