@@ -20,15 +20,7 @@ from qdrant_edge import (
 )
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
-from llama_retrieval_ext.filters import (
-    AnyOf,
-    Compare,
-    Condition,
-    Not,
-    Value,
-    comparisons,
-    meanings,
-)
+from llama_retrieval_ext.filters import AnyOf, Compare, Condition, Not, Value, comparisons, meanings
 from llama_retrieval_ext.stores.embedded.filters import as_edge_filter
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
