@@ -38,6 +38,7 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
 )
 from llama_retrieval_ext.knowledge_base.long_texts import Watch
 from llama_retrieval_ext.knowledge_base.preparation import Known, Preparation, PreparedBatch
+from llama_retrieval_ext.knowledge_base.readers.document_list import DocumentList
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, Tally
 from llama_retrieval_ext.knowledge_base.sharing import Sharing
 from llama_retrieval_ext.knowledge_base.splitting import NodeIds
@@ -89,6 +90,9 @@ class Addition:
 
     def run(self, items: Iterable[object], *, show_progress: bool) -> IngestionReport:
         """Add documents and return the outcome of each."""
+        if isinstance(items, DocumentList):  # what its reader could not read
+            for path, reason in items.left_out.items():
+                self.tally.skipped(str(path), reason)
         groups = grouped(items)
         with character_bar(groups, show=show_progress) as bar:
             for batch in group_batches(groups):

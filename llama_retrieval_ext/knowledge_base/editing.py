@@ -25,6 +25,7 @@ from llama_retrieval_ext.knowledge_base.sync import Sync, SyncOptions
 from llama_retrieval_ext.knowledge_base.sync_sources import FileOptions, find_source
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.urls import Location
+from llama_retrieval_ext.wording import quoted
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -191,13 +192,19 @@ class Editable:
             The number of documents.
 
         Raises:
-            ConfigurationError: ``allowed`` is empty, or not a list of names; or the name is empty.
+            ConfigurationError: ``allowed`` is empty, or not a list of names; or the scope has no
+                such document or source.
             StoreError: A document is incomplete in the store.
         """
         names = () if allowed is None else allowed_names(allowed)
         with self._writing(scope):
             self._settle()
             entries = pending = self._parts.ledger.find(source_or_id, scope)
+            if not entries:
+                raise ConfigurationError(
+                    f"there is no document or source {quoted(source_or_id)} in this scope, so "
+                    "nothing was shared; kb.sources() has those that there are"
+                )
             while pending:
                 outcomes = self._parts.sharing.share(pending, {each.key: names for each in pending})
                 for outcome in outcomes.values():
