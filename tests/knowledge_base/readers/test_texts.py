@@ -16,6 +16,7 @@ JAPANESE = "図書館は朝九時に開きます。年次休暇は二十五日�
 CHINESE = "图书馆早上九点开门。年假是二十五天。员工每年三月以前必须申请休假，否则假期会失效。"  # noqa: RUF001
 TAIWAN = "圖書館早上九點開門。年假是二十五天。員工每年三月以前必須申請休假。"
 THAI = "ห้องสมุดเปิดเวลาเก้าโมงเช้า พนักงานมีวันลาพักร้อนยี่สิบห้าวัน"
+GREEK = "Η βιβλιοθήκη ανοίγει στις εννέα το πρωί. Η άδεια είναι είκοσι πέντε ημέρες."
 RUSSIAN = "Библиотека открывается в девять часов утра. Отпуск составляет двадцать пять дней."
 
 
@@ -27,8 +28,19 @@ RUSSIAN = "Библиотека открывается в девять часо�
         (CHINESE, "gb2312 gbk gb18030 hz utf-16-le", True),
         (TAIWAN, "big5 utf-16-be", True),
         (RUSSIAN, "utf-16-le utf-32-le", True),
+        (GREEK, "utf-16-le utf-16-be utf-32-be", True),
         (KOREAN[:8], "euc_kr utf-7", False),
-        (THAI, "tis_620 cp874", False),
+        (JAPANESE[:3], "utf-16-le", False),
+        (CHINESE[:18], "gb18030", False),
+        (THAI, "tis_620 cp874 utf-7", False),
+        (GREEK, "cp1253 iso8859_7 cp737 cp869 mac_greek", False),
+        ("ﾄｼｮｶﾝﾊ ｱｻ 9ｼﾞﾆ ﾋﾗｷﾏｽ｡ ﾈﾝｼﾞｷｭｳｶﾊ 25ﾆﾁﾃﾞｽ｡", "cp932 euc_jp", False),
+        (
+            "東京都千代田区霞が関一丁目一番一号 法務省大臣官房秘書課平成年度予算要求",
+            "euc_jp",
+            False,
+        ),
+        ("It opens at nine – always.", "utf-7 cp1252 mac_roman", False),
         (RUSSIAN, "cp1251 koi8_r iso8859_5 cp866 mac_cyrillic utf-7", False),  # codespell:ignore
         ("El niño español mañana", "latin-1 cp1252 mac_roman cp850 utf-7", False),
     ],
