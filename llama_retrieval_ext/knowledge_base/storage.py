@@ -15,7 +15,12 @@ from pydantic_core import to_jsonable_python
 from llama_retrieval_ext.errors import ConfigurationError, ModelRequiredError
 from llama_retrieval_ext.knowledge_base.documents import batched
 from llama_retrieval_ext.knowledge_base.graph import GraphSide
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
+from llama_retrieval_ext.knowledge_base.ledger.ledger import (
+    MANY_TENANTS,
+    Entry,
+    KnowledgeBaseConfig,
+    Ledger,
+)
 from llama_retrieval_ext.knowledge_base.ledger.local_ledger import Database, LocalLedger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import Prepared, Writable
 from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
@@ -31,12 +36,17 @@ LEDGER = "ledger.sqlite3"
 _SUFFIX = "__ledger"
 # Every engine stores a batch, a few thousand nodes, in less time.
 _PATIENCE_S = 30.0
-# The setting with which an engine groups nodes by tenant. Other engines always index tenants.
-BY_TENANT: Mapping[str, str] = {"milvus": "by_tenant", "elasticsearch": "routing"}
+# The setting with which an engine groups nodes by tenant. Other engines always group them.
+_BY_TENANT: Mapping[str, str] = {"milvus": "by_tenant", "elasticsearch": "routing"}
 
 
 # Nodes per request, held in memory with their embeddings.
 _MANY_NODES = 1000
+
+
+def grouping_name(location: Location) -> str:
+    """Return the name of ``many_tenants`` in the recorded settings of an engine."""
+    return _BY_TENANT.get(location.engine, MANY_TENANTS)
 
 
 def batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
@@ -121,10 +131,14 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
         )
     if setup.must_exist:
         _check_exists(location, url)
-    params = {**(setup.store_params or {}), **_grouping(location, setup)}
-    store = open_store(url, tokenizer=setup.tokenizer, store_params=params)
+    params = dict(setup.store_params or {})
+    grouping = {} if setup.many_tenants is None else {grouping_name(location): setup.many_tenants}
+    has_setting = location.engine in _BY_TENANT
+    store = open_store(
+        url, tokenizer=setup.tokenizer, store_params={**params, **(grouping if has_setting else {})}
+    )
     if isinstance(store, EmbeddedVectorStore):
-        return _embedded(store, location)
+        return _embedded(store, location, params=_recorded(grouping))
     if not isinstance(store, CollectionStore):
         raise ConfigurationError(f"{type(store).__name__} cannot hold a knowledge base")
     try:
@@ -151,7 +165,7 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
         check_room=lambda _: None,
         count=store.count,
         tokenizer=_as_json(store.tokenizer),
-        params=json.dumps(to_jsonable_python(params), sort_keys=True) if params else "",
+        params=_recorded({**params, **grouping}),
         ledger=lambda: ledger,
         lock=lock_of(location.identity),
         is_exclusive=not location.is_on_server,
@@ -161,7 +175,11 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
     )
 
 
-def _embedded(store: EmbeddedVectorStore, location: Location) -> Storage:
+def _recorded(params: Mapping[str, object]) -> str:
+    return json.dumps(to_jsonable_python(params), sort_keys=True) if params else ""
+
+
+def _embedded(store: EmbeddedVectorStore, location: Location, *, params: str) -> Storage:
     file = None if location.path is None else location.path / LEDGER
     return Storage(
         store=store,
@@ -170,7 +188,7 @@ def _embedded(store: EmbeddedVectorStore, location: Location) -> Storage:
         check_room=store.check_room,
         count=store.count,
         tokenizer=_as_json(store.tokenizer),
-        params="",
+        params=params,
         ledger=lambda: LocalLedger(Database(file)),
         lock=lock_of(location.identity),
         is_exclusive=True,
@@ -259,7 +277,7 @@ def _remembered(
     tokenizer, given = setup.tokenizer, setup.store_params
     if tokenizer is None and recorded.tokenizer not in ("", _as_json(current)):
         tokenizer = Tokenizer.from_dict(json.loads(recorded.tokenizer))
-    params, name = json.loads(recorded.params or "{}"), BY_TENANT.get(location.engine)
+    params, name = json.loads(recorded.params or "{}"), grouping_name(location)
     many_tenants = params.pop(name, None)
     if setup.many_tenants is not None or name in (given or {}):
         many_tenants = setup.many_tenants
@@ -269,8 +287,3 @@ def _remembered(
         many_tenants=many_tenants,
         store_params=(params or None) if given is None else given,
     )
-
-
-def _grouping(location: Location, setup: RequestedSetup) -> Mapping[str, object]:
-    name = BY_TENANT.get(location.engine)
-    return {} if name is None or setup.many_tenants is None else {name: setup.many_tenants}
