@@ -105,7 +105,7 @@ def decoded(data: bytes, encoding: str = "") -> str:
 
     Byte order marks, the declaration of XML and UTF-8 come first, then ``encoding``, if given.
     Without it, UTF-16, UTF-32 and ISO-2022 are recognised by their form, and Chinese, Japanese and
-    Korean by their common characters, if only one of their encodings has them.
+    Korean of at least 20 characters by the most common ones, if only one encoding has them.
     """
     for mark, marked in _MARKS:
         if data.startswith(mark):
@@ -201,7 +201,7 @@ def _is_plausible(text: str | None) -> bool:
         or any(char.encode(name, "ignore") for name in _LEGACY)
         for char in rare
     )
-    return common >= _COMMON * len(rare)
+    return float(common) >= _COMMON * len(rare)
 
 
 def _decode(data: bytes, encoding: str) -> str | None:
