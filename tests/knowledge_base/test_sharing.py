@@ -149,7 +149,7 @@ def test_long_documents_are_shared_and_copied_in_groups_of_nodes(
         vectors = [node.get_embedding() for node in kb.get("leave")]
         assert len(texts) == 4
     for url, graph, new in zip(urls[1:], graphs[1:], (None, other), strict=True):
-        options = {"graph": graph, "compare": False, "show_progress": False}
+        options = {"graph": graph, "show_progress": False}
         report = copy_knowledge_base(urls[0], url, embed_model=new, **options)  # type: ignore[arg-type]
         assert (report.copied, report.failures) == (2, {})
         with KnowledgeBase.open(url, embed_model=new or model, graph=graph) as kb:
