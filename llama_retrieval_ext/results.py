@@ -148,6 +148,11 @@ class Hit(Viewed, NodeWithScore):
         return f"{type(self).__name__}({id_!r}, {score=}, {source=}, text={shown!r})"
 
     @property
+    def text(self) -> str:
+        """Text of the node; that of LlamaIndex's raises an error for a `Document`."""
+        return self.node.get_content()
+
+    @property
     def start(self) -> int | None:
         """Position of its text in the text of its document, in characters, if it is known."""
         return getattr(self.node, "start_char_idx", None)

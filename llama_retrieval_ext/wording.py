@@ -62,6 +62,12 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
+def on_one_line(value: object, *, longest: int = 60) -> str:
+    """Return a printable short string as it is, and another value as `as_data`."""
+    is_plain = isinstance(value, str) and len(value) <= longest and value.isprintable()
+    return str(value) if is_plain else as_data(value, longest=longest)
+
+
 def is_field_name(key: str) -> bool:
     """Return whether a key of metadata is a name that such texts list: an identifier, not long."""
     return len(key) <= _LONGEST and key.isidentifier()

@@ -12,6 +12,9 @@ from tests.quick import SlowTests
 from tests.servers import neo4j
 from tests.servers.given import given_hosts
 from tests.servers.once import share_servers
+from tests.servers.qdrant import qdrant_url
+
+__all__ = ["qdrant_url"]
 
 if TYPE_CHECKING:
     from llama_index.core.schema import TextNode

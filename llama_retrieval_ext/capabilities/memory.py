@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any, Final
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -79,6 +79,8 @@ class MemoryManager:
         embed_model: The model of a vector store; a knowledge base has its own.
         scope: The scope of every call; a call can narrow it. None if each call passes its own.
         clock: Gives the current, aware time.
+        timezone: The time zone of the user: of "yesterday" in questions, and of the days of
+            messages and memories; None for that of the clock, which is UTC by default.
 
     Raises:
         ConfigurationError: There is no storage, or a vector store without an embedding model.
@@ -100,10 +102,12 @@ class MemoryManager:
         embed_model: BaseEmbedding | None = None,
         scope: Scope | None = None,
         clock: Callable[[], datetime] | None = None,
+        timezone: tzinfo | None = None,
     ) -> None:
         self._storage = MemoryStorage(storage, embed_model)
         self.scope = None if scope is None else check_scope(scope)
         self._now = clock or (lambda: datetime.now(UTC))
+        self.timezone = None if timezone is None else of_type(timezone, tzinfo, "timezone")
 
     @blocking
     def remember(  # noqa: PLR0913 - what a memory has
@@ -150,7 +154,7 @@ class MemoryManager:
             scope=self._within(scope),
         )
         if memory.session_id is not None:
-            memory = yield from self._storage.in_session(memory)
+            memory = yield from self._storage.in_session(memory, self._local(memory.timestamp))
         yield Call(lambda: self._storage.add(node_of(memory), memory.scope))
         return memory
 
@@ -180,7 +184,7 @@ class MemoryManager:
             ConfigurationError: ``top_k`` is below 1.
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        bound = dated(Query.of(query), self._now()).but(
+        bound = dated(Query.of(query), self._local(self._now())).but(
             filters=memory_filters(memory_type, filters=filters),
             scope=self._within(scope),
             top_k=_CANDIDATES_PER_MEMORY * check_top_k(top_k),
@@ -288,6 +292,15 @@ class MemoryManager:
             priority=priority,
         )
 
+    def line(self, memory: Memory) -> str:
+        """Return a memory for a prompt: its day for the user, its speaker, its text."""
+        return replace(memory, timestamp=self._local(memory.timestamp)).line()
+
+    def _local(self, moment: datetime) -> datetime:
+        """Return a time in the user's time zone."""
+        zone = self.timezone or self._now().tzinfo
+        return moment.astimezone(zone)
+
     def _faded(self, memory: Memory) -> Memory:
         score = memory.score or 0.0
         loss = _FADING * (1 - self.strength(memory)) * abs(score)
@@ -358,7 +371,7 @@ class MemoryBlock(BaseMemoryBlock[str]):
         memories = await self.manager.aretrieve(
             query, top_k=self.top_k, filters=filters, scope=self.scope
         )
-        return "\n".join(map(Memory.line, memories))
+        return "\n".join(map(self.manager.line, memories))
 
     async def _aput(self, messages: list[ChatMessage]) -> None:
         for message in messages:

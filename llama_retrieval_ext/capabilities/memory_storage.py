@@ -269,8 +269,13 @@ def _equal(key: str, value: Any) -> MetadataFilter | MetadataFilters:  # noqa: A
 
 
 def dated(query: Query, now: datetime) -> Query:
-    """Return a query with its relative dates as messages name theirs, to prefer these."""
-    dates = dates_in(query.query_str, now.astimezone(UTC).date())
+    """Return a query with its relative dates as messages name theirs, to prefer these.
+
+    Args:
+        query: The query.
+        now: The time in the user's time zone.
+    """
+    dates = dates_in(query.query_str, now.date())
     if not dates or query.embedding is not None:
         return query
     return reworded(query, " ".join([query.query_str, *dates]))
@@ -353,14 +358,19 @@ class MemoryStorage:
             source="memory",
         )
 
-    def in_session(self, message: Memory) -> Plan[Memory]:
-        """Return the plan for a new message with its number in the session and its context."""
+    def in_session(self, message: Memory, local: datetime) -> Plan[Memory]:
+        """Return the plan for a new message with its number in the session and its context.
+
+        Args:
+            message: The message.
+            local: Its time in the user's time zone.
+        """
         known: list[Memory] = []
         for start in (message.timestamp - _HOUR, None):  # a session may be long
             if len(known) < WINDOW:
                 known = yield from self._messages(message, start, message.timestamp)
         turn = 1 + max((each.metadata.get(TURN_KEY, 0) for each in known), default=0)
-        own = {DATE_KEY: words_of(message.timestamp), **message.metadata, TURN_KEY: turn}
+        own = {DATE_KEY: words_of(local), **message.metadata, TURN_KEY: turn}
         return replace(message, metadata=own).after(known)
 
     def forget(self, memories: Sequence[Memory]) -> Plan[None]:

@@ -3,8 +3,9 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass
-from typing import ClassVar, Final, Unpack
+from typing import ClassVar, Final, NamedTuple, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import LLM
@@ -37,18 +38,39 @@ from llama_retrieval_ext.execution.running import (
 from llama_retrieval_ext.query import check_top_k
 from llama_retrieval_ext.results import Hit, document_id
 from llama_retrieval_ext.text.near_duplicates import shingles
-from llama_retrieval_ext.text.normalization import dominant_script
+from llama_retrieval_ext.text.normalization import dominant_script, normal
+from llama_retrieval_ext.text.quantities import Value, quantities, values
 
-# [1], [1, 2], [1][2], 【3】, and with full-width brackets
-_CITED: Final = re.compile(r"[\[【［]\s*(\d{1,3}(?:\s*[,，;、]\s*\d{1,3})*)\s*[\]】］]")
+# [1], [1, 2], [1-3], [1 and 2], [^1], [Source 1], 【1†source】, and with full-width brackets; not
+# the index of a variable, as in a[1], x_y[1] and a[1].b.
+_LABEL: Final = (
+    r"(?:(?:sources?|passages?|refs?\.?|references?|citations?|documents?|docs?\.?|nodes?"
+    r"|来源|段落|文档|文献|引用|资料|参考|出处)\s{0,3}[:：#]?\s{0,3})?"
+)
+_CITED_NUMBER: Final = rf"{_LABEL}\^?\d{{1,3}}\^?(?![\d.])"
+_THROUGH: Final = r"-|‐|‑|–|—|~|～|至|到|to\b|through\b"
+_BESIDE: Final = r"[,，;；、&+]|和|及|与|and\b|, ?and\b"
+_CITED: Final = re.compile(
+    r"(?<!\b[A-Za-z])(?<!\w_\w)[\[【［]\s{0,3}"
+    rf"({_CITED_NUMBER}(?:\s{{0,3}}(?:{_THROUGH}|{_BESIDE})\s{{0,3}}{_CITED_NUMBER}){{0,50}})"
+    r"\s{0,3}(?:†[^\]】］\n]{0,80})?[\]】］](?!\.\w|\s?=(?!=))",
+    re.IGNORECASE,
+)
+_CITED_RANGE: Final = re.compile(
+    rf"(\d+)\^?(?:\s*(?:{_THROUGH})\s*{_LABEL}\^?(\d+))?", re.IGNORECASE
+)
+_WIDEST_RANGE: Final = 20
+# The numbers of a citation as `_statements` writes them: between two private characters.
+_NUMBERS: Final = re.compile("\ue010([\\d,]+)\ue011")
 # The end of a statement, with the citations after it.
 _STATEMENT: Final = re.compile(
-    r".+?(?:[.!?](?=\s|[\[【［]|$)|[。！？；]|\n|$)(?:\s{0,9}[\[【［][\d\s,，;、]+[\]】］])*",
-    re.DOTALL,
+    "(?s).+?(?:[.!?](?=\\s|[\ue010\\[【［]|$)|[。！？；]|\\n|$)(?:\\s{0,3}\ue010[\\d,]+\ue011)*"
 )
-_NUMBER: Final = re.compile(r"\d+(?:[.,]\d+)*")
-_ZEROS: Final = re.compile(r"^0+(?=\d)")
-_HALF_WIDTH: Final = str.maketrans("０１２３４５６７８９", "0123456789")
+_INDEX: Final = re.compile(r"\[\d+\]")
+# Code, in which brackets are no citations.
+_CODE: Final = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
+_BRACKETS: Final = "[【［"
+_HIDDEN: Final = "\ue000\ue001\ue002"
 # List item numbers do not count as numbers of the statement.
 _ENTRY: Final = re.compile(r"^\s*(?:\d{1,3}[.)、]|[-*•])\s+")
 
@@ -94,10 +116,11 @@ def check_citations(
 ) -> tuple[tuple[Citation, ...], tuple[str, ...]]:
     """Return the valid citations of an answer, and the problems of the others.
 
-    A citation is valid if there is a passage with its number, every number in its statement occurs
-    in a cited passage, and statement and passage share a word if they are in the same script. This
-    finds invented sources and figures; it does not prove that a passage supports the statement. An
-    answer without citations is not valid.
+    A citation is ``[1]``, ``[1, 2]``, ``[1-3]``, ``[^1]``, ``[Source 1]`` or ``【1†source】``.
+    It is valid if there is a passage with its number, every number in its statement occurs in a
+    cited passage with the same value (twenty-five is 25, 3万 is 30,000), and statement and passage
+    share a word if they are in the same script. This finds invented sources and figures; it does
+    not prove that a passage supports the statement. An answer without citations is not valid.
 
     Args:
         answer: The text.
@@ -114,13 +137,17 @@ def check_citations(
 
     """
     texts = OutputTexts.of(language, answer)
+    supports: dict[tuple[int, ...], _Support] = {}
     valid: list[Citation] = []
     problems: list[str] = []
     for statement, numbers in _statements(answer):
         unknown = [number for number in numbers if not 1 <= number <= len(hits)]
         problems += [texts.unknown_passage.format(statement=statement, number=n) for n in unknown]
         cited = [Citation(n, hits[n - 1], statement) for n in numbers if n not in unknown]
-        problem = _unsupported(statement, cited, texts)
+        names = tuple(each.number for each in cited)
+        if names not in supports:
+            supports[names] = _support(cited)
+        problem = _unsupported(statement, supports[names], texts) if cited else ""
         if problem:
             problems.append(problem)
         else:
@@ -132,41 +159,63 @@ def check_citations(
 
 def _statements(answer: str) -> Iterator[tuple[str, list[int]]]:
     """Yield the statements that have citations, without these, and the numbers they cite."""
-    for match in _STATEMENT.finditer(answer):
-        numbers = [
-            int(number)
-            for cited in _CITED.findall(match.group())
-            for number in re.findall(r"\d+", cited)
-        ]
+    hidden, shown = str.maketrans(_BRACKETS, _HIDDEN), str.maketrans(_HIDDEN, _BRACKETS)
+    plain = _CODE.sub(lambda code: code[0].translate(hidden), answer)
+    for match in _STATEMENT.finditer(_CITED.sub(_numbers_cited, plain)):
+        numbers = [int(n) for cited in _NUMBERS.findall(match[0]) for n in cited.split(",")]
         if numbers:
-            yield _words_of(match.group()), list(dict.fromkeys(numbers))
+            yield _words_of(match[0]).translate(shown), list(dict.fromkeys(numbers))
+
+
+def _numbers_cited(citation: re.Match[str]) -> str:
+    numbers = [
+        str(number)
+        for first, last in _CITED_RANGE.findall(normal(citation[1]))
+        for number in _range(int(first), int(last or first))
+    ]
+    return f"\ue010{','.join(numbers)}\ue011"
+
+
+def _range(first: int, last: int) -> Sequence[int]:
+    return range(first, last + 1) if 0 <= last - first < _WIDEST_RANGE else (first, last)
 
 
 def _words_of(statement: str) -> str:
-    text = _CITED.sub("", _ENTRY.sub("", statement)).strip().rstrip(".。!！?？ ")
+    text = _NUMBERS.sub("", _ENTRY.sub("", statement)).strip().rstrip(".。!！?？ ")
     return re.sub(r"(?<!\s)\s+(?=[.,;:])", "", text)
 
 
-def _unsupported(statement: str, cited: Sequence[Citation], texts: OutputTexts) -> str:
-    """Return why the cited passages cannot support a statement; empty if they may."""
-    if not cited:
-        return ""
+class _Support(NamedTuple):
+    """What cited passages have, to compare statements with."""
+
+    names: str
+    values: AbstractSet[Value]
+    words: frozenset[str]
+    script: str
+
+
+def _support(cited: Sequence[Citation]) -> _Support:
     text = " ".join(f"{each.hit.node.get_content()} {_metadata(each.hit)}" for each in cited)
     names = "".join(f"[{each.number}]" for each in cited)
-    known = set(map(_plain, _NUMBER.findall(text)))
-    missing = [each for each in _NUMBER.findall(statement) if _plain(each) not in known]
+    return _Support(names, values(text), shingles(text), dominant_script(text))
+
+
+def _unsupported(statement: str, support: _Support, texts: OutputTexts) -> str:
+    """Return why the cited passages cannot support a statement; empty if they may."""
+    missing = [
+        number.text
+        for number in quantities(_INDEX.sub("", statement))
+        if number.is_exact and not number.is_among(support.values)
+    ]
     if missing:
-        numbers = ", ".join(missing)
-        return texts.missing_numbers.format(statement=statement, numbers=numbers, passages=names)
+        numbers = ", ".join(dict.fromkeys(missing))
+        return texts.missing_numbers.format(
+            statement=statement, numbers=numbers, passages=support.names
+        )
     words = shingles(statement)
-    if dominant_script(statement) == dominant_script(text) and words and not words & shingles(text):
-        return texts.nothing_in_common.format(statement=statement, passages=names)
+    if words and dominant_script(statement) == support.script and not words & support.words:
+        return texts.nothing_in_common.format(statement=statement, passages=support.names)
     return ""
-
-
-def _plain(number: str) -> str:
-    """Return the number in one notation: 1,000 is 1000, and the 05 of a date is 5."""
-    return _ZEROS.sub("", number.translate(_HALF_WIDTH)).replace(",", "")
 
 
 def _metadata(hit: Hit) -> str:

@@ -31,14 +31,13 @@ from llama_retrieval_ext.query import ALLOWED_KEY, Query, Scope, check_scope, na
 from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, VectorRetriever
-from llama_retrieval_ext.wording import as_data, is_field_name
+from llama_retrieval_ext.wording import as_data, is_field_name, on_one_line
 
 # Hidden from the model: scopes belong to the application, memories are not documents.
 _HIDDEN: Final = frozenset({*SCOPE_KEYS, *MEMORY_KEYS})
 _MOST_FIELDS: Final = 12
 _MOST_VALUES: Final = 8
-# Values of a field of a passage are cut, and descriptions, which LlamaIndex refuses above that.
-_MOST_CHARACTERS: Final = 60
+# LlamaIndex refuses longer descriptions.
 _LONGEST_DESCRIPTION: Final = 1024
 
 _MOST_COMPARED: Final = 100
@@ -296,14 +295,7 @@ def _described(values: Sequence[object]) -> str:
 def _shown(hit: Hit) -> Hit:
     """Return a hit as text for the model: its fields, then its text."""
     shown = {key: value for key, value in hit.node.metadata.items() if key not in _HIDDEN}
-    lines = [f"{_line(key)}: {_line(value)}" for key, value in shown.items()]
+    lines = [f"{on_one_line(key)}: {on_one_line(value)}" for key, value in shown.items()]
     node = hit.node.model_copy(update={"metadata": {}})
     node.set_content("\n".join([*lines, hit.node.get_content()]))
     return Hit(node=node, score=hit.score, source=hit.source)
-
-
-def _line(value: object) -> str:
-    """Return a name or a value of a field on one line: as it is, or as JSON."""
-    data = as_data(value, longest=_MOST_CHARACTERS)
-    is_plain = isinstance(value, str) and data == f'"{value}"'
-    return data[1:-1] if is_plain else data

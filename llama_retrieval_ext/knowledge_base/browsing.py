@@ -17,7 +17,7 @@ from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.knowledge_base.access import Access
 from llama_retrieval_ext.knowledge_base.checking import Check, CheckReport
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger, StoredDocument, StoredSource
-from llama_retrieval_ext.knowledge_base.storage import BY_TENANT, Storage
+from llama_retrieval_ext.knowledge_base.storage import Storage, grouping_name
 from llama_retrieval_ext.query import Scope, shown_to, without_allowed
 from llama_retrieval_ext.stores.embedded.files import bytes_on_disk
 from llama_retrieval_ext.stores.embedded.index import IndexInfo
@@ -223,7 +223,7 @@ class Browsable:
             nodes=nodes,
             size_bytes=None if location.path is None else bytes_on_disk(location.path),
             require_scope=self._access.require_scope,
-            many_tenants=params.get(BY_TENANT.get(location.engine)) is True,
+            many_tenants=params.get(grouping_name(location)) is True,
             index=store.index_info() if isinstance(store, EmbeddedVectorStore) else None,
             graph=(config.graph or None) if config else None,
             splitting=config.splitting if config else "",

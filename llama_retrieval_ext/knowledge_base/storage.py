@@ -15,7 +15,12 @@ from pydantic_core import to_jsonable_python
 from llama_retrieval_ext.errors import ConfigurationError, ModelRequiredError
 from llama_retrieval_ext.knowledge_base.documents import batched
 from llama_retrieval_ext.knowledge_base.graph import GraphSide
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
+from llama_retrieval_ext.knowledge_base.ledger.ledger import (
+    MANY_TENANTS,
+    Entry,
+    KnowledgeBaseConfig,
+    Ledger,
+)
 from llama_retrieval_ext.knowledge_base.ledger.local_ledger import Database, LocalLedger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import Prepared, Writable
 from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
@@ -31,12 +36,17 @@ LEDGER = "ledger.sqlite3"
 _SUFFIX = "__ledger"
 # Every engine stores a batch, a few thousand nodes, in less time.
 _PATIENCE_S = 30.0
-# The setting with which an engine groups nodes by tenant. Other engines always index tenants.
-BY_TENANT: Mapping[str, str] = {"milvus": "by_tenant", "elasticsearch": "routing"}
+# The setting with which an engine groups nodes by tenant. Other engines always group them.
+_BY_TENANT: Mapping[str, str] = {"milvus": "by_tenant", "elasticsearch": "routing"}
 
 
 # Nodes per request, held in memory with their embeddings.
 _MANY_NODES = 1000
+
+
+def grouping_name(location: Location) -> str:
+    """Return the name of ``many_tenants`` in the recorded settings of an engine."""
+    return _BY_TENANT.get(location.engine, MANY_TENANTS)
 
 
 def batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
@@ -108,6 +118,7 @@ class RequestedSetup:
     many_tenants: bool | None = None
     store_params: Mapping[str, object] | None = None
     must_exist: bool = False
+    may_create: bool = True  # whether the error for a missing one proposes to create it
 
 
 def open_storage(url: str, setup: RequestedSetup) -> Storage:
@@ -120,11 +131,15 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
             "that does not end so"
         )
     if setup.must_exist:
-        _check_exists(location, url)
-    params = {**(setup.store_params or {}), **_grouping(location, setup)}
-    store = open_store(url, tokenizer=setup.tokenizer, store_params=params)
+        _check_exists(location, url, to_create=setup.may_create)
+    params = dict(setup.store_params or {})
+    grouping = {} if setup.many_tenants is None else {grouping_name(location): setup.many_tenants}
+    has_setting = location.engine in _BY_TENANT
+    store = open_store(
+        url, tokenizer=setup.tokenizer, store_params={**params, **(grouping if has_setting else {})}
+    )
     if isinstance(store, EmbeddedVectorStore):
-        return _embedded(store, location)
+        return _embedded(store, location, params=_recorded(grouping))
     if not isinstance(store, CollectionStore):
         raise ConfigurationError(f"{type(store).__name__} cannot hold a knowledge base")
     try:
@@ -138,7 +153,7 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
         raise
     if recorded is None and setup.must_exist:
         store.close()
-        raise missing(url)
+        raise missing(url, to_create=setup.may_create)
     remembered = _remembered(setup, recorded, store.tokenizer, location)
     if remembered != setup and store.dimension is None:  # it has not recorded its settings
         store.close()
@@ -151,7 +166,7 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
         check_room=lambda _: None,
         count=store.count,
         tokenizer=_as_json(store.tokenizer),
-        params=json.dumps(to_jsonable_python(params), sort_keys=True) if params else "",
+        params=_recorded({**params, **grouping}),
         ledger=lambda: ledger,
         lock=lock_of(location.identity),
         is_exclusive=not location.is_on_server,
@@ -161,7 +176,11 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
     )
 
 
-def _embedded(store: EmbeddedVectorStore, location: Location) -> Storage:
+def _recorded(params: Mapping[str, object]) -> str:
+    return json.dumps(to_jsonable_python(params), sort_keys=True) if params else ""
+
+
+def _embedded(store: EmbeddedVectorStore, location: Location, *, params: str) -> Storage:
     file = None if location.path is None else location.path / LEDGER
     return Storage(
         store=store,
@@ -170,7 +189,7 @@ def _embedded(store: EmbeddedVectorStore, location: Location) -> Storage:
         check_room=store.check_room,
         count=store.count,
         tokenizer=_as_json(store.tokenizer),
-        params="",
+        params=params,
         ledger=lambda: LocalLedger(Database(file)),
         lock=lock_of(location.identity),
         is_exclusive=True,
@@ -199,12 +218,12 @@ def _as_json(tokenizer: Tokenizer) -> str:
     return json.dumps(tokenizer.to_dict(), sort_keys=True)
 
 
-def _check_exists(location: Location, url: str) -> None:
+def _check_exists(location: Location, url: str, *, to_create: bool) -> None:
     """Raise if there is no knowledge base on this machine, before the engine creates one."""
     if location.is_in_memory:
         raise in_memory(url)
     if not _may_exist(location):
-        raise missing(url)
+        raise missing(url, to_create=to_create)
 
 
 def check_recorded(url: str) -> None:
@@ -231,12 +250,10 @@ def model_needed(url: str) -> ModelRequiredError:
     )
 
 
-def missing(url: str) -> ConfigurationError:
+def missing(url: str, *, to_create: bool = True) -> ConfigurationError:
     """Return the error for a knowledge base that does not exist."""
-    return ConfigurationError(
-        f"there is no knowledge base at {url}; check the URL, or create it: "
-        f"KnowledgeBase.open({url!r})"
-    )
+    advice = f", or create it: KnowledgeBase.open({url!r})" if to_create else ""
+    return ConfigurationError(f"there is no knowledge base at {url}; check the URL{advice}")
 
 
 def in_memory(url: str) -> ConfigurationError:
@@ -259,7 +276,7 @@ def _remembered(
     tokenizer, given = setup.tokenizer, setup.store_params
     if tokenizer is None and recorded.tokenizer not in ("", _as_json(current)):
         tokenizer = Tokenizer.from_dict(json.loads(recorded.tokenizer))
-    params, name = json.loads(recorded.params or "{}"), BY_TENANT.get(location.engine)
+    params, name = json.loads(recorded.params or "{}"), grouping_name(location)
     many_tenants = params.pop(name, None)
     if setup.many_tenants is not None or name in (given or {}):
         many_tenants = setup.many_tenants
@@ -269,8 +286,3 @@ def _remembered(
         many_tenants=many_tenants,
         store_params=(params or None) if given is None else given,
     )
-
-
-def _grouping(location: Location, setup: RequestedSetup) -> Mapping[str, object]:
-    name = BY_TENANT.get(location.engine)
-    return {} if name is None or setup.many_tenants is None else {name: setup.many_tenants}

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from llama_retrieval_ext.checks import problems
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError
 from llama_retrieval_ext.query import Scope, check_scope
+from llama_retrieval_ext.text.yaml_nodes import Reader, composed, position
 
 _ENV: Final = "env:"
 # Keys must be generated secrets: a password typed by a person is guessed within hours.
@@ -70,6 +70,20 @@ class ApiKey:
 
     caller: KeyHolder
     digest: bytes = field(repr=False)
+
+
+class _Reader(Reader):
+    """Reader of keys, whose messages quote nothing, as the text has secrets."""
+
+    what: ClassVar[str] = "keys"
+    example: ClassVar[str] = "'keys:' and a list"
+
+    def error(self, at: object, message: str) -> ConfigurationError:
+        """Return the error with line and column."""
+        line, column = position(at)
+        is_quoted = message.startswith(("not valid YAML", "no value"))
+        problem = "neither YAML nor JSON" if is_quoted else message
+        return ConfigurationError(f"{self.file}, line {line}, column {column}: {problem}")
 
 
 class ApiKeys:
@@ -143,10 +157,8 @@ class ApiKeys:
         """
         if len(text) > _MAX_BYTES:
             raise ConfigurationError(f"{where} is longer than {_MAX_BYTES:,} bytes, the limit")
-        try:
-            content = yaml.safe_load(text)
-        except yaml.YAMLError:  # its message quotes the text, which contains secrets
-            raise ConfigurationError(f"{where} is neither YAML nor JSON") from None
+        reader = _Reader(where)
+        content = reader.data(composed(text, reader))
         listed = content.get("keys") if isinstance(content, dict) else None
         if not isinstance(listed, list) or not listed:
             raise ConfigurationError(f"{where} needs a list of keys under 'keys:'")

@@ -145,8 +145,6 @@ class GenericBackend:
         query = VectorStoreQuery(query_embedding=list(embedding), similarity_top_k=top_k)
         if isinstance(self.store, SimpleVectorStore):
             query.query_embedding = _checked(embedding, self.store)
-            # It compares all nodes anyway; a lower limit would cut ties arbitrarily.
-            query.similarity_top_k = max(1, len(self.store.data.embedding_dict))
             query.node_ids = None if condition is None else _matching(self.store, condition)
         elif condition is not None:
             query.filters = as_metadata_filters(condition)

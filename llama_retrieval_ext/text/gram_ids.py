@@ -40,7 +40,7 @@ def packed_grams(text: str) -> bytes:
     scripts, alone, left, right = _gram_tables()
     script = scripts[codes]
     others = b""
-    if script.max(initial=0) == _SYLLABIC:
+    if bytes([_SYLLABIC]) in script.tobytes():  # faster than numpy on short texts
         script[script == _SYLLABIC] = 0
         others = _packed(syllabic_runs(text))
     first = np.flatnonzero((script[:-1] == script[1:]) & (script[1:] > 0))

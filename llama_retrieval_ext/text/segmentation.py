@@ -75,23 +75,6 @@ def units(run: str) -> list[str]:
     return _UNIT.findall(run) if _UNIT.match(run) else [*simplified(run)]
 
 
-def joined(left: str, right: str) -> bool:
-    """Return whether no word ends between two neighbouring characters.
-
-    Examples:
-        >>> joined("a", "b"), joined("a", "-"), joined("火", "灾"), joined("ก", "ข")
-        (True, False, False, False)
-
-    """
-    if unicodedata.category(right)[0] == "M" or _INSEPARABLE.match(left + right):
-        return True
-    is_word = left.isalnum() or unicodedata.category(left)[0] == "M"
-    return is_word and right.isalnum() and not (starts_unspaced(left) or starts_unspaced(right))
-
-
-_INSEPARABLE: Final = re.compile(f"[{_LEADING}{_STACKING}].|.[{_TRAILING}]", re.DOTALL)
-
-
 def document_grams(run: str) -> list[str]:
     """Return every unit of a run, then every pair of neighbours.
 

@@ -13,6 +13,15 @@ T = TypeVar("T")
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _HALF: Final = "half of a surrogate pair, which is no character: write the character itself"
+# Numbers that mean the same in YAML 1.1, which PyYAML reads, and in YAML 1.2; and those of one.
+_NUMBER: Final = re.compile(
+    r"[-+]?(?:0|[1-9][0-9]*)|0x[0-9a-fA-F]+|[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+][0-9]+)?"
+    r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+)
+_NUMBER_OF_1_2: Final = re.compile(
+    r"0o[0-7]+|[-+]?[0-9]+|[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+)
+_NUMBERS: Final = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 MAX_BYTES: Final = 1_000_000
 # The C parser is ten times as fast, but PyYAML may be built without it.
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -91,6 +100,13 @@ class Reader:
             return [self.value(item) for item in node.value]
         if not isinstance(node, yaml.ScalarNode):
             raise self.error(node, "expected a value or a list of values")
+        is_number = node.tag in _NUMBERS or _NUMBER_OF_1_2.fullmatch(node.value)
+        if not node.style and is_number and not _NUMBER.fullmatch(node.value):
+            raise self.error(  # without the value, which may be a secret
+                node,
+                "YAML 1.1 and 1.2 read this differently, as 12:30, 012, 0o12, 1_000 and 1e3: put "
+                "it in quotes as text, or write the number in decimal digits",
+            )
         try:
             value = yaml.constructor.SafeConstructor().construct_object(node)
         except (yaml.YAMLError, ValueError) as error:
@@ -98,6 +114,20 @@ class Reader:
         if isinstance(value, str) and _SURROGATE.search(value):
             raise self.error(node, f"no value: it has {_HALF}")
         return value
+
+    def data(self, node: yaml.Node) -> Any:  # noqa: ANN401 - whatever YAML has
+        """Return a node as dictionaries, lists and values."""
+        if isinstance(node, yaml.SequenceNode):
+            return [self.data(item) for item in node.value]
+        if not isinstance(node, yaml.MappingNode):
+            return self.value(node)
+        fields: dict[str, Any] = {}
+        for key_node, value in node.value:
+            key = self.value(key_node)
+            if not isinstance(key, str) or key in fields:
+                raise self.error(key_node, "a field's name is a text and there once")
+            fields[key] = self.data(value)
+        return fields
 
 
 def position(at: object) -> tuple[int, int]:

@@ -1,7 +1,8 @@
 """Messages of sessions in memory: found by what was said before them, within their session."""
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
@@ -10,9 +11,10 @@ from llama_index.core.llms import ChatMessage
 from llama_index.core.schema import MetadataMode
 
 from llama_retrieval_ext.capabilities import MemoryManager
-from llama_retrieval_ext.capabilities.memory_storage import Memory
+from llama_retrieval_ext.capabilities.memory_storage import Memory, dated
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing import FakeEmbedding
 from tests.capabilities.conftest import ACME, BETA, NOON, texts
@@ -153,3 +155,22 @@ def test_a_message_is_forgotten_from_contexts_on_every_engine(url: str) -> None:
         assert stored(manager) == {"Yes, last May!": "", "Nice.": "Yes, last May!"}
         assert len(manager.forget_session("monday")) == 2
         assert len(MemoryManager(kb, scope=BETA).retrieve_by_timerange()) == len(CHAT)
+
+
+@pytest.mark.parametrize("as_argument", [True, False])
+def test_days_are_those_of_the_user(empty_kb: KnowledgeBase, *, as_argument: bool) -> None:
+    tokyo = ZoneInfo("Asia/Tokyo")
+    now = datetime(2026, 3, 10, 8, tzinfo=tokyo)  # 9 March, 23:00 in UTC
+    clock, zone = (now.astimezone(UTC), tokyo) if as_argument else (now, None)
+    manager = MemoryManager(empty_kb, clock=lambda: clock, timezone=zone)
+    dates = []
+    for day, hour in ((9, 1), (9, 15), (8, 15)):
+        moment = datetime(2026, 3, day, hour, tzinfo=tokyo)
+        memory = manager.remember(f"planted at {hour}", timestamp=moment, session_id="s")
+        dates.append((memory.metadata["date"][:6], manager.line(memory)[:10]))
+    assert dates == [("9 Marc", "2026-03-09")] * 2 + [("8 Marc", "2026-03-08")]
+    query = dated(Query("What was planted yesterday?"), manager._local(clock))
+    assert "9 March 2026" in query.query_str
+    assert manager.retrieve("What was planted yesterday?", top_k=3)[2].timestamp.day == 8
+    with pytest.raises(ConfigurationError, match="timezone"):
+        MemoryManager(empty_kb, timezone="Asia/Tokyo")  # type: ignore[arg-type]

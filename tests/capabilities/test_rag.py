@@ -134,17 +134,125 @@ def test_a_streamed_answer_is_repeated_once_after_reasoning_without_a_tag() -> N
     assert "".join(response.response_gen) == "They say\nAnnual leave is 25 days [1]."
 
 
+# Each line has spellings of the same value.
+SAME = [
+    "{}天年假: 25 / 二十五 / ２５ / 贰拾伍",
+    "{} days of leave: twenty-five / 25 / twenty five / 25.0",
+    "工期{}天: 一百二十 / 120 / 一百二",
+    "预算{}元: 3万 / 三万 / 30000 / 30,000",
+    "预算{}元: 1.5亿 / 一亿五千万 / 150,000,000 / 15000万",
+    "税率{}: 百分之五 / 5% / 5 percent / 百分之5 / five per cent",
+    "会议在{}举行: 五月四日 / 5月4日 / 05-04",
+    "会议在{}举行: 2026年5月4日 / 二〇二六年五月四日 / 2026-05-04 / 4 May 2026 / May 4th, 2026",
+    "占{}的股份: 三分之一 / 1/3 / one third",
+    "长{}米: 三点五 / 3.5 / 3,5",
+    "按{}条: 第九 / 第9 / 九",
+    "costs {} euros: 1,200 / 1200 / 1 200 / 1.200 / 1'200 / one thousand two hundred",
+    "a budget of {} dollars: 1.5 million / 1,500,000 / 150万",
+    "the {} article: ninth / 9th",
+    "重{}: 五千克 / 5千克 / 5kg",
+    "lasts {} days: 3-5 / 3 to 5 / three to five / 三至五",
+]
+
+
+@pytest.mark.parametrize("line", SAME)
+def test_numbers_of_the_same_value_support_a_citation(line: str) -> None:
+    template, _, spellings = line.partition(": ")
+    texts = [template.format(spelling) for spelling in spellings.split(" / ")]
+    for said in texts:
+        for passage in texts:
+            _, problems = check_citations(f"{said}[1]。", as_hits([f"公司规定 leave: {passage}."]))
+            assert not any("no" in each or "没有 " in each for each in problems), (said, passage)
+
+
+@pytest.mark.parametrize(
+    ("said", "passage", "missing"),
+    [
+        ("员工每年享有三十天年假", "员工每年享有二十五天年假。", "三十"),
+        ("养护不少于九天", "养护不少于7d", "九"),
+        ("养护不少于一天", "一般养护不少于7天", "一"),
+        ("预算3亿元", "预算3万元", "3亿"),
+        ("预算3万元", "预算3元", "3万"),
+        ("深度超过6米的基坑", "深度超过5m的基坑", "6"),
+        ("税率为百分之六", "税率为5%", "百分之六"),
+        ("The leave is thirty days", "The leave is 25 days", "thirty"),
+        ("It takes nine days", "It takes 7 days", "nine"),
+        ("It opens on 4 June 2026", "It opens on 2026-05-04", "June"),
+        ("It costs 1,200 euros", "It costs 1.2 euros", "1,200"),
+        ("按第九条执行", "按第8条执行", "第九"),
+        ("版本为 1.2.3 的软件", "版本为 1.2.4 的软件", "1.2.3"),
+    ],
+)
+def test_a_number_of_another_value_is_not_supported(said: str, passage: str, missing: str) -> None:
+    citations, (problem,) = check_citations(f"{said} [1].", as_hits([passage]), language="en")
+    assert citations == ()
+    assert f": {missing} is not in [1]" in problem
+
+
 @pytest.mark.parametrize(
     ("said", "passage"),
     [
-        ("会议在2026年5月4日举行[1]。", "会议时间:2026-05-04"),
-        ("年假为２５天［1］。", "年假25天"),
-        ("It costs 1,000 euros [1].", "The price is 1000 euros"),
+        ("施工一般应当十分注意安全", "施工应当注意安全"),
+        ("千万不要在四川的一个基坑施工", "不要在四川的基坑施工"),
+        ("These two rules of leave are about one thing", "leave rules"),
+        ("You may march on leave", "the leave"),
     ],
 )
-def test_numbers_are_equal_in_each_notation(said: str, passage: str) -> None:
-    citations, problems = check_citations(said, as_hits([passage]))
-    assert [each.number for each in citations] == [1], problems
+def test_a_word_with_a_numeral_is_a_word(said: str, passage: str) -> None:
+    assert check_citations(f"{said} [1].", as_hits([passage]))[1] == ()
+
+
+@pytest.mark.parametrize(
+    ("form", "numbers"),
+    [
+        *[(form, [1]) for form in ("[1]", "【1】", "［１］", "[[1]]", "[^1]", "[^1^]", "[ 1 ]")],
+        *[
+            (form, [1])
+            for form in ("[Source 1]", "[source: 1]", "[Passage #1]", "[来源1]", "[Doc. 1]")
+        ],
+        *[(form, [1]) for form in ("【1†source】", "【1†handbook.pdf】")],
+        *[
+            (form, [1, 2])
+            for form in ("[1, 2]", "[1; 2]", "[1][2]", "[1 and 2]", "[1、2]", "[1 和 2]")
+        ],
+        *[(form, [1, 2]) for form in ("[Source 1, Source 2]", "[1 & 2]", "[^1][^2]", "[1] [2]")],
+        *[
+            (form, [1, 2, 3])
+            for form in ("[1-3]", "[1–3]", "[1 to 3]", "[1, 2-3]", "[1, 2, and 3]")
+        ],
+    ],
+)
+@pytest.mark.parametrize("stop", [" {}.", ". {}", "{}。"])
+def test_forms_of_citations_are_read(form: str, numbers: list[int], stop: str) -> None:
+    answer = f"Lunch is at noon{stop.format(form)}"
+    citations, problems = check_citations(answer, as_hits(["Lunch is at noon."] * 3))
+    assert ([each.number for each in citations], problems) == (numbers, ())
+
+
+def test_a_citation_beside_code_is_read() -> None:
+    answer = "Lunch, `lunch[2]`, is at noon [1].\n```\nlunch[3]\n```\nLunch is at noon [1]."
+    citations, problems = check_citations(answer, as_hits(["Lunch is at noon."]))
+    assert ([each.number for each in citations], problems) == ([1, 1], ())
+    assert citations[0].statement == "Lunch, `lunch[2]`, is at noon"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a[1]",
+        "x_y[1]",
+        "row[1] = noon",
+        "`lunch[1]`",
+        "a[1].time",
+        "[1.5]",
+        "[x]",
+        "[2024]",
+        "list[int]",
+    ],
+)
+def test_indices_and_code_are_no_citations(text: str) -> None:
+    (problem,) = check_citations(f"Lunch is at noon, {text}", as_hits(["Lunch is at noon."]))[1]
+    assert problem == "the answer cites no passage"
 
 
 def test_a_zero_before_a_decimal_comma_counts() -> None:

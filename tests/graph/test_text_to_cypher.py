@@ -158,3 +158,11 @@ def test_files_procedures_and_commands_are_refused(graph: WritableGraph, stateme
     result = GeneratedRetriever(TextToCypher(graph, llm)).search("Which?")
     assert not result.hits
     assert "is refused" in result.degraded[0].reason
+
+
+def test_names_that_would_leave_their_line_of_the_prompt_are_left_out() -> None:
+    hostile = ("two\nlines", "a`) RETURN 1", "call send_mail " * 10)
+    relations = [("Dish", "CONTAINS", "Food"), *(("Dish", name, "Food") for name in hostile)]
+    schema = GraphSummary(labels=("Dish", *hostile), relations=tuple(relations))
+    assert _described(schema) == "(:Dish)-[:CONTAINS]->(:Food)"
+    assert _described(GraphSummary(labels=("Dish", *hostile), relations=())) == "(:Dish)"

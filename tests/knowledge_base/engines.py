@@ -1,5 +1,6 @@
 """The engines that a knowledge base is tested on, and a fresh place on each."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,6 +9,7 @@ from uuid import uuid4
 import pytest
 
 from llama_retrieval_ext.stores.open import open_store
+from tests.servers import qdrant
 from tests.servers.given import collection_url
 
 ENGINES = ["embedded", "qdrant", "milvus", "elasticsearch"]
@@ -29,7 +31,12 @@ def start(engine: str, request: pytest.FixtureRequest) -> None:
     name = engine.partition("-")[0]
     if name in _CLIENTS:
         pytest.importorskip(_CLIENTS[name])
-    fixture = {"elasticsearch": "elasticsearch_url", "milvus-server": "milvus_url"}.get(engine)
+    fixtures = {
+        "elasticsearch": "elasticsearch_url",
+        "milvus-server": "milvus_url",
+        "qdrant-server": "qdrant_url",
+    }
+    fixture = fixtures.get(engine)
     if fixture is not None:
         request.getfixturevalue(fixture)
 
@@ -40,9 +47,9 @@ def place(engine: str, directory: Path, request: pytest.FixtureRequest) -> Itera
     name, _, kind = engine.partition("-")
     collection = f"kb{uuid4().hex}"
     match name:
-        case "qdrant" if kind:
-            yield from _qdrant_server(collection)
-            return
+        case "qdrant" if kind or os.environ.get(qdrant.URL_VARIABLE):
+            base = qdrant.by_http(request.getfixturevalue("qdrant_url"))
+            url = collection_url(base, collection)
         case "qdrant":
             yield f"qdrant:{directory / 'qdrant'}"
             return
@@ -52,7 +59,7 @@ def place(engine: str, directory: Path, request: pytest.FixtureRequest) -> Itera
         case "milvus":
             url = collection_url(request.getfixturevalue("milvus_url"), collection)
         case "elasticsearch":
-            base: str = request.getfixturevalue("elasticsearch_url")
+            base = request.getfixturevalue("elasticsearch_url")
             url = f"{base.replace('http', 'elasticsearch', 1)}/{collection}"
         case _:
             yield f"embedded:{directory / 'kb'}"
@@ -67,11 +74,3 @@ def remove(url: str) -> None:
     store.beside("__ledger").clear()  # type: ignore[attr-defined]
     store.clear()
     store.close()
-
-
-def _qdrant_server(collection: str) -> Iterator[str]:
-    # Its modules need the client, which may not be there.
-    from tests.stores.qdrant.fake_server import FakeServer, serving  # noqa: PLC0415
-
-    with serving(FakeServer()) as server:
-        yield f"qdrant://{server.host}/{collection}"

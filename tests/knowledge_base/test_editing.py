@@ -138,7 +138,7 @@ def test_compact_frees_disk_space(open_kb: Open, url: str) -> None:
         )
         for number in range(3000)
     ]
-    kb = open_kb()
+    kb = open_kb(embed_model=FakeEmbedding(dim=1024))
     kb.add(nodes, show_progress=False)
     full = size_bytes(url)
     kb.clear()

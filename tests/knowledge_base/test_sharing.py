@@ -215,7 +215,10 @@ def test_nodes_of_one_document_with_different_principals_are_refused(kb: Knowled
 def test_a_hidden_document_does_not_exist_for_reads_and_deletions(kb: KnowledgeBase) -> None:
     assert kb.get("leave", scope=IT) == kb.get("nothing", scope=IT) == []
     assert kb.count(scope=IT) == len(kb.nodes(scope=IT)) == len(kb.sources(scope=IT)) == 1
-    assert kb.delete("leave", scope=IT) == kb.share("leave", allowed=["x"], scope=IT) == 0
+    assert kb.delete("leave", scope=IT) == 0
+    for name in ("leave", "nothing"):
+        with pytest.raises(ConfigurationError, match=f"no document or source '{name}' in this"):
+            kb.share(name, allowed=["x"], scope=IT)
     hidden = kb.get("leave")[0].node_id
     explanation = kb.retriever("hybrid", scope=IT).explain("leave")
     assert explanation.why_not(hidden).reason == explanation.why_not("nothing").reason

@@ -80,6 +80,8 @@ KEY, OTHER = "key: 0123456789abcdef", "key: fedcba9876543210, tenant_id: b"
     ("text", "message"),
     [
         ("{", "neither YAML nor JSON"),
+        ("keys: [{name: a, key: 0123456789abcdef, tenant_id: 012}]", "line 1, column 52.*quotes"),
+        ("keys: [{name: a, name: b}]", "there once"),
         ("keys: []", "needs a list of keys"),
         ("keys: [{name: a, key: 0123456789abcdef}]", "needs a scope"),
         ("keys: [{name: a, key: 0123456789abcdef, everything: true, tenant_id: a}]", "a scope"),

@@ -15,6 +15,7 @@ class Forwarder:
 
     Attributes:
         delay_s: How long a new connection waits before anything is forwarded.
+        connections: How many were accepted.
     """
 
     def __init__(self, port: int) -> None:
@@ -24,6 +25,7 @@ class Forwarder:
         self.port = 0
         self.silent = threading.Event()
         self.delay_s = 0.0
+        self.connections = 0
         self.up()
 
     def up(self) -> None:
@@ -52,6 +54,7 @@ class Forwarder:
             while True:
                 client, _ = listener.accept()
                 self._open.append(client)
+                self.connections += 1
                 time.sleep(self.delay_s)
                 server = socket.create_connection(("127.0.0.1", self._target))
                 self._open.append(server)

@@ -19,18 +19,17 @@ from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.kg_rule import KGRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.servers import elasticsearch
+from tests.servers import elasticsearch, qdrant
 from tests.servers.artifact import missing_tools
 from tests.servers.forwarder import Forwarder
+from tests.servers.given import collection_url
 from tests.servers.neo4j import neo4j_url
-from tests.servers.process import free_port
+from tests.servers.process import Server, free_port
 
 __all__ = ["neo4j_url"]
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(missing_tools()), reason="starts servers by Java and Maven"),
-]
+pytestmark = pytest.mark.slow
+ON_JAVA = pytest.mark.skipif(bool(missing_tools()), reason="starts servers by Java and Maven")
 
 TIMEOUT_S = 3.0
 GRACE_S = 5.0  # the machine is shared
@@ -101,13 +100,29 @@ def survive(load: Load, go_down: Callable[[], object], come_back: Callable[[], o
         assert seconds < TIMEOUT_S + GRACE_S
 
 
+@ON_JAVA
 def test_elasticsearch_is_killed_under_load_and_comes_back() -> None:
     port = free_port()
+    url = f"elasticsearch://127.0.0.1:{port}/outage?timeout_s={TIMEOUT_S}"
+    survive_a_kill(elasticsearch.start(port=port), elasticsearch.start_again, url)
+
+
+@pytest.mark.parametrize("kind", ["http", "grpc"])
+def test_qdrant_is_killed_under_load_and_comes_back(kind: str) -> None:
+    qdrant.require_binary()
+    server = qdrant.start()
+    base = server.url if kind == "grpc" else qdrant.by_http(server.url)
+    url = collection_url(base, "outage")
+    timeout = f"{'&' if '?' in url else '?'}timeout_s={TIMEOUT_S:.0f}"
+    survive_a_kill(server, qdrant.start_again, url + timeout)
+
+
+def survive_a_kill(server: Server, start_again: Callable[[Server], Server], url: str) -> None:
+    """Kill a server under searches and writes, and start it again; nothing written is lost."""
     written: list[str] = []
     with ExitStack() as stack:
-        servers = [elasticsearch.start(port=port)]
+        servers = [server]
         stack.callback(lambda: servers[-1].stop())  # noqa: PLW0108 - the last one by then
-        url = f"elasticsearch://127.0.0.1:{port}/outage?timeout_s={TIMEOUT_S}"
         kb = stack.enter_context(KnowledgeBase.open(url, embed_model=FakeEmbedding(dim=16)))
         kb.add([Document(id_="d", text="annual leave")], show_progress=False)
         hybrid, keyword = (kb.retriever(kind, top_k=100) for kind in ("hybrid", "keyword"))
@@ -126,16 +141,13 @@ def test_elasticsearch_is_killed_under_load_and_comes_back() -> None:
             written.append(id_)
 
         calls = [search, lambda: asyncio.run(asearch()), write]
-        survive(
-            Load(calls),
-            servers[0].kill,
-            lambda: servers.append(elasticsearch.start_again(servers[0])),
-        )
+        survive(Load(calls), servers[0].kill, lambda: servers.append(start_again(servers[0])))
         stored = {each.document_id for each in kb.documents()}
         assert stored >= {"d", *written}
         assert len(kb.retriever("keyword", top_k=1000).retrieve("sick")) >= len(written)
 
 
+@ON_JAVA
 def test_neo4j_goes_away_under_load_and_comes_back(neo4j_url: str) -> None:
     url = urlsplit(neo4j_url)
     if url.scheme != "bolt" or url.hostname != "127.0.0.1":

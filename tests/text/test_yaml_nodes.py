@@ -57,6 +57,25 @@ def test_a_field_of_another_type_is_refused(
         read(fields(text))
 
 
+@pytest.mark.parametrize("value", ["12:30", "012", "0o12", "1_000", "0b11", "1:30.5", "1e3", "-07"])
+def test_a_number_that_yaml_versions_read_differently_is_refused(value: str) -> None:
+    reader = Reader("rules.yaml")
+    for text in (f"a: {value}", f"a: [x, {value}]"):
+        with pytest.raises(RuleSyntaxError, match=r"in quotes.*") as caught:
+            reader.data(composed(text, reader))
+        assert (caught.value.line, caught.value.column) == (1, text.index(value) + 1)
+    assert reader.data(composed(f"a: '{value}'", reader)) == {"a": value}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("0", 0), ("-12", -12), ("0x1F", 31), ("1.50", 1.5), (".5", 0.5), ("5x", "5x")],
+)
+def test_a_number_that_yaml_versions_read_alike_is_a_number(text: str, value: object) -> None:
+    reader = Reader("rules.yaml")
+    assert reader.data(composed(text, reader)) == value
+
+
 def test_an_error_names_file_line_and_column() -> None:
     with pytest.raises(RuleSyntaxError) as caught:
         fields("name: x\n\nwrong: y")

@@ -20,7 +20,9 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.wording import counted
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
+# Name in `KnowledgeBaseConfig.params`, on engines that have no setting for it.
+MANY_TENANTS: Final = "many_tenants"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,11 @@ class KnowledgeBaseConfig:
     graph_key: str = ""  # distinguishes its rows from those of others in the same graph
 
     def check_format(self, where: str) -> None:
-        """Raise if a newer version wrote it."""
-        if self.format > _FORMAT:
+        """Raise if another version wrote it."""
+        if self.format != _FORMAT:
             raise StoreFormatError(
-                f"{where} has format {self.format}, this version reads up to {_FORMAT}; "
-                "upgrade llama-retrieval-ext"
+                f"{where} has format {self.format}, this version reads {_FORMAT}; open it with the "
+                "version that wrote it, or add its documents to a new knowledge base"
             )
 
     def opened(self, requested: "KnowledgeBaseConfig", where: str) -> "KnowledgeBaseConfig":
@@ -62,6 +64,7 @@ class KnowledgeBaseConfig:
                 f"KnowledgeBase.remove({where!r})"
             )
         self._check_model(requested, where)
+        self._check_grouping(requested, where)
         if self.require_scope and requested.require_scope is False:
             raise ConfigurationError(
                 f"{where} was made with require_scope=True, and is opened with "
@@ -75,7 +78,12 @@ class KnowledgeBaseConfig:
             )
         same_graph = is_same_graph(self.graph, requested.graph)
         if self.dimension is None:  # nothing has been indexed yet
-            kept = replace(self, tokenizer=requested.tokenizer, params=requested.params)
+            params = {**self.grouping, **json.loads(requested.params or "{}")}
+            kept = replace(
+                self,
+                tokenizer=requested.tokenizer,
+                params=json.dumps(params, sort_keys=True) if params else "",
+            )
             return kept if same_graph else _with_graph(kept, requested.graph)
         if not same_graph:
             made, advice = "without a graph", "to get one with a graph, copy it"
@@ -92,10 +100,24 @@ class KnowledgeBaseConfig:
             )
         return self
 
+    @property
+    def grouping(self) -> Mapping[str, bool]:
+        """The recorded ``many_tenants``; empty without one, or if the engine has a setting."""
+        params = json.loads(self.params or "{}")
+        return {name: value for name, value in params.items() if name == MANY_TENANTS}
+
     def as_new(self) -> "KnowledgeBaseConfig":
         """Return the configuration to record for a new knowledge base."""
         new = replace(self, dimension=None, require_scope=bool(self.require_scope), format=_FORMAT)
         return _with_graph(new, self.graph) if self.graph else new
+
+    def _check_grouping(self, requested: "KnowledgeBaseConfig", where: str) -> None:
+        grouped = self.grouping.get(MANY_TENANTS, False)
+        if self.dimension is not None and requested.grouping.get(MANY_TENANTS, grouped) != grouped:
+            raise ConfigurationError(
+                f"{where} was made with many_tenants={grouped}, and is opened with "
+                f"many_tenants={not grouped}, which counts only when it is made; leave it out"
+            )
 
     def _check_model(self, requested: "KnowledgeBaseConfig", where: str) -> None:
         if requested.embed_model and self.embed_model != requested.embed_model:
@@ -204,12 +226,13 @@ class SyncedSource(NamedTuple):
     content: str = ""  # digest of the file; empty if it is unknown
     stamp: str = ""  # digest of its stored documents; empty until they are complete
     allowed: str = ""  # as JSON, the principals of its documents, for when they are not stored
+    earlier: str = ""  # the restricted source of its content, until somebody is named here
 
 
 def principals_json(allowed: Iterable[tuple[str, ...]]) -> str:
     """Return the principals of documents as JSON, two if they differ; "" for everyone."""
-    names = sorted(set(allowed), reverse=True)[:2]
-    return json.dumps(names) if any(names) else ""
+    names = sorted({*allowed} - {()})[:2]
+    return json.dumps(names) if names else ""
 
 
 def unknown_nodes_error(where: str, count: int) -> StoreFormatError:

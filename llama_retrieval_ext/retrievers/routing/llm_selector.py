@@ -32,6 +32,10 @@ _NUMBER = re.compile(r"(?<![A-Za-z0-9_.-])\d{1,3}(?![A-Za-z0-9_]|\.\d)")
 _NONE = re.compile(r"\W*(none|no source|neither)\b|\W*(都不|没有|无)", re.IGNORECASE)
 
 
+# A list of numbers and nothing else.
+_LIST = re.compile(r"[\d\s,;.、，；\[\]()]+")  # noqa: RUF001 - Chinese
+
+
 class _SelectorAnswer(NamedTuple):
     """Route numbers that the model chose; may be empty."""
 
@@ -41,10 +45,10 @@ class _SelectorAnswer(NamedTuple):
 class LLMSelector(Selector):
     """Selector of the routes whose numbers a language model returns.
 
-    Parsing is tolerant, but numbers out of range and repeated numbers are ignored. The selector
-    abstains if the model answers that no route fits. It also abstains if the answer has no number
-    in range and is no list of names, or the model fails or times out; then the answer of the router
-    is marked degraded.
+    Parsing is tolerant; repeated numbers count once. The selector abstains if the model answers
+    that no route fits. It also abstains if the answer has no number in range and is no list of
+    names, if a number or name of a list is no route, or if the model fails or times out; then the
+    answer of the router is marked degraded.
 
     Args:
         llm: Any LlamaIndex LLM.
@@ -84,11 +88,15 @@ def _read(said: str, names: Sequence[str]) -> _SelectorAnswer | None:
     text = cleaned(said)
     if _NONE.match(text):
         return _SelectorAnswer([])
-    named = (int(number) for number in _NUMBER.findall(text))
+    named = [int(number) for number in _NUMBER.findall(text)]
     numbers = [number for number in dict.fromkeys(named) if 1 <= number <= len(names)]
     if not numbers:  # some models answer with names
         places = {name.casefold(): number for number, name in enumerate(names, start=1)}
         parts = texts_in_json(text) or re.split("[,，、\n]", text)  # noqa: RUF001 - Chinese
         said_names = dict.fromkeys(part.strip(" .。*\"'`").casefold() for part in parts)
-        numbers = [places[name] for name in said_names if name in places]
+        numbers = [places.get(name, 0) for name in said_names if name]
+    elif _LIST.fullmatch(text) and len(numbers) < len(set(named)):
+        return None
+    if not all(numbers):  # one of the names is no route
+        return None
     return _SelectorAnswer(numbers) if numbers else None

@@ -45,6 +45,13 @@ _PAIR: Final = re.compile(
 _ORDER: Final = re.compile(
     r"[\s\[(]*\d{1,4}[\])]*(?:\s*+(?:[>,，、]\s*+|(?<=\s))[\[(]*\d{1,4}[\])]*)+[\s.]*"
 )
+# A document that an answer names, also where its relevance cannot be read.
+_NAMED: Final = re.compile(
+    rf"{_DOCUMENT}[\s\"'`:：#*\[(（【]*(\d{{1,4}})\b(?!\.\d)"
+    r"|\"(?:id|index|number)\"\s*:\s*\"?(\d{1,4})\b(?!\.\d)|\"(\d{1,4})\"\s*:",
+    re.IGNORECASE,
+)
+_NAMED_LINE: Final = re.compile(r"^[ \t*•\[(|]*(\d{1,4})[\])]?[ \t]*[:：|=]", re.MULTILINE)
 _JSON: Final = re.compile(r"[\[{]")
 _IDS: Final = frozenset(
     {"doc", "document", "id", "index", "number", "doc_id", "document_id", "document_number"}
@@ -57,7 +64,8 @@ def relevances_in(answer: str, *, documents: int) -> dict[int, float]:
     r"""Return the relevance of each document that an answer judges, by index from 0.
 
     The answer has lines of number and relevance, JSON, or an order of numbers. Unknown document
-    numbers (0 included), repeated numbers and relevances outside the scale are ignored.
+    numbers (0 included) and repeated numbers are ignored. If the answer names a document whose
+    relevance cannot be read, or is outside the scale, it is not used at all.
 
     Examples:
         >>> relevances_in("Doc: 2, Relevance: 9\nDoc: 0, Relevance: 10\nDoc: 2, Relevance: 1",
@@ -73,7 +81,12 @@ def relevances_in(answer: str, *, documents: int) -> dict[int, float]:
     for number, relevance in pairs:
         if 1 <= number <= documents and 0 <= relevance <= BEST:
             relevances.setdefault(number - 1, relevance / BEST)
-    return relevances
+    named = {int(match[match.lastindex or 0]) for match in _NAMED.finditer(text)}
+    named.update(number for number, _ in pairs)
+    if not _LABELLED.search(text):
+        named.update(map(int, _NAMED_LINE.findall(text)))
+    is_whole = all(number - 1 in relevances for number in named if 1 <= number <= documents)
+    return relevances if is_whole else {}
 
 
 def _from_lines(text: str) -> Iterator[tuple[int, float]]:
@@ -165,10 +178,11 @@ MAX_CHARACTERS = 2000
 class LLMRerank(Reranker):
     """Reranker that sorts hits by relevance from a language model.
 
-    The model gets numbered documents in batches, sent concurrently. Unknown document numbers,
-    repeated numbers and relevances outside the scale in its answer are ignored. Hits without a
-    judgement come last, in their previous order, with a score of 0. If the model fails, times out
-    or gives no usable answer for a batch, the order is unchanged and the answer is marked degraded.
+    The model gets numbered documents in batches, sent concurrently. Unknown document numbers
+    and repeated numbers in its answer are ignored. Hits without a judgement come last, in their
+    previous order, with a score of 0. If the model fails, times out or gives no usable answer for a
+    batch, or names a document without a readable relevance, the order is unchanged and the answer
+    is marked degraded.
 
     Args:
         llm: Any LlamaIndex LLM.

@@ -176,18 +176,15 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
         )
 
     def pages(
-        self, searches: Sequence[IndexSearch], limits: Sequence[int], *, with_nodes: bool
+        self, searches: Sequence[IndexSearch], *, with_nodes: bool
     ) -> Requests[list[list[Json]]]:
         """Send searches in one request; repeat exhaustively those with missing nodes."""
         window = self._collection.window
-        limits = [
-            min(limit if search.is_by_vector else search.top_k, window)
-            for search, limit in zip(searches, limits, strict=True)
-        ]
+        limits = [min(search.top_k, window) for search in searches]
         small = self._collection.is_small
         pages = yield from self._send(
             [
-                search.body(limit, exhaustive=small or limit > self.first_limit(search))
+                search.body(limit, exhaustive=small)
                 for search, limit in zip(searches, limits, strict=True)
             ],
             searches,

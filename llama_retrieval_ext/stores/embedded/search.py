@@ -28,7 +28,6 @@ from qdrant_edge import (
 
 from llama_retrieval_ext.execution.drivers import drive
 from llama_retrieval_ext.filters import Condition, matches
-from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import EmbeddedConfig
 from llama_retrieval_ext.stores.embedded.filters import EVERYTHING, as_edge_filter
@@ -86,15 +85,12 @@ class VisibleSearch(PointSearch):
         count = _NEAREST * limit
         if self.unrestricted is None or count > _MOST_NEAREST:
             return None
-        nearest = shard.query(_request(self.unrestricted, count, count, with_payload=False))
+        unrestricted = replace(self.unrestricted, top_k=count)
+        nearest = shard.query(_request(unrestricted, count, with_payload=False))
         ids = HasIdCondition({hit.id for hit in nearest})
         visible = replace(self, filter=Filter(must=[ids, self.filter]))
-        found = shard.query(_request(visible, limit, limit, with_payload=with_payload))
-        # Points that tie with the last of the nearest may be missing.
-        is_whole = len(found) == limit and self.score(found[-1].score) > self.score(
-            nearest[-1].score
-        )
-        return found if is_whole else None
+        found = shard.query(_request(visible, limit, with_payload=with_payload))
+        return found if len(found) == limit else None
 
     def by_number(self, shard: EdgeShard) -> PointSearch:
         """Return the search among the visible points: exact if there are few."""
@@ -105,7 +101,6 @@ class VisibleSearch(PointSearch):
 class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
     """Searches of an embedded store; steps are functions of the shard."""
 
-    few_hits: ClassVar[int] = 0  # reading nodes of dropped hits costs more than a request
     nodes_last: ClassVar[bool] = True
     has_mmr: ClassVar[bool] = True
 
@@ -158,8 +153,6 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
             query=Query.Nearest(SparseVector(*weights), using=BM25),
             top_k=request.top_k,
             score=float,
-            # Keyword scores often tie, and a second request costs more than some extra hits.
-            spare=1 + request.top_k // 10,
             filter=request.filter,
             params=None if corpus is None else SearchParams(idf=IdfParams(corpus=corpus)),
         )
@@ -178,29 +171,25 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
         return Formula(Expression.Sum([*terms, constant]), defaults=recipe.defaults)
 
     def pages(
-        self, searches: Sequence[PointSearch], limits: Sequence[int], *, with_nodes: bool
+        self, searches: Sequence[PointSearch], *, with_nodes: bool
     ) -> Steps[list[list[ScoredPoint]]]:
         """Send searches in one request."""
 
         def send(shard: EdgeShard) -> list[list[ScoredPoint]]:
-            most = _most_points(shard, searches, limits)
-            sizes = [
-                min(limit, most + search.spare)
-                for search, limit in zip(searches, limits, strict=True)
-            ]
+            most = _most_points(shard, searches)
             match searches:
                 case [VisibleSearch() as search]:
-                    found = search.among_nearest(shard, sizes[0], with_payload=with_nodes)
+                    size = min(search.top_k, most)
+                    found = search.among_nearest(shard, size, with_payload=with_nodes)
                     if found is not None:
                         return [found]
             requests = [
                 _request(
                     search.by_number(shard) if isinstance(search, VisibleSearch) else search,
-                    size,
                     most,
                     with_payload=with_nodes,
                 )
-                for search, size in zip(searches, sizes, strict=True)
+                for search in searches
             ]
             if len(requests) == 1:
                 return [shard.query(requests[0])]
@@ -239,25 +228,10 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
         )
         return result
 
-    def diverse(
-        self, request: EngineRequest[Filter], *, lambda_mult: float, candidates: int
-    ) -> Steps[list[Candidate]]:
-        """Return the nodes selected by MMR, with ties by similarity, then by node id."""
-
-        def steps() -> Steps[list[Candidate]]:
-            # The engine's MMR sorts ties by storage position.
-            (ranking,) = yield from self._search([request.with_top_k(candidates)])
-            vectors = yield lambda shard: stored_vectors(shard, [each.node_id for each in ranking])
-            ranking = [each for each in ranking if each.node_id in vectors]
-            picks = maximal_marginal_relevance(
-                [each.score for each in ranking],
-                [vectors[each.node_id] for each in ranking],
-                top_k=request.top_k,
-                lambda_mult=lambda_mult,
-            )
-            return [ranking[index] for index, _ in picks]
-
-        return self.if_exists(steps, empty=[])
+    def embeddings(self, node_ids: Sequence[str]) -> Steps[dict[str, list[float]]]:
+        """Return the stored embeddings of existing nodes by id."""
+        vectors: dict[str, list[float]] = yield lambda shard: stored_vectors(shard, node_ids)
+        return vectors
 
 
 def vector_params(
@@ -277,16 +251,16 @@ def vector_params(
     )
 
 
-def _most_points(shard: EdgeShard, searches: Sequence[PointSearch], limits: Sequence[int]) -> int:
+def _most_points(shard: EdgeShard, searches: Sequence[PointSearch]) -> int:
     """Return the maximum number of hits; the engine allocates memory for the whole limit."""
-    limit = max((*limits, *(leg.top_k for search in searches for leg in search.legs)))
+    limit = max(part.top_k for search in searches for part in (search, *search.legs))
     return limit if limit <= _SMALL_LIMIT else count_points(shard)
 
 
-def _request(search: PointSearch, limit: int, most: int, *, with_payload: bool) -> QueryRequest:
-    """Return the request for the best ``limit`` points, from ``most`` of each leg."""
+def _request(search: PointSearch, most: int, *, with_payload: bool) -> QueryRequest:
+    """Return the request for the best points, at most ``most``, also of each leg."""
     return QueryRequest(
-        limit=limit,
+        limit=min(search.top_k, most),
         query=search.query,
         prefetches=[
             Prefetch(min(leg.top_k, most), query=leg.query, params=leg.params, filter=leg.filter)

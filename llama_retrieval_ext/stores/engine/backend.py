@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from operator import itemgetter, le
+from operator import itemgetter
 from typing import Final, Protocol, Self, TypeAlias, runtime_checkable
 
 from llama_index.core.schema import BaseNode
@@ -89,18 +88,9 @@ ScoredId: TypeAlias = tuple[str, float]
 _SCORE: Final[Callable[[ScoredId], float]] = itemgetter(1)
 
 
-def has_ties(scores: Sequence[float]) -> bool:
-    """Return whether scores are not strictly decreasing."""
-    return any(map(le, scores, islice(scores, 1, None)))
-
-
 def in_order_of_ids(leg: list[ScoredId], ids: Mapping[str, str]) -> list[ScoredId]:
     """Return keys with scores, best first, equal scores by node id, or by key without one."""
-    if not has_ties([score for _, score in leg]):
-        return leg
-    in_order = sorted(leg, key=lambda each: ids.get(each[0], each[0]))
-    in_order.sort(key=_SCORE, reverse=True)
-    return in_order
+    return sorted(leg, key=lambda pair: (-pair[1], ids.get(pair[0], pair[0])))
 
 
 def tied_keys(leg: Sequence[ScoredId]) -> list[str]:
@@ -223,8 +213,9 @@ class Backend(Protocol):
     """One interface to every engine.
 
     A search is a `Call`: a plan yields it, and the driver runs it in threads or on the event loop.
-    Results are sorted best first, then by node id, and satisfy the condition exactly. Without a
-    match the result is an empty list.
+    Results are sorted best first, then by node id, and satisfy the condition exactly; which of the
+    nodes that tie with the last one are returned is open. Without a match the result is an empty
+    list.
     """
 
     @property

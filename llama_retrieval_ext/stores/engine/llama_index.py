@@ -44,43 +44,41 @@ class PrefilteredEngineSearch(EngineSearch[Condition, PrefilteredSearch[H], H], 
         return condition
 
     def pages(
-        self, searches: Sequence[PrefilteredSearch[H]], limits: Sequence[int], *, with_nodes: bool
+        self, searches: Sequence[PrefilteredSearch[H]], *, with_nodes: bool
     ) -> Steps[list[list[H]]]:
         """Return the hits of each search that satisfy its condition."""
         del with_nodes  # the condition needs them
         pages = []
-        for search, limit in zip(searches, limits, strict=True):
-            pages.append((yield from self._page(search, limit)))
+        for search in searches:
+            pages.append((yield from self._page(search)))  # noqa: PERF401 - no generator there
         return pages
 
     def candidate(self, hit: H, score: float) -> Candidate:
         """Return the candidate of a hit."""
         return Candidate(self.node(hit), score)
 
-    def _page(self, search: PrefilteredSearch[H], limit: int) -> Steps[list[H]]:
+    def _page(self, search: PrefilteredSearch[H]) -> Steps[list[H]]:
         """Return the best hits that satisfy the condition; raise if `most_hits` is too small."""
-        size, condition = min(limit, self.most_hits), search.condition
+        size, condition = min(search.top_k, self.most_hits), search.condition
         while True:
             hits = yield from search.page(size)
             kept = hits if condition is None else self._matching(hits, condition)
-            if len(kept) >= limit or len(hits) < size:
-                return kept[:limit]
+            if len(kept) >= search.top_k or len(hits) < size:
+                return kept[: search.top_k]
             if size == self.most_hits:
                 break
             size = min(4 * size, self.most_hits)
-        if len(kept) < search.top_k and condition is None:
+        if condition is None:
             raise ConfigurationError(
                 f"{self.where} returns at most {self.most_hits} hits at once, top_k is "
                 f"{search.top_k}"
             )
-        if len(kept) < search.top_k:
-            raise UnsupportedFilterError(
-                f"{condition} cannot be decided by the fields of {self.where}, and too few "
-                f"of its best {self.most_hits} nodes satisfy it; filter by strings, or copy the "
-                "nodes into a store opened by URL, where the engine decides",
-                "",
-            )
-        return kept
+        raise UnsupportedFilterError(
+            f"{condition} cannot be decided by the fields of {self.where}, and too few "
+            f"of its best {self.most_hits} nodes satisfy it; filter by strings, or copy the "
+            "nodes into a store opened by URL, where the engine decides",
+            "",
+        )
 
     def _matching(self, hits: list[H], condition: Condition) -> list[H]:
         return [hit for hit in hits if matches(condition, self.node(hit).metadata)]

@@ -3,8 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
-from operator import le
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
 from llama_retrieval_ext.errors import UnsupportedModeError
@@ -17,7 +15,6 @@ from llama_retrieval_ext.stores.engine.backend import (
     ScoredId,
     VectorQuery,
     fuse_candidates,
-    has_ties,
     in_order_of_ids,
     ordered_candidates,
     tied_keys,
@@ -34,8 +31,6 @@ T = TypeVar("T")
 
 # Maximum number of cached node ids, about 200 bytes each.
 _MOST_NAMES: Final = 50_000
-# Factor of the hits behind the cut in the first request, while ties are frequent.
-_TIES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +66,12 @@ class NativeSearch:
     Attributes:
         top_k: Number of hits to return.
         score: Converts the engine's score to ours: finite, higher is better.
-        spare: Number of extra hits in the first request, to detect ties at the cut. Fused ranks
-            often tie in pairs.
         positive: Whether to drop hits with a score of 0 or less, such as texts without a shared
             term.
     """
 
     top_k: int
     score: Callable[[float], float]
-    spare: int = 1
     positive: bool = False
 
 
@@ -87,13 +79,11 @@ class EngineSearch(ABC, Generic[F, S, H]):
     """Searches of one engine, as steps. Rankings are sorted best first, then by node id.
 
     Subclasses compile conditions, build and send searches, and read hits. This class handles
-    queries without terms, ties at the cut, and fusion with a missing leg.
+    queries without terms, the order of hits, and fusion with a missing leg. If more nodes than
+    fit tie with the last hit, the engine chooses among them.
 
     Attributes:
-        most_hits: Maximum number of requested hits. If more nodes tie at the cut, the engine
-            chooses among them, because sorting all by id would take seconds.
-        few_hits: Maximum number of hits that are requested with nodes while the number of ties is
-            unknown. Over a network this costs less than another request.
+        most_hits: Maximum number of requested hits.
         nodes_last: Whether `hybrid` may return keys only, for `texts` to read the best nodes.
         keys_are_ids: Whether `keys` returns node ids.
         whole_keyword_leg: Whether the engine's fusion uses all keyword hits.
@@ -102,7 +92,6 @@ class EngineSearch(ABC, Generic[F, S, H]):
     """
 
     most_hits: ClassVar[int] = 10_000
-    few_hits: ClassVar[int] = 512
     nodes_last: ClassVar[bool] = False
     keys_are_ids: ClassVar[bool] = False
     whole_keyword_leg: ClassVar[bool] = False
@@ -113,8 +102,6 @@ class EngineSearch(ABC, Generic[F, S, H]):
         self._collection = collection
         # Node ids by key, cached to sort ties.
         self._names: dict[str, str] = {}
-        # Whether many hits tied at the cut of the last search by key.
-        self._has_ties = False
 
     @abstractmethod
     def compile(self, condition: Condition) -> F:
@@ -134,10 +121,8 @@ class EngineSearch(ABC, Generic[F, S, H]):
         raise UnsupportedModeError(f"{how.fusion!r} is not in the engine; leave pushdown out")
 
     @abstractmethod
-    def pages(
-        self, searches: Sequence[S], limits: Sequence[int], *, with_nodes: bool
-    ) -> Steps[list[list[H]]]:
-        """Send searches; return at most `limits` hits of each, in the engine's order."""
+    def pages(self, searches: Sequence[S], *, with_nodes: bool) -> Steps[list[list[H]]]:
+        """Send searches; return at most ``top_k`` hits of each, in the engine's order."""
 
     @abstractmethod
     def raw_scores(self, hits: Sequence[H]) -> list[float]:
@@ -211,58 +196,22 @@ class EngineSearch(ABC, Generic[F, S, H]):
             case query:
                 return self.keyword_search(query, request)
 
-    def first_limit(self, search: S) -> int:
-        """Return the number of hits in the first request."""
-        return search.top_k + search.spare
-
     def scores(self, search: S, hits: Sequence[H]) -> list[float]:
         """Return our scores of hits."""
         raw, score = self.raw_scores(hits), search.score
         return raw if score is float else [score(each) for each in raw]
 
     def rankings(self, searches: Sequence[S]) -> Steps[list[list[Candidate]]]:
-        """Return the rankings of searches; repeat a search alone if its cut splits a tie."""
-        rankings = []
-        for search, hits, scores in (yield from self._scored(searches, with_nodes=True)):
-            candidates = [
+        """Return the rankings of searches."""
+        pages = yield from self.pages(searches, with_nodes=True)
+        return [
+            ordered_candidates(
                 self.candidate(hit, score)
-                for hit, score in zip(hits, scores, strict=True)
+                for hit, score in zip(hits, self.scores(search, hits), strict=True)
                 if score > 0 or not search.positive
-            ]
-            if has_ties(scores):
-                candidates = ordered_candidates(candidates)
-            rankings.append(candidates[: search.top_k])
-        return rankings
-
-    def _scored(
-        self, searches: Sequence[S], *, with_nodes: bool
-    ) -> Steps[list[tuple[S, list[H], list[float]]]]:
-        """Return each search with its hits and scores, including all ties at the cut."""
-        limits = [self.first_limit(search) for search in searches]
-        pages = yield from self.pages(searches, limits, with_nodes=with_nodes)
-        scored = []
-        for search, hits, limit in zip(searches, pages, limits, strict=True):
-            scores = self.scores(search, hits)
-            if len(hits) >= limit and scores[-1] == scores[search.top_k - 1]:
-                hits = yield from self._with_ties(search, hits, scores, with_nodes=with_nodes)  # noqa: PLW2901
-                scores = self.scores(search, hits)
-            scored.append((search, hits, scores))
-        return scored
-
-    def _with_ties(
-        self, search: S, hits: list[H], scores: list[float], *, with_nodes: bool
-    ) -> Steps[list[H]]:
-        """Return all hits at least as good as the last before the cut, for sorting by id."""
-        limit, cut, has_nodes = len(hits), search.top_k - 1, with_nodes
-        while len(hits) == limit < self.most_hits and scores[-1] == scores[cut]:
-            limit = min(4 * limit, self.most_hits)
-            has_nodes = with_nodes and limit <= self.few_hits
-            (hits,) = yield from self.pages([search], [limit], with_nodes=has_nodes)
-            scores = self.scores(search, hits)
-        good = _count_good(scores, search.top_k)
-        if good and with_nodes and not has_nodes:
-            (hits,) = yield from self.pages([search], [good], with_nodes=True)
-        return hits[:good]
+            )
+            for search, hits in zip(searches, pages, strict=True)
+        ]
 
     def _search(self, requests: Sequence[EngineRequest[F]]) -> Steps[list[list[Candidate]]]:
         searches, some = yield from self._natives(requests)
@@ -285,16 +234,8 @@ class EngineSearch(ABC, Generic[F, S, H]):
     def _keys_of_both(self, requests: Sequence[EngineRequest[F]]) -> Steps[HybridRankings]:
         """Return both rankings by key; nodes are read only if their ids decide between ties."""
         searches, some = yield from self._natives(requests)
-        least = [self.first_limit(search) for search in some]
-        if self._has_ties:  # extra hits without nodes cost less than another request
-            some = [replace(search, spare=_TIES * search.spare) for search in some]
-        found = (yield from self._scored(some, with_nodes=False)) if some else []
-        self._has_ties = any(
-            len(hits) > limit and scores[limit] == scores[search.top_k - 1]
-            for (search, hits, scores), limit in zip(found, least, strict=True)
-        )
-        scored = iter(found)
-        legs = [[] if search is None else self._keys(*next(scored)) for search in searches]
+        pages = iter((yield from self.pages(some, with_nodes=False)) if some else [])
+        legs = [[] if search is None else self._keys(search, next(pages)) for search in searches]
         tied = [] if self.keys_are_ids else [key for leg in legs for key in tied_keys(leg)]
         names = self._names  # another search may replace it
         unknown = [key for key in tied if key not in names]
@@ -302,10 +243,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
         new_names = {key: each.node_id for key, each in nodes.items()}
         self._keep_names(new_names)
         ids = {key: new_names.get(key) or names.get(key, key) for key in tied} if unknown else names
-        vector, keyword = (
-            in_order_of_ids(leg, ids)[: request.top_k]
-            for leg, request in zip(legs, requests, strict=True)
-        )
+        vector, keyword = (in_order_of_ids(leg, ids) for leg in legs)
         return HybridRankings(vector, keyword, nodes)
 
     def _nodes(self, keys: Sequence[str], request: EngineRequest[F]) -> Steps[dict[str, Candidate]]:
@@ -318,11 +256,10 @@ class EngineSearch(ABC, Generic[F, S, H]):
             self._names = {}
         self._names.update(names)
 
-    def _keys(self, search: S, hits: Sequence[H], scores: Sequence[float]) -> list[ScoredId]:
-        """Return keys with scores, without hits behind the cut and its ties."""
-        good = _count_good(scores, search.top_k)
-        pairs = zip(self.keys(hits[:good]), scores, strict=False)
-        return [pair for pair in pairs if pair[1] > 0] if search.positive else list(pairs)
+    def _keys(self, search: S, hits: Sequence[H]) -> list[ScoredId]:
+        """Return keys with scores."""
+        pairs = list(zip(self.keys(hits), self.scores(search, hits), strict=True))
+        return [pair for pair in pairs if pair[1] > 0] if search.positive else pairs
 
     def _fused(
         self, legs: Sequence[EngineRequest[F]], how: FusedSearch, *, top_k: int
@@ -335,12 +272,6 @@ class EngineSearch(ABC, Generic[F, S, H]):
             first, second = yield from self._search(legs)
             return fuse_candidates(first, second, how.fusion, weights=how.weights, top_k=top_k)
         return (yield from self.rankings([fused]))[0]
-
-
-def _count_good(scores: Sequence[float], top_k: int) -> int:
-    """Return how many scores are at least that of the last of ``top_k``."""
-    # There may be fewer hits if nodes were deleted between two requests.
-    return sum(map(le, repeat(scores[top_k - 1]), scores)) if len(scores) > top_k else len(scores)
 
 
 # For annotations independent of the engine.

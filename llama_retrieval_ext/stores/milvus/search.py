@@ -125,17 +125,10 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
     ) -> ColumnSearch:
         """Return Milvus's fusion of two searches."""
         ranker, score = _ranker(how)
-        # Fused ranks often tie in pairs: two spare hits keep a pair at the cut together.
-        return ColumnSearch(
-            top_k=top_k, score=score, spare=2, legs=(vector, keyword), ranker=ranker
-        )
-
-    def first_limit(self, search: ColumnSearch) -> int:
-        """Return the number of hits for the first request."""
-        return min(super().first_limit(search), MAX_HITS)
+        return ColumnSearch(top_k=top_k, score=score, legs=(vector, keyword), ranker=ranker)
 
     def pages(
-        self, searches: Sequence[ColumnSearch], limits: Sequence[int], *, with_nodes: bool
+        self, searches: Sequence[ColumnSearch], *, with_nodes: bool
     ) -> Steps[list[list[Hit]]]:
         """Send searches, one after the other."""
         options = {
@@ -144,17 +137,12 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
         }
 
         def send(client: MilvusClient) -> list[list[Hit]]:
-            return [
-                list(self._send(client, search, limit, options))
-                for search, limit in zip(searches, limits, strict=True)
-            ]
+            return [list(self._send(client, search, options)) for search in searches]
 
         pages: list[list[Hit]] = yield self._collection.loaded(send)
         return pages
 
-    def _send(
-        self, client: MilvusClient, search: ColumnSearch, limit: int, options: Mapping[str, Any]
-    ) -> Any:  # noqa: ANN401 - pymilvus's hits
+    def _send(self, client: MilvusClient, search: ColumnSearch, options: Mapping[str, Any]) -> Any:  # noqa: ANN401 - pymilvus's hits
         name = self._collection.name
         if search.ranker is not None:
             legs = [
@@ -167,14 +155,14 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
                 )
                 for leg in search.legs
             ]
-            return client.hybrid_search(name, legs, search.ranker, limit=limit, **options)[0]
+            return client.hybrid_search(name, legs, search.ranker, limit=search.top_k, **options)[0]
         return client.search(
             name,
             data=[search.data],
             anns_field=search.column,
             filter=search.filter,
-            limit=limit,
-            search_params=dict(search.params(limit)),
+            limit=search.top_k,
+            search_params=dict(search.params(search.top_k)),
             **options,
         )[0]
 

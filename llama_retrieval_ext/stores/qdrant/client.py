@@ -1,5 +1,6 @@
 """`QdrantConnection`: the clients of one store, for threads and event loops; URLs and errors."""
 
+import re
 import sqlite3
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
@@ -45,9 +46,17 @@ FORM: Final = UrlForm(
     example="qdrant://host:6333/collection, qdrants://host/collection?api_key_env=NAME for TLS, "
     "qdrant:./directory or qdrant::memory:",
     credentials="?api_key_env=NAME",
-    options=("api_key_env", "timeout_s", "prefer_grpc"),
+    options=("api_key_env", "timeout_s", "prefer_grpc", "grpc_port"),
     local_options=("collection",),
 )
+_GRPC_PORT: Final = 6334
+# Otherwise a channel waits for many seconds before it looks whether a server is back.
+_RECONNECTS: Final = {
+    "grpc.initial_reconnect_backoff_ms": 100,
+    "grpc.min_reconnect_backoff_ms": 100,
+    "grpc.max_reconnect_backoff_ms": 500,
+}
+_PORTS: Final = range(1, 65_536)
 
 
 def parse_address(url: str) -> Address:
@@ -62,6 +71,13 @@ def parse_address(url: str) -> Address:
     if not address.timeout_s.is_integer():
         raise ConfigurationError(
             f"timeout_s must be a whole number of seconds, got {address.timeout_s}"
+        )
+    grpc, port = address.options.get("prefer_grpc", "false"), address.options.get("grpc_port")
+    if grpc not in {"true", "false"}:
+        raise ConfigurationError(f"prefer_grpc must be true or false, got {grpc!r}")
+    if port is not None and (grpc == "false" or int(port if port.isdecimal() else 0) not in _PORTS):
+        raise ConfigurationError(
+            f"grpc_port must be a port from 1 to 65535, beside prefer_grpc=true; got {port!r}"
         )
     return address
 
@@ -116,7 +132,7 @@ class QdrantConnection(Connection):
         where = address.url or f"qdrant:{address.path}"
         with _clear_errors(where):
             client, release = _local(address.path) if address.path else _remote(address)
-        aclient = None if address.path else AsyncQdrantClient(**client.init_options)
+        aclient = None if address.path else AsyncQdrantClient(**_options(client))
         return cls(client, aclient, where=where, release=release)
 
     @property
@@ -164,8 +180,12 @@ def _clear_errors(where: str) -> Generator[None]:
         raise translated from error
 
 
-def _options(client: AsyncQdrantClient | None) -> Mapping[str, Any]:
-    options: dict[str, Any] = client.init_options if client is not None else {}
+def _options(client: QdrantClient | AsyncQdrantClient | None) -> Mapping[str, Any]:
+    options: dict[str, Any] = dict(client.init_options) if client is not None else {}
+    if channel := options.get("grpc_options"):  # to which the other client has added its name
+        options["grpc_options"] = {
+            name: value for name, value in channel.items() if name != "grpc.primary_user_agent"
+        }
     # The other client has already checked the server's version.
     return {**options, "check_compatibility": False}
 
@@ -216,6 +236,8 @@ def _remote(address: Address) -> tuple[QdrantClient, Callable[[], None]]:
         headers={"api-key": key} if quiet and key is not None else None,
         timeout=int(address.timeout_s),
         prefer_grpc=address.options.get("prefer_grpc") == "true",
+        grpc_port=int(address.options.get("grpc_port", _GRPC_PORT)),
+        grpc_options=dict(_RECONNECTS),  # the client adds to it
         check_compatibility=False,  # it warns from a thread; `server_version` checks instead
     )
     return client, client.close
@@ -243,8 +265,12 @@ class Version(NamedTuple):
         return cls(int(major), int(minor)) if numbers else cls(0, 0)
 
     @property
-    def measures_rarity_in_scope(self) -> bool:
-        """Whether IDF can use a filtered corpus; older servers ignore the parameter."""
+    def measures_rarity(self) -> bool:
+        """Whether IDF is of a corpus: the nodes of a filter, without deleted ones.
+
+        Older servers ignore the parameter. Their IDF is of the whole index, and includes nodes that
+        were deleted or replaced until the server rewrites the segment.
+        """
         return self >= _IDF_CORPUS
 
     @property
@@ -309,12 +335,15 @@ _RPC: Final[Mapping[object, int]] = {
     grpc.StatusCode.NOT_FOUND: 404,
     grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
     grpc.StatusCode.INTERNAL: 500,
-    grpc.StatusCode.UNAVAILABLE: 503,
+    grpc.StatusCode.UNKNOWN: 500,
+    grpc.StatusCode.DATA_LOSS: 500,
+    grpc.StatusCode.ABORTED: 503,
+    grpc.StatusCode.CANCELLED: 503,
     grpc.StatusCode.DEADLINE_EXCEEDED: 504,
 }
 
 
-def translate_error(error: Exception, where: str) -> Exception:
+def translate_error(error: Exception, where: str) -> Exception:  # noqa: PLR0911 - one a kind
     """Return our error for a client error; return other errors unchanged."""
     if isinstance(error, UnexpectedResponse):
         status, content = error.status_code or 0, error.content[:500].decode(errors="replace")
@@ -323,23 +352,46 @@ def translate_error(error: Exception, where: str) -> Exception:
         return _of_transport(error.source, where)
     if isinstance(error, ResourceExhaustedResponse):
         return StoreUnavailableError(f"{where} gets too many requests: {error}; try again later")
-    if isinstance(error, grpc.RpcError):
-        called = isinstance(error, grpc.Call)
-        code, details = (error.code(), error.details()) if called else (None, error)
-        return _of_status(_RPC.get(code, 0), f"{code}: {details}", where)
+    if isinstance(error, grpc.Call | grpc.aio.AioRpcError):  # the second is not the first
+        return _of_rpc(error.code(), str(error.details()), where)
+    if isinstance(error, ValueError | grpc.aio.UsageError) and _is_closed(str(error)):
+        return _closed_error(where)
     return _of_local_mode(error, where)
+
+
+def _closed_error(where: str) -> StoreClosedError:
+    return StoreClosedError(f"{where} was closed; open it again")
+
+
+def _is_closed(message: str) -> bool:
+    """Return whether the message is that of a closed gRPC channel, sync or async."""
+    return re.search("closed channel|channel (is )?closed", message.lower()) is not None
 
 
 def _of_transport(error: Exception, where: str) -> StoreError:
     if "client has been closed" in str(error):
-        return StoreClosedError(f"{where} was closed; open it again")
+        return _closed_error(where)
+    return _unreachable(describe(error), where, "host, port")
+
+
+def _of_rpc(code: grpc.StatusCode, details: str, where: str) -> StoreError:
+    if code is grpc.StatusCode.CANCELLED and _is_closed(details):
+        return _closed_error(where)
+    message = f"{code.name}: {details}"
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return _unreachable(message, where, f"host, ?grpc_port= ({_GRPC_PORT} without it)")
+    return _of_status(_RPC.get(code, 0), message, where)
+
+
+def _unreachable(reason: str, where: str, parts: str) -> StoreUnavailableError:
     return StoreUnavailableError(
-        f"{where} cannot be reached, or what answers is no Qdrant: {describe(error)}; "
-        "check host, port and whether the server runs"
+        f"{where} cannot be reached, or what answers is no Qdrant: {' '.join(reason.split())}; "
+        f"check {parts} and whether the server runs"
     )
 
 
-def _of_status(status: int, message: str, where: str) -> StoreError:
+def _of_status(status: int, answer: str, where: str) -> StoreError:
+    message = " ".join(answer.split())
     if status in _REFUSED:
         return StoreUnavailableError(
             f"{where} refused the credentials; name the environment variable that holds the right "
@@ -361,7 +413,7 @@ def _of_local_mode(error: Exception, where: str) -> Exception:
     ):
         return CollectionMissingError(f"{where}: {message}")
     if isinstance(error, RuntimeError) and "instance is closed" in message:
-        return StoreClosedError(f"{where} was closed; open it again")
+        return _closed_error(where)
     if isinstance(error, RuntimeError) and "already accessed" in message:
         return StoreUnavailableError(
             f"another process, or another client in this one, has {where} open; close it there, or "

@@ -1,21 +1,20 @@
 """Searches of Qdrant collections."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar, Final, TypeAlias
 
 from qdrant_client import models
 
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.stores.encoding.vectors import SCORES
-from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, VectorQuery
+from llama_retrieval_ext.stores.engine.backend import KeywordQuery, VectorQuery
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.search import EngineRequest
 from llama_retrieval_ext.stores.qdrant.client import MethodCall, QdrantConnection, Version
 from llama_retrieval_ext.stores.qdrant.filters import as_filter
 from llama_retrieval_ext.stores.qdrant.schema import BM25, DENSE, QdrantCollection
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause, clause_of
-from llama_retrieval_ext.stores.qdrant_common.points import NODE
+from llama_retrieval_ext.stores.qdrant_common.points import NODE, point_id
 from llama_retrieval_ext.stores.qdrant_common.search import (
     PointSearch,
     PointsSearch,
@@ -25,22 +24,19 @@ from llama_retrieval_ext.stores.qdrant_common.search import (
 
 # The engine drops hits with lower scores; it computes in 32 bits.
 _ABOVE_ZERO: Final = 1e-30
-# Limit of the engine.
-_MOST_CANDIDATES: Final = 16_384
 
-Vector: TypeAlias = list[float] | models.SparseVector | models.NearestQuery
 NativeFusionQuery: TypeAlias = models.RrfQuery | models.FusionQuery | models.FormulaQuery
 
 
-def _request(search: PointSearch, limit: int, payload: bool | list[str]) -> models.QueryRequest:  # noqa: FBT001 - the client's word for it
-    """Return the request for the best ``limit`` points, with all or part of their payload."""
+def _request(search: PointSearch, payload: bool | list[str]) -> models.QueryRequest:  # noqa: FBT001 - the client's word for it
+    """Return the request for the best points, with all or part of their payload."""
     return models.QueryRequest(
         prefetch=list(map(_prefetch, search.legs)) or None,
         query=search.query,
         using=search.using,
         filter=search.filter,
         params=search.params,
-        limit=limit,
+        limit=search.top_k,
         with_payload=payload,
     )
 
@@ -83,8 +79,7 @@ class QdrantSearch(PointsSearch[Clause, models.ScoredPoint]):
         super().__init__(collection)
         self._name = name
         self._payload = payload
-        # In local mode the limit does not affect the cost, and keyword scores often tie.
-        self._slack = 50 if connection.is_local else 0
+        self._is_local = connection.is_local
         # In local mode the last digits of matrix products depend on memory alignment.
         self._grain = 1e-6 if connection.is_local else 0.0
 
@@ -96,11 +91,11 @@ class QdrantSearch(PointsSearch[Clause, models.ScoredPoint]):
         return as_filter(clause)
 
     def corpus_params(self, corpus: Clause | None) -> models.SearchParams | None:
-        """Return the params that restrict IDF to a corpus."""
-        if corpus is None or not self.version.measures_rarity_in_scope:
-            return None
-        idf = models.IdfCorpusParams(corpus=as_filter(corpus))
-        return models.SearchParams(idf=idf)
+        """Return the params for IDF on a corpus, on all nodes for None; without deleted nodes."""
+        if not self.version.measures_rarity or (corpus is None and self._is_local):
+            return None  # local mode has no deleted nodes
+        nodes = models.Filter() if corpus is None else as_filter(corpus)
+        return models.SearchParams(idf=models.IdfCorpusParams(corpus=nodes))
 
     def fusion(self, recipe: Recipe) -> NativeFusionQuery:
         """Return the client's query for a fusion."""
@@ -115,21 +110,15 @@ class QdrantSearch(PointsSearch[Clause, models.ScoredPoint]):
         return models.FormulaQuery(formula=sum_, defaults=recipe.defaults)
 
     def pages(
-        self, searches: Sequence[PointSearch], limits: Sequence[int], *, with_nodes: bool
+        self, searches: Sequence[PointSearch], *, with_nodes: bool
     ) -> Steps[list[list[models.ScoredPoint]]]:
         """Send searches in one request."""
         payload = self._payload if with_nodes else False
-        requests = [
-            _request(search, limit, payload) for search, limit in zip(searches, limits, strict=True)
-        ]
+        requests = [_request(search, payload) for search in searches]
         pages = yield MethodCall(
             "query_batch_points", {"collection_name": self._name, "requests": requests}
         )
         return [page.points for page in pages]
-
-    def first_limit(self, search: PointSearch) -> int:
-        """Return the number of points in the first request."""
-        return search.top_k + search.spare + (self._slack if search.positive else 0)
 
     def scores(self, search: PointSearch, hits: Sequence[models.ScoredPoint]) -> list[float]:
         """Return scores, with equal values for scores that differ only by noise."""
@@ -202,20 +191,10 @@ class CollectionSearch(QdrantSearch):
             params=self.corpus_params(request.corpus),
         )
 
-    def diverse(
-        self, request: EngineRequest[Clause], *, lambda_mult: float, candidates: int
-    ) -> Steps[list[Candidate]]:
-        """Return the nodes selected by the engine's MMR."""
-
-        def steps() -> Steps[list[Candidate]]:
-            search = yield from self.native(request)
-            if search is None or not isinstance(search.query, list):
-                return []
-            mmr = models.Mmr(
-                diversity=1.0 - lambda_mult, candidates_limit=min(candidates, _MOST_CANDIDATES)
-            )
-            picks = replace(search, query=models.NearestQuery(nearest=search.query, mmr=mmr))
-            (points,) = yield from self.pages([picks], [request.top_k], with_nodes=True)
-            return [self.candidate(point, search.score(point.score)) for point in points]
-
-        return self.if_exists(steps, empty=[])
+    def embeddings(self, node_ids: Sequence[str]) -> Steps[dict[str, list[float]]]:
+        """Return the stored embeddings of existing nodes by id."""
+        by_point = {str(point_id(node_id)): node_id for node_id in node_ids}
+        records: list[models.Record] = yield self._collection.request(
+            "retrieve", ids=list(by_point), with_payload=False, with_vectors=[DENSE]
+        )
+        return {by_point[str(record.id)]: record.vector[DENSE] for record in records}  # type: ignore[call-overload,index,misc]  # as asked for

@@ -33,13 +33,15 @@ class QdrantStore(CollectionStore):
     Higher is better in every mode. BM25 has k1 = 1.2 and b = 0.75. The mean text length is computed
     from the first added nodes, smoothed with ten pseudo-documents of 100 terms, and then fixed. A
     server with an HNSW index may miss some nearest nodes;
-    ``store_params={"search": {"exact": True}}`` compares all embeddings. Servers before 1.19
-    compute IDF on the whole collection, not on the scope.
+    ``store_params={"search": {"exact": True}}`` compares all embeddings. IDF is that of the scope,
+    or of all nodes. Servers before 1.19 compute IDF on the whole collection, including nodes that
+    were deleted or replaced, until the server rewrites their segment.
 
     Args:
         url: ``qdrant://host:port/collection``, ``qdrants://`` for TLS, ``qdrant:DIRECTORY`` or
             ``qdrant::memory:`` for Qdrant's local mode, which is for tests and a few thousand
             nodes. The URL names the environment variable of the API key: ``?api_key_env=NAME``.
+            ``?prefer_grpc=true&grpc_port=PORT`` uses gRPC, on port 6334 without ``grpc_port``.
         **options: Arguments of `CollectionStore`. ``store_params`` are those of Qdrant's "create
             collection", such as ``hnsw_config``, ``quantization_config`` and ``shard_number``, and
             the dicts ``vector`` (``on_disk``, ``datatype``), ``sparse_vector`` and ``search``
@@ -96,7 +98,7 @@ class QdrantStore(CollectionStore):
             "place": self._collection.where,
             "collection": self._collection.name,
             "version": f"{version.major}.{version.minor}",
-            "rarity_in_scope": version.measures_rarity_in_scope,
+            "exact_rarity": version.measures_rarity,
         }
 
     def _compile_target(self, target: Target) -> Clause | None:

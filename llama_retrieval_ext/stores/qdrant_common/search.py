@@ -5,11 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from llama_retrieval_ext.errors import UnsupportedModeError
+from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.engine.backend import Candidate
+from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, Line, NativeFusion
-from llama_retrieval_ext.stores.engine.search import EngineSearch, NativeSearch
+from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch, NativeSearch
 from llama_retrieval_ext.stores.qdrant_common.points import NO_TERM, NODE, Weighed
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -121,7 +124,6 @@ class PointsSearch(EngineSearch[F, PointSearch, P], Generic[F, P]):
             query=self.fusion(recipe),
             top_k=top_k,
             score=lambda score: recipe.factor * score,
-            spare=2,
             legs=(vector, keyword),
         )
 
@@ -132,6 +134,32 @@ class PointsSearch(EngineSearch[F, PointSearch, P], Generic[F, P]):
     def candidate(self, hit: P, score: float) -> Candidate:
         """Return the candidate of a point."""
         return Candidate.stored((hit.payload or {})[NODE], score)
+
+    def embeddings(self, node_ids: Sequence[str]) -> Steps[dict[str, list[float]]]:
+        """Return the stored embeddings of existing nodes by id; for `diverse`."""
+        raise UnsupportedModeError(f"{type(self).__name__} has no MMR for {len(node_ids)} nodes")
+
+    def diverse(
+        self, request: EngineRequest[F], *, lambda_mult: float, candidates: int
+    ) -> Steps[list[Candidate]]:
+        """Return the nodes selected by MMR, with ties by similarity, then by node id.
+
+        The engine's own MMR takes ties in the order of its storage, which differs between requests.
+        """
+
+        def steps() -> Steps[list[Candidate]]:
+            (ranking,) = yield from self._search([request.with_top_k(candidates)])
+            vectors = yield from self.embeddings([candidate.node_id for candidate in ranking])
+            ranking = [candidate for candidate in ranking if candidate.node_id in vectors]
+            picks = maximal_marginal_relevance(
+                [candidate.score for candidate in ranking],
+                [vectors[candidate.node_id] for candidate in ranking],
+                top_k=request.top_k,
+                lambda_mult=lambda_mult,
+            )
+            return [ranking[index] for index, _ in picks]
+
+        return self.if_exists(steps, empty=[])
 
 
 def query_weights(text: str, tokenizer: Tokenizer) -> Weighed | None:

@@ -1,4 +1,4 @@
-"""Scores, ties and requests of searches, and shards that are not ready yet."""
+"""Scores and requests of searches, and shards that are not ready yet."""
 
 import asyncio
 import math
@@ -31,22 +31,6 @@ from tests.stores.elasticsearch.conftest import ALONE
 from tests.stores.elasticsearch.msearch import Opener
 
 pytestmark = pytest.mark.slow
-
-
-def test_many_equal_scores_are_cut_by_id(store: ElasticsearchVectorStore) -> None:
-    store.add(
-        [TextNode(id_=f"{999 - n:03}", text="word", embedding=[1.0, 0.0]) for n in range(300)]
-    )
-    backend = CollectionBackend(store)
-    expected = [f"{n:03}" for n in range(700, 707)]
-    for found in (
-        backend.dense([1.0, 0.0], Search(7)).function(),
-        backend.keyword("word", Search(7)).function(),
-    ):
-        assert [each.node_id for each in found] == expected
-    both = backend.hybrid([1.0, 0.0], "word", Search(7), nodes_last=True).function()
-    for ranking in (both.vector, both.keyword):
-        assert [node_id for node_id, _ in ranking] == expected
 
 
 def test_the_nearest_of_few_nodes_are_found_for_a_vector_unlike_all_of_them(

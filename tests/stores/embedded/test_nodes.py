@@ -40,7 +40,7 @@ def node(number: int, *, dim: int = 4) -> TextNode:
 
 def answers(store: EmbeddedVectorStore) -> list[object]:
     keyword = VectorStoreQuery(
-        query_str="leave w3", mode=VectorStoreQueryMode.TEXT_SEARCH, similarity_top_k=20
+        query_str="leave w3", mode=VectorStoreQueryMode.TEXT_SEARCH, similarity_top_k=150
     )
     dense = VectorStoreQuery(query_embedding=[0.3, 0.1, -0.8, 0.2], similarity_top_k=20)
     found = store.query(dense)

@@ -3,13 +3,12 @@
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from llama_index.core.schema import NodeRelationship, QueryBundle, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_retrieval_ext.execution.drivers import drive
-from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.pipeline.fusion import Fusion, LegRanking
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit, node_ids
@@ -17,63 +16,29 @@ from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.selection import Collapse
+from llama_retrieval_ext.stores.embedded.search import EmbeddedSearch
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.stores.engine import search
-from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, Search, VectorQuery
-from llama_retrieval_ext.stores.engine.connection import Steps
-from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch, NativeSearch
+from llama_retrieval_ext.stores.engine.backend import KeywordQuery, Search, VectorQuery
 from tests.stores.engines import filled
 
 
-class Shrinking(EngineSearch[None, NativeSearch, str]):
-    """An engine whose nodes are all equally good; each request finds what the next list has."""
+def test_ties_cost_one_request_and_are_ordered_by_id_within_what_was_fetched(
+    store: EmbeddedVectorStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.add([TextNode(id_=f"{n * 7 % 60:02}", text="word", embedding=[1.0]) for n in range(60)])
+    requests: list[int] = []
+    pages = EmbeddedSearch.pages
 
-    def __init__(self, *pages: Sequence[str]) -> None:
-        super().__init__()
-        self.left = list(pages)
+    def counted(*args: Any, **options: Any) -> Any:
+        requests.append(0)
+        return pages(*args, **options)
 
-    def compile(self, condition: Condition) -> None:
-        """There are no conditions here."""
-
-    def vector_search(
-        self, query: VectorQuery, request: EngineRequest[None]
-    ) -> NativeSearch | None:
-        """No vectors."""
-        return None
-
-    def keyword_search(self, query: KeywordQuery, request: EngineRequest[None]) -> NativeSearch:
-        """As many as the query says."""
-        return NativeSearch(top_k=query.search.top_k, score=float)
-
-    def pages(
-        self, searches: Sequence[NativeSearch], limits: Sequence[int], *, with_nodes: bool
-    ) -> Steps[list[list[str]]]:
-        """The next list."""
-        yield from ()
-        return [list(self.left.pop(0))[:limit] for limit in limits]
-
-    def raw_scores(self, hits: Sequence[str]) -> list[float]:
-        """All alike."""
-        return [1.0] * len(hits)
-
-    def candidate(self, hit: str, score: float) -> Candidate:
-        """A node by its id."""
-        return Candidate(TextNode(id_=hit), score)
-
-
-def found_ids(engine: Shrinking, top_k: int) -> list[str]:
-    requests = engine.requests([KeywordQuery("words", Search(top_k))])
-    (ranking,) = drive(engine.search(requests), lambda _: None)
-    return [each.node_id for each in ranking]
-
-
-def test_nodes_with_equal_scores_at_the_cut_are_ordered_by_id() -> None:
-    assert found_ids(Shrinking("edcba", "edcba"), 2) == ["a", "b"]
-
-
-def test_nodes_that_are_deleted_between_two_requests_are_missing_and_nothing_else() -> None:
-    assert found_ids(Shrinking("edcba", "c"), 3) == ["c"]
-    assert found_ids(Shrinking("edcba", ""), 3) == []
+    monkeypatch.setattr(EmbeddedSearch, "pages", counted)
+    query = Query("word", embedding=[1.0], top_k=20)
+    for retriever in (VectorRetriever(store), KeywordRetriever(store), HybridRetriever(store)):
+        requests.clear()
+        ids = node_ids(retriever.retrieve(query))
+        assert (ids, len(ids), len(requests)) == (sorted(ids), 20, 1)
 
 
 def test_both_queries_of_a_hybrid_search_have_one_compiled_filter() -> None:
@@ -139,18 +104,6 @@ def test_only_a_fusion_that_overrides_combine_reads_ids() -> None:
     assert Pinned().reads_ids
     leg = LegRanking("a", {"n7": 1.0}, 1.0)
     assert Pinned().combine(Pinned().shares([leg]))["n7"] > 1
-
-
-def test_ids_evicted_during_a_search_still_order_its_ties(
-    store: EmbeddedVectorStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(search, "_MOST_NAMES", 150)
-    store.add(tied_nodes(250, words=1))
-    retriever = HybridRetriever(store, candidates=200)
-    query = Query("leave travel", embedding=[1.0, 0.5])
-    retriever.search(query.but(scope=Scope("acme")))  # notes the ids of a half
-    found = retriever.search(query)
-    assert _as_dicts(found.hits) == _as_dicts(retriever.explain(query).hits)
 
 
 N_NODES = 300

@@ -6,25 +6,42 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.servers import qdrant
 from tests.stores.qdrant.places import PLACES, place
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.stores.qdrant.store import QdrantStore
-    from tests.stores.qdrant.fake_server import FakeServer
+
+
+KEY = "s3cret-key"
+
+
+@pytest.fixture(scope="session")
+def keyed_url() -> Iterator[str]:
+    """The base URL, by HTTP, of a server that asks for `KEY`."""
+    qdrant.require_binary()
+    server = qdrant.start(key=KEY)
+    yield qdrant.by_http(server.url)
+    server.stop()
 
 
 @pytest.fixture
-def fake() -> "Iterator[FakeServer]":
-    from tests.stores.qdrant.fake_server import FakeServer, serving  # noqa: PLC0415 - an extra
+def server(qdrant_url: str) -> str:
+    """The server as Qdrant's client takes it."""
+    return qdrant.http_address(qdrant_url)
 
-    with serving(FakeServer()) as server:
-        yield server
+
+@pytest.fixture
+def new_url(qdrant_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL, by HTTP, of a collection that does not exist yet."""
+    with place("http", tmp_path, request) as made:
+        yield made
 
 
 @pytest.fixture(params=PLACES)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of a collection that does not exist yet."""
-    with place(request.param, tmp_path) as made:
+    with place(request.param, tmp_path, request) as made:
         yield made
 
 
@@ -56,5 +73,6 @@ def kept(
     """A store that the tests of a module share."""
     from llama_retrieval_ext.stores.qdrant.store import QdrantStore  # noqa: PLC0415 - an extra
 
-    with place(request.param, tmp_path_factory.mktemp("kept")) as url, QdrantStore(url) as store:
+    folder = tmp_path_factory.mktemp("kept")
+    with place(request.param, folder, request) as url, QdrantStore(url) as store:
         yield store

@@ -1,40 +1,34 @@
-"""Every Qdrant there is to test on: local mode, its client over HTTP, and a server if one is named.
+"""Every Qdrant there is to test on: local mode, and a server over HTTP and gRPC.
 
-``LLAMA_RETRIEVAL_QDRANT_URL`` names a server, as ``http://host:6333``, or
-``qdrant://host:6333?api_key_env=NAME`` for one that asks for a key; each store has a collection of
-its own there, which is removed. The package registries have no server to start here.
+Each store has a collection of its own, which is removed.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from tests.servers.given import collection_url, given_server, reachable
+import pytest
 
-URL_VARIABLE = "LLAMA_RETRIEVAL_QDRANT_URL"
+from tests.servers.given import collection_url
+from tests.servers.qdrant import by_grpc, by_http
+
 # In memory local mode is what it is in files.
-PLACES = ["path", "http", *(["server"] if os.environ.get(URL_VARIABLE) else [])]
+PLACES = ["path", "http", "grpc"]
 
 
 @contextmanager
-def place(kind: str, directory: Path) -> Iterator[str]:
+def place(kind: str, directory: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of a collection that does not exist yet."""
-    name = f"test-{uuid4().hex}"
-    match kind:
-        case "path":
-            yield f"qdrant:{directory}/qdrant"
-        case "http":
-            from tests.stores.qdrant.fake_server import FakeServer, serving  # noqa: PLC0415 - an extra
+    if kind == "path":
+        yield f"qdrant:{directory}/qdrant"
+        return
+    from llama_retrieval_ext.stores.qdrant.client import QdrantConnection, parse_address  # noqa: PLC0415 - an extra
 
-            with serving(FakeServer()) as fake:
-                yield f"qdrant://{fake.host}/{name}"
-        case _:
-            from llama_retrieval_ext.stores.qdrant.store import QdrantStore  # noqa: PLC0415 - an extra
-
-            server = reachable(URL_VARIABLE, given_server(URL_VARIABLE, "qdrant"))
-            url = collection_url(server, name)
-            yield url
-            with QdrantStore(url) as store:
-                store.clear()
+    server: str = request.getfixturevalue("qdrant_url")
+    base = by_http(server) if kind == "http" else by_grpc(server)
+    url = collection_url(base, f"test-{uuid4().hex}")
+    yield url
+    connection = QdrantConnection.of_address(parse_address(by_http(url)))
+    connection.client.delete_collection(parse_address(url).collection)  # whoever made it
+    connection.close()

@@ -16,7 +16,7 @@ from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrant
 from llama_retrieval_ext.testing.backend_contract import BackendContract, assert_same, found_by
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.stores.qdrant.fake_server import FakeServer, serving
+from tests.servers.qdrant import http_address
 from tests.stores.qdrant.llama_index_stores import llama_index_store, named, nodes_with_uuids
 
 pytestmark = pytest.mark.slow
@@ -27,12 +27,12 @@ MODEL = FakeEmbedding()
 @pytest.fixture(scope="module", params=["local", "http"])
 def any_hybrid(request: pytest.FixtureRequest) -> Iterator[LlamaIndexQdrantBackend]:
     """A store with sparse vectors: in local mode, and over HTTP with both clients."""
-    with made(request.param) as backend:
+    with made(request.param, request) as backend:
         yield backend
 
 
 @contextmanager
-def made(kind: str) -> Iterator[LlamaIndexQdrantBackend]:
+def made(kind: str, request: pytest.FixtureRequest) -> Iterator[LlamaIndexQdrantBackend]:
     if kind == "local":
         store = llama_index_store(QdrantClient(":memory:"), hybrid=True)
         store.add(nodes_with_uuids(MODEL))
@@ -46,14 +46,15 @@ def made(kind: str) -> Iterator[LlamaIndexQdrantBackend]:
         yield named(LlamaIndexQdrantBackend(store))
         asyncio.run(aclient.close())
         return
-    with serving(FakeServer()) as fake:
-        options: dict[str, Any] = {"url": fake.url, "check_compatibility": False}
-        client = QdrantClient(**options)
-        llama_index_store(client, hybrid=True).add(nodes_with_uuids(MODEL))
-        aclient = AsyncQdrantClient(**options)
-        store = llama_index_store(None if kind == "http async" else client, aclient, hybrid=True)
-        yield named(LlamaIndexQdrantBackend(store))
-        client.close()
+    options: dict[str, Any] = {"url": http_address(request.getfixturevalue("qdrant_url"))}
+    client = QdrantClient(**options)
+    client.delete_collection("c")
+    llama_index_store(client, hybrid=True).add(nodes_with_uuids(MODEL))
+    aclient = AsyncQdrantClient(**options)
+    store = llama_index_store(None if kind == "http async" else client, aclient, hybrid=True)
+    yield named(LlamaIndexQdrantBackend(store))
+    client.delete_collection("c")
+    client.close()
 
 
 class TestHybridBackend(BackendContract):
@@ -64,7 +65,7 @@ class TestHybridBackend(BackendContract):
 
 @pytest.mark.parametrize("client", ["local async", "http async"])
 def test_a_store_with_an_async_client_alone_answers_sync_and_async_as_others_do(
-    client: str,
+    client: str, request: pytest.FixtureRequest
 ) -> None:
     search, text = Search(5, ACME.condition, ACME), SAMPLE_QUERIES[0]
     vector = MODEL.get_query_embedding(text)
@@ -72,7 +73,7 @@ def test_a_store_with_an_async_client_alone_answers_sync_and_async_as_others_do(
     def searches(backend: LlamaIndexQdrantBackend) -> list[Call[list[Candidate]]]:
         return [backend.dense(vector, search), backend.keyword(text, search)]
 
-    with made(client) as one_client, made("local") as both_clients:
+    with made(client, request) as one_client, made("local", request) as both_clients:
         for ours, theirs in zip(searches(one_client), searches(both_clients), strict=True):
             expected = found_by(theirs)
             assert_same(found_by(ours), expected)

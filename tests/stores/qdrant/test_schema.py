@@ -1,17 +1,18 @@
 """Creation of a collection: its settings, its field indexes, and which collections are refused."""
 
+from typing import Any
+
 import pytest
-from llama_index.core.vector_stores.types import VectorStoreQuery
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.stores.engine.backend import Search, VectorQuery
 from llama_retrieval_ext.stores.qdrant.store import QdrantStore, open_qdrant
-from tests.stores.qdrant.fake_server import FakeServer
 from tests.stores.store_contract import node
 
 pytestmark = pytest.mark.slow
 
 
-def test_settings_of_the_engine_reach_it(fake: FakeServer) -> None:
+def test_settings_of_the_engine_reach_it(new_url: str) -> None:
     params = {
         "hnsw_config": {"m": 32},
         "quantization_config": {"scalar": {"type": "int8"}},
@@ -21,15 +22,19 @@ def test_settings_of_the_engine_reach_it(fake: FakeServer) -> None:
         "sparse_vector": {"index": {"on_disk": True}},
         "search": {"hnsw_ef": 256, "exact": True},
     }
-    with open_qdrant(f"qdrant://{fake.host}/kb", store_params=params) as store:
+    with open_qdrant(new_url, store_params=params) as store:
         store.add([node("a")])
-        store.query(VectorStoreQuery(query_embedding=[1.0, 0.0]))
-    bodies = {path: body for _, path, body in fake.requests if body}
-    created = bodies["/collections/kb"]
-    for part in ('"m":32', '"int8"', '"on_disk_payload":true', '"shard_number":2', '"float16"'):
-        assert part in created.replace(" ", "")
-    searched = next(body for path, body in bodies.items() if "query/batch" in path)
-    assert '"hnsw_ef":256' in searched.replace(" ", "")
+        made: Any = store.client.get_collection(new_url.rpartition("/")[2]).config
+        searcher: Any = store.searcher
+        (request,) = searcher.requests([VectorQuery((1.0, 0.0), Search(3))])
+        search = searcher.vector_search(request.query, request)
+    dense = made.params.vectors["dense"]
+    assert made.hnsw_config.m == 32
+    assert made.quantization_config.scalar.type == "int8"
+    assert (made.params.on_disk_payload, made.params.shard_number) == (True, 2)
+    assert (dense.on_disk, dense.datatype) == (True, "float16")
+    assert made.params.sparse_vectors["bm25"].index.on_disk
+    assert (search.params.hnsw_ef, search.params.exact) == (256, True)
 
 
 @pytest.mark.parametrize(
@@ -51,17 +56,13 @@ def test_settings_unknown_to_the_engine_are_refused(params: dict[str, object]) -
         QdrantStore("qdrant::memory:", store_params=params)
 
 
-def test_metadata_fields_get_an_index_and_those_of_scopes_a_tenant_index(fake: FakeServer) -> None:
-    with QdrantStore(f"qdrant://{fake.host}/kb") as store:
+def test_metadata_fields_get_an_index_and_those_of_scopes_a_tenant_index(new_url: str) -> None:
+    with QdrantStore(new_url) as store:
         store.add([node("a", color="red", year=2020, tags=["x"], text="long " * 99, flag=True)])
         store.add([node("b", color="red", size=1.5)])
-    made = [body for _, path, body in fake.requests if path.startswith("/collections/kb/index")]
-    bodies = "\n".join(made).replace(" ", "")
-    assert bodies.count('"is_tenant":true') == 2
-    assert '"\\"meta\\".\\"tenant_id\\""' in bodies
-    assert bodies.count('"\\"meta\\".\\"color\\""') == 1
-    assert '"\\"list\\".\\"tags\\""' in bodies
-    assert '"\\"meta\\".\\"text\\""' not in bodies
-    assert '"\\"meta\\".\\"flag\\""' not in bodies
-    assert bodies.count('"allowed"') == 1
-    assert len(made) == 3 + 3 + 1 + 1
+        schema = store.client.get_collection(new_url.rpartition("/")[2]).payload_schema
+    made = {name.replace('"', ""): field for name, field in schema.items()}
+    fields = ["doc", "allowed", "meta.tenant_id", "meta.kb_id", "meta.color", "meta.year"]
+    assert sorted(made) == sorted([*fields, "list.tags", "meta.size"])
+    tenants = [name for name, field in made.items() if getattr(field.params, "is_tenant", False)]
+    assert sorted(tenants) == ["meta.kb_id", "meta.tenant_id"]

@@ -15,12 +15,12 @@ from llama_retrieval_ext.errors import StoreError
 from llama_retrieval_ext.filters import Compare
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.stores.engine.backend import Search
+from llama_retrieval_ext.stores.engine.backend import KeywordQuery, Search
 from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
+from llama_retrieval_ext.stores.qdrant.client import Version
 from llama_retrieval_ext.stores.qdrant.store import QdrantStore
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.stores.qdrant.fake_server import FakeServer
 
 pytestmark = pytest.mark.slow
 
@@ -86,15 +86,34 @@ def test_the_rarity_of_terms_is_measured_within_the_scope(store: QdrantStore) ->
     assert everything[0].score < before[0].score
 
 
-def test_an_old_server_gets_no_request_to_measure_rarity_in_a_scope(fake: FakeServer) -> None:
-    fake.version = "1.18.2"
-    with QdrantStore(f"qdrant://{fake.host}/kb") as store:
-        store.add(sample_nodes(MODEL))
+def test_without_a_scope_deleted_and_replaced_nodes_count_for_nothing(store: QdrantStore) -> None:
+    keep = [TextNode(id_="keep", text="rare common word", embedding=[1.0])]
+    store.add([*keep, TextNode(id_="two", text="common leave", embedding=[1.0])])
+    backend = CollectionBackend(store)
+
+    def hits() -> list[tuple[str, float]]:
+        found = backend.keyword("rare common", Search(2)).function()
+        return [(candidate.node_id, round(candidate.score, 4)) for candidate in found]
+
+    before = hits()
+    store.add([TextNode(id_=f"r{n}", text="rare thing", embedding=[1.0]) for n in range(60)])
+    assert hits() != before
+    store.delete_nodes([f"r{n}" for n in range(60)])
+    for _ in range(3):
+        store.add(keep)
+    assert hits() == before
+
+
+def test_an_old_server_gets_no_request_to_measure_rarity() -> None:
+    with QdrantStore("qdrant::memory:") as store:
+        searcher: Any = store.searcher
+        version = store._collection.version = searcher.version = Version(1, 18)
         backend, acme = CollectionBackend(store), Scope("acme")
-        assert backend.keyword("leave", Search(3, acme.condition, acme)).function()
-        assert backend.describe()["rarity_in_scope"] is False
-        assert not any('"corpus"' in body for _, _, body in fake.requests)
+        (request,) = searcher.requests([KeywordQuery("leave", Search(3, None, acme))])
+        assert searcher.keyword_search(request.query, request).params is None
+        assert backend.describe()["exact_rarity"] is version.measures_rarity is False
         assert FilterOperator.TEXT_MATCH not in (backend.features.operators or ())
         text = Compare("title", FilterOperator.TEXT_MATCH, "Lea")
+        store.add(sample_nodes(MODEL))
         with pytest.raises(StoreError, match=r"needs Qdrant 1\.20, this is 1\.18"):
             backend.dense(MODEL.get_query_embedding("x"), Search(3, text)).function()
