@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
 from fnmatch import fnmatch
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -113,7 +112,11 @@ def share(
     if everyone == bool(allowed):
         raise ConfigurationError("name who may see them with --allowed NAME, or pass --everyone")
     with options.open() as opened:
-        shared = partial(opened.share, allowed=allowed)
+
+        def shared(source: str, scope: "ext.Scope | None") -> int:
+            is_there = bool(opened.get(source, scope=scope))
+            return opened.share(source, allowed=allowed, scope=scope) if is_there else 0
+
         for name, count in _apply_to_each(shared, sources, opened, options):
             say(f"shared {name}: {counted(count, 'document')}")
 
@@ -139,7 +142,10 @@ def _matching(kb: "ext.KnowledgeBase", pattern: str, options: KbOptions) -> list
 
 
 def check(*, kb: Url = DEFAULT_KB, embed_model: EmbedModel = None, as_json: AsJson = False) -> None:
-    """Compare documents with what searches find; exit code 1 if some are damaged."""
+    """Compare documents with what searches find.
+
+    The exit code is 1 if some are damaged.
+    """
     with KbOptions(url=kb, embed_model=embed_model).open(needs_scope=False) as opened:
         report = opened.check()
     say_json(report.to_dict()) if as_json else say(str(report))
@@ -334,7 +340,7 @@ def remove(
     if not yes:
         from llama_retrieval_ext.knowledge_base import storage  # noqa: PLC0415 - imports slowly
 
-        storage.open_storage(url, storage.RequestedSetup(must_exist=True)).close()
+        storage.open_storage(url, storage.RequestedSetup(must_exist=True, may_create=False)).close()
         if not sys.stdin.isatty():
             raise ConfigurationError(f"to remove {url} without being asked, add --yes")
         typer.confirm(f"Remove {url} with all its documents?", abort=True)

@@ -128,10 +128,16 @@ def trace_console(trace: Trace) -> RenderableType:
 
 
 def document_title(hit: Hit) -> str:
-    """Return the document title of a hit: file and page, its title, or the id."""
+    """Return the document title of a hit: file and page, its title, or the id.
+
+    What is of no document and has no name, a rule's sentence or a memory, is called by its text.
+    """
     metadata = hit.node.metadata
     id_ = hit.node.ref_doc_id or hit.node.node_id
-    title = metadata.get("title") if _UUID.fullmatch(id_) else None
+    is_random = _UUID.fullmatch(id_) is not None
+    title = metadata.get("title") if is_random else None
+    if not title and hit.node.ref_doc_id is None and (is_random or hit.proof):
+        title = short(hit.text)
     name = str(metadata.get("file_name") or title or id_)
     page = page_in(metadata)
     return name if page is None else f"{name} p. {page}"
@@ -263,16 +269,17 @@ def _card(rank: int, hit: Hit, view: _View, more: Sequence[Markup] | None) -> Ma
         )
         for part in hit.contributions
     }
-    adding = [made for part, made in chips.items() if part.share]
+    # A stage that reorders replaces the score: the legs' shares are 0, their ranks still say why.
+    empty = [part for part in hit.contributions if not part.share and not part.score]
     text = highlighted(excerpt(_plain(hit), view.query, length=_CARD_TEXT), view.query)
     return tag(
         "div",
         head,
         _score_bar(hit, view),
-        tag("div", *adding, *(more or []), class_="chips"),
+        tag("div", *(chips[p] for p in chips if p not in empty), *(more or []), class_="chips"),
         tag("p", text, class_="text"),
         *(tag("p", line, class_="dim") for line in _origins(hit)),
-        *_folded([made for part, made in chips.items() if not part.share]),
+        *_folded([chips[part] for part in empty]),
         class_="card",
     )
 
@@ -314,10 +321,14 @@ def _origins(hit: Hit) -> Iterator[str]:
 
 
 def in_leg(part: Contribution, score: float | None) -> str:
-    """Return a leg's contribution to a hit: rank, score, weight and share."""
+    """Return a leg's contribution to a hit: rank, score, weight and share.
+
+    The weight is the one that the score on the fusion's scale was multiplied by.
+    """
     scaled = "" if part.normalised is None else f", normalised {part.normalised:.4g}"
     of_all = f" ({100 * part.share / score:.0f} %)" if score else ""
-    added = f", weight {part.weight:.4g}, adds {part.share:.4g}{of_all}" if part.share else ""
+    weight = part.share / part.normalised if part.normalised else part.weight
+    added = f", weight {weight:.4g}, adds {part.share:.4g}{of_all}" if part.share else ""
     return f"{short(part.leg)} {_in_leg(part)}{scaled}{added}"
 
 
