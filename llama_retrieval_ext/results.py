@@ -12,11 +12,12 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.lazy import Viewed
-from llama_retrieval_ext.query import KB_KEY, page_in, without_allowed
+from llama_retrieval_ext.query import KB_KEY, Scope, page_in, shown_to, without_allowed
 from llama_retrieval_ext.trace import Degradation, Trace
 from llama_retrieval_ext.wording import short
 
 T = TypeVar("T")
+Scored = TypeVar("Scored", bound=NodeWithScore)
 
 # Number of characters of a hit's text in its `repr`.
 _SHOWN: Final = 50
@@ -334,6 +335,17 @@ def as_hit(hit: NodeWithScore, *, source: str = "") -> Hit:
 def node_copy(node: BaseNode) -> BaseNode:
     """Return a copy of a node with its own metadata; nested values are shared."""
     return node.model_copy(update={"metadata": dict(node.metadata)})
+
+
+def hits_shown_to(scope: Scope | None, hits: Sequence[Scored]) -> list[Scored]:
+    """Return hits that name no principals but those of the scope; see `shown_to`."""
+    if scope is None or scope.principals is None:
+        return list(hits)
+    nodes = [shown_to(scope, hit.node) for hit in hits]
+    return [
+        hit if node is hit.node else hit.model_copy(update={"node": node})
+        for hit, node in zip(hits, nodes, strict=True)
+    ]
 
 
 def with_path_of(hit: Hit, found: Hit | None) -> Hit:

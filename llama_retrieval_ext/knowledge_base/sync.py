@@ -259,8 +259,8 @@ class Sync:
             return (
                 f"its content is that of {self._restricted[key]}, which only some may see, and "
                 "nothing says who may see it here; pass allowed=[...] to sync, or name the "
-                "principals under 'allowed' in the documents' metadata. If it is for everyone, "
-                f"call share({key.source!r}, allowed=None) after that"
+                "principals under 'allowed' in the documents' metadata. To open it to everyone, "
+                "call kb.share after that"
             )
         seen_by = self._seen_by(key)
         common = () if () in seen_by else min(seen_by, default=())

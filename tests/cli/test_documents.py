@@ -209,8 +209,9 @@ def test_documents_are_added_for_some_and_shared_with_others(run: Run, tmp_path:
     names = ("--allowed", "group:hr", "--allowed", "user:ann")
     assert "1 document" in run("share", folder, "--kb", url, *names).stdout
     assert seen(url) == ["", "group:hr", "user:ann"]
-    for names, count in (((), 1), (("user:ann",), 1), (("user:eve",), 0), (("x", "group:hr"), 1)):
-        principals = [word for name in names for word in ("--principal", name)]
+    members: tuple[str, ...]
+    for members, count in (((), 1), (("user:ann",), 1), (("user:eve",), 0), (("x", "group:hr"), 1)):
+        principals = [word for name in members for word in ("--principal", name)]
         found = run("search", "board", "--kb", url, "--json", *principals)
         assert len(json.loads(found.stdout)["hits"]) == count
     unknown = run("share", "other.txt", "--kb", url, "--allowed", "group:hr")

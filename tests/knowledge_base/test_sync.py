@@ -185,6 +185,7 @@ def test_the_error_names_the_earlier_source_and_what_to_do(kb: KnowledgeBase, fo
     (error,) = kb.sync(folder).failures.values()
     assert f"that of {folder / '6.md'}, which only some may see" in str(error)
     assert "pass allowed=[...] to sync, or name the principals under 'allowed'" in str(error)
+    assert "kb.share after that" in str(error)
 
 
 def test_documents_whose_file_moves_are_restricted_to_whom_their_metadata_name(

@@ -19,6 +19,7 @@ from llama_retrieval_ext.knowledge_base.readers.encodings import check_encoding
 from llama_retrieval_ext.knowledge_base.readers.formats import check_unpacked, reader_for
 from llama_retrieval_ext.knowledge_base.readers.texts import TextReader
 from llama_retrieval_ext.query import PAGE_KEY, SOURCE_KEY
+from llama_retrieval_ext.text.normalization import composed
 from llama_retrieval_ext.urls import expanded_path, is_loop
 
 _PART: Final = "_part_"
@@ -169,7 +170,7 @@ class _Selection:
             return False
         if self.leave_out is not None and Path(entry) == self.leave_out:
             return False
-        return not any(fnmatch(entry.name, each) for each in self.exclude)
+        return not any(fnmatch(composed(entry.name), composed(each)) for each in self.exclude)
 
     def takes(self, path: Path, folder: Path) -> bool:
         """Return whether to read a file; patterns match its path in the folder."""
@@ -182,7 +183,8 @@ class _Selection:
 
 
 def _matches(file: Path, patterns: Iterable[str]) -> bool:
-    return any(fnmatch(file.name, each) or fnmatch(file.as_posix(), each) for each in patterns)
+    names = composed(file.name), composed(file.as_posix())
+    return any(fnmatch(name, composed(each)) for each in patterns for name in names)
 
 
 def _as_paths(paths: object) -> list[str | Path]:

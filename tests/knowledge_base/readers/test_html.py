@@ -14,10 +14,12 @@ LONG = "Every employee has twenty-five days of annual leave, which are granted o
 SPANISH = "<p>El niño y la señora Muñoz de España: año 2024.</p>"
 
 
-def read(folder: Path, content: str | bytes, name: str = "a.html", **options: str) -> DocumentList:
+def read(
+    folder: Path, content: str | bytes, name: str = "a.html", *, encoding: str = ""
+) -> DocumentList:
     data = content.encode() if isinstance(content, str) else content
     (folder / name).write_bytes(data)
-    return read_documents(folder / name, **options)
+    return read_documents(folder / name, encoding=encoding)
 
 
 @pytest.mark.parametrize(
