@@ -8,7 +8,8 @@ Meaning of each operator for a field ``f`` and a filter value ``v``:
 
 ========================== ======================================================================
 ``EQ`` / ``NE``            ``f`` equals ``v`` or not. 3 equals 3.0, never "3"; a list equals
-                           nothing; true equals 1 and "true", false equals 0 and "false"
+                           nothing; true equals 1 and "true", false equals 0 and "false"; an
+                           accent that is a character of its own equals a composed letter
 ``GT GTE LT LTE``          ``f`` and ``v`` are both numbers or both dates, and compare so
 ``IN`` / ``NIN``           ``f`` equals one of the values / none
 ``ANY`` / ``ALL``          ``f`` is a list that contains at least one / all of the values
@@ -42,6 +43,7 @@ from llama_retrieval_ext.arguments import value_expression
 from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.dates import given_instant, instant
 from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
+from llama_retrieval_ext.text.normalization import composed, spellings
 
 # Stored with each node; they say whose it is (see `query`), and are no part of its text.
 SCOPE_KEYS = ("tenant_id", "kb_id", "allowed")
@@ -94,6 +96,9 @@ _MOST_CONDITIONS: Final = 1_000
 _DEEPEST: Final = 100
 _LIST_OPERATORS = {FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL}
 ORDER_OPERATORS = (FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, FilterOperator.LTE)
+EQUALITY_OPERATORS = frozenset(
+    {FilterOperator.EQ, FilterOperator.NE, FilterOperator.IN, FilterOperator.NIN}
+)
 _TEXT_OPERATORS = {FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE}
 
 
@@ -189,10 +194,10 @@ def _parse_one(given: MetadataFilter, fields: Fields) -> Compare:
     parsed: Value = tuple(value) if isinstance(value, list) else value
     if not fits(parsed):
         raise InvalidFilterError(f"{operator.name} on {key!r} takes {expected}, got {value!r}")
-    if isinstance(parsed, tuple) and len(parsed) > _MOST_VALUES:
+    if isinstance(parsed, tuple) and len(_spelled(parsed)) > _MOST_VALUES:
         raise InvalidFilterError(
             f"{operator.name} on {key!r} takes at most {_MOST_VALUES:,} values, got "
-            f"{len(parsed):,}; store a field that groups them, or search in parts"
+            f"{len(_spelled(parsed)):,}; store a field that groups them, or search in parts"
         )
     return Compare(key, operator, parsed)
 
@@ -282,8 +287,10 @@ def matches(condition: Condition | None, metadata: Mapping[str, object]) -> bool
             return True
         case Compare(key, operator, value):
             field = metadata.get(key)
-            if isinstance(field, bool) and key in SCOPE_KEYS:
-                field = {}  # a scope names strings: true is no tenant "true"
+            if key in SCOPE_KEYS:  # a scope names strings: true is no tenant "true"
+                field = {} if isinstance(field, bool) else field
+            elif isinstance(field, str) and operator in EQUALITY_OPERATORS and not field.isascii():
+                field, value = composed(field), _composed(value)
             return _OPERATORS[operator](field, value)
         case AllOf(parts):
             return all(matches(part, metadata) for part in parts)
@@ -321,16 +328,35 @@ def refuse_dates(condition: Condition, where: str) -> None:
             )
 
 
-def with_booleans(values: Sequence[Scalar]) -> Sequence[Scalar]:
-    """Return values together with the booleans that they stand for.
+def meanings(values: Sequence[Scalar]) -> Sequence[Scalar]:
+    """Return values with the booleans that they stand for, and their other spellings in Unicode.
 
     Examples:
-        >>> with_booleans([3, 1]), with_booleans(["true", 0.0]), with_booleans(["True", "1"])
+        >>> meanings([3, 1]), meanings(["true", 0.0]), meanings(["True", "1"])
         ([3, 1, True], ['true', 0.0, True, False], ['True', '1'])
 
     """
     meant = [meaning for value in values if (meaning := _boolean(value)) is not None]
-    return [*values, *dict.fromkeys(meant)] if meant else values
+    return [*_spelled(values), *dict.fromkeys(meant)]
+
+
+def _spelled(values: Sequence[Scalar]) -> Sequence[Scalar]:
+    """Return values with the other spellings of each string."""
+    if all(not isinstance(value, str) or value.isascii() for value in values):
+        return values
+    spelled = (spellings(value) if isinstance(value, str) else [value] for value in values)
+    return list(dict.fromkeys(each for several in spelled for each in several))
+
+
+def _composed(value: Value) -> Value:
+    if isinstance(value, tuple):
+        return _all_composed(value)
+    return composed(value) if isinstance(value, str) else value
+
+
+@lru_cache(maxsize=64)
+def _all_composed(values: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
+    return tuple(composed(value) if isinstance(value, str) else value for value in values)
 
 
 def _boolean(value: object) -> bool | None:

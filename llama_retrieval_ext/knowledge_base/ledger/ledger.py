@@ -18,6 +18,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.text.normalization import spellings
 from llama_retrieval_ext.wording import counted
 
 _FORMAT: Final = 2
@@ -359,10 +360,10 @@ class Ledger(ABC):
             raise ConfigurationError(
                 f"name the path of a file or the id of a document, got {name!r}"
             )
-        found = self.named(name, scope)
-        if found or "\0" in name:  # no path has a NUL
-            return found
-        return self.named(os.path.realpath(name), scope)
+        paths = [] if "\0" in name else [os.path.realpath(name)]  # no path has a NUL
+        names = dict.fromkeys(each for path in (name, *paths) for each in spellings(path))
+        found = (self.named(each, scope) for each in names)
+        return next(filter(None, found), [])
 
     @abstractmethod
     def visible(self, scope: Scope | None) -> list[Entry]:

@@ -19,11 +19,14 @@ from llama_retrieval_ext.knowledge_base.readers.encodings import check_encoding
 from llama_retrieval_ext.knowledge_base.readers.formats import check_unpacked, reader_for
 from llama_retrieval_ext.knowledge_base.readers.texts import TextReader
 from llama_retrieval_ext.query import PAGE_KEY, SOURCE_KEY
+from llama_retrieval_ext.text.normalization import composed
 from llama_retrieval_ext.urls import expanded_path, is_loop
 
-_PART: Final = "_part_"
+# Between the path of a file and the number of its document, in the id of it.
+PART: Final = "_part_"
 _ANYWHERE: Final = "**"
 _LINK_TO_NOTHING: Final = "it is a symbolic link to a file that does not exist"
+_LOOP: Final = "it is a loop of symbolic links"
 _NO_FILE: Final = "it is not a regular file"
 
 
@@ -110,9 +113,7 @@ class Reading:
 
     def outdated(self, ids: Iterable[str]) -> list[str]:
         """Return the ids of parts that their files no longer contain."""
-        return [
-            id_ for id_ in ids if id_ not in self.ids and id_.rpartition(_PART)[0] in self.files
-        ]
+        return [id_ for id_ in ids if id_ not in self.ids and id_.rpartition(PART)[0] in self.files]
 
 
 def iter_documents(
@@ -169,7 +170,7 @@ class _Selection:
             return False
         if self.leave_out is not None and Path(entry) == self.leave_out:
             return False
-        return not any(fnmatch(entry.name, each) for each in self.exclude)
+        return not any(fnmatch(composed(entry.name), composed(each)) for each in self.exclude)
 
     def takes(self, path: Path, folder: Path) -> bool:
         """Return whether to read a file; patterns match its path in the folder."""
@@ -182,7 +183,8 @@ class _Selection:
 
 
 def _matches(file: Path, patterns: Iterable[str]) -> bool:
-    return any(fnmatch(file.name, each) or fnmatch(file.as_posix(), each) for each in patterns)
+    names = composed(file.name), composed(file.as_posix())
+    return any(fnmatch(name, composed(each)) for each in patterns for name in names)
 
 
 def _as_paths(paths: object) -> list[str | Path]:
@@ -224,7 +226,7 @@ def _files(paths: Iterable[str | Path], selection: _Selection, reading: Reading)
                 reading.left_out[path] = "no file matches this pattern"
             yield from found
         elif is_loop(path):
-            reading.left_out[path] = "it is a loop of symbolic links"
+            reading.left_out[path] = _LOOP
         else:
             yield path.resolve()
 
@@ -263,8 +265,9 @@ def _walk(
                 yield file, is_linked or is_below_link
         elif () in left and (path.is_file() if is_linked else entry.is_file()):
             yield path, is_linked
-        elif () in left and not is_loop(path):
-            reading.left_out[path] = _LINK_TO_NOTHING if is_linked else _NO_FILE
+        elif () in left:
+            reason = _LOOP if is_loop(path) else _LINK_TO_NOTHING
+            reading.left_out[path] = reason if is_linked else _NO_FILE
 
 
 def _entries(folder: Path, reading: Reading) -> list[os.DirEntry[str]]:
@@ -296,7 +299,7 @@ def read_files(files: Iterable[Path], reading: Reading, encoding: str = "") -> I
         except Exception as error:  # noqa: BLE001 - whatever a reader trips over is in this file
             reading.left_out[file] = _reason(error)
             continue
-        if not documents:
+        if not any(document.text.strip() for document in documents):
             reading.left_out[file] = NO_TEXT
         reading.left_out |= getattr(documents, "left_out", {})  # parts of the file
         reading.files.add(str(file))
@@ -313,7 +316,7 @@ def _read(file: Path, reader: BaseReader) -> list[Document]:
     documents = reader.load_data(file, extra_info=metadata)
     for part, document in enumerate(documents):
         is_whole = isinstance(reader, TextReader)
-        document.id_ = str(file) if is_whole else f"{file}{_PART}{part}"
+        document.id_ = str(file) if is_whole else f"{file}{PART}{part}"
         # Names and titles help retrieval; folders and page numbers add noise.
         document.excluded_embed_metadata_keys = [SOURCE_KEY, PAGE_KEY]
     return documents
