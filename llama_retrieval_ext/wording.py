@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
 
+# Characters of a text in one line of a view.
+_SHORT_TEXT: Final = 50
 # Limits of names and values that come from documents, in messages.
 _SHOWN: Final = 5
 _LONGEST: Final = 30
@@ -22,6 +24,12 @@ def counted(number: int, noun: str) -> str:
 
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def short(text: str, length: int = _SHORT_TEXT) -> str:
+    """Return text on one line, cut to a number of characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else f"{line[:length]}…"
 
 
 def quoted(value: object) -> str:

@@ -113,9 +113,7 @@ class Reading:
 
     def outdated(self, ids: Iterable[str]) -> list[str]:
         """Return the ids of parts that their files no longer contain."""
-        return [
-            id_ for id_ in ids if id_ not in self.ids and id_.rpartition(PART)[0] in self.files
-        ]
+        return [id_ for id_ in ids if id_ not in self.ids and id_.rpartition(PART)[0] in self.files]
 
 
 def iter_documents(
