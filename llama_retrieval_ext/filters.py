@@ -17,7 +17,9 @@ Meaning of each operator for a field ``f`` and a filter value ``v``:
 ``IS_EMPTY``               ``f`` is missing, ``None`` or ``[]``
 ========================== ======================================================================
 
-Dates are those of `dates.instant`; ``EQ`` and ``IN`` compare them as strings.
+Dates are those of `dates.instant`; ``EQ`` and ``IN`` compare them as strings. Strings are compared
+by code points, except names of files: a value for ``file_name`` or ``file_path`` stands for its
+composed and its decomposed form (NFC and NFD).
 
 A missing field satisfies only ``NE``, ``NIN`` and ``IS_EMPTY``. LlamaIndex's filters cannot contain
 booleans, so that 1, 0, "true" and "false" stand for them, but not for those in a list.
@@ -25,7 +27,7 @@ booleans, so that 1, 0, "true" and "false" stand for them, but not for those in 
 
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import ge, gt, le, lt
 from types import MappingProxyType
@@ -42,9 +44,11 @@ from llama_retrieval_ext.arguments import value_expression
 from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.dates import given_instant, instant
 from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
+from llama_retrieval_ext.wording import normal_forms
 
 # Stored with each node; they say whose it is (see `query`), and are no part of its text.
 SCOPE_KEYS = ("tenant_id", "kb_id", "allowed")
+_FILE_KEYS: Final = ("file_name", "file_path")
 
 Scalar: TypeAlias = str | int | float
 Value: TypeAlias = Scalar | tuple[Scalar, ...] | None
@@ -165,7 +169,7 @@ def _parse_group(filters: MetadataFilters, fields: Fields) -> Condition:
     )
 
 
-def _parse_one(given: MetadataFilter, fields: Fields) -> Compare:
+def _parse_one(given: MetadataFilter, fields: Fields) -> Condition:
     key, operator, value = given.key, given.operator, given.value
     if key in fields:
         _check_operator(key, operator, fields)
@@ -189,12 +193,33 @@ def _parse_one(given: MetadataFilter, fields: Fields) -> Compare:
     parsed: Value = tuple(value) if isinstance(value, list) else value
     if not fits(parsed):
         raise InvalidFilterError(f"{operator.name} on {key!r} takes {expected}, got {value!r}")
-    if isinstance(parsed, tuple) and len(parsed) > _MOST_VALUES:
+    compare = Compare(key, operator, parsed)
+    condition = _in_all_forms(compare) if key in _FILE_KEYS else compare
+    values = condition.value if isinstance(condition, Compare) else None
+    if isinstance(values, tuple) and len(values) > _MOST_VALUES:
         raise InvalidFilterError(
             f"{operator.name} on {key!r} takes at most {_MOST_VALUES:,} values, got "
-            f"{len(parsed):,}; store a field that groups them, or search in parts"
+            f"{len(values):,}; store a field that groups them, or search in parts"
         )
-    return Compare(key, operator, parsed)
+    return condition
+
+
+def _in_all_forms(compare: Compare) -> Condition:
+    """Return a comparison with the name of a file, composed and decomposed."""
+    if compare.value is None:
+        return compare
+    values = compare.value if isinstance(compare.value, tuple) else (compare.value,)
+    forms = tuple(form for v in values for form in (normal_forms(v) if isinstance(v, str) else [v]))
+    if len(forms) == len(values):
+        return compare
+    match compare.operator:
+        case FilterOperator.EQ | FilterOperator.IN:
+            return Compare(compare.key, FilterOperator.IN, forms)
+        case FilterOperator.NE | FilterOperator.NIN:
+            return Compare(compare.key, FilterOperator.NIN, forms)
+        case FilterOperator.TEXT_MATCH | FilterOperator.TEXT_MATCH_INSENSITIVE:
+            return AnyOf(tuple(replace(compare, value=form) for form in forms))
+    return compare
 
 
 def _check_operator(key: str, operator: FilterOperator, fields: Fields) -> None:

@@ -1,9 +1,10 @@
 """Words that messages and views share."""
 
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Final
+from typing import Final, Literal
 
 # Limits of names and values that come from documents, in messages.
 _SHOWN: Final = 5
@@ -79,6 +80,18 @@ def unknown(what: str, name: str, names: Iterable[str], *, least: float = 0.15) 
 def _grams(name: str) -> Counter[str]:
     text = name.casefold()[:_COMPARED]
     return Counter([*text, *map("".join, pairwise(text))])
+
+
+def normal_forms(name: str) -> list[str]:
+    r"""Return a name of a file as it is, composed and decomposed, each once: they look the same.
+
+    Examples:
+        >>> normal_forms("Cafe\u0301") == ["Cafe\u0301", "Caf\u00e9"], normal_forms("leave.md")
+        (True, ['leave.md'])
+
+    """
+    forms: tuple[Literal["NFC", "NFD"], ...] = () if name.isascii() else ("NFC", "NFD")
+    return list(dict.fromkeys([name, *(unicodedata.normalize(form, name) for form in forms)]))
 
 
 def path_tails(path: str) -> list[str]:

@@ -6,6 +6,7 @@ crash the same call goes on.
 """
 
 import json
+import unicodedata
 from collections.abc import Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
@@ -68,7 +69,9 @@ class Sync:
         self._addition = addition
         self._parts = addition.parts
         self._options = options
-        self._owner = json.dumps([source.name, *sorted(addition.scope.items())])
+        self._owner = json.dumps(
+            [unicodedata.normalize("NFC", source.name), *sorted(addition.scope.items())]
+        )
         cut = self._parts.preparation.fingerprint(is_whole=True, has_code=True)
         allowed = addition.allowed
         names = "" if allowed is None or callable(allowed) else sorted(allowed)

@@ -18,7 +18,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.wording import counted
+from llama_retrieval_ext.wording import counted, normal_forms
 
 _FORMAT: Final = 1
 # Name in `KnowledgeBaseConfig.params`, on engines that have no setting for it.
@@ -351,6 +351,7 @@ class Ledger(ABC):
     def find(self, name: str, scope: Scope | None) -> list[Entry]:
         """Return the documents with this id or source, which may be a relative path.
 
+        If there are none, those of the name in composed or decomposed letters are returned.
         An id may come from elsewhere and look like any path, so ``~`` is not expanded. An empty
         name is an error: it would be the source of all documents that have none.
         """
@@ -358,10 +359,10 @@ class Ledger(ABC):
             raise ConfigurationError(
                 f"name the path of a file or the id of a document, got {name!r}"
             )
-        found = self.named(name, scope)
-        if found or "\0" in name:  # no path has a NUL
-            return found
-        return self.named(os.path.realpath(name), scope)
+        paths = [] if "\0" in name else [os.path.realpath(name)]  # no path has a NUL
+        forms = (form for given in (name, *paths) for form in normal_forms(given))
+        found = (self.named(form, scope) for form in dict.fromkeys(forms))
+        return next(filter(None, found), [])
 
     @abstractmethod
     def visible(self, scope: Scope | None) -> list[Entry]:

@@ -1,7 +1,9 @@
 """`read_documents`: a user's files as documents with stable ids."""
 
 import os
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from glob import has_magic
@@ -20,6 +22,7 @@ from llama_retrieval_ext.knowledge_base.readers.formats import check_unpacked, r
 from llama_retrieval_ext.knowledge_base.readers.texts import TextReader
 from llama_retrieval_ext.query import PAGE_KEY, SOURCE_KEY
 from llama_retrieval_ext.urls import expanded_path, is_loop
+from llama_retrieval_ext.wording import normal_forms
 
 _PART: Final = "_part_"
 _ANYWHERE: Final = "**"
@@ -41,9 +44,9 @@ def read_documents(
     A PDF gives one document per page, PPTX per slide, CSV, TSV and XLSX per row, a mail (EML) one
     and those of its attachments; DOCX, HTML, RTF, notebooks and text (Markdown, code and any other
     text whose encoding is certain) one per file. DOC, PPT, XLS and ODS are read, too. Ids are made
-    from absolute paths. The metadata have ``file_path``, which is the source of all documents of a
-    file, and ``file_name``; pages and slides have ``page``. PDF, office files, RTF and HTML need
-    the extra ``quickstart``.
+    from absolute paths, in composed letters (NFC). The metadata have ``file_path``, which is the
+    source of all documents of a file, and ``file_name``; pages and slides have ``page``. PDF,
+    office files, RTF and HTML need the extra ``quickstart``.
 
     Args:
         paths: A file, a folder, which is read recursively, a glob pattern such as
@@ -169,7 +172,7 @@ class _Selection:
             return False
         if self.leave_out is not None and Path(entry) == self.leave_out:
             return False
-        return not any(fnmatch(entry.name, each) for each in self.exclude)
+        return not any(_fits(entry.name, each) for each in self.exclude)
 
     def takes(self, path: Path, folder: Path) -> bool:
         """Return whether to read a file; patterns match its path in the folder."""
@@ -182,7 +185,11 @@ class _Selection:
 
 
 def _matches(file: Path, patterns: Iterable[str]) -> bool:
-    return any(fnmatch(file.name, each) or fnmatch(file.as_posix(), each) for each in patterns)
+    return any(_fits(file.name, each) or _fits(file.as_posix(), each) for each in patterns)
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return fnmatch(unicodedata.normalize("NFC", name), unicodedata.normalize("NFC", pattern))
 
 
 def _as_paths(paths: object) -> list[str | Path]:
@@ -255,7 +262,7 @@ def _walk(
         if not selection.enters(entry):
             continue
         is_linked = entry.is_symlink()
-        left = {each[1:] for each in here if fnmatch(entry.name, each[0])}
+        left = {each[1:] for each in here if _fits(entry.name, each[0])}
         path = Path(entry)
         if path.is_dir() if is_linked else entry.is_dir():
             below = (left if is_linked else left | anywhere) - {()}
@@ -299,21 +306,34 @@ def read_files(files: Iterable[Path], reading: Reading, encoding: str = "") -> I
         if not documents:
             reading.left_out[file] = NO_TEXT
         reading.left_out |= getattr(documents, "left_out", {})  # parts of the file
-        reading.files.add(str(file))
+        reading.files.add(source_name(file))
         reading.ids.update(document.doc_id for document in documents)
         yield from documents
 
 
+def source_name(file: Path) -> str:
+    """Return the path of a file as stored: composed (NFC), as systems differ in what they write.
+
+    Of several files whose names differ by this only, the others keep theirs.
+    """
+    for form in normal_forms(str(file))[1:]:
+        with suppress(OSError):  # there is none
+            if not Path(form).samefile(file):
+                return str(file)
+    return unicodedata.normalize("NFC", str(file))
+
+
 def _read(file: Path, reader: BaseReader) -> list[Document]:
     # No dates: a copied or touched file would count as changed.
-    metadata = {"file_path": str(file), "file_name": file.name}
+    source = source_name(file)
+    metadata = {SOURCE_KEY: source, "file_name": Path(source).name}
     if file.exists() and not file.is_file():
         raise ConfigurationError(_NO_FILE)
     check_unpacked(file)
     documents = reader.load_data(file, extra_info=metadata)
     for part, document in enumerate(documents):
         is_whole = isinstance(reader, TextReader)
-        document.id_ = str(file) if is_whole else f"{file}{_PART}{part}"
+        document.id_ = source if is_whole else f"{source}{_PART}{part}"
         # Names and titles help retrieval; folders and page numbers add noise.
         document.excluded_embed_metadata_keys = [SOURCE_KEY, PAGE_KEY]
     return documents
