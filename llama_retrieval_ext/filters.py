@@ -8,18 +8,18 @@ Meaning of each operator for a field ``f`` and a filter value ``v``:
 
 ========================== ======================================================================
 ``EQ`` / ``NE``            ``f`` equals ``v`` or not. 3 equals 3.0, never "3"; a list equals
-                           nothing; true equals 1 and "true", false equals 0 and "false"
+                           nothing; true equals 1 and "true", false equals 0 and "false"; an
+                           accent that is a character of its own equals a composed letter
 ``GT GTE LT LTE``          ``f`` and ``v`` are both numbers or both dates, and compare so
 ``IN`` / ``NIN``           ``f`` equals one of the values / none
 ``ANY`` / ``ALL``          ``f`` is a list that contains at least one / all of the values
 ``CONTAINS``               ``f`` is a list that contains ``v``
-``TEXT_MATCH``             ``f`` is a string containing ``v``; ``_INSENSITIVE`` compares lower case
+``TEXT_MATCH``             ``f`` is a string containing ``v``; ``_INSENSITIVE`` compares lower case;
+                           in names of files (``file_name``, ``file_path``) accents as in EQ
 ``IS_EMPTY``               ``f`` is missing, ``None`` or ``[]``
 ========================== ======================================================================
 
-Dates are those of `dates.instant`; ``EQ`` and ``IN`` compare them as strings. Strings are compared
-by code points, except names of files: a value for ``file_name`` or ``file_path`` stands for its
-composed and its decomposed form (NFC and NFD).
+Dates are those of `dates.instant`; ``EQ`` and ``IN`` compare them as strings.
 
 A missing field satisfies only ``NE``, ``NIN`` and ``IS_EMPTY``. LlamaIndex's filters cannot contain
 booleans, so that 1, 0, "true" and "false" stand for them, but not for those in a list.
@@ -44,7 +44,7 @@ from llama_retrieval_ext.arguments import value_expression
 from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.dates import given_instant, instant
 from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
-from llama_retrieval_ext.wording import normal_forms
+from llama_retrieval_ext.text.normalization import composed, spellings
 
 # Stored with each node; they say whose it is (see `query`), and are no part of its text.
 SCOPE_KEYS = ("tenant_id", "kb_id", "allowed")
@@ -98,6 +98,9 @@ _MOST_CONDITIONS: Final = 1_000
 _DEEPEST: Final = 100
 _LIST_OPERATORS = {FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL}
 ORDER_OPERATORS = (FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, FilterOperator.LTE)
+EQUALITY_OPERATORS = frozenset(
+    {FilterOperator.EQ, FilterOperator.NE, FilterOperator.IN, FilterOperator.NIN}
+)
 _TEXT_OPERATORS = {FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE}
 
 
@@ -193,33 +196,22 @@ def _parse_one(given: MetadataFilter, fields: Fields) -> Condition:
     parsed: Value = tuple(value) if isinstance(value, list) else value
     if not fits(parsed):
         raise InvalidFilterError(f"{operator.name} on {key!r} takes {expected}, got {value!r}")
-    compare = Compare(key, operator, parsed)
-    condition = _in_all_forms(compare) if key in _FILE_KEYS else compare
-    values = condition.value if isinstance(condition, Compare) else None
-    if isinstance(values, tuple) and len(values) > _MOST_VALUES:
+    if isinstance(parsed, tuple) and len(_spelled(parsed)) > _MOST_VALUES:
         raise InvalidFilterError(
             f"{operator.name} on {key!r} takes at most {_MOST_VALUES:,} values, got "
-            f"{len(values):,}; store a field that groups them, or search in parts"
+            f"{len(_spelled(parsed)):,}; store a field that groups them, or search in parts"
         )
-    return condition
+    return _in_all_spellings(Compare(key, operator, parsed))
 
 
-def _in_all_forms(compare: Compare) -> Condition:
-    """Return a comparison with the name of a file, composed and decomposed."""
-    if compare.value is None:
+def _in_all_spellings(compare: Compare) -> Condition:
+    """Return a comparison, if it is with a part of a file's name, in all its spellings."""
+    text = compare.value
+    if compare.key not in _FILE_KEYS or not isinstance(text, str) or text.isascii():
         return compare
-    values = compare.value if isinstance(compare.value, tuple) else (compare.value,)
-    forms = tuple(form for v in values for form in (normal_forms(v) if isinstance(v, str) else [v]))
-    if len(forms) == len(values):
+    if compare.operator not in _TEXT_OPERATORS:
         return compare
-    match compare.operator:
-        case FilterOperator.EQ | FilterOperator.IN:
-            return Compare(compare.key, FilterOperator.IN, forms)
-        case FilterOperator.NE | FilterOperator.NIN:
-            return Compare(compare.key, FilterOperator.NIN, forms)
-        case FilterOperator.TEXT_MATCH | FilterOperator.TEXT_MATCH_INSENSITIVE:
-            return AnyOf(tuple(replace(compare, value=form) for form in forms))
-    return compare
+    return AnyOf(tuple(replace(compare, value=each) for each in spellings(text)))
 
 
 def _check_operator(key: str, operator: FilterOperator, fields: Fields) -> None:
@@ -307,8 +299,10 @@ def matches(condition: Condition | None, metadata: Mapping[str, object]) -> bool
             return True
         case Compare(key, operator, value):
             field = metadata.get(key)
-            if isinstance(field, bool) and key in SCOPE_KEYS:
-                field = {}  # a scope names strings: true is no tenant "true"
+            if key in SCOPE_KEYS:  # a scope names strings: true is no tenant "true"
+                field = {} if isinstance(field, bool) else field
+            elif isinstance(field, str) and operator in EQUALITY_OPERATORS and not field.isascii():
+                field, value = composed(field), _composed(value)
             return _OPERATORS[operator](field, value)
         case AllOf(parts):
             return all(matches(part, metadata) for part in parts)
@@ -346,16 +340,35 @@ def refuse_dates(condition: Condition, where: str) -> None:
             )
 
 
-def with_booleans(values: Sequence[Scalar]) -> Sequence[Scalar]:
-    """Return values together with the booleans that they stand for.
+def meanings(values: Sequence[Scalar]) -> Sequence[Scalar]:
+    """Return values with the booleans that they stand for, and their other spellings in Unicode.
 
     Examples:
-        >>> with_booleans([3, 1]), with_booleans(["true", 0.0]), with_booleans(["True", "1"])
+        >>> meanings([3, 1]), meanings(["true", 0.0]), meanings(["True", "1"])
         ([3, 1, True], ['true', 0.0, True, False], ['True', '1'])
 
     """
     meant = [meaning for value in values if (meaning := _boolean(value)) is not None]
-    return [*values, *dict.fromkeys(meant)] if meant else values
+    return [*_spelled(values), *dict.fromkeys(meant)]
+
+
+def _spelled(values: Sequence[Scalar]) -> Sequence[Scalar]:
+    """Return values with the other spellings of each string."""
+    if all(not isinstance(value, str) or value.isascii() for value in values):
+        return values
+    spelled = (spellings(value) if isinstance(value, str) else [value] for value in values)
+    return list(dict.fromkeys(each for several in spelled for each in several))
+
+
+def _composed(value: Value) -> Value:
+    if isinstance(value, tuple):
+        return _all_composed(value)
+    return composed(value) if isinstance(value, str) else value
+
+
+@lru_cache(maxsize=64)
+def _all_composed(values: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
+    return tuple(composed(value) if isinstance(value, str) else value for value in values)
 
 
 def _boolean(value: object) -> bool | None:

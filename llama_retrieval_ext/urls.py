@@ -11,7 +11,7 @@ from typing import Final, Self
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.wording import normal_forms
+from llama_retrieval_ext.text.normalization import spellings
 
 _MEMORY = ":memory:"
 _ON_THIS_MACHINE = {"embedded", "qdrant", "milvus"}
@@ -115,7 +115,7 @@ def expanded_path(path: str | Path) -> Path:
         return expanded
     existing = Path(expanded.anchor)
     for part in expanded.relative_to(existing).parts:
-        forms = [existing / form for form in normal_forms(part)]
+        forms = [existing / form for form in spellings(part)]
         existing = next(filter(os.path.lexists, forms), forms[0])
     return existing
 

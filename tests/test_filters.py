@@ -392,4 +392,4 @@ def test_more_than_a_thousand_conditions_are_refused() -> None:
     many = [MetadataFilter(key="year", value=number) for number in range(1_001)]
     with pytest.raises(InvalidFilterError, match="at most 1,000 conditions"):
         parse_filters(MetadataFilters(filters=[*many], condition=FilterCondition.OR))
-    assert parse_filters(MetadataFilters(filters=many[1:], condition=FilterCondition.OR))
+    assert parse_filters(MetadataFilters(filters=[*many[1:]], condition=FilterCondition.OR))

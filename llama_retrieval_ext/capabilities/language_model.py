@@ -295,7 +295,9 @@ def _failure(name: str, error: BaseException) -> BaseException:
         return error
     if isinstance(error, DeadlineExceededError) and error.by_query:
         return error
-    failure = GenerationError(f"{name}: the LLM failed: {describe(error)}")
+    url = getattr(getattr(error, "request", None), "url", None)  # of the clients of OpenAI's API
+    server = f" at {url.scheme}://{url.netloc.decode()}{url.path}" if url is not None else ""
+    failure = GenerationError(f"{name}: the LLM failed: {describe(error)}{server}")
     failure.__cause__ = error
     return failure
 

@@ -1,12 +1,10 @@
 """`llama-retrieval list`, `show`, `delete`, `share`, `info`, `check`, `copy` and `remove`."""
 
 import sys
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
 from fnmatch import fnmatch
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -25,6 +23,7 @@ from llama_retrieval_ext.cli.output import (
     three_digits,
 )
 from llama_retrieval_ext.errors import ConfigurationError, describe
+from llama_retrieval_ext.text.normalization import composed
 from llama_retrieval_ext.wording import counted, path_tails
 
 if TYPE_CHECKING:
@@ -114,7 +113,11 @@ def share(
     if everyone == bool(allowed):
         raise ConfigurationError("name who may see them with --allowed NAME, or pass --everyone")
     with options.open() as opened:
-        shared = partial(opened.share, allowed=allowed)
+
+        def shared(source: str, scope: "ext.Scope | None") -> int:
+            is_there = bool(opened.get(source, scope=scope))
+            return opened.share(source, allowed=allowed, scope=scope) if is_there else 0
+
         for name, count in _apply_to_each(shared, sources, opened, options):
             say(f"shared {name}: {counted(count, 'document')}")
 
@@ -132,8 +135,8 @@ def _matching(kb: "ext.KnowledgeBase", pattern: str, options: KbOptions) -> list
     """Return the sources in a folder, or whose path matches a pattern; none for a plain id."""
     if not pattern:  # not the working directory
         return []
-    sources = [(_composed(each.source), each.source) for each in kb.sources(scope=options.scope)]
-    pattern = _composed(pattern)
+    sources = [(composed(each.source), each.source) for each in kb.sources(scope=options.scope)]
+    pattern = composed(pattern)
     path = str(Path(pattern).absolute())
     if any(sign in pattern for sign in "*?["):
         return [s for name, s in sources if fnmatch(name, path) or fnmatch(name, pattern)]
@@ -142,12 +145,11 @@ def _matching(kb: "ext.KnowledgeBase", pattern: str, options: KbOptions) -> list
     return [source for name, source in sources if Path(path) in Path(name).parents]
 
 
-def _composed(name: str) -> str:
-    return unicodedata.normalize("NFC", name)
-
-
 def check(*, kb: Url = DEFAULT_KB, embed_model: EmbedModel = None, as_json: AsJson = False) -> None:
-    """Compare documents with what searches find; exit code 1 if some are damaged."""
+    """Compare documents with what searches find.
+
+    The exit code is 1 if some are damaged.
+    """
     with KbOptions(url=kb, embed_model=embed_model).open(needs_scope=False) as opened:
         report = opened.check()
     say_json(report.to_dict()) if as_json else say(str(report))
@@ -224,8 +226,8 @@ def _apply(action: Callable[..., T], source: str, kb: "ext.KnowledgeBase", optio
     if result:
         return result
     names = sorted({each.source for each in kb.sources(scope=options.scope)})
-    tail = _composed(Path(source).as_posix())
-    named = [name for name in names if source and tail in path_tails(_composed(name))]
+    tail = composed(Path(source).as_posix())
+    named = [name for name in names if source and tail in path_tails(composed(name))]
     if len(named) > 1:
         listed = ", ".join(map(repr, named))
         raise ConfigurationError(f"{source!r} names {len(named)} files; write one of {listed}")
@@ -343,7 +345,7 @@ def remove(
     if not yes:
         from llama_retrieval_ext.knowledge_base import storage  # noqa: PLC0415 - imports slowly
 
-        storage.open_storage(url, storage.RequestedSetup(must_exist=True)).close()
+        storage.open_storage(url, storage.RequestedSetup(must_exist=True, may_create=False)).close()
         if not sys.stdin.isatty():
             raise ConfigurationError(f"to remove {url} without being asked, add --yes")
         typer.confirm(f"Remove {url} with all its documents?", abort=True)

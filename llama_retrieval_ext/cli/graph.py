@@ -50,7 +50,10 @@ def info(
     as_json: AsJson = False,
     options: ScopeOptions,
 ) -> None:
-    """Show how many nodes of each label a graph has, and the relations between them."""
+    """Count a graph's nodes and edges.
+
+    By label of the nodes, and by relation with the labels at its ends.
+    """
     from llama_retrieval_ext.execution.drivers import run  # noqa: PLC0415 - imports LlamaIndex
     from llama_retrieval_ext.graph.backend import summary  # noqa: PLC0415 - likewise
 
@@ -58,6 +61,8 @@ def info(
         found = run(summary(opened, scope=options.scope))
     header = ("from", "relation", "to", "edges")
     relations = [(*ends, n) for ends, n in found.relations.items()]
+    if graph == SAMPLE:
+        say_aside("the sample of construction safety that is shipped; for a graph of yours add URL")
     if as_json:
         shown = [dict(zip(header, each, strict=True)) for each in relations]
         say(json.dumps({"labels": dict(found.labels), "relations": shown}, ensure_ascii=False))
@@ -79,7 +84,10 @@ def path(
     max_hops: Annotated[int, typer.Option(min=1, max=_MAX_HOPS, help="Longest path.")] = 4,
     options: ScopeOptions,
 ) -> None:
-    """Show a shortest path between two entities, in any direction of the edges."""
+    """Show a shortest path between two entities.
+
+    Edges count in both directions.
+    """
     from llama_retrieval_ext.graph.expansion import expand  # noqa: PLC0415 - imports LlamaIndex
 
     scope = options.scope
@@ -103,7 +111,10 @@ def path(
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A YAML file of rules.")],
 ) -> None:
-    """Check a file of rules, with line, column and the closest valid name for errors."""
+    """Check a file of rules.
+
+    Errors have their line, column and the closest valid name.
+    """
     rules = ext.load_rules(file)
     say(f"{file}: {counted(len(rules), 'rule')}, no errors")
     say_table(
@@ -131,7 +142,10 @@ def run_rules(
     as_json: AsJson = False,
     options: ScopeOptions,
 ) -> None:
-    """Show what rules conclude for a process, each sentence with its proof."""
+    """Show what rules conclude for a process.
+
+    Each sentence has its proof.
+    """
     from llama_retrieval_ext.retrievers.kg_rule import language_of  # noqa: PLC0415 - imports LlamaIndex
     from llama_retrieval_ext.samples.construction_safety import construction_rules  # noqa: PLC0415
 

@@ -4,7 +4,7 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeVar, get_origin
@@ -259,6 +259,28 @@ class ReaderOptions(KbOptions):
             help="Search a copy of embedded:DIRECTORY while another process writes to it.",
         ),
     ] = False
+
+
+@dataclass(frozen=True)
+class SearchOptions(ReaderOptions):
+    """Options of commands that search, as the caller or as somebody else would."""
+
+    principals: Annotated[
+        list[str],
+        typer.Option(
+            "--principal",
+            metavar="NAME",
+            help="Read what this user or group may see, as user:ann. May be repeated: any of them.",
+        ),
+    ] = field(default_factory=list)
+
+    @property
+    def scope(self) -> "ext.Scope | None":
+        """The scope of the options, with the principals; None without them."""
+        scope, names = super().scope, self.principals
+        if not names:
+            return scope
+        return replace(scope, principals=names) if scope else ext.Scope(principals=names)
 
 
 @dataclass(frozen=True)

@@ -364,12 +364,15 @@ def _checked(
             members = " or ".join(f"'{word}.{each.name}'" for each in kind)
             raise PydanticCustomError("member", "must be {members}", {"members": members})
         names = _fitting(kind, known)
+        # One class of this package, and no kind of stage, which has many.
+        is_public = not names and kind.__module__.startswith("llama_retrieval_ext.")
         near = nearest(made.__name__, names) if is_ours else None
         raise PydanticCustomError(
             "node",
-            "must be {expected}a reference (ref: NAME) to a {word}{advice}",
+            "must be a {word}: {expected}a reference (ref: NAME){advice}",
             {
-                "expected": f"a mapping with 'type' {' or '.join(names)}, or " if names else "",
+                "expected": f"in Python {word}(...), in a file " * is_public
+                or f"a mapping with 'type' {' or '.join(names)}, or " * bool(names),
                 "word": word,
                 "advice": f"; did you mean {near!r}?" if near else "",
             },

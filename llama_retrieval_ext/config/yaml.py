@@ -127,7 +127,7 @@ def read_file(path: str | FilePath) -> str:
             return file.read(_Reader.max_bytes + 1).decode("utf-8")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ConfigFileError(str(path), [f"it cannot be read: {reason}"]) from error
+        raise ConfigFileError(str(path), [f"the file cannot be read: {reason}"]) from error
 
 
 def validate_yaml(text: str, source: Registry | HasParts, *, file: str = "") -> list[str]:

@@ -10,15 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from llama_retrieval_ext.display.html import Markup, bars, chip, highlighted, join, page, tag
-from llama_retrieval_ext.query import page_in, without_allowed
-from llama_retrieval_ext.results import Contribution, Hit, SearchResult
+from llama_retrieval_ext.query import without_allowed
+from llama_retrieval_ext.results import Contribution, Hit, SearchResult, document_title
 from llama_retrieval_ext.text.highlighting import excerpt
 from llama_retrieval_ext.trace import Trace
-from llama_retrieval_ext.wording import counted
+from llama_retrieval_ext.wording import counted, short
 
 # Limits of hits and of text in the short form of a result.
 _SHOWN_HITS: Final = 5
-_SHORT_TEXT: Final = 50
 _LONG_TEXT: Final = 200
 _SHOWN_METADATA: Final = 60
 _SHOWN_KEYS: Final = 12
@@ -29,7 +28,6 @@ _CARD_TEXT: Final = 320
 _FOLDERS: Final = range(6)
 # Signs of headings, quotes, emphasis and code in Markdown.
 _MARKDOWN: Final = re.compile(r"^[ \t]*(?:#{1,6}[ \t]+|>[ \t]?)|\*\*|`{1,3}", re.MULTILINE)
-_UUID: Final = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")
 
 
 def result_text(result: SearchResult) -> str:
@@ -127,16 +125,6 @@ def trace_console(trace: Trace) -> RenderableType:
     return Text(trace.outline())
 
 
-def document_title(hit: Hit) -> str:
-    """Return the document title of a hit: file and page, its title, or the id."""
-    metadata = hit.node.metadata
-    id_ = hit.node.ref_doc_id or hit.node.node_id
-    title = metadata.get("title") if _UUID.fullmatch(id_) else None
-    name = str(metadata.get("file_name") or title or id_)
-    page = page_in(metadata)
-    return name if page is None else f"{name} p. {page}"
-
-
 def document_titles(hits: Iterable[Hit]) -> dict[str, str]:
     """Return the title of each hit's document by node id; files of one name get their folders.
 
@@ -164,12 +152,6 @@ def document_titles(hits: Iterable[Hit]) -> dict[str, str]:
 def hit_score(hit: Hit) -> str:
     """Return the score with four digits; empty without a score."""
     return "" if hit.score is None else f"{hit.score:.4g}"
-
-
-def short(text: str, length: int = _SHORT_TEXT) -> str:
-    """Return text on one line, cut to a number of characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= length else f"{line[:length]}…"
 
 
 def _degraded_parts(result: SearchResult) -> str:
@@ -263,16 +245,17 @@ def _card(rank: int, hit: Hit, view: _View, more: Sequence[Markup] | None) -> Ma
         )
         for part in hit.contributions
     }
-    adding = [made for part, made in chips.items() if part.share]
+    # A stage that reorders replaces the score: the legs' shares are 0, their ranks still say why.
+    empty = [part for part in hit.contributions if not part.share and not part.score]
     text = highlighted(excerpt(_plain(hit), view.query, length=_CARD_TEXT), view.query)
     return tag(
         "div",
         head,
         _score_bar(hit, view),
-        tag("div", *adding, *(more or []), class_="chips"),
+        tag("div", *(chips[p] for p in chips if p not in empty), *(more or []), class_="chips"),
         tag("p", text, class_="text"),
         *(tag("p", line, class_="dim") for line in _origins(hit)),
-        *_folded([made for part, made in chips.items() if not part.share]),
+        *_folded([chips[part] for part in empty]),
         class_="card",
     )
 
@@ -314,10 +297,14 @@ def _origins(hit: Hit) -> Iterator[str]:
 
 
 def in_leg(part: Contribution, score: float | None) -> str:
-    """Return a leg's contribution to a hit: rank, score, weight and share."""
+    """Return a leg's contribution to a hit: rank, score, weight and share.
+
+    The weight is the one that the score on the fusion's scale was multiplied by.
+    """
     scaled = "" if part.normalised is None else f", normalised {part.normalised:.4g}"
     of_all = f" ({100 * part.share / score:.0f} %)" if score else ""
-    added = f", weight {part.weight:.4g}, adds {part.share:.4g}{of_all}" if part.share else ""
+    weight = part.share / part.normalised if part.normalised else part.weight
+    added = f", weight {weight:.4g}, adds {part.share:.4g}{of_all}" if part.share else ""
     return f"{short(part.leg)} {_in_leg(part)}{scaled}{added}"
 
 

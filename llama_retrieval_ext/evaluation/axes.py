@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 # with grey for black, which a dark theme hides.
 COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8a8f96")
 # Of texts and lines: contrast of about 4 on white and on black.
-_INK: Final = "#7d828a"
+INK: Final = "#7d828a"
+# Of the labels at the vertical axis: a shade darker, which the eye does not see. IPython puts a box
+# behind a transparent figure whose tick labels are all lighter, or all darker, than a middle grey;
+# these two are at either side of it.
+_INK_Y: Final = "#7a7f87"
+# Of texts on a coloured ground: one is readable on pale, the other on dark.
+DARK: Final = "#1f2328"
+PALE: Final = "#ffffff"
 _MARKERS: Final = "osD^vPX"
 # Fonts with Chinese characters on Linux, Windows and macOS.
 _CHINESE: Final = (
@@ -60,8 +67,9 @@ def finished(axes: "Axes", *, title: str, x: str = "", y: str = "") -> "Axes":
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(_INK)
-    axes.tick_params(which="both", color=_INK)
+    axes.spines[["left", "bottom"]].set_color(INK)
+    axes.tick_params("x", which="both", color=INK, labelcolor=INK)
+    axes.tick_params("y", which="both", color=INK, labelcolor=_INK_Y)
     for patch in (axes.patch, axes.get_figure(root=True).patch):  # type: ignore[union-attr]  # drawn
         patch.set_alpha(0)
     families, letters = _fonts()
@@ -69,10 +77,10 @@ def finished(axes: "Axes", *, title: str, x: str = "", y: str = "") -> "Axes":
         if isinstance(each, Text):
             each.set_fontfamily(list(families))
             if each.get_color() == "black":
-                each.set_color(_INK)
+                each.set_color(INK)
             each.set_text(_drawable(each.get_text(), letters))
     if any(_MISSING in each.get_text() for each in axes.findobj(Text) if isinstance(each, Text)):
-        axes.set_title(_NOTE, loc="right", fontsize="x-small", color=_INK)
+        axes.set_title(_NOTE, loc="right", fontsize="x-small", color=INK)
     return axes
 
 

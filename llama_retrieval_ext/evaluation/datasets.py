@@ -7,6 +7,7 @@ or read from their JSON files.
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_check
 from llama_retrieval_ext.errors import ConfigurationError, describe, optional_module
 from llama_retrieval_ext.evaluation.judgements import BY_LLM, LABELS, Collector, Judgements, Level
 from llama_retrieval_ext.knowledge_base.readers.tables import delimiter_of
+from llama_retrieval_ext.wording import quoted
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -43,13 +45,25 @@ class RagExamples(Protocol):
     examples: Sequence[Any]  # Any: the class is missing in some versions
 
 
-Source: TypeAlias = "str | Path | Judgements | DataFrame | QuestionPairs | RagExamples"
+@runtime_checkable
+class _Table(Protocol):
+    """A table of pandas."""
+
+    def astype(self, dtype: object) -> Any: ...  # noqa: ANN401 - of pandas
+    def notna(self) -> Any: ...  # noqa: ANN401 - of pandas
+
+
+Source: TypeAlias = (
+    "str | Path | Judgements | DataFrame | QuestionPairs | RagExamples | "
+    "Mapping[str, str | Iterable[str] | Mapping[str, float]] | Sequence[Any]"
+)
 
 _IR_DATASETS: Final = "ir_datasets:"
 # Errors of content that is not UTF-8, JSON or CSV, or has another shape than its kind of file.
 _MALFORMED: Final = (ArithmeticError, AttributeError, KeyError, TypeError, ValueError, csv.Error)
 # Column names; the first that a table has is used.
 _QUESTIONS: Final = ("question", "query", "text")
+_LENGTHS: Final = (2, 3)  # of a row without names
 _GRADES: Final = ("grade", "relevance", "score", "label")
 _TARGETS: Final[Mapping[Level, Sequence[str]]] = {
     Level.NODE: ("node", "node_id", "chunk_id"),
@@ -64,6 +78,8 @@ def load_judgements(source: Source, *, level: Level | None = None) -> Judgements
     - a ``.csv``, ``.tsv`` or ``.jsonl`` file or a pandas table with a row for each question and
       target: columns ``question`` (or ``query``) and ``document`` (or ``file``), ``node`` or
       ``passage``, optionally ``grade`` and ``query_id``;
+    - a dict of questions with what answers them, a name, a list or a dict of grades by name; or a
+      list of pairs of both, with the grade as a third value if any; or a list of rows as dicts;
     - a BEIR folder: ``queries.jsonl``, and ``qrels/test.tsv`` or ``qrels.tsv``;
     - ``ir_datasets:ID``, if that package is installed;
     - LlamaIndex's ``EmbeddingQAFinetuneDataset`` and ``LabelledRagDataset``, or their ``.json``
@@ -72,8 +88,9 @@ def load_judgements(source: Source, *, level: Level | None = None) -> Judgements
     Args:
         source: One of these; `Judgements` are returned unchanged.
         level: Level of the targets; None for that of the source: by the column name of a table;
-            documents for BEIR and ``ir_datasets``, where a node without a document is matched
-            by its own id; nodes and passages for the two datasets of LlamaIndex.
+            documents for a dict, a list of pairs, BEIR and ``ir_datasets``, where a node without a
+            document is matched by its own id; nodes and passages for the two datasets of
+            LlamaIndex.
 
     Raises:
         ConfigurationError: The source cannot be read as any of these.
@@ -96,18 +113,48 @@ def load_judgements(source: Source, *, level: Level | None = None) -> Judgements
             raise
         except _MALFORMED as error:
             raise ConfigurationError(f"{source} cannot be read: {describe(error)}") from error
+    return _from_object(source, level)
+
+
+def _from_object(source: object, level: Level | None) -> Judgements:
+    """Return the judgements of a dataset, a dict, a list or a table."""
     if isinstance(source, QuestionPairs):
         return _from_pairs(source.queries, source.relevant_docs, level or Level.NODE)
     if isinstance(source, RagExamples):
         rows = [each.model_dump(mode="json") for each in source.examples]
         return _from_rag_examples(rows, level or Level.PASSAGE)
-    if hasattr(source, "to_dict") and hasattr(source, "columns"):
+    if isinstance(source, Mapping):
+        source = [(question, *pair) for question, own in source.items() for pair in _graded(own)]
+    if isinstance(source, Sequence):
+        return _from_rows(map(partial(_row, level), source), level, "the list")
+    if isinstance(source, _Table):
         filled = source.astype(object).where(source.notna(), None)  # pandas has NaN in empty cells
         return _from_rows(filled.to_dict("records"), level, "the table")
     raise ConfigurationError(
-        f"judgements are a CSV or JSONL file, a BEIR folder, 'ir_datasets:ID', a pandas table or a "
-        f"LlamaIndex dataset, got {type(source).__name__}"
+        f"judgements are a dict or list of questions with document ids, a CSV or JSONL file, a "
+        f"BEIR folder, 'ir_datasets:ID', a pandas table or a LlamaIndex dataset, got "
+        f"{type(source).__name__}"
     )
+
+
+def _graded(targets: object) -> list[tuple[object, ...]]:
+    """Return the targets of a question, each with its grade if it has one."""
+    if isinstance(targets, Mapping):
+        return [*targets.items()]
+    named = [targets] if isinstance(targets, str) or not isinstance(targets, Iterable) else targets
+    return [(target,) for target in named]
+
+
+def _row(level: Level | None, row: object) -> Mapping[str, object]:
+    """Return a row of a list by names of columns."""
+    if isinstance(row, Mapping):
+        return row
+    if isinstance(row, str) or not isinstance(row, Sequence) or len(row) not in _LENGTHS:
+        raise ConfigurationError(
+            f"the list has {quoted(row)}; write (question, document) or (question, document, grade)"
+        )
+    names = (_QUESTIONS[0], _TARGETS[level or Level.DOCUMENT][0], _GRADES[0])
+    return dict(zip(names, row, strict=False))
 
 
 def _from_path(source: str, level: Level | None) -> Judgements:

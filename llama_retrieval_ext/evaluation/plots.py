@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.evaluation.axes import colours, cut, drawable, finished, new_axes
+from llama_retrieval_ext.evaluation.axes import INK, colours, cut, drawable, finished, new_axes
 from llama_retrieval_ext.evaluation.experiment import Experiment
 from llama_retrieval_ext.evaluation.judgements import Judgements
 from llama_retrieval_ext.evaluation.measures import measure_queries
@@ -108,7 +108,7 @@ def plot_latency(
         )
     front = _front((ms, quality) for ms, quality, _ in points)
     times, values = zip(*front, strict=True)
-    axes.plot(times, values, drawstyle="steps-post", color="#888888", linestyle="--", zorder=1)
+    axes.plot(times, values, drawstyle="steps-post", color=INK, linestyle="--", zorder=1)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter("{x:g}" if times[-1] < 10 * times[0] else "")
@@ -169,7 +169,7 @@ def plot_sweep(tuning: Tuning, *, leg: str | None = None, axes: "Axes | None" = 
         if row is not None:
             x, y = _number(row[column]), _number(row[tuning.measure])
             dot = axes.scatter([x], [y], s=170, marker=marker, label=label, zorder=4)
-            dot.set(facecolors="none", edgecolors="black")
+            dot.set(facecolors="none", edgecolors=INK)
     axes.legend(frameon=False, fontsize="small")
     return finished(axes, title=_title(tuning.judgements), x=column, y=tuning.measure)
 

@@ -10,7 +10,17 @@ import numpy as np
 
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.evaluation.axes import COLOURS, colours, cut, drawable, finished, new_axes
+from llama_retrieval_ext.evaluation.axes import (
+    COLOURS,
+    DARK,
+    INK,
+    PALE,
+    colours,
+    cut,
+    drawable,
+    finished,
+    new_axes,
+)
 from llama_retrieval_ext.evaluation.comparison import jaccard
 from llama_retrieval_ext.evaluation.experiment import Experiment
 from llama_retrieval_ext.pipeline.explanation import Explanation
@@ -26,6 +36,8 @@ Rankings: TypeAlias = Mapping[str, Sequence[Sequence[ScoredId]]]
 
 _COLUMNS: Final = 28
 _PATH_COLUMNS: Final = 26
+# Of arrows and the ground of their labels: white is readable on it, and it is visible on black.
+_EDGE: Final = "#6b7480"
 _TITLE_KEYS: Final = ("title", "file_name")
 _STEP: Final = re.compile(r" (?:-(.{1,200}?)->|<-(.{1,200}?)-) ")
 
@@ -69,8 +81,8 @@ def plot_scores(value: Explanation | Experiment, *, axes: "Axes | None" = None) 
         heights = place + 0.22 * np.sin(np.arange(len(own)) * 2.4)
         axes.scatter(scaled, heights, s=14, alpha=0.5, color=colour, marker=marker, label=name)
         low_quarter, median, high_quarter = np.quantile(scaled, [0.25, 0.5, 0.75])
-        axes.hlines(place, low_quarter, high_quarter, color="black", linewidth=5, alpha=0.55)
-        axes.vlines(median, place - 0.3, place + 0.3, color="black", linewidth=2)
+        axes.hlines(place, low_quarter, high_quarter, color=INK, linewidth=5, alpha=0.8)
+        axes.vlines(median, place - 0.3, place + 0.3, color=INK, linewidth=2)
     ranges = [f"{cut(n, _COLUMNS)}\n{min(own):.3g} to {max(own):.3g}" for n, own in scores.items()]
     axes.set_yticks(range(len(scores)), drawable(ranges))
     axes.set_xticks([0.0, 0.5, 1.0], ["lowest", "middle", "highest"])
@@ -119,7 +131,7 @@ def plot_overlap(
     axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
     for row, column in np.ndindex(shares.shape):
         share = float(shares[row, column])
-        colour = "white" if share > 0.6 else "black"  # noqa: PLR2004 - where white is readable
+        colour = PALE if share > 0.6 else DARK  # noqa: PLR2004 - where white is readable
         axes.text(column, row, f"{100 * share:.0f} %", ha="center", va="center", color=colour)
     labels = drawable(cut(name, _COLUMNS) for name in names)
     axes.set_xticks(range(len(names)), labels, rotation=20, ha="right", rotation_mode="anchor")
@@ -172,7 +184,7 @@ def plot_ranks(value: Explanation, *, most: int = 10, axes: "Axes | None" = None
     axes.set_yticks(ticks, [*map(str, ticks[:-1]), f"{ticks[-1]}{more}"])
     axes.set_ylim(floor + 0.7, 0.3)
     axes.set_xlim(-0.2, len(stages) - 0.8)
-    axes.grid(axis="x", color="#dddddd")
+    axes.grid(axis="x", color=INK, alpha=0.3)
     return finished(axes, title="Where each hit stood", y="rank")
 
 
@@ -345,7 +357,9 @@ def _mean_position(name: str, steps: Sequence[PathStep], positions: dict[str, in
 def _draw_box(axes: "Axes", name: str, x: float, y: float) -> "Text":
     ground = "#fff3d6" if x == 0 else "#e8f1f8"
     box = {"boxstyle": "round,pad=0.4", "facecolor": ground, "edgecolor": COLOURS[0]}
-    return axes.text(x, y, cut(name, _PATH_COLUMNS), ha="center", va="center", fontsize=9, bbox=box)
+    text = axes.text(x, y, cut(name, _PATH_COLUMNS), ha="center", va="center", fontsize=9, bbox=box)
+    text.set_color(DARK)
+    return text
 
 
 def _draw_step(
@@ -362,11 +376,11 @@ def _draw_step(
         patchB=boxes[target].get_bbox_patch(),
         arrowstyle="-|>",
         mutation_scale=10,
-        color="#5b6470",
+        color=_EDGE,
         connectionstyle=f"arc3,rad={0.3 if x == to_x else 0.0}",
         zorder=3.5,
     )
     axes.add_patch(arrow)
     label = axes.text((x + to_x) / 2, (y + to_y) / 2, cut(step.relation, _PATH_COLUMNS), zorder=4)
-    ground = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}
-    label.set(ha="center", va="center", fontsize=7, bbox=ground)
+    ground = {"boxstyle": "round,pad=0.25", "facecolor": _EDGE, "edgecolor": "none"}
+    label.set(ha="center", va="center", fontsize=7, bbox=ground, color=PALE)

@@ -38,6 +38,7 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
 )
 from llama_retrieval_ext.knowledge_base.long_texts import Watch
 from llama_retrieval_ext.knowledge_base.preparation import Known, Preparation, PreparedBatch
+from llama_retrieval_ext.knowledge_base.readers.document_list import DocumentList
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, Tally
 from llama_retrieval_ext.knowledge_base.sharing import Sharing
 from llama_retrieval_ext.knowledge_base.splitting import NodeIds
@@ -65,7 +66,6 @@ class Predecessor(NamedTuple):
 
     key: DocumentKey
     is_current: bool  # whether it was split and extracted as documents are now
-    allowed: tuple[str, ...]  # the principals who may see it; empty for everyone
 
 
 class Addition:
@@ -85,10 +85,14 @@ class Addition:
         self._occurrences: Counter[object] = Counter()
         self._splitting = ""
         self._before: dict[DocumentKey, DocumentKey] = {}  # stored documents by those after them
-        self._seen_by: dict[DocumentKey, tuple[str, ...]] = {}  # before they moved
+        # Of documents that name none, for when no stored version does; of `sync`.
+        self.principals: dict[DocumentKey, tuple[str, ...]] = {}
 
     def run(self, items: Iterable[object], *, show_progress: bool) -> IngestionReport:
         """Add documents and return the outcome of each."""
+        if isinstance(items, DocumentList):  # what its reader could not read
+            for path, reason in items.left_out.items():
+                self.tally.skipped(str(path), reason)
         groups = grouped(items)
         with character_bar(groups, show=show_progress) as bar:
             for batch in group_batches(groups):
@@ -158,7 +162,6 @@ class Addition:
     ) -> None:
         """Prepare and store documents, each long one by itself; arguments as of `prepared`."""
         self._before |= {key: each.key for key, each in moved.items()}
-        self._seen_by |= {key: each.allowed for key, each in moved.items()}
         for is_long, some in groupby(documents, lambda each: each.is_long):
             if not is_long:
                 self.store(self.prepared([*some], moved, watch))
@@ -235,8 +238,8 @@ class Addition:
     def _as_visible_as_before(self, documents: Sequence[Writable]) -> list[Writable]:
         """Return the documents; new versions that name no principals keep those of the old ones.
 
-        A document that has moved keeps its own, also if another process has deleted the old one
-        meanwhile; if it has none, those of the document that it replaces.
+        A document that has moved keeps its own, if another process has just restricted it; else
+        those of the document that it replaces, also if this was deleted meanwhile.
         """
         before = {
             each.key: self._before.get(each.key, each.key)
@@ -245,7 +248,7 @@ class Addition:
         }
         kept = self.parts.ledger.allowed({*before, *before.values()})
         names = {
-            key: kept.get(old) or self._seen_by.get(key) or kept.get(key)
+            key: kept.get(old) or kept.get(key) or self.principals.get(key)
             for key, old in before.items()
         }
         return [each.shared(some) if (some := names.get(each.key)) else each for each in documents]

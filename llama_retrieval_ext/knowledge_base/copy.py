@@ -143,13 +143,13 @@ def _check_places(source_url: str, target_url: str) -> None:
 
 
 def _source(url: str, resources: ExitStack) -> CopyEnd:
-    storage = open_storage(url, RequestedSetup(must_exist=True))
+    storage = open_storage(url, RequestedSetup(must_exist=True, may_create=False))
     resources.callback(storage.close)
     ledger = storage.ledger()
     resources.callback(ledger.close)
     config = ledger.config()
     if config is None:
-        raise missing(url)
+        raise missing(url, to_create=False)
     config.opened(config, url)  # refuses one from a newer version
     if ledger.n_nodes_at_rest() is None:
         raise StoreUnavailableError(

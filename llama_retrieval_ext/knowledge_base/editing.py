@@ -25,6 +25,7 @@ from llama_retrieval_ext.knowledge_base.sync import Sync, SyncOptions
 from llama_retrieval_ext.knowledge_base.sync_sources import FileOptions, find_source
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.urls import Location
+from llama_retrieval_ext.wording import quoted
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -127,10 +128,10 @@ class Editable:
         Sources that are new or have changed are added, others are deleted if an earlier sync of the
         same name and scope added them. Text that is stored already is not embedded again: of a file
         that was moved, or a document whose metadata changed, unless they are part of the text that
-        is embedded, as the name of a file is. A restricted document
-        that has moved or comes back is visible to whom it was; if that is unknown, it fails. The
-        whole source is compared before anything is written. After an interruption the same call
-        goes on.
+        is embedded, as the name of a file is. A restricted document that changes, or comes back
+        where it was, is visible to whom it was. One that has moved fails until its metadata or
+        ``allowed`` name who may see it. The whole source is compared before anything is written.
+        After an interruption the same call goes on.
 
         Args:
             source: A folder, which is read recursively, a glob pattern such as ``"docs/**/*.md"``,
@@ -191,13 +192,19 @@ class Editable:
             The number of documents.
 
         Raises:
-            ConfigurationError: ``allowed`` is empty, or not a list of names; or the name is empty.
+            ConfigurationError: ``allowed`` is empty, or not a list of names; or the scope has no
+                such document or source.
             StoreError: A document is incomplete in the store.
         """
         names = () if allowed is None else allowed_names(allowed)
         with self._writing(scope):
             self._settle()
             entries = pending = self._parts.ledger.find(source_or_id, scope)
+            if not entries:
+                raise ConfigurationError(
+                    f"there is no document or source {quoted(source_or_id)} in this scope, so "
+                    "nothing was shared; kb.sources() has those that there are"
+                )
             while pending:
                 outcomes = self._parts.sharing.share(pending, {each.key: names for each in pending})
                 for outcome in outcomes.values():

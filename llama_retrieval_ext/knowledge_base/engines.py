@@ -54,6 +54,9 @@ def chat_engine(
     from llama_index.core.memory import ChatMemoryBuffer  # noqa: PLC0415
     from llama_index.core.query_engine import RetrieverQueryEngine  # noqa: PLC0415
 
+    if isinstance(chat_mode, str) and chat_mode in _OTHER_MODES:
+        modes = ", ".join(map(repr, _CHAT_ENGINES))
+        raise ConfigurationError(f"{_OTHER_MODES[chat_mode]}; as chat_mode pass one of {modes}")
     one_of(chat_mode, _CHAT_ENGINES, "chat_mode")
     make = getattr(engines, _CHAT_ENGINES[chat_mode]).from_defaults
     own, known = _parameters(make), _parameters(RetrieverQueryEngine.from_args)
@@ -89,6 +92,12 @@ def _check(method: str, arguments: Iterable[str], known: Iterable[str]) -> None:
             raise ArgumentError(f"{method}() has no argument {name!r}; {instead}")
 
 
+# Modes of LlamaIndex that are no chat engine over a retriever.
+_OTHER_MODES: Final = {
+    "react": "an agent is ReActAgent(tools=[retrieval_tool(kb.retriever())], llm=llm)",
+    "openai": "an agent is FunctionAgent(tools=[retrieval_tool(kb.retriever())], llm=llm)",
+    "simple": "chat without search is SimpleChatEngine.from_defaults(llm=llm)",
+}
 # Arguments of LlamaIndex that the knowledge base passes.
 _GIVEN: Final = ("retriever", "query_engine")
 
@@ -101,6 +110,7 @@ def _checked_llm(llm: object, method: str) -> "LLM":
         return llm
     raise ConfigurationError(
         f"{method} needs llm=, a LlamaIndex LLM, got {llm!r}; there is no default, and "
-        "LlamaIndex's Settings are not used. Write, for instance, "
-        'llm=Ollama(model="qwen3") with the package llama-index-llms-ollama'
+        "LlamaIndex's Settings are not used. For any server with OpenAI's API write "
+        'llm=OpenAILike(model="qwen3", api_base="http://localhost:8000/v1", is_chat_model=True), '
+        "from the package llama-index-llms-openai-like"
     )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from itertools import count, groupby
+from pathlib import Path
 
 from llama_index.core.schema import BaseNode, Document, MetadataMode
 from tqdm import tqdm  # type: ignore[import-untyped]
@@ -16,6 +17,7 @@ Group = list[BaseNode]
 # models and engines and for a negligible flush per batch, small enough to repeat after a crash.
 BATCH_WEIGHT = 4096
 _DOCUMENT_WEIGHT = 64
+_PATH = 100  # characters of a path in a message; more are a text
 _NODE_CHARACTERS = 1024  # fewer than most nodes have
 
 
@@ -26,10 +28,7 @@ def grouped(items: Iterable[object]) -> Sequence[Group] | Iterator[Group]:
     the nodes of a document must be consecutive.
     """
     if isinstance(items, str | BaseNode) or not isinstance(items, Iterable):
-        raise ConfigurationError(
-            f"expected documents or nodes, got one {type(items).__name__}; write [...] around it"
-            + (", as Document(text=...)" if isinstance(items, str) else "")
-        )
+        raise ConfigurationError(f"expected a list of documents or nodes, {_instead_of(items)}")
     named = _named(items)
     if not isinstance(items, Sequence):
         return ([node for _, node in group] for _, group in groupby(named, lambda each: each[0]))
@@ -37,6 +36,19 @@ def grouped(items: Iterable[object]) -> Sequence[Group] | Iterator[Group]:
     for name, node in named:
         groups.setdefault(name, []).append(node)
     return list(groups.values())
+
+
+def _instead_of(item: object) -> str:
+    """Return what was given instead of documents, and what to write."""
+    if isinstance(item, BaseNode):
+        return f"got one {type(item).__name__}; write [...] around it"
+    if isinstance(item, str | Path):
+        path = str(item) if len(str(item)) <= _PATH else "PATH"
+        return (
+            f"got {type(item).__name__}; for a file or folder write kb.sync({path!r}) or "
+            f"kb.add(read_documents({path!r})), for a text Document(text=..., id_=...) in a list"
+        )
+    return f"got {type(item).__name__}; write [Document(text=..., id_=...)]"
 
 
 def group_batches(groups: Iterable[Group]) -> Iterator[list[Group]]:
@@ -55,10 +67,7 @@ def _named(items: Iterable[object]) -> Iterator[tuple[object, BaseNode]]:
     numbers = count()
     for item in items:
         if not isinstance(item, BaseNode):
-            raise ConfigurationError(
-                f"expected LlamaIndex documents or nodes, got {type(item).__name__}; "
-                "for text write Document(text=..., id_=...)"
-            )
+            raise ConfigurationError(f"expected LlamaIndex documents or nodes, {_instead_of(item)}")
         # Documents are never grouped: with the same id, the right one would be ambiguous.
         yield next(numbers) if isinstance(item, Document) else name_of(item), item
 

@@ -48,7 +48,7 @@ def remove_knowledge_base(url: str) -> None:
         llama_retrieval_ext.errors.ConfigurationError: there is no knowledge base at embed...
 
     """
-    setup = RequestedSetup(must_exist=True)
+    setup = RequestedSetup(must_exist=True, may_create=False)
     # The lock is also held by an object that opens it.
     with closing(open_storage(url, setup)) as storage, storage.lock:
         if storage.is_shared():
@@ -76,7 +76,7 @@ def _withdraw_from_graph(ledger: Ledger, url: str) -> None:
 def _mark_removing(ledger: Ledger, url: str) -> None:
     config = ledger.config()
     if config is None:
-        raise missing(url)
+        raise missing(url, to_create=False)
     config.check_format(url)
     if config.removing:
         return

@@ -52,7 +52,7 @@ class IngestionReport(_Report):
         updated: Number of documents that replaced an older version.
         unchanged: Number of documents already stored in the same version.
         skipped: Reasons why documents have nothing to store, by id, such as ``no text``; an older
-            version is deleted.
+            version is deleted. And those why `read_documents` left out files, by path.
         failures: Errors of the other documents, by id; an older version stays.
         n_nodes: Number of nodes written.
         seconds: Duration in seconds.

@@ -50,7 +50,7 @@ class ReadOnlyCopy:
         self._source = location.path
         self._graph_source = None if graph is None else _graph_folder(graph)
         if not (self._source / LEDGER).is_file():
-            raise missing(url)
+            raise missing(url, to_create=False)
         _remove_left_copies()
         self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         self._guard = DirectoryLock(self._folder)  # until this process ends

@@ -118,6 +118,7 @@ class RequestedSetup:
     many_tenants: bool | None = None
     store_params: Mapping[str, object] | None = None
     must_exist: bool = False
+    may_create: bool = True  # whether the error for a missing one proposes to create it
 
 
 def open_storage(url: str, setup: RequestedSetup) -> Storage:
@@ -130,7 +131,7 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
             "that does not end so"
         )
     if setup.must_exist:
-        _check_exists(location, url)
+        _check_exists(location, url, to_create=setup.may_create)
     params = dict(setup.store_params or {})
     grouping = {} if setup.many_tenants is None else {grouping_name(location): setup.many_tenants}
     has_setting = location.engine in _BY_TENANT
@@ -152,7 +153,7 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
         raise
     if recorded is None and setup.must_exist:
         store.close()
-        raise missing(url)
+        raise missing(url, to_create=setup.may_create)
     remembered = _remembered(setup, recorded, store.tokenizer, location)
     if remembered != setup and store.dimension is None:  # it has not recorded its settings
         store.close()
@@ -217,12 +218,12 @@ def _as_json(tokenizer: Tokenizer) -> str:
     return json.dumps(tokenizer.to_dict(), sort_keys=True)
 
 
-def _check_exists(location: Location, url: str) -> None:
+def _check_exists(location: Location, url: str, *, to_create: bool) -> None:
     """Raise if there is no knowledge base on this machine, before the engine creates one."""
     if location.is_in_memory:
         raise in_memory(url)
     if not _may_exist(location):
-        raise missing(url)
+        raise missing(url, to_create=to_create)
 
 
 def check_recorded(url: str) -> None:
@@ -249,12 +250,10 @@ def model_needed(url: str) -> ModelRequiredError:
     )
 
 
-def missing(url: str) -> ConfigurationError:
+def missing(url: str, *, to_create: bool = True) -> ConfigurationError:
     """Return the error for a knowledge base that does not exist."""
-    return ConfigurationError(
-        f"there is no knowledge base at {url}; check the URL, or create it: "
-        f"KnowledgeBase.open({url!r})"
-    )
+    advice = f", or create it: KnowledgeBase.open({url!r})" if to_create else ""
+    return ConfigurationError(f"there is no knowledge base at {url}; check the URL{advice}")
 
 
 def in_memory(url: str) -> ConfigurationError:

@@ -6,14 +6,12 @@ crash the same call goes on.
 """
 
 import json
-import unicodedata
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import chain, repeat
-from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from llama_retrieval_ext.errors import ConfigurationError, SyncRefusedError
@@ -31,14 +29,12 @@ from llama_retrieval_ext.knowledge_base.preparation import is_searchable
 from llama_retrieval_ext.knowledge_base.readers.document_list import NO_TEXT
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncReport
 from llama_retrieval_ext.knowledge_base.storage import batches
-from llama_retrieval_ext.knowledge_base.sync_sources import Found, Source, State
+from llama_retrieval_ext.knowledge_base.sync_sources import Found, Source
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.text.normalization import composed
 
-# The reason why a source without text is left out.
 # The documents of a source.
 _Digests: TypeAlias = Mapping[DocumentKey, str]
-# The content of a source, and the last parts of its path.
-_End: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +65,7 @@ class Sync:
         self._addition = addition
         self._parts = addition.parts
         self._options = options
-        self._owner = json.dumps(
-            [unicodedata.normalize("NFC", source.name), *sorted(addition.scope.items())]
-        )
+        self._owner = json.dumps([composed(source.name), *sorted(addition.scope.items())])
         cut = self._parts.preparation.fingerprint(is_whole=True, has_code=True)
         allowed = addition.allowed
         names = "" if allowed is None or callable(allowed) else sorted(allowed)
@@ -85,7 +79,6 @@ class Sync:
         for entry in entries:
             key = SourceKey(entry.key.tenant, entry.key.kb, entry.source)
             self._stored.setdefault(key, []).append(entry)
-        self._known |= self._recalled()
         self._source = source = source.confirmed(self._known.keys() & self._stored.keys())
         self._done: dict[str, list[str]] = {"added": [], "changed": [], "unchanged": []}
         self._moved: dict[str, str] = {}
@@ -93,8 +86,7 @@ class Sync:
         self._there: set[str] = set()  # content of sources that had it before
         self._owned: set[DocumentKey] = set()  # documents of sources that are there
         self._kept: set[SourceKey] = set()  # sources that are gone, whose successor failed
-        self._before: dict[SourceKey, SyncedSource] = {}  # sources by where their content is now
-        self._origins: dict[DocumentKey, Predecessor] = {}  # of the documents of a batch
+        self._restricted: dict[SourceKey, str] = {}  # the restricted sources of their content
 
     def run(self, *, show_progress: bool) -> SyncReport:
         """Write and delete what differs from the source, unless it is a dry run."""
@@ -106,9 +98,8 @@ class Sync:
         if refusal and not self._options.dry_run:
             raise SyncRefusedError(refusal)
         touched += self._begun(unread)
-        lost = [each for each in missing if each.key not in self._stored]
-        touched += [self._emptied(each) for each in lost if each.stamp and each.allowed]
-        self._record(touched, forget=[each for each in lost if not each.allowed])
+        lost = [source for source in missing if source.key not in self._stored]
+        self._record(touched, forget=[s for s in lost if not (s.allowed or s.earlier)])
         with progress(unread, show=show_progress, title="Syncing") as advance:
             for batch in batched(map(self._read, unread), _weight, BATCH_WEIGHT):
                 self._apply(batch, moved)
@@ -118,15 +109,6 @@ class Sync:
         return self._report([each.key.source for each in gone], refusal)
 
     # What is to be done
-
-    def _recalled(self) -> dict[SourceKey, SyncedSource]:
-        """Return records of sources whose documents are lost, with the principals of any record."""
-        lost = [each for key, each in self._known.items() if each.stamp and key not in self._stored]
-        if all(each.allowed for each in lost):
-            return {}
-        # Another sync may have deleted them.
-        seen_by = {each.key: each.allowed for each in self._parts.ledger.synced() if each.allowed}
-        return {e.key: e._replace(allowed=seen_by.get(e.key, e.allowed)) for e in lost}
 
     def _unread(self) -> tuple[list[Found], list[SyncedSource]]:
         """Return the sources to read, and records of others whose time or principals differ."""
@@ -166,88 +148,53 @@ class Sync:
 
     def _begun(self, unread: Sequence[Found]) -> list[SyncedSource]:
         """Return records of new sources, and of those that have what was restricted elsewhere."""
-        names = {key: self._emptied(each).allowed for key, each in self._before.items()}
-        new = {each.key: State() for each in unread if each.key not in self._known}
-        restricted = {each.key: each.state for each in unread if names.get(each.key)}
-        return [
-            SyncedSource(self._owner, key, *state, allowed=names.get(key, ""))
-            for key, state in (new | restricted).items()
-        ]
+        new = [found.key for found in unread if found.key not in self._known]
+        records = {key: SyncedSource(self._owner, key) for key in new}
+        for key, earlier in self._restricted.items():
+            state = self._source.found[key].state
+            records[key] = SyncedSource(self._owner, key, *state, earlier=earlier)
+        return [*records.values()]
 
     def _moves(
         self, unread: Sequence[Found], missing: Sequence[SyncedSource], gone: AbstractSet[SourceKey]
     ) -> dict[SourceKey, SyncedSource]:
-        """Return the sources that are gone by those that have their content now."""
-        left = self._left(unread, missing, gone)
-        rest = {end: iter(some) for end, some in left.items()}
-        mixed = {  # it may be any of these
-            end: names
-            for end, some in left.items()
-            if len(some) > 1 and len(names := set(self._principals(some))) > 1
-        }
-        sizes = {each.size for some in left.values() for each in some}
-        taken = {each.key for some in left.values() for each in some} - gone
+        """Return the sources that are gone by those that have their content now.
+
+        Note those whose content was restricted elsewhere, also if an earlier sync found it: until
+        somebody is named they are not added, although they may change.
+        """
+        rewritten = [self._known[found.key] for found in unread if found.key in self._known]
+        left = [s for s in sorted([*missing, *rewritten]) if s.content and not self._is_there(s)]
+        movable: dict[str, deque[SyncedSource]] = {}
+        restricted: dict[str, str] = {}
+        for source in left:
+            if source.key in gone and not source.earlier:
+                movable.setdefault(source.content, deque()).append(source)
+            if source.earlier or any(self._seen_by(source.key)):
+                restricted.setdefault(source.content, source.earlier or source.key.source)
         moved: dict[SourceKey, SyncedSource] = {}
         for found in unread:
-            content = found.state.content if found.size in sizes else ""
-            ends = [each for each in _ends(content, found.key) if each in left]
-            own = self._known.get(found.key)
-            if not ends:
-                continue
-            if own is not None and own.stamp and own.content == content:
+            content = found.state.content if left else ""
+            before = self._known.get(found.key, SyncedSource(self._owner, found.key))
+            if before.content == content and not before.earlier:
                 self._there.add(content)  # it had this content before, too
                 continue
-            free = ((end, each) for end in ends for each in rest[end] if each.key not in taken)
-            end, best = next(free, (ends[0], None))
-            if best is not None:
-                moved[found.key] = best
-                taken.add(best.key)
-            before = best or left[end][0]
-            if end in mixed:
-                before = before._replace(stamp="", allowed=principals_json(mixed[end]))
-            self._before[found.key] = before
+            if earlier := before.earlier or restricted.get(content):
+                self._restricted[found.key] = earlier
+            if movable.get(content):
+                moved[found.key] = movable[content].popleft()
         return moved
-
-    def _left(
-        self, unread: Sequence[Found], missing: Sequence[SyncedSource], gone: Container[SourceKey]
-    ) -> dict[_End, list[SyncedSource]]:
-        """Return the sources that are gone or restricted, and whose content may be elsewhere now.
-
-        Those of equal content are also under each end of their paths.
-        """
-        rewritten = [self._known[each.key] for each in unread if each.key in self._known]
-        same: dict[str, list[SyncedSource]] = {}
-        for each in sorted([*missing, *rewritten]):
-            record = each if each.key in gone else self._emptied(each)
-            is_left = each.key in gone or (record.allowed and not self._is_there(each))
-            if each.content and is_left:
-                same.setdefault(each.content, []).append(record)
-        left: dict[_End, list[SyncedSource]] = {}
-        for content, some in same.items():
-            for each in some:
-                for end in _ends(content, each.key) if len(some) > 1 else [(content,)]:
-                    left.setdefault(end, []).append(each)
-        return left
-
-    def _principals(self, sources: Iterable[SyncedSource]) -> Iterable[tuple[str, ...]]:
-        return (each.allowed for source in sources for each in self._documents(source))
 
     def _is_there(self, recorded: SyncedSource) -> bool:
         found = self._source.found.get(recorded.key)
         return found is not None and found.state.content == recorded.content
 
-    def _documents(self, source: SyncedSource) -> list[Entry]:
-        """Return the stored documents of a source, or one for each of its recorded principals."""
-        stored = self._stored.get(source.key, [])
-        if not source.allowed or (stored and source.stamp):
-            return stored
-        key = DocumentKey(source.key.tenant, source.key.kb, "")
-        recorded = json.loads(source.allowed)
-        return [Entry(key, "", source.key.source, 0, tuple(names)) for names in recorded]
-
-    def _emptied(self, source: SyncedSource) -> SyncedSource:
-        """Return a record of whom a source was visible to, for when its documents come back."""
-        return source._replace(stamp="", allowed=principals_json(self._principals([source])))
+    def _seen_by(self, key: SourceKey) -> set[tuple[str, ...]]:
+        """Return the principals of the stored documents of a source, or the recorded ones."""
+        if key in self._stored:
+            return {entry.allowed for entry in self._stored[key]}
+        recorded = self._known[key].allowed if key in self._known else ""
+        return {tuple(names) for names in json.loads(recorded or "[]")}
 
     def _refusal(
         self, gone: Sequence[SyncedSource], moved: Mapping[SourceKey, SyncedSource]
@@ -279,46 +226,60 @@ class Sync:
 
     def _apply(self, batch: Sequence[_Read], moved: Mapping[SourceKey, SyncedSource]) -> None:
         """Store documents that are new or changed, and delete those that their sources lack."""
-        self._origins = {}
-        batch = [self._traced(read, moved.get(read.found.key)) for read in batch]
-        documents = [each for read in batch for each in read.documents]
+        documents: list[SourceDocument] = []
+        origins: dict[DocumentKey, Predecessor] = {}
+        for read in batch:
+            refusal = self._unknown(read)
+            for document in read.documents if refusal else ():
+                self._addition.tally.failed(document.key.ref, ConfigurationError(refusal))
+            if not refusal:
+                documents += read.documents
+                origins |= self._origins(read, moved.get(read.found.key))
         self._owned.update(each.key for each in documents)
         if not self._options.dry_run:
             changed = self._addition.changed(documents)
             for some in batched(changed, lambda each: weight_of(each.nodes), BATCH_WEIGHT):
-                self._addition.write(some, self._origins)
+                self._addition.write(some, origins)
         report = self._addition.tally.report()
         records = [self._finish(read, moved.get(read.found.key), report) for read in batch]
         done = [each for each in records if each is not None]
-        self._record([each for each in done if each.stamp or each.allowed])
+        self._record([each for each in done if each.stamp])
         self._delete(entry for each in done for entry in self._stored.get(each.key, ()))
 
-    def _traced(self, read: _Read, moved: SyncedSource | None) -> _Read:
-        """Return the source, without its documents if it is unknown who may see them."""
-        now = read.found.key
-        source = self._before.get(now) or self._known.get(now) or SyncedSource(self._owner, now)
-        before = self._documents(source)
-        if moved is None and not any(each.allowed for each in before):
-            return read
+    def _unknown(self, read: _Read) -> str:
+        """Return why it is unknown who may see documents of a source, or "".
+
+        One that names nobody keeps whom its stored version names. A new one is visible to those who
+        see all others of its source, or to everyone if one of these is.
+        """
+        key = read.found.key
+        stored = {entry.key: entry.allowed for entry in self._stored.get(key, ())}
+        digests = _digests(self._stored.get(key, ()))
+        unnamed = [document for document in read.documents if document.allowed is None]
+        if key in self._restricted and any(d.digest != digests.get(d.key) for d in unnamed):
+            return (
+                f"its content is that of {self._restricted[key]}, which only some may see, and "
+                "nothing says who may see it here; pass allowed=[...] to sync, or name the "
+                "principals under 'allowed' in the documents' metadata. To open it to everyone, "
+                "call kb.share after that"
+            )
+        seen_by = self._seen_by(key)
+        common = () if () in seen_by else min(seen_by, default=())
+        if common and len(seen_by) > 1 and any(d.key not in stored for d in unnamed):
+            return (
+                f"the documents of {key.source} are visible to different principals, so that it is "
+                "unknown who may see new ones; pass allowed=, or name the principals in the "
+                "documents' metadata"
+            )
+        self._addition.principals |= {d.key: stored.get(d.key, common) for d in unnamed}
+        return ""
+
+    def _origins(self, read: _Read, moved: SyncedSource | None) -> dict[DocumentKey, Predecessor]:
+        """Return the stored documents of a moved source by the new ones, in their order."""
+        before = [] if moved is None else self._stored[moved.key]
         is_current = moved is not None and moved.stamp == self._stamp(_digests(before))
-        origins = {
-            key: Predecessor(entry.key, is_current, entry.allowed)
-            for key, entry in _predecessors(read, before).items()
-        }
-        stored = _digests(self._stored.get(now, ())).items()
-        new = [(each.key, each.digest) for each in read.documents if each.key not in origins]
-        is_partly_public = source.key == now and any(not e.allowed for e in before if e.digest)
-        if is_partly_public or stored >= {*new}:
-            self._origins |= origins
-            return read
-        error = ConfigurationError(
-            f"the documents of {source.key.source} are visible to different principals, and the "
-            f"ids in {now.source} do not say which of them these are; pass allowed=, or name the "
-            "principals in the documents' metadata"
-        )
-        for each in read.documents:
-            self._addition.tally.failed(each.key.ref, error)
-        return read._replace(documents=[])
+        pairs = zip(read.documents, before, strict=False)
+        return {document.key: Predecessor(entry.key, is_current) for document, entry in pairs}
 
     def _finish(
         self, read: _Read, origin: SyncedSource | None, report: IngestionReport
@@ -339,12 +300,13 @@ class Sync:
         record = SyncedSource(self._owner, key, *read.found.state)
         if not new:
             self._left_out[key.source] = read.found.left_out or NO_TEXT
-            return self._emptied(self._known.get(key, record))
+            return record
         self._classify(key, new, origin)
-        origins = [self._origins.get(each.key) for each in read.documents]
-        kept = [() if each is None else each.allowed for each in origins]
-        allowed = [each.allowed or own for each, own in zip(read.documents, kept, strict=True)]
-        return record._replace(stamp=self._stamp(new), allowed=principals_json(allowed))
+        allowed = principals_json(
+            document.allowed or self._addition.principals.get(document.key, ())
+            for document in read.documents
+        )
+        return record._replace(stamp=self._stamp(new), allowed=allowed)
 
     def _classify(self, key: SourceKey, new: _Digests, origin: SyncedSource | None) -> None:
         if origin is not None:
@@ -357,21 +319,23 @@ class Sync:
             self._done["changed"].append(key.source)
 
     def _delete(self, entries: Iterable[Entry]) -> None:
-        """Delete documents, except those that a source has now."""
+        """Delete documents, except those that a source has now; keep on record who saw them."""
         if self._options.dry_run:
             return
-        for batch in batches(each for each in entries if each.key not in self._owned):
-            self._parts.writer.delete([each.key for each in batch])
+        deleted = [entry for entry in entries if entry.key not in self._owned]
+        self._parts.ledger.remember_principals(deleted)
+        for batch in batches(deleted):
+            self._parts.writer.delete([entry.key for entry in batch])
             self._parts.ledger.forget_dimension()
 
     def _prune(self, gone: Sequence[SyncedSource], moved: Mapping[SourceKey, SyncedSource]) -> None:
-        """Delete what is gone; keep on record who saw it, since it may come back."""
-        elsewhere = {each.key for each in moved.values()}
-        emptied = [self._emptied(each) for each in gone if each.key not in elsewhere]
-        kept = {each.key for each in emptied if each.allowed and self._addition.allowed is None}
-        self._record([each for each in emptied if each.key in kept])
-        self._delete(entry for each in gone for entry in self._stored[each.key])
-        self._record([], forget=[each for each in gone if each.key not in kept])
+        """Delete what is gone; forget it, unless it was restricted and may come back."""
+        self._delete(entry for source in gone for entry in self._stored[source.key])
+        kept = {s.key for s in gone if s.earlier or any(self._seen_by(s.key))}
+        kept -= {source.key for source in moved.values()}
+        if isinstance(self._addition.allowed, tuple):
+            kept = set()  # whoever may see it is named
+        self._record([], forget=[source for source in gone if source.key not in kept])
 
     def _record(
         self, sources: Sequence[SyncedSource], *, forget: Sequence[SyncedSource] = ()
@@ -404,25 +368,3 @@ def _weight(read: _Read) -> int:
 
 def _digests(stored: Iterable[Entry]) -> dict[DocumentKey, str]:
     return {each.key: content_of(each.digest) for each in stored}
-
-
-def _ends(content: str, source: SourceKey) -> list[_End]:
-    parts = Path(source.source).parts
-    return [(content, *parts[start:]) for start in range(len(parts) + 1)]
-
-
-def _predecessors(read: _Read, before: Sequence[Entry]) -> dict[DocumentKey, Entry]:
-    """Return the earlier documents of a source by those that they are now; not for unknown ones.
-
-    Ids are the same, or contain the path of a file. Others may be of any of the documents, if all
-    of these are visible to the same principals, or are named by the new ones.
-    """
-    stored = {each.key: each for each in before}
-    is_same = len({each.allowed for each in before}) == 1
-    found: dict[DocumentKey, Entry] = {}
-    for each, other in zip(read.documents, chain(before, repeat(before[-1])), strict=False):
-        path = other.source + each.key.ref.removeprefix(read.found.key.source)
-        known = stored.get(each.key) or stored.get(other.key._replace(ref=path))
-        if known is not None or is_same or each.allowed is not None:
-            found[each.key] = known or other
-    return found

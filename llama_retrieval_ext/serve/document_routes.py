@@ -6,6 +6,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Response
 from llama_index.core import Document
 
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.ledger.ledger import StoredDocument
 from llama_retrieval_ext.query import without_allowed
 from llama_retrieval_ext.results import passage_to_dict
@@ -119,9 +120,12 @@ def _add_share(router: APIRouter, service: Service) -> None:
     async def share(document_id: str, body: ShareRequest, context: Context) -> Response:
         """Change who may see a document, or all documents of a source."""
         scope = body_scope(context, body.scope)
-        shared = await service.write(
-            context, lambda: service.kb.share(document_id, allowed=body.allowed, scope=scope)
-        )
+
+        def change(kb: KnowledgeBase) -> int:
+            is_there = bool(kb.get(document_id, scope=scope))
+            return kb.share(document_id, allowed=body.allowed, scope=scope) if is_there else 0
+
+        shared = await service.write(context, lambda: change(service.kb))
         if not shared:
             raise _not_found()
         return as_json({"shared": shared})

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
-from datetime import UTC, date, datetime, time, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Final, Self
 
 from llama_index.core.schema import TextNode
@@ -23,6 +23,7 @@ from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.services.scoped import USER_KEY, ScopedService, by_metadata
 
 # Start of a heading, list, quotation, table or link target.
+_MONTH: Final = timedelta(days=28)
 _BLOCK = re.compile(r"^([#>+\-*=|~]|\d+[.)]|\[)")
 
 
@@ -302,7 +303,12 @@ class ReportService(ScopedService):
         self, report: WeeklyReport, language: str | None, scope: Scope | None
     ) -> Plan[WeeklyReport]:
         logs = yield from self._logs(report, scope)
-        texts = [log.text for log in logs] or [report.style]
+        texts = [log.text for log in logs]
+        if not logs and language is None:
+            before = report.model_copy(update={"start_date": report.start_date - _MONTH})
+            texts = [log.text for log in (yield from self._logs(before, scope))]
+            names = (report.user_id, report.style)
+            texts = texts or [name for name in names if language_of(name) != language_of()]
         report = report.model_copy(update={"language": language or language_of(*texts)})
         if not logs:
             nothing = report.texts.no_work_logs.format(start=report.start_date, end=report.end_date)

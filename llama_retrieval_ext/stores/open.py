@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import ModuleType
 from typing import Final, TypeAlias
+from urllib.parse import urlsplit
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.indices.vector_store.base import VectorStoreIndex
@@ -162,6 +163,8 @@ def open_store(
     near = [] if scheme in schemes else difflib.get_close_matches(scheme, schemes, n=1)
     is_path = scheme == url and any(sign in url for sign in "./\\~")
     meant = f"embedded:{url}" if is_path else f"{near[0]}:..." if near else ""
+    if scheme in _WEB:
+        meant = _engine_at(url)
     advice = f"; did you mean {meant}?" if meant else "."
     raise ConfigurationError(
         f"{shown_url(url)} is not a store URL{advice} A URL begins with one of "
@@ -169,7 +172,20 @@ def open_store(
     )
 
 
+def _engine_at(url: str) -> str:
+    """Return the store URL of a web address, by the engines' usual ports; empty if it has none."""
+    try:
+        parts = urlsplit(url)
+        engine = _PORTS.get(parts.port or 0)
+    except ValueError:  # no port is named so
+        return ""
+    secure = "s" * (parts.scheme == "https")
+    return f"{engine}{secure}://{parts.hostname}:{parts.port}/NAME" if engine else ""
+
+
 _EMBEDDED: Final = "embedded"
+_WEB: Final = ("http", "https")
+_PORTS: Final = {6333: "qdrant", 9200: "elasticsearch", 19530: "milvus"}
 
 
 def _missing(url: str) -> ConfigurationError:

@@ -1,6 +1,6 @@
 """Positions of query terms in a text, and excerpts around them."""
 
-from bisect import bisect_right
+from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Final
 
@@ -65,14 +65,22 @@ def excerpt(text: str, query: str, *, length: int) -> str:
         return line
     lead = min(_LEAD, length // 4)
     spans = matched_spans(line, query)
-    ends = [end for _, end in spans]
-    start, most = 0, 0
+    terms = [line[first:end].casefold() for first, end in spans]
+    # A window slides over the spans; it counts each term.
+    window: Counter[str] = Counter()
+    last, start, most = 0, 0, 0
     for number, (first, _) in enumerate(spans):
         from_here = max(0, min(first - lead, len(line) - length))
-        last = bisect_right(ends, from_here + length)
-        n_terms = len({line[a:b].casefold() for a, b in spans[number:last]})
-        if n_terms > most:
-            start, most = from_here, n_terms
+        while last < len(spans) and spans[last][1] <= from_here + length:
+            window[terms[last]] += 1
+            last += 1
+        if len(window) > most:
+            start, most = from_here, len(window)
+        if last > number:
+            window[terms[number]] -= 1
+            if not window[terms[number]]:
+                del window[terms[number]]
+        last = max(last, number + 1)
     space = line.find(" ", start, start + lead) if start else -1
     start = space + 1 if space >= 0 else start
     cut = line[start : start + length]

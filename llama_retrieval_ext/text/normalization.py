@@ -234,6 +234,31 @@ def normal(text: str) -> str:
     return unicodedata.normalize("NFKC", text)
 
 
+# Sorting the marks on a letter takes quadratic time; no path is longer.
+_LONGEST_NAME: Final = 4096
+
+
+def composed(name: str) -> str:
+    """Return a name in NFC; text that is longer than any path as it is."""
+    is_other = not name.isascii() and len(name) <= _LONGEST_NAME
+    return unicodedata.normalize("NFC", name) if is_other else name
+
+
+def spellings(name: str) -> list[str]:
+    r"""Return a name as it is, composed and decomposed, each once.
+
+    Keyboards type composed letters, and some file systems name files in decomposed ones.
+
+    Examples:
+        >>> [*map(len, spellings("\u00e9"))], spellings("plain")
+        ([1, 2], ['plain'])
+
+    """
+    if name.isascii() or len(name) > _LONGEST_NAME:
+        return [name]
+    return list(dict.fromkeys([name, composed(name), unicodedata.normalize("NFD", name)]))
+
+
 # A hyphen at the end of a line, as in a PDF, between parts of a word.
 _BROKEN: Final = re.compile(r"(?<=[^\W_])([-\u00ad\u2010])[ \t]*\r?\n[ \t]*(?=[^\W_])")
 

@@ -151,6 +151,13 @@ SAME = [
     "a budget of {} dollars: 1.5 million / 1,500,000 / 150万",
     "the {} article: ninth / 9th",
     "重{}: 五千克 / 5千克 / 5kg",
+    "等待{}小时: 一个半 / 1.5 / 1½ / 1 1/2",
+    "试用期为{}: 半年 / 6个月 / 六个月",
+    "会议在{}开始: 下午三点半 / 15:30 / 3:30 pm",
+    "合计{}元: 壹万贰仟叁佰 / 壹萬貳仟參佰 / 12300",
+    "工期{}天: 廿五 / 25 / 二十五",
+    "costs {} euros: 2.5 bn / 2.5 billion / 2,500,000,000",
+    "takes {} hours: two and a half / 2.5 / 2½",
     "lasts {} days: 3-5 / 3 to 5 / three to five / 三至五",
 ]
 
@@ -177,7 +184,15 @@ def test_numbers_of_the_same_value_support_a_citation(line: str) -> None:
         ("税率为百分之六", "税率为5%", "百分之六"),
         ("The leave is thirty days", "The leave is 25 days", "thirty"),
         ("It takes nine days", "It takes 7 days", "nine"),
-        ("It opens on 4 June 2026", "It opens on 2026-05-04", "June"),
+        ("It opens on 4 June 2026", "It opens on 2026-05-04", "4 June"),
+        ("会议在5月5日举行", "会议在2026年5月4日举行", "5月5日"),
+        ("It opens on May 5, 2026", "It opens on 4 May 2026", "May 5"),
+        ("试用期为半年", "试用期为三个月", "半年"),
+        ("等待两个半小时", "等待2小时", "两个半"),
+        ("It takes two and a half hours", "It takes 2 hours", "two and a half"),
+        ("It takes between ten and fifteen days", "It takes 10 to 20 days", "fifteen"),
+        ("It opens at 5:30 pm", "It opens at 17:45", "5:30 pm"),
+        ("It is on the second floor", "It is on the 3rd floor", "second"),
         ("It costs 1,200 euros", "It costs 1.2 euros", "1,200"),
         ("按第九条执行", "按第8条执行", "第九"),
         ("版本为 1.2.3 的软件", "版本为 1.2.4 的软件", "1.2.3"),
@@ -199,6 +214,20 @@ def test_a_number_of_another_value_is_not_supported(said: str, passage: str, mis
     ],
 )
 def test_a_word_with_a_numeral_is_a_word(said: str, passage: str) -> None:
+    assert check_citations(f"{said} [1].", as_hits([passage]))[1] == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "passage"),
+    [
+        ("25天", "员工每年享有二十五天年假。"),
+        ("截至5月10日", "报名时间为5月4日至10日。"),
+        ("It ends on May 6", "It lasts from May 4-6."),
+        ("It begins on 4 May", "It lasts from 4-6 May."),
+        ("5月4日开工", "2026.5.4开工"),
+    ],
+)
+def test_a_short_answer_and_a_day_of_a_range_are_supported(said: str, passage: str) -> None:
     assert check_citations(f"{said} [1].", as_hits([passage]))[1] == ()
 
 

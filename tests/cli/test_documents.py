@@ -209,6 +209,13 @@ def test_documents_are_added_for_some_and_shared_with_others(run: Run, tmp_path:
     names = ("--allowed", "group:hr", "--allowed", "user:ann")
     assert "1 document" in run("share", folder, "--kb", url, *names).stdout
     assert seen(url) == ["", "group:hr", "user:ann"]
+    members: tuple[str, ...]
+    for members, count in (((), 1), (("user:ann",), 1), (("user:eve",), 0), (("x", "group:hr"), 1)):
+        principals = [word for name in members for word in ("--principal", name)]
+        found = run("search", "board", "--kb", url, "--json", *principals)
+        assert len(json.loads(found.stdout)["hits"]) == count
+    unknown = run("share", "other.txt", "--kb", url, "--allowed", "group:hr")
+    assert (unknown.returncode, "no document 'other.txt'" in unknown.stderr) == (1, True)
     assert run("sync", folder, "--kb", url, "--allowed", "group:it").returncode == 0
     assert seen(url) == ["", "group:it"]
     assert run("share", folder, "--kb", url, "--everyone").returncode == 0

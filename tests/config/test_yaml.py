@@ -127,7 +127,7 @@ def test_a_file_is_loaded_only_if_it_describes_a_retriever(
     file.write_text(document("{type: Top, k: 2}"))
     with pytest.raises(ConfigFileError, match="a retriever is needed"):
         load_pipeline(file, registry)
-    with pytest.raises(ConfigFileError, match=r"none\.yaml, it cannot be read: No such file"):
+    with pytest.raises(ConfigFileError, match=r"none\.yaml, the file cannot be read: No such"):
         load_pipeline(tmp_path / "none.yaml", registry)
     file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigFileError, match="cannot be read"):

@@ -7,6 +7,7 @@ from llama_index.core import Document
 from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext import Hit, KnowledgeBase, SearchResult
+from llama_retrieval_ext.results import ProofEdge, document_title
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
 from tests.display.conftest import full_result, printed
 
@@ -67,3 +68,17 @@ def test_a_notebook_shows_a_knowledge_base_as_a_table(tmp_path: Path) -> None:
         assert repr(kb).startswith(f"KnowledgeBase({url!r}, 1 document, 1 node, ")
     assert "closed" in kb._repr_html_()
     assert repr(kb) == f"KnowledgeBase({url!r}, closed)"
+
+
+def test_a_sentence_of_a_rule_a_memory_and_a_document_without_a_file_are_called_by_their_text() -> (
+    None
+):
+    edge = ProofEdge("a", "NEEDS", "b", "a -NEEDS-> b")
+    rule = Hit(node=TextNode(id_="measure/1adb8", text="深基坑开挖需要支护"), proof=(edge,))
+    random = "c0a88d70-e22c-4c2f-9d6f-1adb891ceb6e"
+    memory = Hit(node=TextNode(id_=random, text="The crane was inspected."))
+    document = Hit(node=Document(id_=random, text="annual leave"))
+    titles = [document_title(hit) for hit in (rule, memory, document)]
+    assert titles == ["深基坑开挖需要支护", "The crane was inspected.", "annual leave"]
+    assert document.text == "annual leave"
+    assert "annual leave" in repr(SearchResult([document]))

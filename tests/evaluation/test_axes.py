@@ -1,13 +1,105 @@
-"""Axes of plots: fonts for any script."""
+"""Axes of plots: fonts for any script, colours for light and dark notebooks."""
+
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from llama_retrieval_ext.evaluation import axes, plot_ranks
-from tests.evaluation.drawings import DRAWING, closed, draw_all, explained
+from llama_retrieval_ext import RRF, Hit, branches
+from llama_retrieval_ext.evaluation import (
+    Judgements,
+    Level,
+    axes,
+    plot_latency,
+    plot_overlap,
+    plot_paths,
+    plot_ranks,
+    plot_recall,
+    plot_scores,
+    plot_sweep,
+    tune,
+)
+from llama_retrieval_ext.testing.corpus import sample_nodes
+from tests.evaluation.drawings import DRAWING, closed, draw_all, experiment, explained, legs
 
 __all__ = ["closed"]
 
 pytestmark = DRAWING
+
+
+def _sweep() -> Any:
+    words, meaning = legs()
+    questions = {f"q{n}": f"leave {n}" for n in range(24)}
+    judged = Judgements(questions, {each: {"c": 1} for each in questions}, Level.NODE)
+    tuning = tune(branches(words=words, meaning=meaning) >> RRF(), judged, progress=False)
+    return plot_sweep(tuning, leg="meaning")
+
+
+def _paths() -> Any:
+    node = sample_nodes()[0]
+    return plot_paths([Hit(node=node, score=1.0, path="crane -NEEDS-> helmet <-HAS- site")])
+
+
+_PLOTS = {
+    "recall": lambda: plot_recall(experiment()),
+    "latency": lambda: plot_latency(experiment()),
+    "sweep": _sweep,
+    "scores": lambda: plot_scores(explained()),
+    "overlap": lambda: plot_overlap(explained()),
+    "overlap of an experiment": lambda: plot_overlap(experiment()),
+    "ranks": lambda: plot_ranks(explained()),
+    "paths": _paths,
+}
+
+
+@pytest.mark.parametrize("plot", _PLOTS.values(), ids=_PLOTS)
+def test_plots_are_readable_on_white_and_on_black_without_a_box(plot: Callable[[], Any]) -> None:
+    inline = pytest.importorskip("matplotlib_inline.backend_inline")
+    drawn = plot()
+    figure = drawn.get_figure()
+    figure.canvas.draw()
+    assert not inline._fetch_figure_metadata(figure)
+    for colour, ground in _inks(drawn):
+        if ground is None:
+            assert min(_contrast(colour, "white"), _contrast(colour, "#111111")) >= 2, colour
+        else:
+            assert _contrast(colour, ground) >= 3.5, (colour, ground)
+
+
+def _inks(drawn: Any) -> list[tuple[Any, Any]]:
+    """Colours of what is drawn, with that of the ground below if it is not the notebook's."""
+    from matplotlib.collections import Collection  # noqa: PLC0415 - slow to import
+    from matplotlib.lines import Line2D  # noqa: PLC0415
+    from matplotlib.text import Text  # noqa: PLC0415
+
+    inks = [(line.get_color(), None) for line in drawn.findobj(Line2D) if line.get_visible()]
+    for collection in drawn.findobj(Collection):
+        inks += [(colour, None) for colour in collection.get_edgecolor()]
+    for text in drawn.findobj(Text):
+        if not (text.get_visible() and text.get_text()):
+            continue
+        ground = text.get_bbox_patch() and text.get_bbox_patch().get_facecolor()
+        if drawn.images and text in drawn.texts:
+            column, row = text.get_position()
+            image = drawn.images[0]
+            ground = image.cmap(image.norm(image.get_array()[row, column]))
+        inks.append((text.get_color(), ground))
+    assert inks
+    return inks
+
+
+def _contrast(one: Any, other: Any) -> float:
+    """The contrast of WCAG 2: 1 to 21."""
+    from matplotlib.colors import to_rgb  # noqa: PLC0415 - slow to import
+
+    low, high = sorted(
+        sum(
+            weight * (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4)
+            for weight, part in zip((0.2126, 0.7152, 0.0722), to_rgb(colour), strict=True)
+        )
+        for colour in (one, other)
+    )
+    return float((high + 0.05) / (low + 0.05))
 
 
 def test_letters_that_no_font_has_are_squares(monkeypatch: pytest.MonkeyPatch) -> None:

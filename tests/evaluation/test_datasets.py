@@ -48,7 +48,15 @@ def test_csv_tsv_jsonl_and_pandas_say_the_same(tmp_path: Path) -> None:
         {"annual leave": "annual leave", "lunch": "lunch"},
         {"annual leave": {"leave.pdf": 2, "pay.pdf": 1}, "lunch": {"canteen.md": 1}},
     )
-    for source in (table, *(tmp_path / f"a.{kind}" for kind in ("csv", "tsv", "jsonl"))):
+    triples = [tuple(row.values()) for row in rows]
+    nested = {"annual leave": {"leave.pdf": 2, "pay.pdf": 1}, "lunch": "canteen.md"}
+    for source in (
+        table,
+        rows,
+        triples,
+        nested,
+        *(tmp_path / f"a.{kind}" for kind in ("csv", "tsv", "jsonl")),
+    ):
         assert load_judgements(source) == expected
 
 
@@ -101,6 +109,9 @@ def test_a_source_without_judgements_is_an_error_with_the_expected_form(tmp_path
         (tmp_path / "b.csv", "ir_datasets:ID"),
         (tmp_path / "a.json", "LabelledRagDataset"),
         (3, "got int"),
+        (["leave"], r"'leave'; write \(question, document\)"),
+        ([("leave",)], r"write \(question, document\)"),
+        ({}, "no judg|nothing|no question"),
     ):
         with pytest.raises(ConfigurationError, match=what):
             load_judgements(source)

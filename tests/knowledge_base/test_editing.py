@@ -3,10 +3,11 @@
 import random
 from collections.abc import Callable
 from pathlib import Path
+from unicodedata import normalize
 
 import pytest
 from llama_index.core.schema import Document, TextNode
-from llama_index.core.vector_stores.types import MetadataFilters
+from llama_index.core.vector_stores.types import FilterCondition, MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.errors import (
     InvalidFilterError,
@@ -16,6 +17,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.knowledge_base import storage
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from llama_retrieval_ext.knowledge_base.write import Writer
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -138,7 +140,7 @@ def test_compact_frees_disk_space(open_kb: Open, url: str) -> None:
         )
         for number in range(3000)
     ]
-    kb = open_kb()
+    kb = open_kb(embed_model=FakeEmbedding(dim=1024))
     kb.add(nodes, show_progress=False)
     full = size_bytes(url)
     kb.clear()
@@ -164,3 +166,26 @@ def test_a_required_scope_is_required_of_every_change(model: FakeEmbedding) -> N
             with pytest.raises(ScopeRequiredError):
                 change()
         assert kb.count(scope=ACME) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "stored", "typed"),
+    [("Café.txt", "NFD", "NFC"), ("한국어.txt", "NFC", "NFD"), ("が.txt", "NFD", "NFC")],
+)
+def test_names_are_one_however_their_accents_are_written(
+    open_kb: Open, tmp_path: Path, name: str, stored: str, typed: str
+) -> None:
+    folder, written = tmp_path / "files", normalize(typed, name)
+    folder.mkdir()
+    (folder / normalize(stored, name)).write_text("Leave is 25 days.")
+    kb = open_kb()
+    kb.sync(folder, show_progress=False)
+    for operator, value in (("==", written), ("in", [written, "x"])):
+        equal = MetadataFilter(key="file_name", value=value, operator=operator)
+        assert len(kb.search("leave", filters=MetadataFilters(filters=[equal]))) == 1
+        other = MetadataFilters(filters=[equal], condition=FilterCondition.NOT)
+        assert not kb.search("leave", filters=other)
+    assert not read_documents(folder, exclude=[f"{written[:-4]}*"])
+    assert len(read_documents(folder, include=[written])) == 1
+    path = str(folder / written)
+    assert len(kb.get(path)) == kb.share(path, allowed=["ann"]) == kb.delete(path) == 1

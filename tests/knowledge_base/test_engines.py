@@ -85,7 +85,10 @@ def test_the_engine_that_condenses_questions_takes_arguments_of_both(filled: Kno
         ("as_query_engine", {"node_postprocessor": []}, "write node_postprocessors="),
         ("as_query_engine", {"retriever": None}, "no argument 'retriever'"),
         ("as_query_engine", {"response_mode": "compakt"}, r"must be one of \[.*'compact'"),
-        ("as_chat_engine", {"chat_mode": "simple"}, r"must be one of \[.*'context'"),
+        ("as_chat_engine", {"chat_mode": "contxt"}, r"must be one of \[.*'context'"),
+        ("as_chat_engine", {"chat_mode": "simple"}, r"SimpleChatEngine.*one of .*'context'"),
+        ("as_chat_engine", {"chat_mode": "react"}, r"ReActAgent\(tools=\[retrieval_tool"),
+        ("as_chat_engine", {"chat_mode": "openai"}, r"FunctionAgent\(tools=\[retrieval_tool"),
         ("as_chat_engine", {"system_promt": "Be brief."}, "write system_prompt="),
     ],
 )

@@ -1,4 +1,6 @@
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from llama_index.core.schema import Document, NodeRelationship, RelatedNodeInfo, TextNode
@@ -7,6 +9,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base import groups
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from tests.knowledge_base.nodes import node_of
 
 
@@ -70,14 +73,6 @@ def test_adding_another_type_than_documents_names_the_type(
     assert kb.count() == 0
 
 
-@pytest.mark.parametrize("items", ["text", Document(text="x"), None])
-def test_adding_one_document_without_a_list_says_what_to_write(
-    kb: KnowledgeBase, items: object
-) -> None:
-    with pytest.raises(ConfigurationError, match=r"write \[...\] around it"):
-        kb.add(items)  # type: ignore[arg-type]
-
-
 def test_the_bar_moves_while_one_long_document_is_embedded(
     kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,3 +96,30 @@ def test_documents_are_in_one_batch_while_they_are_few_and_short() -> None:
     short, long = Document(text="leave"), Document(text="leave. " * 300_000)
     assert [len(each) for each in groups.group_batches([[short]] * 100)] == [64, 36]
     assert [len(each) for each in groups.group_batches([[long]] * 5)] == [2, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("items", "instead"),
+    [
+        ("handbook/", r"got str; for a file or folder write kb\.sync\('handbook/'\)"),
+        (Path("a.md"), r"kb\.add\(read_documents\('a\.md'\)\)"),
+        (["handbook/"], r"kb\.sync\('handbook/'\)"),
+        ("x" * 1000, r"kb\.sync\('PATH'\)"),
+        (None, r"got NoneType; write \[Document"),
+        (7, r"got int; write \[Document"),
+        (Document(text="leave"), r"got one Document; write \[\.\.\.\] around it"),
+    ],
+)
+def test_what_is_no_list_of_documents_gets_what_to_write(
+    kb: KnowledgeBase, items: Any, instead: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=instead):
+        kb.add(items)
+    assert kb.count() == 0
+
+
+def test_add_repeats_which_files_were_not_read(kb: KnowledgeBase, tmp_path: Path) -> None:
+    report = kb.add(read_documents(tmp_path / "handbok"))
+    assert report.added == 0
+    assert [Path(name).name for name in report.skipped] == ["handbok"]
+    assert "1 skipped" in str(report)

@@ -149,7 +149,7 @@ def test_long_documents_are_shared_and_copied_in_groups_of_nodes(
         vectors = [node.get_embedding() for node in kb.get("leave")]
         assert len(texts) == 4
     for url, graph, new in zip(urls[1:], graphs[1:], (None, other), strict=True):
-        options = {"graph": graph, "compare": False, "show_progress": False}
+        options = {"graph": graph, "show_progress": False}
         report = copy_knowledge_base(urls[0], url, embed_model=new, **options)  # type: ignore[arg-type]
         assert (report.copied, report.failures) == (2, {})
         with KnowledgeBase.open(url, embed_model=new or model, graph=graph) as kb:
@@ -215,7 +215,10 @@ def test_nodes_of_one_document_with_different_principals_are_refused(kb: Knowled
 def test_a_hidden_document_does_not_exist_for_reads_and_deletions(kb: KnowledgeBase) -> None:
     assert kb.get("leave", scope=IT) == kb.get("nothing", scope=IT) == []
     assert kb.count(scope=IT) == len(kb.nodes(scope=IT)) == len(kb.sources(scope=IT)) == 1
-    assert kb.delete("leave", scope=IT) == kb.share("leave", allowed=["x"], scope=IT) == 0
+    assert kb.delete("leave", scope=IT) == 0
+    for name in ("leave", "nothing"):
+        with pytest.raises(ConfigurationError, match=f"no document or source '{name}' in this"):
+            kb.share(name, allowed=["x"], scope=IT)
     hidden = kb.get("leave")[0].node_id
     explanation = kb.retriever("hybrid", scope=IT).explain("leave")
     assert explanation.why_not(hidden).reason == explanation.why_not("nothing").reason

@@ -141,10 +141,9 @@ def on_listing(
 
 @pytest.fixture
 def moving(kb: KnowledgeBase, folder: Path) -> tuple[Path, Path]:
-    """A synced file that only HR may see, and where it is moved to: a folder listed earlier."""
+    """A synced file, and where it is moved to: a folder listed earlier."""
     (folder / "new").mkdir()
     kb.sync(folder)
-    kb.share(str(folder / "rules" / "c.md"), allowed=["group:hr"])
     return folder / "rules" / "c.md", folder / "new" / "c.md"
 
 
@@ -159,19 +158,21 @@ def test_a_file_that_moves_into_a_folder_that_is_listed_already_is_not_deleted(
     on_listing(monkeypatch, moving[1].parent, after=lambda: rename(*moving))
     report = kb.sync(moving[0].parents[1], max_deletions=1)
     assert (report.moved, report.deleted) == ({str(moving[0]): str(moving[1])}, ())
-    assert allowed_by_name(kb) == {"c.md": ("group:hr",)}
 
 
-def test_a_file_that_no_listing_sees_keeps_its_principals_when_it_is_back(
+def test_a_restricted_file_that_no_listing_sees_is_not_public_when_it_is_back(
     kb: KnowledgeBase, moving: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = moving[0].parents[1]
+    kb.share(str(moving[0]), allowed=["group:hr"])
     with monkeypatch.context() as patch:
         on_listing(patch, folder, before=lambda: rename(*reversed(moving)))
         on_listing(patch, folder / "new", after=lambda: rename(*moving))
         assert kb.sync(folder, max_deletions=1).deleted == (str(moving[0]),)
     assert allowed_by_name(kb) == {}
-    assert kb.sync(folder).added == (str(moving[1]),)
+    assert [*kb.sync(folder).failures] == [str(moving[1])]
+    rename(*reversed(moving))
+    assert kb.sync(folder).added == (str(moving[0]),)
     assert allowed_by_name(kb) == {"c.md": ("group:hr",)}
 
 

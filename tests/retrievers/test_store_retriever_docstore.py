@@ -174,7 +174,7 @@ def test_an_empty_docstore_is_none_and_the_texts_are_read_from_the_store(
         assert [hit.text for hit in found] == [texts[1]]
         assert found[0].metadata["number"] == 7
         assert "over the store" in str(found.trace)
-    (hit,) = HybridRetriever(stock, top_k=1).retrieve("E4012")
+    (hit,) = HybridRetriever(stock, top_k=1).search("E4012")
     assert {part.leg for part in hit.contributions} == {"vector", "keyword"}
     retriever = KeywordRetriever(stock)
     assert retriever.search("crane").hints == ("no passage has a word of the query",)

@@ -176,16 +176,32 @@ def test_a_report_on_chinese_logs_is_chinese_throughout(
 
 
 @pytest.mark.parametrize(
-    ("style", "language", "overview"),
+    ("user", "style", "language", "earlier", "is_chinese"),
     [
-        ("正式", None, "2026-05-04 至 2026-05-10 没有工作日志。"),
-        ("professional", "zh", "2026-05-04 至 2026-05-10 没有工作日志。"),
+        ("nobody", "正式", None, "", True),
+        ("nobody", "professional", "zh", "", True),
+        ("李四", "professional", None, "", True),
+        ("wang", "professional", None, "今天检查了塔吊。", True),
+        ("李四", "professional", None, "The crane was inspected.", False),
+        ("李四", "professional", "en", "今天检查了塔吊。", False),
+        ("nobody", "professional", None, "", False),
     ],
 )
-def test_the_language_of_a_report_without_logs_is_that_of_its_style_or_argument(
-    reports: Callable[..., ReportService], style: str, language: str | None, overview: str
+def test_an_empty_week_is_reported_in_the_language_of_the_call_or_earlier_logs_or_the_name(
+    reports: Callable[..., ReportService],
+    user: str,
+    style: str,
+    language: str | None,
+    earlier: str,
+    is_chinese: bool,
 ) -> None:
-    report = reports([]).generate_weekly_report(
-        "nobody", *WEEK, style, language=language, scope=ACME
-    )
-    assert report.overview == overview
+    service = reports([])
+    if earlier:
+        before = datetime(2026, 4, 20, tzinfo=UTC)
+        log = service.add_work_log(user, earlier, timestamp=before, scope=ACME)
+    report = service.generate_weekly_report(user, *WEEK, style, language=language, scope=ACME)
+    if earlier:
+        service.memory_manager.forget(log.id, scope=ACME)
+    english = "There are no work logs from 2026-05-04 to 2026-05-10."
+    assert report.overview == ("2026-05-04 至 2026-05-10 没有工作日志。" if is_chinese else english)
+    assert report.title.startswith("周报" if is_chinese else "Weekly report")

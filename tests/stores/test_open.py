@@ -1,5 +1,6 @@
 """URLs, stores, indexes and backends, and the backend that each of them has."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,26 @@ def test_a_url_without_an_engine_is_refused(url: str) -> None:
 def test_a_folder_behind_two_slashes_is_refused(url: str) -> None:
     scheme, _, folder = url.partition("://")
     with pytest.raises(ConfigurationError, match=rf"write {scheme}:{folder}$"):
+        open_store(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "instead"),
+    [
+        ("http://localhost:6333", "qdrant://localhost:6333/NAME"),
+        ("https://db.example:6333/collections", "qdrants://db.example:6333/NAME"),
+        ("http://localhost:9200", "elasticsearch://localhost:9200/NAME"),
+        ("http://localhost:19530", "milvus://localhost:19530/NAME"),
+    ],
+)
+def test_a_web_address_of_an_engine_gets_its_url(url: str, instead: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(f"did you mean {instead}? A URL")):
+        open_store(url)
+
+
+@pytest.mark.parametrize("url", ["http://localhost:8080", "http://localhost", "http://host:x"])
+def test_a_web_address_of_another_port_gets_no_guess(url: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"is not a store URL\. A URL begins"):
         open_store(url)
 
 

@@ -10,7 +10,13 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import RuleError
 from llama_retrieval_ext.execution.plan import Call, Plan
-from llama_retrieval_ext.filters import Compare, compares_dates, matches, with_booleans
+from llama_retrieval_ext.filters import (
+    EQUALITY_OPERATORS,
+    Compare,
+    compares_dates,
+    matches,
+    meanings,
+)
 from llama_retrieval_ext.graph.adjacency import Adjacency, LoadedGraph
 from llama_retrieval_ext.graph.backend import (
     AdjacencyGraph,
@@ -291,12 +297,6 @@ _CONDITIONS: Final[Mapping[FilterOperator, str]] = {
 }
 
 
-_EQUALITY: Final = (
-    *(FilterOperator.EQ, FilterOperator.NE),
-    *(FilterOperator.IN, FilterOperator.NIN),
-)
-
-
 class _Compilation:
     """Names and parameters of one statement; every value is a parameter."""
 
@@ -377,8 +377,8 @@ class _Compilation:
         parameter = f"c{len(self.parameters)}"
         value: Any = compare.value
         text = _CONDITIONS[compare.operator]
-        if compare.operator in _EQUALITY:
-            value = tuple(with_booleans(value if isinstance(value, tuple) else (value,)))
+        if compare.operator in EQUALITY_OPERATORS:
+            value = tuple(meanings(value if isinstance(value, tuple) else (value,)))
         self.parameters[parameter] = list(value) if isinstance(value, tuple) else value
         stored = own_id(variable) if compare.key == "id" else f"{variable}.{quoted(compare.key)}"
         return text.format(stored, f"${parameter}")

@@ -18,9 +18,10 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.wording import counted, normal_forms
+from llama_retrieval_ext.text.normalization import spellings
+from llama_retrieval_ext.wording import counted
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 # Name in `KnowledgeBaseConfig.params`, on engines that have no setting for it.
 MANY_TENANTS: Final = "many_tenants"
 
@@ -44,11 +45,11 @@ class KnowledgeBaseConfig:
     graph_key: str = ""  # distinguishes its rows from those of others in the same graph
 
     def check_format(self, where: str) -> None:
-        """Raise if a newer version wrote it."""
-        if self.format > _FORMAT:
+        """Raise if another version wrote it."""
+        if self.format != _FORMAT:
             raise StoreFormatError(
-                f"{where} has format {self.format}, this version reads up to {_FORMAT}; "
-                "upgrade llama-retrieval-ext"
+                f"{where} has format {self.format}, this version reads {_FORMAT}; open it with the "
+                "version that wrote it, or add its documents to a new knowledge base"
             )
 
     def opened(self, requested: "KnowledgeBaseConfig", where: str) -> "KnowledgeBaseConfig":
@@ -226,12 +227,13 @@ class SyncedSource(NamedTuple):
     content: str = ""  # digest of the file; empty if it is unknown
     stamp: str = ""  # digest of its stored documents; empty until they are complete
     allowed: str = ""  # as JSON, the principals of its documents, for when they are not stored
+    earlier: str = ""  # the restricted source of its content, until somebody is named here
 
 
 def principals_json(allowed: Iterable[tuple[str, ...]]) -> str:
     """Return the principals of documents as JSON, two if they differ; "" for everyone."""
-    names = sorted(set(allowed), reverse=True)[:2]
-    return json.dumps(names) if any(names) else ""
+    names = sorted({*allowed} - {()})[:2]
+    return json.dumps(names) if names else ""
 
 
 def unknown_nodes_error(where: str, count: int) -> StoreFormatError:
@@ -351,7 +353,6 @@ class Ledger(ABC):
     def find(self, name: str, scope: Scope | None) -> list[Entry]:
         """Return the documents with this id or source, which may be a relative path.
 
-        If there are none, those of the name in composed or decomposed letters are returned.
         An id may come from elsewhere and look like any path, so ``~`` is not expanded. An empty
         name is an error: it would be the source of all documents that have none.
         """
@@ -360,8 +361,8 @@ class Ledger(ABC):
                 f"name the path of a file or the id of a document, got {name!r}"
             )
         paths = [] if "\0" in name else [os.path.realpath(name)]  # no path has a NUL
-        forms = (form for given in (name, *paths) for form in normal_forms(given))
-        found = (self.named(form, scope) for form in dict.fromkeys(forms))
+        names = dict.fromkeys(each for path in (name, *paths) for each in spellings(path))
+        found = (self.named(each, scope) for each in names)
         return next(filter(None, found), [])
 
     @abstractmethod

@@ -59,7 +59,7 @@ CREATE INDEX IF NOT EXISTS redo_of_document ON redo (document);
 CREATE TABLE IF NOT EXISTS synced (
     owner TEXT NOT NULL, tenant TEXT NOT NULL, kb TEXT NOT NULL, source TEXT NOT NULL,
     size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, content TEXT NOT NULL, stamp TEXT NOT NULL,
-    allowed TEXT NOT NULL, PRIMARY KEY (owner, tenant, kb, source)
+    allowed TEXT NOT NULL, earlier TEXT NOT NULL, PRIMARY KEY (owner, tenant, kb, source)
 ) WITHOUT ROWID;
 """
 
@@ -273,7 +273,7 @@ class LocalLedger(Ledger):
                 [(each.owner, *each.key) for each in forget],
             )
             connection.executemany(
-                "INSERT OR REPLACE INTO synced VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO synced VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [(owner, *key, *state) for owner, key, *state in sources],
             )
 

@@ -1,7 +1,6 @@
 """`read_documents`: a user's files as documents with stable ids."""
 
 import os
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,12 +20,14 @@ from llama_retrieval_ext.knowledge_base.readers.encodings import check_encoding
 from llama_retrieval_ext.knowledge_base.readers.formats import check_unpacked, reader_for
 from llama_retrieval_ext.knowledge_base.readers.texts import TextReader
 from llama_retrieval_ext.query import PAGE_KEY, SOURCE_KEY
+from llama_retrieval_ext.text.normalization import composed, spellings
 from llama_retrieval_ext.urls import expanded_path, is_loop
-from llama_retrieval_ext.wording import normal_forms
 
-_PART: Final = "_part_"
+# Between the path of a file and the number of its document, in the id of it.
+PART: Final = "_part_"
 _ANYWHERE: Final = "**"
 _LINK_TO_NOTHING: Final = "it is a symbolic link to a file that does not exist"
+_LOOP: Final = "it is a loop of symbolic links"
 _NO_FILE: Final = "it is not a regular file"
 
 
@@ -113,9 +114,7 @@ class Reading:
 
     def outdated(self, ids: Iterable[str]) -> list[str]:
         """Return the ids of parts that their files no longer contain."""
-        return [
-            id_ for id_ in ids if id_ not in self.ids and id_.rpartition(_PART)[0] in self.files
-        ]
+        return [id_ for id_ in ids if id_ not in self.ids and id_.rpartition(PART)[0] in self.files]
 
 
 def iter_documents(
@@ -172,7 +171,7 @@ class _Selection:
             return False
         if self.leave_out is not None and Path(entry) == self.leave_out:
             return False
-        return not any(_fits(entry.name, each) for each in self.exclude)
+        return not any(fnmatch(composed(entry.name), composed(each)) for each in self.exclude)
 
     def takes(self, path: Path, folder: Path) -> bool:
         """Return whether to read a file; patterns match its path in the folder."""
@@ -185,11 +184,8 @@ class _Selection:
 
 
 def _matches(file: Path, patterns: Iterable[str]) -> bool:
-    return any(_fits(file.name, each) or _fits(file.as_posix(), each) for each in patterns)
-
-
-def _fits(name: str, pattern: str) -> bool:
-    return fnmatch(unicodedata.normalize("NFC", name), unicodedata.normalize("NFC", pattern))
+    names = composed(file.name), composed(file.as_posix())
+    return any(fnmatch(name, composed(each)) for each in patterns for name in names)
 
 
 def _as_paths(paths: object) -> list[str | Path]:
@@ -231,7 +227,7 @@ def _files(paths: Iterable[str | Path], selection: _Selection, reading: Reading)
                 reading.left_out[path] = "no file matches this pattern"
             yield from found
         elif is_loop(path):
-            reading.left_out[path] = "it is a loop of symbolic links"
+            reading.left_out[path] = _LOOP
         else:
             yield path.resolve()
 
@@ -262,7 +258,7 @@ def _walk(
         if not selection.enters(entry):
             continue
         is_linked = entry.is_symlink()
-        left = {each[1:] for each in here if _fits(entry.name, each[0])}
+        left = {each[1:] for each in here if fnmatch(composed(entry.name), composed(each[0]))}
         path = Path(entry)
         if path.is_dir() if is_linked else entry.is_dir():
             below = (left if is_linked else left | anywhere) - {()}
@@ -270,8 +266,9 @@ def _walk(
                 yield file, is_linked or is_below_link
         elif () in left and (path.is_file() if is_linked else entry.is_file()):
             yield path, is_linked
-        elif () in left and not is_loop(path):
-            reading.left_out[path] = _LINK_TO_NOTHING if is_linked else _NO_FILE
+        elif () in left:
+            reason = _LOOP if is_loop(path) else _LINK_TO_NOTHING
+            reading.left_out[path] = reason if is_linked else _NO_FILE
 
 
 def _entries(folder: Path, reading: Reading) -> list[os.DirEntry[str]]:
@@ -303,7 +300,7 @@ def read_files(files: Iterable[Path], reading: Reading, encoding: str = "") -> I
         except Exception as error:  # noqa: BLE001 - whatever a reader trips over is in this file
             reading.left_out[file] = _reason(error)
             continue
-        if not documents:
+        if not any(document.text.strip() for document in documents):
             reading.left_out[file] = NO_TEXT
         reading.left_out |= getattr(documents, "left_out", {})  # parts of the file
         reading.files.add(source_name(file))
@@ -316,11 +313,11 @@ def source_name(file: Path) -> str:
 
     Of several files whose names differ by this only, the others keep theirs.
     """
-    for form in normal_forms(str(file))[1:]:
+    for form in spellings(str(file))[1:]:
         with suppress(OSError):  # there is none
             if not Path(form).samefile(file):
                 return str(file)
-    return unicodedata.normalize("NFC", str(file))
+    return composed(str(file))
 
 
 def _read(file: Path, reader: BaseReader) -> list[Document]:
@@ -333,7 +330,7 @@ def _read(file: Path, reader: BaseReader) -> list[Document]:
     documents = reader.load_data(file, extra_info=metadata)
     for part, document in enumerate(documents):
         is_whole = isinstance(reader, TextReader)
-        document.id_ = source if is_whole else f"{source}{_PART}{part}"
+        document.id_ = source if is_whole else f"{source}{PART}{part}"
         # Names and titles help retrieval; folders and page numbers add noise.
         document.excluded_embed_metadata_keys = [SOURCE_KEY, PAGE_KEY]
     return documents

@@ -51,7 +51,7 @@ _NAMED: Final = re.compile(
     r"|\"(?:id|index|number)\"\s*:\s*\"?(\d{1,4})\b(?!\.\d)|\"(\d{1,4})\"\s*:",
     re.IGNORECASE,
 )
-_NAMED_LINE: Final = re.compile(r"^[\s*•\[(|]*(\d{1,4})[\])]?\s*[:：|=]", re.MULTILINE)
+_NAMED_LINE: Final = re.compile(r"^[ \t*•\[(|]*(\d{1,4})[\])]?[ \t]*[:：|=]", re.MULTILINE)
 _JSON: Final = re.compile(r"[\[{]")
 _IDS: Final = frozenset(
     {"doc", "document", "id", "index", "number", "doc_id", "document_id", "document_number"}

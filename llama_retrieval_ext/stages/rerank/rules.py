@@ -170,7 +170,7 @@ class RuleRerank(Refine):
         rules = [rule for rule in self._rules(terms, hit, rank) if rule[1] > 0]
         total = math.fsum(weight for _, weight, _ in rules)
         parts = tuple(
-            Contribution(name, rank, value, weight, weight / total * value)
+            Contribution(name, rank, value, weight / total, weight / total * value)
             for name, weight, value in rules
         )
         # Rounding can raise a mean above its largest value.

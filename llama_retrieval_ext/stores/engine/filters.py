@@ -15,7 +15,7 @@ from llama_retrieval_ext.filters import (
     Not,
     Scalar,
     Value,
-    with_booleans,
+    meanings,
 )
 from llama_retrieval_ext.query import ALLOWED_KEY
 from llama_retrieval_ext.stores.engine.query_modes import Target
@@ -86,7 +86,7 @@ class FilterLanguage(Generic[E]):
     def _comparison(self, key: str, operator: FilterOperator, value: Value) -> E:
         if operator in _EQUALITY and key not in SCOPE_KEYS:
             values: Any = value if isinstance(value, tuple) else (value,)
-            meant = with_booleans(values)
+            meant = meanings(values)
             if len(meant) > len(values):
                 return self.comparisons[FilterOperator.IN](key, meant)
         return self.comparisons[operator](key, value)

@@ -14,10 +14,12 @@ LONG = "Every employee has twenty-five days of annual leave, which are granted o
 SPANISH = "<p>El niño y la señora Muñoz de España: año 2024.</p>"
 
 
-def read(folder: Path, content: str | bytes, name: str = "a.html", **options: str) -> DocumentList:
+def read(
+    folder: Path, content: str | bytes, name: str = "a.html", *, encoding: str = ""
+) -> DocumentList:
     data = content.encode() if isinstance(content, str) else content
     (folder / name).write_bytes(data)
-    return read_documents(folder / name, **options)
+    return read_documents(folder / name, encoding=encoding)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +136,7 @@ def test_hostile_page_takes_linear_time(tmp_path: Path, name: str) -> None:
     started = time.process_time()
     documents = read(tmp_path, HOSTILE[name])
     assert time.process_time() - started < 2
-    assert len(documents) + len(documents.left_out) == 1
+    assert documents or documents.left_out
 
 
 def test_page_that_is_nested_too_deeply_is_left_out(tmp_path: Path) -> None:

@@ -280,6 +280,7 @@ def test_a_retriever_over_a_docstore_can_be_pickled_and_still_follows_it(
 ) -> None:
     twin = copy.deepcopy(BM25Retriever.from_docstore(docstore, cache_ttl_s=0))
     own_docstore = twin._follower._docstore  # type: ignore[union-attr]
+    assert isinstance(own_docstore, CountingDocstore)
     assert own_docstore is not docstore
     own_docstore.add_documents([TextNode(id_="f", text="figs")])
     assert node_ids(twin.retrieve("figs")) == ["f"]

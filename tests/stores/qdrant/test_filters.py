@@ -20,15 +20,7 @@ from qdrant_edge import (
 )
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
-from llama_retrieval_ext.filters import (
-    AnyOf,
-    Compare,
-    Condition,
-    Not,
-    Value,
-    comparisons,
-    with_booleans,
-)
+from llama_retrieval_ext.filters import AnyOf, Compare, Condition, Not, Value, comparisons, meanings
 from llama_retrieval_ext.stores.embedded.filters import as_edge_filter
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
@@ -131,7 +123,7 @@ def test_a_store_of_llamaindex_finds_what_matches(
 
 def _means_boolean(compare: Compare) -> bool:
     values: Any = compare.value if isinstance(compare.value, tuple) else (compare.value,)
-    return len(with_booleans(values)) > len(values)
+    return len(meanings(values)) > len(values)
 
 
 @examples(100)
