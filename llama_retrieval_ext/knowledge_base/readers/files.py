@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from glob import has_magic
@@ -19,7 +20,7 @@ from llama_retrieval_ext.knowledge_base.readers.encodings import check_encoding
 from llama_retrieval_ext.knowledge_base.readers.formats import check_unpacked, reader_for
 from llama_retrieval_ext.knowledge_base.readers.texts import TextReader
 from llama_retrieval_ext.query import PAGE_KEY, SOURCE_KEY
-from llama_retrieval_ext.text.normalization import composed
+from llama_retrieval_ext.text.normalization import composed, spellings
 from llama_retrieval_ext.urls import expanded_path, is_loop
 
 # Between the path of a file and the number of its document, in the id of it.
@@ -44,9 +45,9 @@ def read_documents(
     A PDF gives one document per page, PPTX per slide, CSV, TSV and XLSX per row, a mail (EML) one
     and those of its attachments; DOCX, HTML, RTF, notebooks and text (Markdown, code and any other
     text whose encoding is certain) one per file. DOC, PPT, XLS and ODS are read, too. Ids are made
-    from absolute paths. The metadata have ``file_path``, which is the source of all documents of a
-    file, and ``file_name``; pages and slides have ``page``. PDF, office files, RTF and HTML need
-    the extra ``quickstart``.
+    from absolute paths, in composed letters (NFC). The metadata have ``file_path``, which is the
+    source of all documents of a file, and ``file_name``; pages and slides have ``page``. PDF,
+    office files, RTF and HTML need the extra ``quickstart``.
 
     Args:
         paths: A file, a folder, which is read recursively, a glob pattern such as
@@ -63,7 +64,8 @@ def read_documents(
     Returns:
         A list of documents, in the order of the paths, with an attribute ``left_out``: the reason
         for each file that could not be read, or of which a part could not, such as pages of a PDF
-        that are pictures. Documents without text are included; `add` skips them.
+        that are pictures. Documents without text are included; `add` skips them; a file of only
+        such documents is in ``left_out``, too.
 
     Raises:
         ConfigurationError: An argument is not a path, not a list of patterns, or no encoding.
@@ -257,7 +259,7 @@ def _walk(
         if not selection.enters(entry):
             continue
         is_linked = entry.is_symlink()
-        left = {each[1:] for each in here if fnmatch(entry.name, each[0])}
+        left = {each[1:] for each in here if fnmatch(composed(entry.name), composed(each[0]))}
         path = Path(entry)
         if path.is_dir() if is_linked else entry.is_dir():
             below = (left if is_linked else left | anywhere) - {()}
@@ -302,21 +304,34 @@ def read_files(files: Iterable[Path], reading: Reading, encoding: str = "") -> I
         if not any(document.text.strip() for document in documents):
             reading.left_out[file] = NO_TEXT
         reading.left_out |= getattr(documents, "left_out", {})  # parts of the file
-        reading.files.add(str(file))
+        reading.files.add(source_name(file))
         reading.ids.update(document.doc_id for document in documents)
         yield from documents
 
 
+def source_name(file: Path) -> str:
+    """Return the path of a file as stored: composed (NFC), as systems differ in what they write.
+
+    Of several files whose names differ by this only, the others keep theirs.
+    """
+    for form in spellings(str(file))[1:]:
+        with suppress(OSError):  # there is none
+            if not Path(form).samefile(file):
+                return str(file)
+    return composed(str(file))
+
+
 def _read(file: Path, reader: BaseReader) -> list[Document]:
     # No dates: a copied or touched file would count as changed.
-    metadata = {"file_path": str(file), "file_name": file.name}
+    source = source_name(file)
+    metadata = {SOURCE_KEY: source, "file_name": Path(source).name}
     if file.exists() and not file.is_file():
         raise ConfigurationError(_NO_FILE)
     check_unpacked(file)
     documents = reader.load_data(file, extra_info=metadata)
     for part, document in enumerate(documents):
         is_whole = isinstance(reader, TextReader)
-        document.id_ = str(file) if is_whole else f"{file}{PART}{part}"
+        document.id_ = source if is_whole else f"{source}{PART}{part}"
         # Names and titles help retrieval; folders and page numbers add noise.
         document.excluded_embed_metadata_keys = [SOURCE_KEY, PAGE_KEY]
     return documents
