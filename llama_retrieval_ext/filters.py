@@ -14,7 +14,8 @@ Meaning of each operator for a field ``f`` and a filter value ``v``:
 ``IN`` / ``NIN``           ``f`` equals one of the values / none
 ``ANY`` / ``ALL``          ``f`` is a list that contains at least one / all of the values
 ``CONTAINS``               ``f`` is a list that contains ``v``
-``TEXT_MATCH``             ``f`` is a string containing ``v``; ``_INSENSITIVE`` compares lower case
+``TEXT_MATCH``             ``f`` is a string containing ``v``; ``_INSENSITIVE`` compares lower case;
+                           in names of files (``file_name``, ``file_path``) accents as in EQ
 ``IS_EMPTY``               ``f`` is missing, ``None`` or ``[]``
 ========================== ======================================================================
 
@@ -26,7 +27,7 @@ booleans, so that 1, 0, "true" and "false" stand for them, but not for those in 
 
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import ge, gt, le, lt
 from types import MappingProxyType
@@ -47,6 +48,7 @@ from llama_retrieval_ext.text.normalization import composed, spellings
 
 # Stored with each node; they say whose it is (see `query`), and are no part of its text.
 SCOPE_KEYS = ("tenant_id", "kb_id", "allowed")
+_FILE_KEYS: Final = ("file_name", "file_path")
 
 Scalar: TypeAlias = str | int | float
 Value: TypeAlias = Scalar | tuple[Scalar, ...] | None
@@ -170,7 +172,7 @@ def _parse_group(filters: MetadataFilters, fields: Fields) -> Condition:
     )
 
 
-def _parse_one(given: MetadataFilter, fields: Fields) -> Compare:
+def _parse_one(given: MetadataFilter, fields: Fields) -> Condition:
     key, operator, value = given.key, given.operator, given.value
     if key in fields:
         _check_operator(key, operator, fields)
@@ -199,7 +201,17 @@ def _parse_one(given: MetadataFilter, fields: Fields) -> Compare:
             f"{operator.name} on {key!r} takes at most {_MOST_VALUES:,} values, got "
             f"{len(_spelled(parsed)):,}; store a field that groups them, or search in parts"
         )
-    return Compare(key, operator, parsed)
+    return _in_all_spellings(Compare(key, operator, parsed))
+
+
+def _in_all_spellings(compare: Compare) -> Condition:
+    """Return a comparison, if it is with a part of a file's name, in all its spellings."""
+    text = compare.value
+    if compare.key not in _FILE_KEYS or not isinstance(text, str) or text.isascii():
+        return compare
+    if compare.operator not in _TEXT_OPERATORS:
+        return compare
+    return AnyOf(tuple(replace(compare, value=each) for each in spellings(text)))
 
 
 def _check_operator(key: str, operator: FilterOperator, fields: Fields) -> None:

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
 
 from llama_index.core.schema import BaseNode, QueryBundle
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
@@ -42,6 +42,8 @@ SESSION_KEY = "session_id"
 SPEAKER_KEY = "speaker"
 TIME_KEY = "memory_time"
 TURN_KEY = "memory_turn"
+
+Node = TypeVar("Node", bound=BaseNode)
 
 
 @checked_arguments
@@ -214,6 +216,27 @@ def allowed_in(metadata: Mapping[str, object]) -> tuple[str, ...]:
     """Return the principals in the metadata of a stored node; empty for everyone."""
     allowed = metadata.get(ALLOWED_KEY)
     return tuple(allowed) if isinstance(allowed, list | tuple) else ()
+
+
+def shown_to(scope: Scope | None, node: Node) -> Node:
+    """Return a node that a scope may see, naming no principals but those of the scope.
+
+    Who else may see it is not told; a scope without principals is trusted and sees all of them.
+    The given node is not changed.
+
+    Examples:
+        >>> from llama_index.core.schema import TextNode
+        >>> node = TextNode(metadata={"allowed": ["group:hr", "user:ann"]})
+        >>> shown_to(Scope(principals=["user:ann"]), node).metadata
+        {'allowed': ['user:ann']}
+
+    """
+    if scope is None or scope.principals is None or ALLOWED_KEY not in node.metadata:
+        return node
+    names = [name for name in allowed_in(node.metadata) if name in scope.principals]
+    if names == node.metadata[ALLOWED_KEY]:
+        return node
+    return node.model_copy(update={"metadata": {**node.metadata, ALLOWED_KEY: names}})
 
 
 def document_of(node: BaseNode) -> tuple[str, str | None, str | None] | None:

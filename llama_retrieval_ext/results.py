@@ -1,6 +1,7 @@
 """Results of a search: `SearchResult`, `Hit` and `Contribution`."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Final, TypeVar, overload
@@ -11,13 +12,17 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.lazy import Viewed
-from llama_retrieval_ext.query import KB_KEY, without_allowed
+from llama_retrieval_ext.query import KB_KEY, Scope, page_in, shown_to, without_allowed
 from llama_retrieval_ext.trace import Degradation, Trace
+from llama_retrieval_ext.wording import short
 
 T = TypeVar("T")
+Scored = TypeVar("Scored", bound=NodeWithScore)
 
 # Number of characters of a hit's text in its `repr`.
 _SHOWN: Final = 50
+# Ids that a machine made, which say nothing to a reader.
+_UUID: Final = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")
 # The attributes that hold a hit's origin, and its relevance to the stage that reranked it.
 _ORIGIN: Final = "_origin"
 _RELEVANCE: Final = "_relevance"
@@ -289,6 +294,22 @@ def document_id(node: BaseNode) -> str | None:
     return node.node_id if isinstance(node, Document) else node.ref_doc_id
 
 
+def document_title(hit: Hit) -> str:
+    """Return the document title of a hit: file and page, its title, or the id.
+
+    What is of no document and has no name, a rule's sentence or a memory, is called by its text.
+    """
+    metadata = hit.node.metadata
+    id_ = hit.node.ref_doc_id or hit.node.node_id
+    is_random = _UUID.fullmatch(id_) is not None
+    title = metadata.get("title") if is_random else None
+    if not title and hit.node.ref_doc_id is None and (is_random or hit.proof):
+        title = short(hit.text)
+    name = str(metadata.get("file_name") or title or id_)
+    page = page_in(metadata)
+    return name if page is None else f"{name} p. {page}"
+
+
 def score_of(hit: NodeWithScore) -> float:
     """Return the score of a hit, or raise `ScoreError` if it has none that is finite."""
     return finite_score(hit.node.node_id, hit.score)
@@ -314,6 +335,17 @@ def as_hit(hit: NodeWithScore, *, source: str = "") -> Hit:
 def node_copy(node: BaseNode) -> BaseNode:
     """Return a copy of a node with its own metadata; nested values are shared."""
     return node.model_copy(update={"metadata": dict(node.metadata)})
+
+
+def hits_shown_to(scope: Scope | None, hits: Sequence[Scored]) -> list[Scored]:
+    """Return hits that name no principals but those of the scope; see `shown_to`."""
+    if scope is None or scope.principals is None:
+        return list(hits)
+    nodes = [shown_to(scope, hit.node) for hit in hits]
+    return [
+        hit if node is hit.node else hit.model_copy(update={"node": node})
+        for hit, node in zip(hits, nodes, strict=True)
+    ]
 
 
 def with_path_of(hit: Hit, found: Hit | None) -> Hit:

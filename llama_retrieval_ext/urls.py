@@ -11,6 +11,7 @@ from typing import Final, Self
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.text.normalization import spellings
 
 _MEMORY = ":memory:"
 _ON_THIS_MACHINE = {"embedded", "qdrant", "milvus"}
@@ -96,7 +97,7 @@ def is_loop(path: Path) -> bool:
 
 
 def expanded_path(path: str | Path) -> Path:
-    """Return a path without ``~``.
+    """Return a path without ``~``; composed or decomposed letters are those of the existing file.
 
     Raises:
         ConfigurationError: ``~name`` names no user, or the path contains NUL.
@@ -104,12 +105,19 @@ def expanded_path(path: str | Path) -> Path:
     if "\0" in str(path):
         raise ConfigurationError(f"{str(path)!r} cannot be a path: it contains the character NUL")
     try:
-        return Path(path).expanduser()
+        expanded = Path(path).expanduser()
     except RuntimeError as error:
         raise ConfigurationError(
             f"the path {str(path)!r} begins with the home folder of an unknown user; write "
             f"{f'./{path}'!r} if the name begins with ~"
         ) from error
+    if str(expanded).isascii() or os.path.lexists(expanded):
+        return expanded
+    existing = Path(expanded.anchor)
+    for part in expanded.relative_to(existing).parts:
+        forms = [existing / form for form in spellings(part)]
+        existing = next(filter(os.path.lexists, forms), forms[0])
+    return existing
 
 
 def _on_server(place: str, default_port: int | None) -> tuple[str, str, str]:

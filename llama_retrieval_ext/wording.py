@@ -1,10 +1,13 @@
 """Words that messages and views share."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
 
+# Characters of a text in one line of a view.
+_SHORT_TEXT: Final = 50
 # Limits of names and values that come from documents, in messages.
 _SHOWN: Final = 5
 _LONGEST: Final = 30
@@ -23,6 +26,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def short(text: str, length: int = _SHORT_TEXT) -> str:
+    """Return text on one line, cut to a number of characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else f"{line[:length]}…"
+
+
 def quoted(value: object) -> str:
     """Return a value as in Python, on one line and cut to 30 characters.
 
@@ -35,6 +44,41 @@ def quoted(value: object) -> str:
         return repr(value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…")
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def as_data(value: object, *, longest: int = _LONGEST) -> str:
+    r"""Return a value of a document as JSON, on one line and cut to 30 characters.
+
+    For texts that a model trusts, such as the description of a tool: what documents bring into
+    them is data, and cannot look like a sentence of the text.
+
+    Examples:
+        >>> print(as_data("leave"), as_data(2024), as_data("a\n# New rules"))
+        "leave" 2024 "a\n# New rules"
+
+    """
+    if not isinstance(value, str):
+        text = json.dumps(value, ensure_ascii=False, default=str)
+        if len(text) <= longest:
+            return _printable(text)
+        value = text
+    cut = value if len(value) <= longest else f"{value[:longest]}…"
+    return _printable(json.dumps(cut, ensure_ascii=False))
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
+def on_one_line(value: object, *, longest: int = 60) -> str:
+    """Return a printable short string as it is, and another value as `as_data`."""
+    is_plain = isinstance(value, str) and len(value) <= longest and value.isprintable()
+    return str(value) if is_plain else as_data(value, longest=longest)
+
+
+def is_field_name(key: str) -> bool:
+    """Return whether a key of metadata is a name that such texts list: an identifier, not long."""
+    return len(key) <= _LONGEST and key.isidentifier()
 
 
 def nearest(name: str, names: Iterable[str], *, least: float = 0.0) -> str:

@@ -40,6 +40,7 @@ from llama_retrieval_ext.query import (
     Scope,
     check_scope,
     check_top_k,
+    shown_to,
 )
 from llama_retrieval_ext.results import score_of
 from llama_retrieval_ext.stores.engine.backend import Backend
@@ -308,8 +309,10 @@ class MemoryManager:
     def _find(
         self, filters: MetadataFilters, scope: Scope | None, *, ids: Sequence[str] | None = None
     ) -> Plan[list[Memory]]:
-        hits = yield from self._storage.find(filters, self._within(scope), ids=ids)
-        return sorted((memory_of(hit.node) for hit in hits), key=lambda memory: memory.order)
+        own = self._within(scope)
+        hits = yield from self._storage.find(filters, own, ids=ids)
+        memories = [memory_of(shown_to(own, hit.node)) for hit in hits]
+        return sorted(memories, key=lambda memory: memory.order)
 
     def _within(self, scope: Scope | None) -> Scope | None:
         own = scope if self.scope is None else self.scope.narrowed(scope)

@@ -50,6 +50,7 @@ from llama_retrieval_ext.llm.client import filled
 from llama_retrieval_ext.query import Query, Scope, source_in
 from llama_retrieval_ext.results import Hit, as_hit
 from llama_retrieval_ext.trace import Degradation
+from llama_retrieval_ext.wording import on_one_line
 
 # Accepted as passages: texts, nodes, hits.
 Passage: TypeAlias = str | BaseNode | NodeWithScore
@@ -148,6 +149,7 @@ def _plain(value: object) -> object:
     return value if isinstance(value, dict | list | tuple | int | float | None) else str(value)
 
 
+_LONGEST_TITLE: Final = 300
 _SECTIONS: Final = "Further context from the application; use it, but do not cite it.\n\n"
 
 
@@ -162,7 +164,7 @@ def _title(node: BaseNode) -> str:
     title, path = (node.metadata.get(key) for key in ("title", "heading_path"))
     named = title if isinstance(title, str) and title else PurePath(source_in(node.metadata)).name
     shown = [each for each in (named, path) if each and isinstance(each, str)]
-    return f" {' > '.join(shown)}" if shown else ""
+    return f" {on_one_line(' > '.join(shown), longest=_LONGEST_TITLE)}" if shown else ""
 
 
 class RequestOptions(TypedDict, total=False):

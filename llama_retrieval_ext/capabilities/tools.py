@@ -1,6 +1,5 @@
 """`retrieval_tool`: a retriever as a LlamaIndex tool, for agents."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
@@ -23,19 +22,23 @@ from llama_retrieval_ext.capabilities.query_engine import fitted
 from llama_retrieval_ext.checks import check_count, check_seconds, checked_call, of_type, problems
 from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.execution.running import asynchronous, blocking, called
 from llama_retrieval_ext.filters import SCOPE_KEYS
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import children_of
 from llama_retrieval_ext.query import ALLOWED_KEY, Query, Scope, check_scope, narrowed_filters
 from llama_retrieval_ext.results import Hit, SearchResult
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, VectorRetriever
+from llama_retrieval_ext.wording import as_data, is_field_name, on_one_line
 
 # Hidden from the model: scopes belong to the application, memories are not documents.
 _HIDDEN: Final = frozenset({*SCOPE_KEYS, *MEMORY_KEYS})
 _MOST_FIELDS: Final = 12
 _MOST_VALUES: Final = 8
-_MOST_CHARACTERS: Final = 60
+# LlamaIndex refuses longer descriptions.
+_LONGEST_DESCRIPTION: Final = 1024
 
 _MOST_COMPARED: Final = 100
 V = TypeVar("V")
@@ -92,7 +95,7 @@ class _Search:
     top_k: int | None
     max_tokens: int
     timeout_s: float | None
-    fields: str = ""
+    fields: "Fields"
 
     @blocking
     def run(
@@ -114,16 +117,18 @@ class _Search:
         except (InvalidFilterError, UnsupportedFilterError, ValidationError) as error:
             # The model can retry with this message.
             reason = problems(error.errors()) if isinstance(error, ValidationError) else str(error)
-            return shortened(f"Error: {reason}. {self.fields}", self.max_tokens)
-        return shortened(self._answer(answer), self.max_tokens)
+            fields = yield from self.fields.plan()
+            return shortened(f"Error: {reason}. {fields}", self.max_tokens)
+        if answer.hits:
+            return shortened(self._answer(answer), self.max_tokens)
+        nothing = "Nothing was found. Try other words or fewer filters."
+        fields = yield from self.fields.plan()
+        advice = [nothing, *(f"{hint}." for hint in answer.hints), fields]
+        return shortened(" ".join(filter(None, advice)), self.max_tokens)
 
     arun = asynchronous(run)
 
     def _answer(self, answer: SearchResult) -> str:
-        if not answer.hits:
-            advice = [*(f"{hint}." for hint in answer.hints), self.fields]
-            nothing = "Nothing was found. Try other words or fewer filters."
-            return " ".join(filter(None, [nothing, *advice]))
         hits = [_shown(hit) for hit in answer.hits]
         note = (
             "\n\nThe answer is incomplete: a part of the search failed." if answer.degraded else ""
@@ -148,9 +153,13 @@ def retrieval_tool(  # noqa: PLR0913 - what an application decides, and the mode
     r"""Return a LlamaIndex tool that searches with a retriever.
 
     The model chooses a query, further filters and the number of passages. It cannot choose the
-    scope, and its filters only narrow the search. The description lists the metadata fields and
-    values of a sample from the scope: the nodes nearest to the description. For an invalid filter
-    the tool returns the error message, so that the model can retry.
+    scope, and its filters only narrow the search. For an invalid filter the tool returns the error
+    message, so that the model can retry.
+
+    The description lists the metadata fields and values of a sample from the scope: the nodes
+    nearest to the description. They are read whenever the description is, since who may see a
+    document can change. They are data that documents bring: JSON, on one line, cut to 30
+    characters; a key that is longer or no identifier is left out.
 
     Args:
         retriever: The retriever to search with.
@@ -172,7 +181,7 @@ def retrieval_tool(  # noqa: PLR0913 - what an application decides, and the mode
         >>> leave = FixedRetriever([("n1", 0.9, "Annual leave: 25 days.", {"year": 2025})])
         >>> tool = retrieval_tool(leave, "handbook", "Rules of the company")
         >>> tool.metadata.description
-        'Rules of the company\nFields to filter by: year (2025).'
+        'Rules of the company\nFields to filter by: "year" (2025).'
         >>> print(tool.call(query="leave").content)
         [1]
         year: 2025
@@ -185,30 +194,81 @@ def retrieval_tool(  # noqa: PLR0913 - what an application decides, and the mode
     if timeout_s is not None:
         check_seconds(timeout_s, "timeout_s")
     bound = retriever if scope is None else retriever.for_scope(check_scope(scope))
-    fields = _fields(bound, description, filters, sample) if sample else ""
+    fields = Fields(bound, description, filters, sample=sample, timeout_s=timeout_s)
     search = _Search(bound, bound.scope, filters, top_k, max_tokens, timeout_s, fields)
-    described = f"{description}\n{fields}".strip()
-    metadata = ToolMetadata(name=name, description=described, fn_schema=_Arguments)
+    metadata = _Described(fields, name)
+    _ = metadata.description  # raises what would be raised when it is read
     return FunctionTool(fn=search.run, async_fn=search.arun, metadata=metadata)
 
 
-def _fields(
-    retriever: Retriever, description: str, filters: MetadataFilters | None, sample: int
-) -> str:
-    """Return the metadata fields of a sample and their values, as text."""
-    query = Query(
-        description,
-        scope=retriever.scope,
-        filters=narrowed_filters(retriever.filters, filters),
-        top_k=sample,
-    )
-    values: dict[str, list[object]] = {}
-    for hit in _searched(retriever).search(query).hits:
-        for key, value in hit.node.metadata.items():
-            if key not in _HIDDEN and value not in (None, "", []):
-                values.setdefault(key, []).extend(value if isinstance(value, list) else [value])
-    described = [f"{key} ({_described(each)})" for key, each in sorted(values.items())]
-    return f"Fields to filter by: {'; '.join(described[:_MOST_FIELDS])}." if described else ""
+class Fields:
+    """The metadata fields of a sample and their values, as text for a model, read when needed."""
+
+    def __init__(
+        self,
+        retriever: Retriever,
+        about: str,
+        filters: MetadataFilters | None = None,
+        *,
+        sample: int = 200,
+        timeout_s: float | None = None,
+    ) -> None:
+        self.about = about
+        self._retriever = _searched(retriever)
+        self._sample = sample
+        own = narrowed_filters(retriever.filters, filters)
+        self._query = Query(
+            about, filters=own, scope=retriever.scope, top_k=sample or 1, timeout_s=timeout_s
+        )
+
+    def plan(self) -> Plan[str]:
+        """Return the plan for the fields that there are now, which the scope may see."""
+        if not self._sample:
+            return ""
+        retriever = self._retriever
+        if isinstance(retriever, VectorRetriever | HybridRetriever) and retriever.embed_model:
+            # Embedded once.
+            self._query.embedding = yield from embed(self._query, retriever.embed_model)
+        answer = yield from called(retriever.search, retriever.asearch, self._query)
+        return self._text(answer.hits)
+
+    @blocking
+    def described(self) -> Plan[str]:
+        """Return the description of a tool: what it is about, and the fields."""
+        fields = yield from self.plan()
+        return f"{self.about}\n{fields}".strip()
+
+    adescribed = asynchronous(described)
+
+    def _text(self, hits: Sequence[Hit]) -> str:
+        values: dict[str, list[object]] = {}
+        for hit in hits:
+            for key, value in hit.node.metadata.items():
+                if key not in _HIDDEN and is_field_name(key) and value not in (None, "", []):
+                    values.setdefault(key, []).extend(value if isinstance(value, list) else [value])
+        text = ""
+        for key in sorted(values)[:_MOST_FIELDS]:
+            field = f"{as_data(key)} ({_described(values[key])})"
+            longer = f"{text}; {field}" if text else f"Fields to filter by: {field}"
+            if len(self.about) + len(longer) + 2 <= _LONGEST_DESCRIPTION:
+                text = longer
+        return f"{text}." if text else ""
+
+
+class _Described(ToolMetadata):
+    """Metadata of a tool whose description has the fields that there are when it is read."""
+
+    def __init__(self, fields: Fields, name: str) -> None:
+        self._fields = fields
+        super().__init__(description=fields.about, name=name, fn_schema=_Arguments)
+
+    @property
+    def description(self) -> str:
+        return self._fields.described()
+
+    @description.setter
+    def description(self, text: str) -> None:
+        self._fields.about = text
 
 
 def _searched(retriever: Retriever) -> Retriever:
@@ -225,22 +285,17 @@ def _described(values: Sequence[object]) -> str:
     numbers = [
         each for each in values if isinstance(each, int | float) and not isinstance(each, bool)
     ]
-    distinct = sorted({_short(each) for each in values})
+    distinct = sorted({as_data(each) for each in values})
     if len(numbers) == len(values) and len(distinct) > _MOST_VALUES:
         return f"{min(numbers)} to {max(numbers)}"
     more = ", ..." if len(distinct) > _MOST_VALUES else ""
     return ", ".join(distinct[:_MOST_VALUES]) + more
 
 
-def _short(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
-
-
 def _shown(hit: Hit) -> Hit:
     """Return a hit as text for the model: its fields, then its text."""
     shown = {key: value for key, value in hit.node.metadata.items() if key not in _HIDDEN}
-    lines = [f"{key}: {_short(value)}" for key, value in shown.items()]
+    lines = [f"{on_one_line(key)}: {on_one_line(value)}" for key, value in shown.items()]
     node = hit.node.model_copy(update={"metadata": {}})
     node.set_content("\n".join([*lines, hit.node.get_content()]))
     return Hit(node=node, score=hit.score, source=hit.source)

@@ -23,6 +23,7 @@ from llama_retrieval_ext.cli.output import (
     three_digits,
 )
 from llama_retrieval_ext.errors import ConfigurationError, describe
+from llama_retrieval_ext.text.normalization import composed
 from llama_retrieval_ext.wording import counted, path_tails
 
 if TYPE_CHECKING:
@@ -134,11 +135,14 @@ def _matching(kb: "ext.KnowledgeBase", pattern: str, options: KbOptions) -> list
     """Return the sources in a folder, or whose path matches a pattern; none for a plain id."""
     if not pattern:  # not the working directory
         return []
-    is_pattern, path = any(sign in pattern for sign in "*?["), str(Path(pattern).absolute())
-    names = [each.source for each in kb.sources(scope=options.scope)]
-    if is_pattern:
-        return [name for name in names if fnmatch(name, path) or fnmatch(name, pattern)]
-    return [] if pattern in names else [name for name in names if Path(path) in Path(name).parents]
+    sources = [(composed(each.source), each.source) for each in kb.sources(scope=options.scope)]
+    pattern = composed(pattern)
+    path = str(Path(pattern).absolute())
+    if any(sign in pattern for sign in "*?["):
+        return [s for name, s in sources if fnmatch(name, path) or fnmatch(name, pattern)]
+    if any(name == pattern for name, _ in sources):
+        return []
+    return [source for name, source in sources if Path(path) in Path(name).parents]
 
 
 def check(*, kb: Url = DEFAULT_KB, embed_model: EmbedModel = None, as_json: AsJson = False) -> None:
@@ -222,7 +226,8 @@ def _apply(action: Callable[..., T], source: str, kb: "ext.KnowledgeBase", optio
     if result:
         return result
     names = sorted({each.source for each in kb.sources(scope=options.scope)})
-    named = [name for name in names if source and Path(source).as_posix() in path_tails(name)]
+    tail = composed(Path(source).as_posix())
+    named = [name for name in names if source and tail in path_tails(composed(name))]
     if len(named) > 1:
         listed = ", ".join(map(repr, named))
         raise ConfigurationError(f"{source!r} names {len(named)} files; write one of {listed}")

@@ -90,15 +90,25 @@ def add(
     show_progress: bool = False,
 ) -> int:
     """Add documents, print the results, return the exit code: 3 if files were left out."""
+    from llama_retrieval_ext.knowledge_base.readers.files import PART  # noqa: PLC0415
+
     with interruptible(kb, options):
         documents = iter(reading.documents)
         report = kb.add(
             documents, scope=options.scope, allowed=allowed, show_progress=show_progress
         )
+    named = reading.left_out.keys()
     say_left_out(reading.left_out)
     left_out = f", {counted(len(reading.left_out), 'file')} left out" if reading.left_out else ""
     say(f"{_read_from(reading)}{report}{left_out}")
-    say_left_out(report.skipped, "skipped")
+    say_left_out(
+        {
+            name: why
+            for name, why in report.skipped.items()
+            if named.isdisjoint((Path(name), Path(name.rpartition(PART)[0])))
+        },
+        "skipped",
+    )
     say_left_out({name: describe(error) for name, error in report.failures.items()})
     _delete_outdated(kb, reading, options)
     if not report.added + report.updated + report.unchanged:

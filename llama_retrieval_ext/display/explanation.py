@@ -16,7 +16,6 @@ from llama_retrieval_ext.display.results import (
     notes_html,
     nothing_found,
     result_summary,
-    short,
 )
 from llama_retrieval_ext.pipeline.explanation import (
     Explanation,
@@ -25,7 +24,7 @@ from llama_retrieval_ext.pipeline.explanation import (
     StageRanking,
 )
 from llama_retrieval_ext.trace import Trace
-from llama_retrieval_ext.wording import counted
+from llama_retrieval_ext.wording import counted, short
 
 # Limits of hits, stages and steps, and of the characters of names, titles and texts.
 _HITS: Final = 20

@@ -10,15 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from llama_retrieval_ext.display.html import Markup, bars, chip, highlighted, join, page, tag
-from llama_retrieval_ext.query import page_in, without_allowed
-from llama_retrieval_ext.results import Contribution, Hit, SearchResult
+from llama_retrieval_ext.query import without_allowed
+from llama_retrieval_ext.results import Contribution, Hit, SearchResult, document_title
 from llama_retrieval_ext.text.highlighting import excerpt
 from llama_retrieval_ext.trace import Trace
-from llama_retrieval_ext.wording import counted
+from llama_retrieval_ext.wording import counted, short
 
 # Limits of hits and of text in the short form of a result.
 _SHOWN_HITS: Final = 5
-_SHORT_TEXT: Final = 50
 _LONG_TEXT: Final = 200
 _SHOWN_METADATA: Final = 60
 _SHOWN_KEYS: Final = 12
@@ -29,7 +28,6 @@ _CARD_TEXT: Final = 320
 _FOLDERS: Final = range(6)
 # Signs of headings, quotes, emphasis and code in Markdown.
 _MARKDOWN: Final = re.compile(r"^[ \t]*(?:#{1,6}[ \t]+|>[ \t]?)|\*\*|`{1,3}", re.MULTILINE)
-_UUID: Final = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")
 
 
 def result_text(result: SearchResult) -> str:
@@ -127,22 +125,6 @@ def trace_console(trace: Trace) -> RenderableType:
     return Text(trace.outline())
 
 
-def document_title(hit: Hit) -> str:
-    """Return the document title of a hit: file and page, its title, or the id.
-
-    What is of no document and has no name, a rule's sentence or a memory, is called by its text.
-    """
-    metadata = hit.node.metadata
-    id_ = hit.node.ref_doc_id or hit.node.node_id
-    is_random = _UUID.fullmatch(id_) is not None
-    title = metadata.get("title") if is_random else None
-    if not title and hit.node.ref_doc_id is None and (is_random or hit.proof):
-        title = short(hit.text)
-    name = str(metadata.get("file_name") or title or id_)
-    page = page_in(metadata)
-    return name if page is None else f"{name} p. {page}"
-
-
 def document_titles(hits: Iterable[Hit]) -> dict[str, str]:
     """Return the title of each hit's document by node id; files of one name get their folders.
 
@@ -170,12 +152,6 @@ def document_titles(hits: Iterable[Hit]) -> dict[str, str]:
 def hit_score(hit: Hit) -> str:
     """Return the score with four digits; empty without a score."""
     return "" if hit.score is None else f"{hit.score:.4g}"
-
-
-def short(text: str, length: int = _SHORT_TEXT) -> str:
-    """Return text on one line, cut to a number of characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= length else f"{line[:length]}…"
 
 
 def _degraded_parts(result: SearchResult) -> str:

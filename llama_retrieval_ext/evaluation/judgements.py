@@ -10,6 +10,7 @@ from llama_index.core.schema import BaseNode
 from llama_retrieval_ext.arguments import NamedEnum
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.text.normalization import spellings
 from llama_retrieval_ext.wording import counted, path_tails
 
 LABELS = "labels"
@@ -109,7 +110,8 @@ class Judgements:
             return [*(each for each, own in passages if own in text or text in own), node.node_id]
         files = [node.metadata.get(key) for key in ("file_path", "file_name")]
         judged = self.relevant.get(query_id, {})
-        tails = [tail for tail in path_tails(str(files[0] or "")) if tail in judged]
+        forms = [form for file in files if isinstance(file, str) for form in spellings(file)]
+        tails = [tail for form in forms for tail in path_tails(form) if tail in judged]
         names = [node.ref_doc_id, *files, *tails, node.node_id]
         return list(dict.fromkeys(each for each in names if isinstance(each, str) and each))
 

@@ -33,7 +33,7 @@ from llama_retrieval_ext.filters import (
 )
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import ResultList
-from llama_retrieval_ext.wording import nearest, quoted
+from llama_retrieval_ext.wording import is_field_name, nearest, quoted
 
 T = TypeVar("T")
 Metadata: TypeAlias = Mapping[str, object]
@@ -180,7 +180,10 @@ def _no_key(key: str, sample: Sequence[Metadata], where: str) -> str:
         return f"{missing}; {_nested(key)}"
     if not keys:
         return f"{missing}, nor any other"
-    return f"{missing}; there {'is' if len(keys) == 1 else 'are'} {nearest(key, keys)}"
+    names = [*filter(is_field_name, keys)]  # models read hints: another key may be prose
+    if not names:
+        return missing
+    return f"{missing}; there {'is' if len(names) == 1 else 'are'} {nearest(key, names)}"
 
 
 def _difference(part: Compare, values: Sequence[object], where: str) -> list[str]:

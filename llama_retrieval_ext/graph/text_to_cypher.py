@@ -30,6 +30,7 @@ _SCOPED: Final = (
 # An escape such as \u0043 could spell one of them.
 _REFUSED: Final = re.compile(r"(?i)\b(?:load|call|show|terminate|use)\b|\\u")
 _LIMITED: Final = re.compile(r"(?i)\blimit\s+\d+\s*$")
+_LONGEST_NAME: Final = 60
 _SCHEMA_LINES: Final = 60
 _MOST_ROWS: Final = 20
 _FENCED: Final = re.compile(r"```(?:cypher\b)?(.*?)```", re.DOTALL | re.IGNORECASE)
@@ -153,13 +154,18 @@ def stripped(answer: str) -> str:
 
 
 def _described(schema: GraphSummary) -> str:
-    """Return the relations of a graph, or its labels if there are none, one per line."""
+    """Return the relations of a graph, or its labels if there are none, one per line.
+
+    Documents name them: what is longer than a name, or would end its line or quotes, is left out.
+    """
     relations = [[*map(_spelled, relation)] for relation in schema.relations]
-    lines = [f"(:{a})-[:{type_}]->(:{b})" for a, type_, b in relations]
-    lines = lines or [f"(:{_spelled(label)})" for label in schema.labels]
+    lines = [f"(:{a})-[:{type_}]->(:{b})" for a, type_, b in relations if a and type_ and b]
+    lines = lines or [f"(:{label})" for label in map(_spelled, schema.labels) if label]
     return "\n".join(lines[:_SCHEMA_LINES]) or "(nothing)"
 
 
 def _spelled(name: str) -> str:
     """Return a label or type as Cypher has it, such as LlamaIndex's relation "Is located in"."""
+    if len(name) > _LONGEST_NAME or not name.isprintable() or "`" in name:
+        return ""
     return name if name.isidentifier() else f"`{name}`"

@@ -18,7 +18,7 @@ from llama_retrieval_ext.knowledge_base.access import Access
 from llama_retrieval_ext.knowledge_base.checking import Check, CheckReport
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger, StoredDocument, StoredSource
 from llama_retrieval_ext.knowledge_base.storage import Storage, grouping_name
-from llama_retrieval_ext.query import Scope, without_allowed
+from llama_retrieval_ext.query import Scope, shown_to, without_allowed
 from llama_retrieval_ext.stores.embedded.files import bytes_on_disk
 from llama_retrieval_ext.stores.embedded.index import IndexInfo
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
@@ -328,7 +328,8 @@ class Browsable:
     def _visible(self, ids: Sequence[str], scope: Scope | None) -> Iterator[BaseNode]:
         """Yield nodes by id; check each again, because the store is written after the ledger."""
         condition = None if scope is None else scope.condition
-        return (each for each in self._storage.nodes(ids) if matches(condition, each.metadata))
+        nodes = self._storage.nodes(ids)
+        return (shown_to(scope, node) for node in nodes if matches(condition, node.metadata))
 
     def _embedded_store(self, what: str) -> EmbeddedVectorStore:
         self._access.check_open()

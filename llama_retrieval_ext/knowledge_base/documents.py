@@ -46,6 +46,7 @@ from llama_retrieval_ext.query import (
 Allowed: TypeAlias = Iterable[str] | Callable[[BaseNode], Iterable[str] | None] | None
 # Each node stores them, and Milvus has 64 KB for one.
 _MAX_ALLOWED: Final = 16_000
+_MAX_KEYS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,23 @@ def check_ids(key: DocumentKey, nodes: Sequence[BaseNode]) -> None:
         raise DuplicateNodeError(
             f"two nodes of document {key.ref!r} have the id {twice!r}; ids must be unique", twice
         )
+
+
+def check_keys(metadata: object) -> None:
+    """Raise `ConfigurationError` if metadata has too many keys, those of dicts in it included."""
+    values, n_keys = [metadata], 0
+    while values:
+        value = values.pop()
+        if isinstance(value, Mapping):
+            n_keys += len(value)
+            values += value.values()
+        elif isinstance(value, list | tuple):
+            values += value
+        if n_keys > _MAX_KEYS:
+            raise ConfigurationError(
+                f"metadata has more than {_MAX_KEYS:,} keys, those of dicts in it included; keep "
+                "what is filtered by or shown, and put the others into the text"
+            )
 
 
 def allowed_names(given: object) -> tuple[str, ...]:

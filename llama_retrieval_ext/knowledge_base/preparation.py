@@ -15,6 +15,7 @@ from llama_retrieval_ext.knowledge_base.documents import (
     SourceDocument,
     allowed_by,
     check_ids,
+    check_keys,
     digest_of,
     each_or_error,
     name_of,
@@ -153,6 +154,8 @@ class Preparation:
             members.setdefault(key_of_node(node, scope), []).append(node)
         for key, own in members.items():
             check_ids(key, own)
+            for node in own:
+                check_keys(node.metadata)
         fingerprint = self.fingerprint(
             is_whole=isinstance(group[0], Document), has_code=is_code(suffix_of(group[0]))
         )

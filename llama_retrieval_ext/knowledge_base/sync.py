@@ -31,6 +31,7 @@ from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncRepor
 from llama_retrieval_ext.knowledge_base.storage import batches
 from llama_retrieval_ext.knowledge_base.sync_sources import Found, Source
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.text.normalization import composed
 
 # The documents of a source.
 _Digests: TypeAlias = Mapping[DocumentKey, str]
@@ -64,7 +65,7 @@ class Sync:
         self._addition = addition
         self._parts = addition.parts
         self._options = options
-        self._owner = json.dumps([source.name, *sorted(addition.scope.items())])
+        self._owner = json.dumps([composed(source.name), *sorted(addition.scope.items())])
         cut = self._parts.preparation.fingerprint(is_whole=True, has_code=True)
         allowed = addition.allowed
         names = "" if allowed is None or callable(allowed) else sorted(allowed)

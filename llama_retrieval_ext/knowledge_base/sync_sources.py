@@ -24,6 +24,7 @@ from llama_retrieval_ext.knowledge_base.readers.files import (
     find_files,
     folder_and_pattern,
     read_files,
+    source_name,
 )
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, source_in
 from llama_retrieval_ext.urls import expanded_path
@@ -35,7 +36,7 @@ _SECOND_NS: Final = 1_000_000_000
 # Files and folders that are renamed while they are listed are found the next time.
 _LISTINGS: Final = 5
 # To be increased when the same file is read differently: all files are then read again.
-_READERS: Final = 2
+_READERS: Final = 3
 
 
 class State(NamedTuple):
@@ -238,15 +239,15 @@ def _source_of_files(
     found: dict[SourceKey, FoundFile] = {}
     for file in files:
         with suppress(FileNotFoundError):  # renamed or deleted meanwhile
-            key = SourceKey(*place, str(file))
+            key = SourceKey(*place, source_name(file))
             found[key] = FoundFile(file, key, options.encoding)
     _wait_for_tick(max((each.mtime_ns for each in found.values()), default=0))
     return Source(
         name or str(folder.resolve().joinpath(*(pattern if folder != path else ()))),
         found,
-        {str(file): reason for file, reason in reading.left_out.items()},
+        {source_name(file): reason for file, reason in reading.left_out.items()},
         f"{_READERS} {options.encoding}",
-        {SourceKey(*place, str(file)) for file in [*files, *reading.unlisted]},
+        {SourceKey(*place, source_name(file)) for file in [*files, *reading.unlisted]},
     )
 
 
@@ -272,7 +273,7 @@ def _source_of_documents(
         members.setdefault(key, []).extend(group)
     found = {key: Found(key, own) for key, own in members.items()}
     for file, reason in left_out.items():  # its documents stay
-        key = SourceKey(*place, str(file))
+        key = SourceKey(*place, source_name(Path(file)))
         if key in found:
             found[key].left_out = reason
         else:

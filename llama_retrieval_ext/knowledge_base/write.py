@@ -10,13 +10,13 @@ process has claimed a document, the writer waits until that process finishes it 
 
 import logging
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import chain, groupby
 from random import uniform
-from threading import Lock, RLock
+from threading import Lock, RLock, Thread
 from time import monotonic, sleep
 from typing import Final, Protocol, TypeVar
-from weakref import WeakValueDictionary
+from weakref import ReferenceType, WeakValueDictionary, ref
 
 from llama_retrieval_ext.errors import (
     ModelMismatchError,
@@ -94,6 +94,8 @@ _FATAL = (StoreUnavailableError, StoreClosedError, StoreFormatError, ModelMismat
 # Interval between checks of documents that another process has claimed.
 _PAUSE_S: Final = (0.02, 0.1)
 _WARN_AFTER_S: Final = 2.0
+# Interval between attempts to give back claims after an outage.
+_RETRY_S: Final = 0.5
 # Longer than the lifetime of a dead writer's claims.
 _WAIT_S: Final = 120.0
 # Consecutive times that a writer may lose its claims to others that consider it dead.
@@ -109,6 +111,7 @@ class Writer:
         self._journal = journal
         self.lock = lock
         self._losses = 0
+        self._is_retrying = False
 
     def write(self, documents: Sequence[Writable]) -> list[WriteOutcome | Exception]:
         """Store each document atomically; return the outcome of each.
@@ -228,9 +231,13 @@ class Writer:
         try:
             yield
         except BaseException:
-            with suppress(Exception):
+            try:
                 self.settle()
                 self._discard(self._journal.unowned(claims))
+            except Exception:  # noqa: BLE001 - the error of the block is raised
+                if self._journal.is_shared and not self._is_retrying:
+                    self._is_retrying = True
+                    Thread(target=_retry_settling, args=(ref(self),), daemon=True).start()
             raise
 
     def _put(self, begun: Sequence[tuple[Claim, Version]]) -> dict[DocumentKey, Exception]:
@@ -285,6 +292,26 @@ class Writer:
     def _flush(self) -> None:
         for target in self._targets:
             target.flush()
+
+
+def _retry_settling(writer: "ReferenceType[Writer]") -> None:
+    """Give back the claims of a writer once its server answers again; others wait for them."""
+    until = monotonic() + _WAIT_S
+    while monotonic() < until:
+        sleep(_RETRY_S)
+        living = writer()
+        if living is None:
+            return
+        try:
+            living.settle()
+        except StoreClosedError:
+            break
+        except Exception:  # noqa: BLE001 - the next attempt may succeed
+            del living
+            continue
+        break
+    if (living := writer()) is not None:
+        living._is_retrying = False  # noqa: SLF001 - of this module
 
 
 def _outcome_of(reply: Reply) -> WriteOutcome | Exception | None:

@@ -50,7 +50,7 @@ from llama_retrieval_ext.query import (
     check_scope,
     check_top_k,
 )
-from llama_retrieval_ext.results import Hit, SearchResult
+from llama_retrieval_ext.results import Hit, SearchResult, hits_shown_to
 from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:
@@ -304,10 +304,11 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     def _reported(
         self, query: Query, report: Callable[[SearchResult], object]
     ) -> Plan[SearchResult]:
-        top_k = query.top_k or self.top_k
+        top_k, scope = query.top_k or self.top_k, self._bound(query).scope
 
         def on_partial(hits: list[Hit]) -> None:
-            report(SearchResult(hits[:top_k], query=query.query_str))
+            shown = hits_shown_to(scope, hits[:top_k])
+            report(SearchResult(shown, query=query.query_str))
 
         return search_plan(self, query, on_partial=on_partial)
 
@@ -334,7 +335,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             hits = yield from self._resolved(hits, query)
         if self._verbose:
             _log.info("%s found %s for %r", self.name, counted(len(hits), "hit"), query.query_str)
-        return list(hits)
+        return hits_shown_to(query.scope, hits)
 
     def _resolved(self, hits: list[Hit], query: Query) -> Plan[list[Hit]]:
         """Resolve index nodes, unless the children have resolved them."""

@@ -1,16 +1,17 @@
 """The stage that dropped a node, determined from the trace that `explain` records."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Protocol
 
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.arguments import NamedEnum
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import ConfigurationError, StoreError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.filters import describe_unmet, matches
 from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.results import Hit, document_title
 from llama_retrieval_ext.trace import Trace
 from llama_retrieval_ext.wording import counted
 
@@ -68,6 +69,8 @@ class WhyNot:
         rank: Rank before that stage, from 1; rank in the result if it was returned.
         kept: Number of hits that the stage kept.
         into: The id of the node that replaced it.
+        title: Title of its document, as in a result; empty if that is the id, or is not known.
+        into_title: Likewise of the node that replaced it.
         unmet: The filters that the node does not satisfy.
         depths: Search depth of each leg that did not find it.
     """
@@ -78,6 +81,8 @@ class WhyNot:
     rank: int | None = None
     kept: int | None = None
     into: str | None = None
+    title: str = field(default="", compare=False)
+    into_title: str = field(default="", compare=False)
     unmet: tuple[str, ...] = ()
     depths: tuple[Depth, ...] = ()
 
@@ -91,13 +96,14 @@ class WhyNot:
         return {**asdict(self), **values, "text": str(self)}
 
     def __str__(self) -> str:
-        return f"{self.node_id!r} {self._sentence()}{self._depths()}"
+        return f"{_named(self.node_id, self.title)} {self._sentence()}{self._depths()}"
 
     def _sentence(self) -> str:
         kept = f"which kept {self.kept}: rank {self.rank} before"
         return {
             WhyNotReason.RETURNED: f"was returned, with rank {self.rank}",
-            WhyNotReason.MERGED: f"was left out by {self.stage} for {self.into!r}",
+            WhyNotReason.MERGED: f"was left out by {self.stage} for "
+            f"{_named(self.into, self.into_title)}",
             WhyNotReason.CUT: f"was left out by {self.stage}, {kept}",
             WhyNotReason.FILTERED: f"does not satisfy the filters: {'; '.join(self.unmet)}",
             WhyNotReason.NOT_FOUND: "was not found by any leg",
@@ -111,6 +117,10 @@ class WhyNot:
         if self.reason is WhyNotReason.NOT_FOUND:
             return f": {'; '.join(map(str, self.depths))}"
         return f"; not found by: {'; '.join(map(str, self.depths))}"
+
+
+def _named(node_id: str | None, title: str) -> str:
+    return f"{node_id!r} ({title})" if title else repr(node_id)
 
 
 class ReadsNodes(Protocol):
@@ -145,6 +155,29 @@ def why_not(trace: Trace, node_id: str) -> Plan[WhyNot]:
 
     A node outside the scope of the query is reported like one that does not exist.
     """
+    answer = yield from _found_out(trace, node_id)
+    if answer.reason is WhyNotReason.UNKNOWN:
+        return answer
+    title = yield from _title(trace, node_id)
+    into_title = "" if answer.into is None else (yield from _title(trace, answer.into))
+    return replace(answer, title=title, into_title=into_title)
+
+
+def _title(trace: Trace, node_id: str) -> Plan[str]:
+    """Return the title of a node's document; empty if it is the id, or cannot be read now."""
+    for request in requests_in(trace):
+        try:
+            node = yield from _read(request, node_id)
+        except StoreError:
+            continue
+        if node is not None and _in_scope(node, request.query):
+            title = document_title(Hit(node=node))
+            return "" if title == node_id else title
+    return ""
+
+
+def _found_out(trace: Trace, node_id: str) -> Plan[WhyNot]:
+    """Return the reason for a node, without titles."""
     rank = rank_in(trace, node_id)
     if rank is not None:
         return WhyNot(node_id, WhyNotReason.RETURNED, trace.name, rank)

@@ -14,11 +14,12 @@ from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
+from mcp.types import Tool as ListedTool
 from pydantic import Field, ValidationError
 from pydantic_core import to_json, to_jsonable_python
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.capabilities.tools import FieldConditions, all_of, retrieval_tool
+from llama_retrieval_ext.capabilities.tools import FieldConditions, Fields, all_of
 from llama_retrieval_ext.checks import problems
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import arun, in_thread
@@ -57,6 +58,7 @@ Conditions: TypeAlias = Annotated[FieldConditions | None, Field(description="Con
 Mode: TypeAlias = Annotated[
     StoreKind, Field(description="By meaning and words, by meaning, or by words.")
 ]
+_SEARCH: Final = "search"
 _ABOUT: Final = "The documents of the knowledge base."
 _READS: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _TOP_K: Final = 8
@@ -106,22 +108,49 @@ def build_mcp_server(
 ) -> MCPServer:
     """Return the server; see `create_mcp_server`."""
     bound = _Bound(kb, scope, limits)
-    # The LlamaIndex tool builds the description of the metadata fields. All callers see it.
+    # All callers see the description of the metadata fields.
     is_missing = scope is None and kb.require_scope  # then it raises
     shown = scope if is_missing or (scope and scope.principals) else _EVERYONE.narrowed(scope)
-    described = retrieval_tool(kb.retriever("hybrid"), "search", about or _ABOUT, scope=shown)
-    tools = _search_tools(bound, about=_sendable(described.metadata.description))
+    fields = Fields(
+        kb.retriever("hybrid", scope=shown), about or _ABOUT, timeout_s=limits.timeout_s
+    )
+    fields.described()  # raises if nothing can be searched
+    tools = _search_tools(bound)
     if kb.graph is not None:
         tools += _graph_tools(bound, kb.graph, rules=rules)
     elif rules is not None:
         raise ConfigurationError(f"rules are for a graph, which {kb.url} has not")
-    return MCPServer(
+    return _Server(
+        fields,
         "llama-retrieval",
         version=ext.__version__,
         instructions=about or None,
         tools=tools,
         log_level="WARNING",
     )
+
+
+class _Server(MCPServer):
+    """The server; fields of documents are read whenever a client lists the tools."""
+
+    def __init__(self, fields: Fields, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the package's
+        super().__init__(*args, **kwargs)
+        self._fields = fields
+
+    async def list_tools(self) -> list[ListedTool]:
+        """Return the tools; ``search`` is described with the fields that everyone can see now."""
+        try:
+            more = await self._fields.adescribed()
+        except Exception as error:  # noqa: BLE001 - tools can be called without it; it is logged
+            log.error("fields", extra={"facts": {"error": type(error).__name__}})
+            more = self._fields.about
+        tools = await super().list_tools()
+        return [
+            tool.model_copy(update={"description": f"{tool.description}\n\n{_sendable(more)}"})
+            if tool.name == _SEARCH
+            else tool
+            for tool in tools
+        ]
 
 
 def mcp_app(
@@ -149,7 +178,7 @@ def mcp_app(
     return Guard(reached, limits=limits, keys=keys, scope=None)
 
 
-def _search_tools(bound: _Bound, *, about: str) -> list[Tool]:
+def _search_tools(bound: _Bound) -> list[Tool]:
     """Return ``search``, ``search_many`` and ``read_document``."""
     most = bound.limits.max_top_k
     few = min(_TOP_K, most)
@@ -204,7 +233,7 @@ def _search_tools(bound: _Bound, *, about: str) -> list[Tool]:
             "passages": [node.get_content() for node in nodes[offset : offset + limit]],
         }
 
-    return [_tool_of(search, more=about), _tool_of(search_many), _tool_of(read_document)]
+    return [_tool_of(search, name=_SEARCH), _tool_of(search_many), _tool_of(read_document)]
 
 
 def _graph_tools(bound: _Bound, graph: GraphBackend, *, rules: Rules | None) -> list[Tool]:
@@ -293,11 +322,13 @@ class _Tool(Tool):
             raise ToolError(f"{self.name}: {reason}") from None
 
 
-def _tool_of(function: Callable[P, Awaitable[Facts]], *, name: str = "", more: str = "") -> Tool:
+def _tool_of(function: Callable[P, Awaitable[Facts]], *, name: str = "") -> Tool:
     """Return a read-only tool that refuses unknown arguments; its docstring is the description."""
-    description = f"{inspect.getdoc(function)}\n\n{more}".strip()
     tool = _Tool.from_function(
-        _answered(function), name=name or None, description=description, annotations=_READS
+        _answered(function),
+        name=name or None,
+        description=inspect.getdoc(function),
+        annotations=_READS,
     )
     model = tool.fn_metadata.arg_model
     model.model_config["extra"] = "forbid"

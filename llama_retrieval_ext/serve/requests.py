@@ -18,7 +18,9 @@ from pydantic import (
 
 from llama_retrieval_ext.capabilities.memory_storage import MEMORY_KEYS
 from llama_retrieval_ext.capabilities.tools import FieldCondition
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.filters import SCOPE_KEYS
+from llama_retrieval_ext.knowledge_base.documents import check_keys
 from llama_retrieval_ext.knowledge_base.kinds import SearchKind
 from llama_retrieval_ext.query import Scope
 
@@ -148,6 +150,15 @@ class SentDocument(Sent):
     allowed: list[str] | None = Field(
         default=None, description="Who may see it; null for everyone, or for whom it named before."
     )
+
+    @field_validator("metadata", mode="before")
+    @classmethod
+    def _few_keys(cls, metadata: object) -> object:
+        try:
+            check_keys(metadata)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
+        return metadata
 
     @field_validator("metadata")
     @classmethod

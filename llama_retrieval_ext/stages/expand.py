@@ -47,6 +47,7 @@ _WIDEST: Final = 200
 _AT_ONCE: Final = 50
 # What the passages of one section, or the messages of one session, have in common.
 Place: TypeAlias = tuple[object, ...]
+Names: TypeAlias = tuple[str, ...]
 Sections: TypeAlias = dict[Place, dict[str, TextNode]]
 
 
@@ -63,9 +64,10 @@ class Expand(Refine):
     In a prompt of limited size a longer hit leaves less room for the next ones. So it helps where
     passages are much smaller than ``tokens``; those of 512 tokens mostly stay as they are with 600.
 
-    Neighbours are of the same document in the same scope, for the same principals, and satisfy the
-    filters of the query. They are read by one request; if that fails or is late, the hits stay as
-    they are, and the answer is marked degraded. So does a hit whose position is unknown.
+    Neighbours are of the same document in the same scope, visible to all whom the hit names, and
+    satisfy the filters of the query. They are read by one request; if that fails or is late, the
+    hits stay as they are, and the answer is marked degraded. So does a hit whose position is
+    unknown.
 
     Args:
         tokens: Maximum number of tokens of an expanded hit, by LlamaIndex's tokenizer; a longer hit
@@ -132,16 +134,18 @@ class Expand(Refine):
             yield windows[start : start + _AT_ONCE]
 
     def _expanded(self, hits: Sequence[Hit], sections: Sections) -> list[Hit]:
-        hits_by_place: dict[Place, list[Hit]] = {}
+        hits_by_place: dict[tuple[Place, Names], list[Hit]] = {}
         for hit in hits:
             place = _place(self._store_of(hit), hit.node)
             if place in sections and isinstance(hit.node, TextNode):
-                sections[place][hit.node_id] = hit.node
-                hits_by_place.setdefault(place, []).append(hit)
+                names = allowed_in(hit.node.metadata)
+                hits_by_place.setdefault((place, names), []).append(hit)
         shown: dict[str, Hit] = {}
         merged: dict[str, str] = {}
-        for place, own in hits_by_place.items():
-            section = sorted(sections[place].values(), key=_order)
+        for (place, names), own in hits_by_place.items():
+            passages = {id_: node for id_, node in sections[place].items() if _open_to(names, node)}
+            passages |= {hit.node_id: hit.node for hit in own if isinstance(hit.node, TextNode)}
+            section = sorted(passages.values(), key=_order)
             numbers = {node.node_id: number for number, node in enumerate(section)}
             taken: dict[int, str] = {}  # the hit that shows a passage
             for hit in own:
@@ -190,10 +194,16 @@ def _place(store: BasePydanticVectorStore | None, node: BaseNode) -> Place | Non
         return None
     if _is_message(metadata):
         scope = (metadata.get(key) for key in (TENANT_KEY, KB_KEY, SESSION_KEY))
-        return (id(store), *scope, allowed_in(metadata))
+        return (id(store), *scope)
     if document is None or node.start_char_idx is None or node.end_char_idx is None:
         return None
-    return (id(store), *document, allowed_in(metadata), str(metadata.get(PATH_KEY)))
+    return (id(store), *document, str(metadata.get(PATH_KEY)))
+
+
+def _open_to(names: Names, node: BaseNode) -> bool:
+    """Return whether all who may see a hit, of whom it names these, may see a passage."""
+    allowed = allowed_in(node.metadata)
+    return {*names} <= {*allowed} and bool(names) == bool(allowed)
 
 
 def _is_message(metadata: Mapping[str, object]) -> bool:

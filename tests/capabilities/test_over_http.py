@@ -1,6 +1,7 @@
 """Capabilities with a real client of LlamaIndex's, over HTTP, and a server that misbehaves."""
 
 import asyncio
+from socket import socket
 
 import pytest
 from llama_index.llms.openai_like import OpenAILike
@@ -48,6 +49,22 @@ def test_a_server_that_fails_is_a_clear_error(kb: KnowledgeBase, reply: Reply) -
             factory.create_rag_generator(timeout_s=5 if reply == "" else 0.5).generate(
                 "How much leave?", scope=ACME
             )
+
+
+def test_a_server_that_is_not_there_is_named_without_its_password(kb: KnowledgeBase) -> None:
+    with socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    llm = OpenAILike(
+        model="tiny",
+        api_base=f"http://ann:secret@127.0.0.1:{port}/v1",
+        api_key="none",
+        is_chat_model=True,
+        max_retries=0,
+    )
+    with pytest.raises(GenerationError, match=f" at http://127.0.0.1:{port}/v1/") as caught:
+        CapabilityFactory.of(kb, llm=llm).create_rag_generator().generate("Leave?", scope=ACME)
+    assert "secret" not in str(caught.value)
 
 
 def client(server: FakeOpenAI) -> OpenAILike:

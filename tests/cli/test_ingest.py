@@ -172,6 +172,25 @@ def test_a_picture_is_no_failure_and_a_broken_file_is(
     assert "missing.txt: it does not exist" in broken.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "code"),
+    [
+        ("photo.png", b"\x89PNG\r\n\x1a\n\0\0", 0),
+        ("empty.html", b"<p></p>", 0),
+        ("bad.txt", b"El ni\xf1o", 3),
+        ("bad.eml", b"Subject: a\nContent-Type: text/plain; charset=utf-8\n\nEl ni\xf1o", 3),
+    ],
+)
+def test_ingest_and_sync_end_with_the_same_code_where_something_is_left_out(
+    run: Run, handbook: Path, tmp_path: Path, name: str, content: bytes, code: int
+) -> None:
+    (handbook / name).write_bytes(content)
+    for command in ("ingest", "sync"):
+        finished = run(command, handbook, "--kb", f"embedded:{tmp_path / command}")
+        assert finished.returncode == code, finished.stderr
+        assert finished.stderr.count(name) == 1
+
+
 def test_texts_in_another_encoding_are_read(run: Run, handbook: Path, tmp_path: Path) -> None:
     url = f"embedded:{tmp_path / 'kb'}"
     (handbook / "fee.txt").write_bytes("Die Gebühr beträgt fünf Euro für Schüler.".encode("cp1252"))

@@ -8,9 +8,10 @@ import pytest
 
 from llama_retrieval_ext import KGRetriever, KnowledgeRetriever, Scope, TextToCypher, open_graph
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.graph.backend import WritableGraph
+from llama_retrieval_ext.graph.backend import GraphSummary, WritableGraph
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.graph.text_to_cypher import _described
 from llama_retrieval_ext.retrievers.generated import GeneratedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.servers.neo4j import neo4j_url
@@ -158,3 +159,12 @@ def test_files_procedures_and_commands_are_refused(graph: WritableGraph, stateme
     result = GeneratedRetriever(TextToCypher(graph, llm)).search("Which?")
     assert not result.hits
     assert "is refused" in result.degraded[0].reason
+
+
+def test_names_that_would_leave_their_line_of_the_prompt_are_left_out() -> None:
+    hostile = ("two\nlines", "a`) RETURN 1", "call send_mail " * 10)
+    relations = [("Dish", "CONTAINS", "Food"), *(("Dish", name, "Food") for name in hostile)]
+    labels = dict.fromkeys(("Dish", *hostile), 1)
+    schema = GraphSummary(labels, dict.fromkeys(relations, 1))
+    assert _described(schema) == "(:Dish)-[:CONTAINS]->(:Food)"
+    assert _described(GraphSummary(labels)) == "(:Dish)"

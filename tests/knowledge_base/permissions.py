@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 
-from llama_index.core.schema import Document
+from llama_index.core.schema import BaseNode, Document
 
 from llama_retrieval_ext.errors import ScopeViolationError
 from llama_retrieval_ext.graph.passage_links import PassageLinks
@@ -105,7 +105,9 @@ class Fuzzer:
         yield "documents", {d.document_id for d in self.kb.documents(scope=scope)}, set(seen)
         yield "count", self.kb.count(scope=scope), len(seen)
         name = f"doc{self.random.randrange(30)}"
-        yield "get", len(self.kb.get(name, scope=scope)), int(name in seen)
+        nodes = self.kb.get(name, scope=scope)
+        yield "get", len(nodes), int(name in seen)
+        yield "named by get", self._others(nodes, scope), set()
         fields = {"kb_id", "tags", "tenant_id"} - {"kb_id"} if seen else set()
         yield "fields", set(self.kb.metadata_fields(scope=scope)), fields
         if self.kb.graph is not None:
@@ -133,7 +135,13 @@ class Fuzzer:
             hits = self.kb.retriever(mode, top_k=200, scope=scope).retrieve(text)  # type: ignore[call-overload]
         except ScopeViolationError as error:  # the engine was wrong; the gate was not
             return {f"violation: {error}"}
-        return {hit.node.ref_doc_id or hit.node.node_id for hit in hits}
+        others = self._others([hit.node for hit in hits], scope)
+        return others | {hit.node.ref_doc_id or hit.node.node_id for hit in hits}
+
+    def _others(self, nodes: Sequence[BaseNode], scope: Scope) -> set[str]:
+        """Return the principals that nodes name beside those of the scope."""
+        named = {name for node in nodes for name in node.metadata.get("allowed", ())}
+        return set() if scope.principals is None else named - {*scope.principals}
 
 
 @contextmanager

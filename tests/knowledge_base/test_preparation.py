@@ -152,6 +152,16 @@ def test_an_id_that_cannot_be_stored_is_an_error(kb: KnowledgeBase, id_: str) ->
     assert (report.added, list(report.failures)) == (1, [id_])
 
 
+def test_a_document_with_very_many_keys_of_metadata_fails_alone(kb: KnowledgeBase) -> None:
+    keys = {f"k{number}": number for number in range(1001)}
+    document = Document(id_="a", text="leave", metadata=keys)
+    node = TextNode(id_="b", text="leave", metadata={"of": [keys]})
+    report = kb.add([document, node, Document(id_="c", text="leave")])
+    assert {*report.failures} == {"a", "b"}
+    assert all("more than 1,000 keys" in str(error) for error in report.failures.values())
+    assert report.added == 1
+
+
 def test_text_with_lone_surrogates_is_stored(kb: KnowledgeBase) -> None:
     report = kb.add([TextNode(id_="n", text="leave \udc80")])
     assert report.added == 1

@@ -1,6 +1,7 @@
 """Writes that are interrupted or refused, and what is left of them."""
 
 from collections.abc import Callable, Sequence
+from time import monotonic
 
 import hypothesis.strategies as st
 import pytest
@@ -22,6 +23,7 @@ from tests.knowledge_base.ledger.crashes import (
     batches,
     prepared,
 )
+from tests.knowledge_base.ledger.memory_server import Server
 
 pytestmark = pytest.mark.slow
 
@@ -132,3 +134,22 @@ def test_nodes_of_another_document_are_not_overwritten() -> None:
     assert type(outcome).__name__ == "DuplicateNodeError"
     assert "document 'a'" in str(outcome)
     assert world.stored() == {"a": {"1": "old"}}
+
+
+def test_a_living_writer_gives_its_claims_back_soon_after_an_outage() -> None:
+    server = Server()  # its clock stands still, so that no claim becomes old
+    failing, other = server.writer(), server.writer()
+
+    def break_down() -> None:
+        server.store.is_down = server.beside.is_down = True
+        raise StoreUnavailableError("the server is down")
+
+    server.store.before_add = break_down
+    with pytest.raises(StoreUnavailableError):
+        failing.write([prepared("a", {"a-0": "first"})])
+    server.store.before_add = lambda: None
+    server.store.is_down = server.beside.is_down = False
+    started = monotonic()
+    assert other.write([prepared("a", {"a-0": "second"})]) == [WriteOutcome.ADDED]
+    assert monotonic() - started < 5
+    assert server.texts() == {"a-0": "second"}

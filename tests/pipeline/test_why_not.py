@@ -60,7 +60,7 @@ def test_why_not_of_a_node_that_no_leg_found_holds_the_depth_of_each_leg() -> No
     missing = explanation.why_not("globex-travel")
     assert missing.reason is WhyNotReason.NOT_FOUND
     assert [(each.leg, each.count) for each in missing.depths] == [("words", 2), ("meaning", 3)]
-    assert "'globex-travel' was not found by any leg: words returned 2 hits" in str(missing)
+    assert "(globex-travel.md) was not found by any leg: words returned 2 hits" in str(missing)
     below = (branches(words=bm25, meaning=vector) >> RRF() >> Top(1)).explain(QUERY)
     ids = {id_ for stage in below.stages for id_ in stage.ranks} - {below.hits[0].node_id}
     fallen = {below.why_not(id_).stage for id_ in ids}
@@ -112,3 +112,19 @@ def test_a_store_that_collapses_documents_names_the_better_hit() -> None:
     found = HybridRetriever(store, embed_model=MODEL, collapse=Collapse()).explain("annual leave")
     (kept,) = found.hits
     assert {found.why_not(page.node_id).into for page in pages} == {None, kept.node_id}
+
+
+def test_the_sentence_has_the_title_of_the_document_beside_a_node_s_id() -> None:
+    random = "c0a88d70-e22c-4c2f-9d6f-1adb891ceb6e"
+    file = {"file_name": "leave.md"}
+    nodes = [
+        TextNode(id_=random, text="leave", metadata=file),
+        TextNode(id_="b", text="leave leave"),
+    ]
+    explanation = (BM25Retriever(nodes) >> Top(1)).explain("leave")
+    cut = next(id_ for id_ in (random, "b") if id_ != explanation[0].node_id)
+    assert cut == random
+    why = explanation.why_not(random)
+    assert why.title == "leave.md"
+    assert str(why).startswith(f"{random!r} (leave.md) was left out by Top(k=1)")
+    assert str(explanation.why_not("b")).startswith("'b' was returned")

@@ -13,6 +13,7 @@ import pytest
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from starlette.testclient import TestClient
 
+from llama_retrieval_ext.capabilities.tools import Fields
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
@@ -80,7 +81,7 @@ async def test_tools_search_and_read(kb: KnowledgeBase, caplog: pytest.LogCaptur
         assert set(tools) == {"search", "search_many", "read_document"}
         description = tools["search"].description or ""
         assert "Rules of Acme." in description
-        assert "Fields to filter by: year (2024, 2025)." in description
+        assert 'Fields to filter by: "year" (2024, 2025).' in description
         assert "A page of a PDF" in (tools["read_document"].description or "")
         found = data(await client.call_tool("search", {"query": "annual leave", "top_k": 1}))
         (passage,) = found["passages"]
@@ -146,13 +147,45 @@ async def test_documents_of_a_scope_are_read_some_at_a_time(kb: KnowledgeBase) -
             assert (read["n_passages"], read["passages"]) == (3, [f"Part {offset}."])
 
 
-async def test_text_that_is_no_unicode_is_sent_with_a_question_mark(kb: KnowledgeBase) -> None:
+async def test_text_that_is_no_unicode_is_sent_as_well(kb: KnowledgeBase) -> None:
     node = TextNode(text="lost", metadata={"k": "a\ud800", "\ud800": 1})
     kb.add([node], scope=ACME, show_progress=False)
     async with connected(create_mcp_server(kb, scope=ACME)) as client:
-        assert "k (a?)" in str((await client.list_tools()).tools[0].description)
+        assert r'"k" ("a\ud800")' in str((await client.list_tools()).tools[0].description)
         found = data(await client.call_tool("search", {"query": "lost", "top_k": 1}))
         assert found["passages"][0]["metadata"] == {"k": "a?", "?": 1}
+
+
+async def test_tools_are_described_by_what_everyone_can_see_when_they_are_listed(
+    kb: KnowledgeBase, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    projects = (("y", "Borealis"), ("z", "Cygnus"))
+    notes = [TextNode(id_=id_, text="merger", metadata={"project": name}) for id_, name in projects]
+    server = create_mcp_server(kb, scope=ACME)
+    async with connected(server) as client:
+
+        async def fields() -> str:
+            description = str((await client.list_tools()).tools[0].description)
+            return description.partition("Fields to filter by: ")[2]
+
+        assert await fields() == '"year" (2024, 2025).'
+        kb.add(notes, scope=ACME, show_progress=False).raise_for_failures()
+        assert await fields() == '"project" ("Borealis", "Cygnus"); "year" (2024, 2025).'
+        kb.share("y", allowed=["group:board"], scope=ACME)
+        assert await fields() == '"project" ("Cygnus"); "year" (2024, 2025).'
+        kb.delete("z", scope=ACME)
+        assert await fields() == '"year" (2024, 2025).'
+        kb.share("y", allowed=None, scope=ACME)
+        assert "Borealis" in await fields()
+
+        def fail(*_: object) -> None:
+            raise RuntimeError("the store of secrets is away")
+
+        monkeypatch.setattr(Fields, "plan", fail)
+        assert await fields() == ""
+    assert [vars(r)["facts"]["error"] for r in caplog.records if r.msg == "fields"] == [
+        "RuntimeError"
+    ]
 
 
 async def test_a_wrong_argument_is_answered_in_one_line_without_links(kb: KnowledgeBase) -> None:

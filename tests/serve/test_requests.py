@@ -1,5 +1,7 @@
 """Requests that are refused, with what to write instead."""
 
+from time import process_time
+
 import pytest
 from llama_index.core.vector_stores.types import FilterOperator
 from pydantic import ValidationError
@@ -23,6 +25,29 @@ def test_a_wrong_body_is_answered_with_what_to_write(
     answer = connect().post("/v1/search", json=body)
     assert answer.status_code == 422
     assert words in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {f"k{number}": 1 for number in range(20_000)},
+        {"nested": {f"k{number}": 1 for number in range(20_000)}},
+        {"list": [{f"k{number}": 1} for number in range(20_000)]},
+    ],
+    ids=["keys", "nested", "in a list"],
+)
+def test_a_document_with_very_many_keys_is_refused_before_it_costs_time(
+    connect: Connect, metadata: dict[str, object]
+) -> None:
+    body = {"documents": [{"id": "d", "text": "leave", "metadata": metadata}]}
+    client = connect()
+    client.post("/v1/documents", json={})  # starts what the first request needs
+    start = process_time()
+    answer = client.post("/v1/documents", json=body)
+    assert process_time() - start < 0.5
+    assert answer.status_code == 422
+    assert "documents.0.metadata: " in answer.json()["error"]["message"]
+    assert "more than 1,000 keys" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("value", [["a"], [1], [1.5]])

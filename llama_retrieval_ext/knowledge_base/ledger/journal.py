@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Self, TypeAlias
+from typing import ClassVar, Final, Self, TypeAlias
 
 from llama_retrieval_ext.errors import DuplicateNodeError
 from llama_retrieval_ext.knowledge_base.ledger.local_ledger import Database
@@ -76,7 +76,13 @@ Reply: TypeAlias = Claim | WriteOutcome | Exception | None
 
 
 class Journal(ABC):
-    """Records the changes of a writer; the caller holds the lock of the knowledge base."""
+    """Records the changes of a writer; the caller holds the lock of the knowledge base.
+
+    Attributes:
+        is_shared: Whether other processes wait for the claims of this writer.
+    """
+
+    is_shared: ClassVar[bool] = False
 
     @abstractmethod
     def begin(self, documents: Sequence[Writable]) -> list[Reply]:

@@ -8,7 +8,7 @@ import json
 import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from llama_index.core.schema import BaseNode
 
@@ -45,6 +45,8 @@ _NO_IDS: Final[_Ids] = ((), ())
 
 class RemoteJournal(Journal):
     """The journal of a `RemoteLedger`; `stored` returns the stored nodes with some ids."""
+
+    is_shared: ClassVar[bool] = True
 
     def __init__(
         self, ledger: RemoteLedger, stored: Callable[[Sequence[str]], Iterable[BaseNode]]

@@ -26,6 +26,7 @@ from llama_retrieval_ext.knowledge_base.groups import Group
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.knowledge_base.preparation import Preparation, PreparedBatch
+from llama_retrieval_ext.knowledge_base.readers.document_list import NO_TEXT
 from llama_retrieval_ext.knowledge_base.readers.files import Reading, read_files
 from llama_retrieval_ext.knowledge_base.report import IngestionReport
 from llama_retrieval_ext.query import Scope
@@ -64,12 +65,12 @@ class Cluster:
         """Record the files that cannot be read."""
         self._addition.tally.merge(_left_out(reading))
 
-    def of_files(self, batches: Iterable[Sequence[Path]]) -> Iterator[Work]:
+    def of_files(self, batches: Iterable[Sequence[Path]], encoding: str) -> Iterator[Work]:
         """Return the work on files, which tasks read."""
         read: Any = ray.remote(num_returns=2)(_read)
         given = self._addition
         begun = self._ahead(
-            (files, *read.remote(self._preparation, given.scope, given.allowed, files))
+            (files, *read.remote(self._preparation, given.scope, given.allowed, encoding, files))
             for files in batches
         )
         return self._ahead(self._looked_up(*each) for each in begun)
@@ -150,8 +151,11 @@ def _lost(names: Iterable[object], error: Exception) -> IngestionReport:
 
 
 def _left_out(reading: Reading) -> IngestionReport:
-    reasons = {str(file): IngestionError(why, {}) for file, why in reading.left_out.items()}
-    return IngestionReport(failures=reasons)
+    reasons = {str(file): why for file, why in reading.left_out.items()}
+    failures = {name: IngestionError(why, {}) for name, why in reasons.items() if why != NO_TEXT}
+    return IngestionReport(
+        failures=failures, skipped=dict.fromkeys(reasons.keys() - failures, NO_TEXT)
+    )
 
 
 @lru_cache(maxsize=1)
@@ -164,7 +168,11 @@ def _fetched(reference: Any) -> Preparation:  # noqa: ANN401 - a reference
 
 
 def _read(
-    preparation: Sequence[Any], scope: Mapping[str, str], allowed: Allowed, files: Sequence[Path]
+    preparation: Sequence[Any],
+    scope: Mapping[str, str],
+    allowed: Allowed,
+    encoding: str,
+    files: Sequence[Path],
 ) -> tuple[list[SourceDocument], tuple[list[SourceDocument], IngestionReport]]:
     """Return the documents, their keys and digests for the driver, and the failures."""
     reading = Reading()
@@ -173,11 +181,12 @@ def _read(
     def failed(ref: str, error: Exception) -> None:
         failures[ref] = _portable(error)
 
-    groups = ([document] for document in read_files(files, reading))
+    groups = ([document] for document in read_files(files, reading, encoding))
     found = _fetched(*preparation).identified(groups, scope, failed, allowed)
     marks = [SourceDocument(each.key, (), each.digest, each.allowed) for each in found]
-    failures.update(_left_out(reading).failures)
-    return found, (marks, IngestionReport(failures=failures))
+    left_out = _left_out(reading)
+    failures.update(left_out.failures)
+    return found, (marks, IngestionReport(failures=failures, skipped=left_out.skipped))
 
 
 def _prepare(

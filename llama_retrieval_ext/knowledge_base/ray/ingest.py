@@ -13,6 +13,7 @@ from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyErro
 from llama_retrieval_ext.knowledge_base.documents import Allowed, batched
 from llama_retrieval_ext.knowledge_base.groups import group_batches, grouped, progress
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.readers.encodings import check_encoding
 from llama_retrieval_ext.knowledge_base.readers.files import Reading, find_files
 from llama_retrieval_ext.knowledge_base.report import IngestionReport
 from llama_retrieval_ext.query import Scope
@@ -38,6 +39,7 @@ def ingest_with_ray(  # noqa: PLR0913 - what is added, to what, and how, in one 
     allowed: Allowed = None,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
+    encoding: str = "",
     n_writers: int = 1,
     task_options: Mapping[str, Any] | None = None,
     show_progress: bool = True,
@@ -64,6 +66,7 @@ def ingest_with_ray(  # noqa: PLR0913 - what is added, to what, and how, in one 
             runs on the workers if these read the files.
         include: Patterns of files to read, as for `read_documents`.
         exclude: Patterns of files to skip.
+        encoding: Encoding of texts that are not in UTF-8, as for `read_documents`.
         n_writers: Number of processes that write, at least 1. With 1, this process writes. More
             need an engine on a server, and the graph, if any, on a server.
         task_options: Ray's options for a task that splits and embeds, such as ``{"num_gpus": 0.5}``
@@ -105,7 +108,7 @@ def ingest_with_ray(  # noqa: PLR0913 - what is added, to what, and how, in one 
         addition = kb._addition(scope, allowed)  # noqa: SLF001 - a function of the same package
         cluster = _cluster_type()(addition, task_options or {})
         selection = {"include": include, "exclude": exclude, "leave_out": location.path}
-        items, work = _source(documents, cluster, selection)
+        items, work = _source(documents, cluster, selection, check_encoding(encoding))
         if n_writers > 1:
             work = cluster.written(work, n_writers, (url, settings, scope))
         with progress(items, show=show_progress) as advance:
@@ -129,6 +132,7 @@ def _source(
     documents: Any,  # noqa: ANN401 - any of three kinds, told apart here
     cluster: "Cluster",
     selection: Mapping[str, Any],
+    encoding: str,
 ) -> tuple[Iterable[object], "Iterator[Work]"]:
     """Return the items for the progress bar, and the work."""
     if hasattr(documents, "iter_rows"):
@@ -140,9 +144,11 @@ def _source(
         reading = Reading()
         files = find_files(documents, reading, **selection)
         cluster.leave_out(reading)
-        return files, cluster.of_files(batched(files, _file_weight, _FILES))
-    if selection["include"] or selection["exclude"]:
-        raise ConfigurationError("include and exclude select files; pass paths with them")
+        return files, cluster.of_files(batched(files, _file_weight, _FILES), encoding)
+    if selection["include"] or selection["exclude"] or encoding:
+        raise ConfigurationError(
+            "include, exclude and encoding are for files; pass paths with them"
+        )
     groups = grouped(documents)
     return groups, cluster.of_groups(group_batches(groups))
 

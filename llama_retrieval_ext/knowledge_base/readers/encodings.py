@@ -4,7 +4,7 @@ import codecs
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from llama_retrieval_ext.errors import ConfigurationError
 
@@ -20,7 +20,6 @@ _MARKS: Final = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_CONTROLS: Final = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\ue000-\uf8ff]")  # private, too
 CONTROL: Final = re.compile(r"[\x00-\x08\x0e-\x1f]")
 _DECLARED: Final = re.compile(rb"""\s*<\?xml[^>]{0,200}?\sencoding\s*=\s*["']([\w.:-]+)["']""")
 # Encodings in ASCII: their escapes, and the encodings that have them.
@@ -32,20 +31,38 @@ _ESCAPES: Final = (
 _UTF7: Final = re.compile(rb"\+(?:-|[A-Za-z0-9+/]*)")
 _UTF7_LETTERS: Final = re.compile(rb"\+(?:-|[A-Za-z0-9/][A-Za-z0-9+/]{2,})")
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
-_HIGH: Final = re.compile(rb"[\x80-\xff]")
-_NOT_LETTERS: Final = re.compile(rb"[\x80-\xbf]")  # of the European encodings, mostly
-_HANGUL: Final = re.compile("[\uac00-\ud7a3\u3000-\u3003]")
-_LEGACY: Final = ("gb2312", "big5", "euc_kr", "euc_jp")
-_KANA: Final = re.compile("[\u3041-\u30ff]")
-# Shares of a language's common characters in the characters of a text that are not ASCII.
-_COMMON: Final = 0.85
-_LEAST_LEGACY: Final = ("gb2312", "big5", "euc_kr", "euc_jp")
-_LEAST_KANA: Final = 0.2
-# Characters by which Korean is told from Chinese, whose bytes may mean common syllables.
-_CERTAIN: Final = 20
+_RARE: Final = re.compile("[\x80-\uffff]")
+_EMOJI: Final = re.compile("[\u2000-\u27ff\ufe0f\U0001f000-\U0001faff]")
+_NO_CHARACTER: Final = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\ue000-\uf8ff]")  # private, too
+_LETTERLIKE: Final = "\u2100"  # before it, letters of Europe and punctuation
+_LEGACY: Final = ("gb2312", "big5hkscs", "euc_kr", "euc_jp")
+_COMMON: Final = 0.92  # of the characters of a text that are not ASCII
+# Characters that it takes to tell encodings apart: shorter texts fit several.
+_LEAST_LEGACY: Final = 20
+_LEAST_WIDE: Final = 8
+_MARKS_SHARE: Final = 0.05
+_TWO: Final = 2  # bytes; Korean also has syllables of eight
 _MOST_CONTROLS: Final = 20  # one of so many characters
-_LEAST_CHARACTERS: Final = 8
-_NOT_A_CHARACTER: Final = 0xFFFF
+
+
+class _Script(NamedTuple):
+    """A standard, the first bytes of its common characters, and a tenth of what people write."""
+
+    standard: str
+    common: range
+    marks: str
+
+
+_CHINESE: Final = "的一是不了在有人和中为為，。、：；"  # noqa: RUF001
+_JAPANESE: Final = _Script("euc_jp", range(0xA1, 0xD0), "のはにをがでとたいるし、。ーンスルイ")
+_SCRIPTS: Final = {
+    "gb18030": _Script("gb2312", range(0xB0, 0xD8), _CHINESE),
+    "big5": _Script("big5", range(0xA4, 0xC7), _CHINESE),
+    "cp949": _Script("euc_kr", range(0xB0, 0xC9), "이다가는을를에의고하은지사로"),
+    "cp932": _JAPANESE,
+    "euc_jp": _JAPANESE,
+}
+_SIGNS: Final = range(0xA1, 0xA4)  # punctuation in all of them
 
 
 def check_encoding(encoding: str) -> str:
@@ -88,7 +105,7 @@ def decoded(data: bytes, encoding: str = "") -> str:
 
     Byte order marks, the declaration of XML and UTF-8 come first, then ``encoding``, if given.
     Without it, UTF-16, UTF-32 and ISO-2022 are recognised by their form, and Chinese, Japanese and
-    Korean by their common characters, if only one of their encodings has them.
+    Korean of at least 20 characters by the most common ones, if only one encoding has them.
     """
     for mark, marked in _MARKS:
         if data.startswith(mark):
@@ -137,11 +154,11 @@ def _escaped(data: bytes, encoding: str) -> str:
             text = next((text for text in texts if text and not text.isascii()), None)
             if text is not None:
                 return text
-    found = _UTF7.findall(data)
-    if found and all(map(_UTF7_LETTERS.fullmatch, found)):
-        text = _decode(data, "utf-7")
-        rare = _NOT_ASCII.findall(text or "")
-        if _is_plausible(text) and (len(rare) > 1 or rare[0] < "\u2000"):
+    shifts = _UTF7.findall(data)
+    if shifts and all(map(_UTF7_LETTERS.fullmatch, shifts)):
+        text = _decode(data, "utf-7") or ""
+        rare = _NOT_ASCII.findall(text)
+        if _is_plausible(text) and (len(rare) > 1 or rare[0] < _LETTERLIKE):
             return _checked(None, data, ["utf-7", "ascii"])
     return ""
 
@@ -151,66 +168,40 @@ def _candidates(data: bytes) -> Iterator[str]:
     if CONTROL.search(data.decode("latin-1")):
         yield from _wide(data)
         return
-    if not _NOT_LETTERS.search(data):
-        return
-    common = {
-        name: _share(_decode(data, name), name)
-        for name in ("gb18030", "big5", "cp949", "cp932", "euc_jp")
-    }
-    fitting = [name for name, share in common.items() if share >= _COMMON]
-    is_long = len(_HIGH.findall(data)) >= 2 * _CERTAIN
-    # Long Chinese has characters that are no syllables, long texts in Big5 bytes in ASCII.
-    for name, other in (("cp949", "gb18030"), ("euc_jp", "big5")):
-        if name in fitting:
-            fitting = [name] if is_long else [name, other]
-    yield from fitting
+    for name, script in _SCRIPTS.items():
+        rare = _RARE.findall(_decode(data, name) or "")
+        if len(rare) >= _LEAST_LEGACY:
+            codes = [char.encode(script.standard, "ignore") for char in rare]
+            leads = [code[0] if len(code) == _TWO else 0 for code in codes]
+            common = sum(lead in script.common or lead in _SIGNS for lead in leads)
+            marks = sum(char in script.marks for char in rare)
+            if common >= _COMMON * len(rare) and marks >= _MARKS_SHARE * len(rare):
+                yield name
 
 
 def _wide(data: bytes) -> Iterator[str]:
     """Yield the encodings of two or four bytes a character that a text may have."""
-    of_four = [name for name in ("utf-32-le", "utf-32-be") if _decode(data, name) is not None]
-    if of_four:
-        yield from of_four
-    elif len(data) % 2 == 0:
-        zeros = [data[place::2].count(0) * 8 > len(data) for place in range(2)]
-        names = ["utf-16-be"] * zeros[0] + ["utf-16-le"] * zeros[1] or ["utf-16-le", "utf-16-be"]
-        yield from (
-            name
-            for name in names
-            if any(zeros) or _is_plausible(_decode(data, name), _LEAST_CHARACTERS)
-        )
+    names = [name for name in ("utf-32-le", "utf-32-be") if _is_plausible(_decode(data, name))]
+    if not names and len(data) % 2 == 0 and len(data) >= 2 * _LEAST_WIDE:
+        names = [name for name in ("utf-16-le", "utf-16-be") if _is_plausible(_decode(data, name))]
+        low, high = (data[place::2].count(0) for place in range(2))  # of ASCII, as are spaces
+        if len(names) > 1 and max(low, high) > 8 * min(low, high):
+            names = ["utf-16-le" if high > low else "utf-16-be"]
+    yield from names
 
 
-def _is_plausible(text: str | None, least: int = 1) -> bool:
+def _is_plausible(text: str | None) -> bool:
     """Return whether most characters of a text are letters of Europe or common ones of Asia."""
-    rare = _NOT_ASCII.findall(text or "")
-    if len(rare) < least or _CONTROLS.search(text or ""):
+    if not text or _NO_CHARACTER.search(text):
         return False
+    rare = _NOT_ASCII.findall(text)
     common = sum(
-        1
+        char < "\u2000"
+        or _EMOJI.match(char) is not None
+        or any(char.encode(name, "ignore") for name in _LEGACY)
         for char in rare
-        if char < "\u2000" or any(char.encode(name, "ignore") for name in _LEGACY)
     )
-    return common >= _COMMON * len(rare)
-
-
-def _share(text: str | None, encoding: str) -> float:
-    """Return the share of characters that are common in the language of an encoding."""
-    rare = [] if text is None else _NOT_ASCII.findall(text)
-    rare = [char for char in rare if ord(char) <= _NOT_A_CHARACTER]
-    if len(rare) < _LEAST_CHARACTERS or _CONTROLS.search(text or ""):
-        return 0.0
-    if encoding in ("cp932", "euc_jp"):
-        kana = sum(1 for char in rare if _KANA.match(char))
-        common = sum(1 for char in rare if char.encode("euc_jp", "ignore")[:1] <= b"\xcf")
-        return common / len(rare) if kana >= _LEAST_KANA * len(rare) else 0.0
-    if encoding == "cp949":
-        syllables = (char for char in rare if _HANGUL.match(char))
-        return sum(1 for char in syllables if char.encode("euc_kr", "ignore")) / len(rare)
-    name, first, last = ("big5", 0xA4, 0xC6) if encoding == "big5" else ("gb2312", 0xB0, 0xD7)
-    leads = [(char.encode(name, "ignore") or b"\0")[0] for char in rare]
-    common = sum(1 for lead in leads if first <= lead <= last or lead in (0xA1, 0xA2, 0xA3, 0xA8))
-    return common / len(rare)
+    return float(common) >= _COMMON * len(rare)
 
 
 def _decode(data: bytes, encoding: str) -> str | None:

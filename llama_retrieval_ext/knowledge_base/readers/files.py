@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from glob import has_magic
@@ -19,12 +20,14 @@ from llama_retrieval_ext.knowledge_base.readers.encodings import check_encoding
 from llama_retrieval_ext.knowledge_base.readers.formats import check_unpacked, reader_for
 from llama_retrieval_ext.knowledge_base.readers.texts import TextReader
 from llama_retrieval_ext.query import PAGE_KEY, SOURCE_KEY
-from llama_retrieval_ext.text.normalization import composed
+from llama_retrieval_ext.text.normalization import composed, spellings
 from llama_retrieval_ext.urls import expanded_path, is_loop
 
-_PART: Final = "_part_"
+# Between the path of a file and the number of its document, in the id of it.
+PART: Final = "_part_"
 _ANYWHERE: Final = "**"
 _LINK_TO_NOTHING: Final = "it is a symbolic link to a file that does not exist"
+_LOOP: Final = "it is a loop of symbolic links"
 _NO_FILE: Final = "it is not a regular file"
 
 
@@ -42,9 +45,9 @@ def read_documents(
     A PDF gives one document per page, PPTX per slide, CSV, TSV and XLSX per row, a mail (EML) one
     and those of its attachments; DOCX, HTML, RTF, notebooks and text (Markdown, code and any other
     text whose encoding is certain) one per file. DOC, PPT, XLS and ODS are read, too. Ids are made
-    from absolute paths. The metadata have ``file_path``, which is the source of all documents of a
-    file, and ``file_name``; pages and slides have ``page``. PDF, office files, RTF and HTML need
-    the extra ``quickstart``.
+    from absolute paths, in composed letters (NFC). The metadata have ``file_path``, which is the
+    source of all documents of a file, and ``file_name``; pages and slides have ``page``. PDF,
+    office files, RTF and HTML need the extra ``quickstart``.
 
     Args:
         paths: A file, a folder, which is read recursively, a glob pattern such as
@@ -61,7 +64,8 @@ def read_documents(
     Returns:
         A list of documents, in the order of the paths, with an attribute ``left_out``: the reason
         for each file that could not be read, or of which a part could not, such as pages of a PDF
-        that are pictures. Documents without text are included; `add` skips them.
+        that are pictures. Documents without text are included; `add` skips them; a file of only
+        such documents is in ``left_out``, too.
 
     Raises:
         ConfigurationError: An argument is not a path, not a list of patterns, or no encoding.
@@ -111,9 +115,7 @@ class Reading:
 
     def outdated(self, ids: Iterable[str]) -> list[str]:
         """Return the ids of parts that their files no longer contain."""
-        return [
-            id_ for id_ in ids if id_ not in self.ids and id_.rpartition(_PART)[0] in self.files
-        ]
+        return [id_ for id_ in ids if id_ not in self.ids and id_.rpartition(PART)[0] in self.files]
 
 
 def iter_documents(
@@ -226,7 +228,7 @@ def _files(paths: Iterable[str | Path], selection: _Selection, reading: Reading)
                 reading.left_out[path] = "no file matches this pattern"
             yield from found
         elif is_loop(path):
-            reading.left_out[path] = "it is a loop of symbolic links"
+            reading.left_out[path] = _LOOP
         else:
             yield path.resolve()
 
@@ -257,7 +259,7 @@ def _walk(
         if not selection.enters(entry):
             continue
         is_linked = entry.is_symlink()
-        left = {each[1:] for each in here if fnmatch(entry.name, each[0])}
+        left = {each[1:] for each in here if fnmatch(composed(entry.name), composed(each[0]))}
         path = Path(entry)
         if path.is_dir() if is_linked else entry.is_dir():
             below = (left if is_linked else left | anywhere) - {()}
@@ -265,8 +267,9 @@ def _walk(
                 yield file, is_linked or is_below_link
         elif () in left and (path.is_file() if is_linked else entry.is_file()):
             yield path, is_linked
-        elif () in left and not is_loop(path):
-            reading.left_out[path] = _LINK_TO_NOTHING if is_linked else _NO_FILE
+        elif () in left:
+            reason = _LOOP if is_loop(path) else _LINK_TO_NOTHING
+            reading.left_out[path] = reason if is_linked else _NO_FILE
 
 
 def _entries(folder: Path, reading: Reading) -> list[os.DirEntry[str]]:
@@ -298,24 +301,37 @@ def read_files(files: Iterable[Path], reading: Reading, encoding: str = "") -> I
         except Exception as error:  # noqa: BLE001 - whatever a reader trips over is in this file
             reading.left_out[file] = _reason(error)
             continue
-        if not documents:
+        if not any(document.text.strip() for document in documents):
             reading.left_out[file] = NO_TEXT
         reading.left_out |= getattr(documents, "left_out", {})  # parts of the file
-        reading.files.add(str(file))
+        reading.files.add(source_name(file))
         reading.ids.update(document.doc_id for document in documents)
         yield from documents
 
 
+def source_name(file: Path) -> str:
+    """Return the path of a file as stored: composed (NFC), as systems differ in what they write.
+
+    Of several files whose names differ by this only, the others keep theirs.
+    """
+    for form in spellings(str(file))[1:]:
+        with suppress(OSError):  # there is none
+            if not Path(form).samefile(file):
+                return str(file)
+    return composed(str(file))
+
+
 def _read(file: Path, reader: BaseReader) -> list[Document]:
     # No dates: a copied or touched file would count as changed.
-    metadata = {"file_path": str(file), "file_name": file.name}
+    source = source_name(file)
+    metadata = {SOURCE_KEY: source, "file_name": Path(source).name}
     if file.exists() and not file.is_file():
         raise ConfigurationError(_NO_FILE)
     check_unpacked(file)
     documents = reader.load_data(file, extra_info=metadata)
     for part, document in enumerate(documents):
         is_whole = isinstance(reader, TextReader)
-        document.id_ = str(file) if is_whole else f"{file}{_PART}{part}"
+        document.id_ = source if is_whole else f"{source}{PART}{part}"
         # Names and titles help retrieval; folders and page numbers add noise.
         document.excluded_embed_metadata_keys = [SOURCE_KEY, PAGE_KEY]
     return documents

@@ -56,7 +56,7 @@ def reader_for(suffix: str, encoding: str = "", *, depth: int = 0) -> BaseReader
     if suffix == ".eml":
         if depth > _MAX_MAILS:
             raise ConfigurationError(f"mails are attached more than {_MAX_MAILS} deep, the limit")
-        return MailReader(lambda kind: reader_for(kind, encoding, depth=depth + 1))
+        return MailReader(lambda kind: reader_for(kind, encoding, depth=depth + 1), encoding)
     if suffix in _READERS:
         return _READERS[suffix]()
     return _TEXT_READERS.get(suffix, TextReader)(encoding)

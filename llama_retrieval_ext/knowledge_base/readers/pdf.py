@@ -1,10 +1,12 @@
 """The reader of PDF, on pdfium. It needs the extra ``quickstart``."""
 
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from ctypes import c_float, c_ushort
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -31,6 +33,13 @@ _NO_TITLE: Final = re.compile(r"^untitled|^microsoft |\.\w{2,4}$", re.IGNORECASE
 _MAX_PAGES: Final = 50_000
 _MAX_CHARACTERS: Final = 100_000_000
 _MAX_ANNOTATIONS: Final = 10_000
+# pdfium takes 2 s to parse a million objects of a page, and 12 s to put their text together.
+_MAX_OBJECTS_OF_PAGE: Final = 300_000
+_MAX_OBJECTS: Final = 5_000_000
+# What a page draws, without pictures, is rarely above 10 MB; nothing stops pdfium once it parses.
+_MAX_UNPACKED: Final = 50_000_000
+_MOST_PACKED: Final = 1_032  # bytes that deflate packs in one
+_STREAM: Final = re.compile(rb"(?<!end)stream\r?\n")
 # pdfium's sign for the hyphen of a word that goes on in the next line.
 _BROKEN_WORD: Final = "\ufffe"
 _COMMON_HAN: Final = 0x4E00
@@ -47,6 +56,7 @@ _NOTES: Final = (
 
 _SCANNED: Final = "no text: scanned?"
 _DAMAGED: Final = "cannot be read: damaged"
+_CROWDED: Final = f"not read: more than {_MAX_OBJECTS_OF_PAGE:,} objects, the limit of a page"
 _FONTLESS: Final = (
     "may miss text: its font is neither in the file nor on this machine; install fonts of its "
     "language, such as fonts-noto-cjk, and read it again"
@@ -72,6 +82,9 @@ class PDFReader(BaseReader):
         """Return a document for each page."""
         from pypdfium2 import PdfDocument, PdfiumError, raw  # noqa: PLC0415 - an extra
 
+        if file.stat().st_size:
+            with file.open("rb") as opened, mmap(opened.fileno(), 0, access=ACCESS_READ) as content:
+                _check_streams(content)
         with _LOCK:
             try:
                 pdf = PdfDocument(file)
@@ -89,6 +102,27 @@ class PDFReader(BaseReader):
         documents = _outlined_pages(pages, bookmarks, title, extra_info or {})
         left_out = _left_out(pages, n_attachments)
         return DocumentList(documents, {file: left_out} if left_out else {})
+
+
+def _check_streams(content: mmap) -> None:
+    """Raise if a stream that is no picture or attached file unpacks to more than the limit."""
+    end = 0
+    while start := _STREAM.search(content, end):
+        end = content.find(b"endstream", start.end())
+        end = len(content) if end < 0 else end
+        fields = content[max(start.start() - 400, 0) : start.start()].rpartition(b"obj")[2]
+        is_short = end - start.end() < _MAX_UNPACKED // _MOST_PACKED
+        if is_short or b"/Image" in fields or b"/EmbeddedFile" in fields:
+            continue
+        try:
+            stream = content[start.end() : end]
+            unpacked = zlib.decompressobj().decompress(stream, _MAX_UNPACKED + 1)
+        except zlib.error:
+            continue  # it is packed in another way
+        if len(unpacked) > _MAX_UNPACKED:
+            raise ConfigurationError(
+                f"a page, or another part of it, unpacks to more than {_MAX_UNPACKED:,} bytes"
+            )
 
 
 def _refusal(code: int | None, raw: _Raw) -> str:
@@ -110,17 +144,22 @@ def _left_out(pages: Sequence[_Page], n_attachments: int) -> str:
 def _pages(pdf: "PdfDocument", raw: _Raw) -> Iterator[_Page]:
     from pypdfium2 import PdfiumError  # noqa: PLC0415 - an extra
 
-    left = _MAX_CHARACTERS
+    left, left_objects = _MAX_CHARACTERS, _MAX_OBJECTS
     for number in range(len(pdf)):
         label = pdf.get_page_label(number) or str(number + 1)
         try:
             with closing(pdf[number]) as page:
-                text, defect = _text_and_defect(page, raw)
+                n_objects = raw.FPDFPage_CountObjects(page)
+                left_objects -= n_objects
+                is_crowded = n_objects > _MAX_OBJECTS_OF_PAGE
+                text, defect = ("", _CROWDED) if is_crowded else _text_and_defect(page, raw)
         except PdfiumError:
             text, defect = "", _DAMAGED
         left -= len(text)
         if left < 0:
             raise ConfigurationError(f"its text is longer than {_MAX_CHARACTERS:,} characters")
+        if left_objects < 0:
+            raise ConfigurationError(f"its pages have more than {_MAX_OBJECTS:,} objects")
         yield _Page(label, text, defect)
 
 

@@ -90,9 +90,7 @@ def row_documents(rows: Iterable[Row], metadata: Mapping[str, object]) -> list[D
     A table begins with its header: the first row that is as long as most of its rows, behind titles
     and filters. After an empty row, another table begins if its header has words above numbers.
     """
-    blocks = [
-        [*block] for is_row, block in groupby(rows, lambda row: any(map(_text, row))) if is_row
-    ]
+    blocks = [[*block] for is_row, block in groupby(rows, _is_filled) if is_row]
     tables = _Tables(
         dict(metadata), any(len(_filled(row)) > 1 for block in blocks for row in block)
     )
@@ -160,7 +158,7 @@ class _Tables:
 def _row_text(columns: Sequence[str], row: Row) -> str:
     named = zip_longest(columns[: len(row)], row, fillvalue="")
     return "\n".join(
-        f"{name or f'column {number}'}: {_text(cell)}"
+        f"{name or f'column {number}'}: {cell.strip()}"
         for number, (name, cell) in enumerate(named, start=1)
         if cell is not None
     )
@@ -170,8 +168,12 @@ def _text(cell: str | None) -> str:
     return "" if cell is None else cell.strip()
 
 
+def _is_filled(row: Row) -> bool:
+    return any(cell and not cell.isspace() for cell in row)
+
+
 def _filled(row: Row) -> list[str]:
-    return [cell for cell in row if cell is not None and _text(cell)]
+    return [cell for cell in row if cell and not cell.isspace()]
 
 
 def _length(row: Row) -> int:

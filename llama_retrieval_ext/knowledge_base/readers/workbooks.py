@@ -118,12 +118,11 @@ def _additions(file: Path) -> dict[str, _Cells]:
 
 
 def _check_size(content: bytes) -> None:
-    columns, rows = {1}, {1}
-    for letters, number in _CELL.findall(content):
-        columns.add(_column(letters.decode()) + 1)
-        rows.add(int(number))
+    cells = _CELL.findall(content)
+    columns = (_column(letters.decode()) + 1 for letters in {letters for letters, _ in cells})
+    rows = map(int, {number for _, number in cells})
     repeated = [int(number) for number in _REPEATED.findall(content)]
-    size = max(columns) * max(rows)
+    size = max(columns, default=1) * max(rows, default=1)
     if size > _MAX_CELLS or max(repeated, default=0) > _MAX_CELLS:
         raise ConfigurationError(f"a sheet spans {size:,} cells; the limit is {_MAX_CELLS:,}")
 

@@ -1,14 +1,21 @@
 """Which files are read, which are left out, and the ids of their documents."""
 
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import pytest
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
+from typer.testing import CliRunner
 
+from llama_retrieval_ext.cli.app import app
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.knowledge_base import read_documents
+from llama_retrieval_ext.evaluation import Judgements
+from llama_retrieval_ext.knowledge_base import KnowledgeBase, read_documents
 from llama_retrieval_ext.knowledge_base.readers.files import iter_documents
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.testing import FakeEmbedding
 
 
 def read(paths: list[Path], **options: Any) -> Any:
@@ -160,10 +167,119 @@ def test_file_outside_of_the_folder_is_read_only_if_symbolic_links_are_followed(
     (folder / "loop.txt").symlink_to(folder / "loop.txt")
     documents = read_documents(folder)
     assert {document.text for document in documents} == {"Own."}
-    assert [path.name for path in documents.left_out] == ["leak.txt"]
+    assert [path.name for path in documents.left_out] == ["leak.txt", "loop.txt"]
     assert "follow_symlinks" in documents.left_out[folder / "leak.txt"]
     followed = read_documents(folder, follow_symlinks=True)
     assert {document.text for document in followed} == {"Own.", "Secret."}
     assert read_documents(folder / "leak.txt")[0].text == "Secret."
     looping = read_documents(folder / "loop.txt").left_out
     assert list(looping.values()) == ["it is a loop of symbolic links"]
+
+
+Form = Literal["NFC", "NFD"]
+FORMS: Final[tuple[Form, ...]] = ("NFC", "NFD")
+CAFE: Final = "Müll/Café.txt"
+
+
+def cafe(folder: Path, form: Form) -> Path:
+    return folder / unicodedata.normalize(form, CAFE)
+
+
+@pytest.fixture(params=FORMS)
+def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The folder of a file with letters that can be composed; others have no such name."""
+    file = cafe(tmp_path, request.param)
+    file.parent.mkdir()
+    file.write_text("Lunch is at noon.")
+    (tmp_path / "tea.txt").write_text("Tea is at four.")
+    return tmp_path
+
+
+def opened(folder: Path, place: str = "embedded::memory:", *, by_sync: bool) -> KnowledgeBase:
+    kb = KnowledgeBase.open(place, embed_model=FakeEmbedding(dim=8))
+    if by_sync:
+        kb.sync(folder)
+    else:
+        kb.add(read_documents(folder))
+    return kb
+
+
+@pytest.mark.parametrize("by_sync", [False, True], ids=["read", "sync"])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_file_is_named_in_composed_and_in_decomposed_letters(
+    stored: Path, form: Form, by_sync: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = cafe(stored, form)
+    monkeypatch.chdir(stored)
+    with opened(stored, by_sync=by_sync) as kb:
+        (node,) = kb.get(str(file))
+        assert node.ref_doc_id == node.metadata["file_path"] == str(cafe(stored, "NFC"))
+        assert node.metadata["file_name"] == unicodedata.normalize("NFC", file.name)
+        assert kb.get(unicodedata.normalize(form, CAFE)) == [node]
+        is_in, is_not = FilterOperator.IN, FilterOperator.NIN
+        filters: list[tuple[str, Any, FilterOperator, int]] = [
+            ("file_name", file.name, FilterOperator.EQ, 1),
+            ("file_path", str(file), FilterOperator.EQ, 1),
+            ("file_name", file.name, FilterOperator.NE, 0),
+            ("file_name", [file.name, "x"], is_in, 1),
+            ("file_name", [file.name, "x"], is_not, 0),
+            ("file_path", file.parent.name, FilterOperator.TEXT_MATCH, 1),
+            ("file_name", file.stem.upper(), FilterOperator.TEXT_MATCH_INSENSITIVE, 1),
+        ]
+        for key, value, operator, count in filters:
+            named = MetadataFilter(key=key, value=value, operator=operator)
+            hits = kb.search("lunch", mode="keyword", filters=MetadataFilters(filters=[named]))
+            assert len(hits.hits) == count, named
+        judged = Judgements({"q": "lunch"}, {"q": {file.name: 1}})
+        assert file.name in judged.names_of(node, "q")
+        assert kb.share(str(file), allowed=["ann"]) == 1
+        assert kb.get(str(file), scope=Scope(principals=["bob"])) == []
+        assert kb.delete(str(file)) == 1
+        assert [each.source for each in kb.sources()] == [str(stored / "tea.txt")]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_paths_and_patterns_find_files_in_either_form(stored: Path, form: Form) -> None:
+    file = cafe(stored, form)
+    lunch, tea = ["Lunch is at noon."], ["Tea is at four."]
+    for path in (file, file.parent, file.parent / "*.txt", stored / "*" / file.name):
+        assert texts(path) == lunch
+    for pattern in (file.name, file.parent.name, f"{file.parent.name}/*"):
+        assert [each.text for each in read_documents(stored, exclude=[pattern])] == tea
+    for pattern in (file.name, f"{file.parent.name}/*"):
+        assert [each.text for each in read_documents(stored, include=[pattern])] == lunch
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_command_line_names_a_file_in_either_form(stored: Path, form: Form) -> None:
+    file = cafe(stored, form)
+    place = f"embedded:{stored / '.kb'}"
+    opened(stored, place, by_sync=False).close()
+    tail = f"{file.parent.name}/{file.name}"
+    for named in (file, file.name, tail, file.parent, f"*{file.name}"):
+        result = CliRunner().invoke(app, ["delete", str(named), "--kb", place])
+        assert result.exit_code == 0, result.output
+        with KnowledgeBase.open(place, embed_model=FakeEmbedding(dim=8)) as kb:
+            assert [each.source for each in kb.sources()] == [str(stored / "tea.txt")]
+            kb.add(read_documents(stored))
+
+
+def test_a_file_renamed_to_the_other_form_is_unchanged(tmp_path: Path) -> None:
+    composed, decomposed = (tmp_path / unicodedata.normalize(form, "Café.txt") for form in FORMS)
+    decomposed.write_text("Lunch is at noon.")
+    with opened(tmp_path, by_sync=True) as kb:
+        decomposed.rename(composed)
+        report = kb.sync(tmp_path)
+        assert (report.unchanged, report.moved, report.deleted) == ((str(composed),), {}, ())
+
+
+@pytest.mark.parametrize("by_sync", [False, True], ids=["read", "sync"])
+def test_files_whose_names_look_the_same_are_both_kept(tmp_path: Path, by_sync: bool) -> None:
+    files = [tmp_path / unicodedata.normalize(form, "Café.txt") for form in FORMS]
+    for number, file in enumerate(files):
+        file.write_text(f"Lunch {number}")
+    with opened(tmp_path, by_sync=by_sync) as kb:
+        assert [kb.get(str(file))[0].get_content() for file in files] == ["Lunch 0", "Lunch 1"]
+        assert kb.sync(tmp_path, prune=False).deleted == ()
+        assert kb.delete(str(files[1])) == 1
+        assert [each.source for each in kb.sources()] == [str(files[0])]

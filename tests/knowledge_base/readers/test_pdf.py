@@ -184,9 +184,9 @@ def with_too_many_pages(path: Path) -> None:
     )
 
 
-def bomb(path: Path) -> None:
+def bomb(path: Path, n_words: int = 6_000_000) -> None:
     write_pdf(path, "Leave.")
-    stream = zlib.compress(b"BT /F1 9 Tf " + b"(aaaaaaaaaaaaaaaaaaa) Tj " * 6_000_000, 9)
+    stream = zlib.compress(b"BT /F1 9 Tf " + b"(aaaaaaaaaaaaaaaaaaa) Tj " * n_words, 9)
     body = b"<< /Filter /FlateDecode /Length %d >>\nstream\n%b\nendstream" % (len(stream), stream)
     head = path.read_bytes().split(b"5 0 obj")[0]
     path.write_bytes(head + b"5 0 obj\n" + body + b"\nendobj\ntrailer << /Root 1 0 R >>\n")
@@ -199,6 +199,7 @@ def bomb(path: Path) -> None:
         (Path.touch, "it is damaged, or not a PDF"),
         (encrypted, "it can only be opened with a password; save a copy without one"),
         (with_too_many_pages, "it has more than 50,000 pages, the limit"),
+        (bomb, "a page, or another part of it, unpacks to more than 50,000,000 bytes"),
     ],
 )
 def test_files_that_cannot_be_read_are_left_out_with_a_reason(
@@ -208,6 +209,12 @@ def test_files_that_cannot_be_read_are_left_out_with_a_reason(
     write(tmp_path / "a.pdf")
     documents = read_documents(tmp_path)
     assert (documents, documents.left_out) == ([], {tmp_path / "a.pdf": reason})
+
+
+def test_a_page_of_too_many_objects_is_named(tmp_path: Path) -> None:
+    bomb(tmp_path / "a.pdf", n_words=300_001)
+    (reason,) = read_documents(tmp_path).left_out.values()
+    assert reason == "1 of 1 page: not read: more than 300,000 objects, the limit of a page"
 
 
 def test_threads_read_at_the_same_time(tmp_path: Path) -> None:

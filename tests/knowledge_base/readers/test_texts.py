@@ -16,6 +16,7 @@ JAPANESE = "図書館は朝九時に開きます。年次休暇は二十五日�
 CHINESE = "图书馆早上九点开门。年假是二十五天。员工每年三月以前必须申请休假，否则假期会失效。"  # noqa: RUF001
 TAIWAN = "圖書館早上九點開門。年假是二十五天。員工每年三月以前必須申請休假。"
 THAI = "ห้องสมุดเปิดเวลาเก้าโมงเช้า พนักงานมีวันลาพักร้อนยี่สิบห้าวัน"
+GREEK = "Ώρα εννέα ανοίγει το βιβλιοπωλείο. Άδεια είκοσι πέντε ημερών για όλους."  # noqa: RUF001
 RUSSIAN = "Библиотека открывается в девять часов утра. Отпуск составляет двадцать пять дней."
 
 
@@ -27,8 +28,19 @@ RUSSIAN = "Библиотека открывается в девять часо�
         (CHINESE, "gb2312 gbk gb18030 hz utf-16-le", True),
         (TAIWAN, "big5 utf-16-be", True),
         (RUSSIAN, "utf-16-le utf-32-le", True),
+        (GREEK, "utf-16-le utf-16-be utf-32-be", True),
         (KOREAN[:8], "euc_kr utf-7", False),
-        (THAI, "tis_620 cp874", False),
+        (JAPANESE[:3], "utf-16-le", False),
+        (CHINESE[:18], "gb18030", False),
+        (THAI, "tis_620 cp874 utf-7", False),
+        (GREEK, "cp1253 iso8859_7 cp737 cp869 mac_greek", False),
+        ("ﾄｼｮｶﾝﾊ ｱｻ 9ｼﾞﾆ ﾋﾗｷﾏｽ｡ ﾈﾝｼﾞｷｭｳｶﾊ 25ﾆﾁﾃﾞｽ｡", "cp932 euc_jp", False),
+        (
+            "東京都千代田区霞が関一丁目一番一号 法務省大臣官房秘書課平成年度予算要求",
+            "euc_jp",
+            False,
+        ),
+        ("It opens at “nine” for €5.", "utf-7 cp1252 mac_roman", False),
         (RUSSIAN, "cp1251 koi8_r iso8859_5 cp866 mac_cyrillic utf-7", False),  # codespell:ignore
         ("El niño español mañana", "latin-1 cp1252 mac_roman cp850 utf-7", False),
     ],
@@ -97,7 +109,7 @@ def test_mail_is_read_with_its_attachments(tmp_path: Path) -> None:
         (
             "Grüße\n\nDie Bücherei öffnet um neun.\n\n[Attachment: a.png]"
             "\n\n[Attachment: staff.csv]"
-            "\n\n[Attachment: rfc822]"
+            "\n\n[Attachment: message.eml]"
         ),
         "name: Ann",
         "Forwarded\n\nIt rained.",
@@ -107,6 +119,48 @@ def test_mail_is_read_with_its_attachments(tmp_path: Path) -> None:
     assert documents.left_out == {
         tmp_path / "a.eml": "this kind of file is not supported: .png (attachment a.png)"
     }
+
+
+MULTIPART = 'Subject: Leave\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="{0}"\n\n'
+
+
+def test_part_of_a_mail_that_cannot_be_read_is_named_and_the_others_are_read(
+    tmp_path: Path,
+) -> None:
+    parts = (
+        b"Content-Type: text/plain; charset=utf-8\n\nEl ni\xf1o espa\xf1ol ma\xf1ana\n",
+        b"Content-Type: text/plain\n\n25 days.\n",
+        b"Content-Type: image/png\nContent-ID: <1>\n\n\x89PNG\0\n",
+    )
+    body = b"--x\n" + b"--x\n".join(parts) + b"--x--\n"
+    (tmp_path / "a.eml").write_bytes(MULTIPART.format("x").encode() + body)
+    documents = read_documents(tmp_path)
+    assert documents[0].text.startswith(
+        "Leave\n\n[Attachment: text.txt]\n\n[Attachment: image.png]"
+    )
+    assert documents[1].text.strip() == "25 days."
+    reason = documents.left_out[tmp_path / "a.eml"]
+    assert "encoding= reads it in another one (body); this kind" in reason
+    assert reason.endswith("not supported: .png (attachment image.png)")
+    assert "El niño español" in read_documents(tmp_path, encoding="latin-1")[0].text
+
+
+@pytest.mark.parametrize("depth", [120, 3000])
+def test_mail_whose_parts_are_nested_too_deep_is_left_out(tmp_path: Path, depth: int) -> None:
+    levels = (MULTIPART.format(f"b{level}") + f"--b{level}\n" for level in range(depth))
+    (tmp_path / "a.eml").write_text("".join(levels))
+    assert set(read_documents(tmp_path).left_out.values()) == {
+        "its parts are nested deeper than 100"
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.txt", ""), ("a.md", " \n"), ("a.html", "<p></p>"), ("a.eml", ""), ("a.csv", "")],
+)
+def test_file_without_text_is_named(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    assert read_documents(tmp_path).left_out == {tmp_path / name: "no text"}
 
 
 def test_notebook_is_read_cell_by_cell_without_pictures(tmp_path: Path) -> None:
