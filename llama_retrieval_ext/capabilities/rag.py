@@ -39,7 +39,8 @@ from llama_retrieval_ext.query import check_top_k
 from llama_retrieval_ext.results import Hit, document_id
 from llama_retrieval_ext.text.near_duplicates import shingles
 from llama_retrieval_ext.text.normalization import dominant_script, normal
-from llama_retrieval_ext.text.quantities import Value, quantities, values
+from llama_retrieval_ext.text.numerals import Value
+from llama_retrieval_ext.text.quantities import quantities, values
 
 # [1], [1, 2], [1-3], [1 and 2], [^1], [Source 1], 【1†source】, and with full-width brackets; not
 # the index of a variable, as in a[1], x_y[1] and a[1].b.

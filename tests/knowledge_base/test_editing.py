@@ -3,11 +3,17 @@
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 from unicodedata import normalize
 
 import pytest
 from llama_index.core.schema import Document, TextNode
-from llama_index.core.vector_stores.types import FilterCondition, MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
 
 from llama_retrieval_ext.errors import (
     InvalidFilterError,
@@ -173,14 +179,18 @@ def test_a_required_scope_is_required_of_every_change(model: FakeEmbedding) -> N
     [("Café.txt", "NFD", "NFC"), ("한국어.txt", "NFC", "NFD"), ("が.txt", "NFD", "NFC")],
 )
 def test_names_are_one_however_their_accents_are_written(
-    open_kb: Open, tmp_path: Path, name: str, stored: str, typed: str
+    open_kb: Open,
+    tmp_path: Path,
+    name: str,
+    stored: Literal["NFC", "NFD"],
+    typed: Literal["NFC", "NFD"],
 ) -> None:
     folder, written = tmp_path / "files", normalize(typed, name)
     folder.mkdir()
     (folder / normalize(stored, name)).write_text("Leave is 25 days.")
     kb = open_kb()
     kb.sync(folder, show_progress=False)
-    for operator, value in (("==", written), ("in", [written, "x"])):
+    for operator, value in ((FilterOperator.EQ, written), (FilterOperator.IN, [written, "x"])):
         equal = MetadataFilter(key="file_name", value=value, operator=operator)
         assert len(kb.search("leave", filters=MetadataFilters(filters=[equal]))) == 1
         other = MetadataFilters(filters=[equal], condition=FilterCondition.NOT)
