@@ -12,7 +12,12 @@ from typing import Final, TypeAlias, TypeVar
 
 from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_retrieval_ext.execution.context import current_context, degraded_count, degraded_since
+from llama_retrieval_ext.execution.context import (
+    current_context,
+    degraded_count,
+    degraded_since,
+    note_hint,
+)
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import within
 from llama_retrieval_ext.filters import (
@@ -23,6 +28,7 @@ from llama_retrieval_ext.filters import (
     Condition,
     Not,
     both,
+    comparisons,
     matches,
 )
 from llama_retrieval_ext.query import Query
@@ -57,6 +63,27 @@ def conclude(*, found: bool, since: int = 0) -> Plan[tuple[str, ...]]:
         except Exception:  # noqa: BLE001 - the answer is complete without it
             _log.debug("a hint could not be made", exc_info=True)
     return tuple(dict.fromkeys(session.hints[since:]))
+
+
+def note_nested(query: Query, found: Iterable[Metadata]) -> None:
+    """Note keys of the filters that are inside a dict of what was found; it costs no request."""
+    keys = {each.key for each in comparisons(query.filter)} if query.filter else set()
+    nested = [key for key in sorted(keys) if "." in key]
+    if nested:
+        sample = [*found]
+        for key in nested:
+            if any(_is_nested(key, metadata) for metadata in sample):
+                note_hint(f"{_nested(key)}; the filter on it has no effect")
+
+
+def _is_nested(key: str, metadata: Metadata) -> bool:
+    return key not in metadata and isinstance(metadata.get(key.partition(".")[0]), dict)
+
+
+def _nested(key: str) -> str:
+    outer = quoted(key.partition(".")[0])
+    advice = f"store {quoted(key)} as a key of its own"
+    return f"{outer} is a dict, into which filters do not look: {advice}"
 
 
 def listed(plan: Plan[Iterable[T]]) -> Plan[ResultList[T]]:
@@ -149,12 +176,8 @@ _NEGATIVE: Final = {FilterOperator.NE, FilterOperator.NIN, FilterOperator.IS_EMP
 def _no_key(key: str, sample: Sequence[Metadata], where: str) -> str:
     keys = {key for metadata in sample for key in metadata} - {*SCOPE_KEYS}
     missing = f"{where} has the key {quoted(key)}"
-    outer = key.partition(".")[0]
-    if any(isinstance(metadata.get(outer), dict) for metadata in sample):
-        return (
-            f"{missing}; {quoted(outer)} is a dict, into which filters do not look: store "
-            f"{quoted(key)} as a key of its own"
-        )
+    if any(_is_nested(key, metadata) for metadata in sample):
+        return f"{missing}; {_nested(key)}"
     if not keys:
         return f"{missing}, nor any other"
     names = [*filter(is_field_name, keys)]  # models read hints: another key may be prose

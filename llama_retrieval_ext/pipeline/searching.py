@@ -79,6 +79,9 @@ def _result(
 ) -> Plan[SearchResult]:
     session, trace = context.session, context.trace
     hints = yield from conclude(found=bool(hits))
+    text = query if isinstance(query, str) else query.query_str
+    if not (hits or text.strip() or getattr(query, "embedding", None)):
+        hints = ("the query is blank", *hints)
     if trace is not None:
         trace.end(result=hits)
     return SearchResult(
@@ -86,7 +89,7 @@ def _result(
         tuple(session.degraded),
         None if trace is None else trace.snapshot(),
         details_by_path(session.details),
-        query if isinstance(query, str) else query.query_str,
+        text,
         hints,
     )
 

@@ -23,7 +23,7 @@ from llama_retrieval_ext.execution.context import (
     recording,
     step,
 )
-from llama_retrieval_ext.execution.hints import Metadata, Passages
+from llama_retrieval_ext.execution.hints import Metadata, Passages, note_nested
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.filters import Condition, matches
@@ -137,6 +137,7 @@ class StoreRetriever(Retriever):
     def _collapsed(self, hits: Answering, query: Query) -> Plan[list[Hit]]:
         """Return a collapsed ranking, and note what to look at if it is empty."""
         ranking = yield from self._collapse(hits, query)
+        note_nested(query, (hit.node.metadata for hit in ranking))
         if not ranking:
             # A vector search finds every node that it may.
             key = ("filters", id(self.backend.store), query.condition)

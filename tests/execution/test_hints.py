@@ -84,6 +84,16 @@ def test_a_filter_that_nothing_satisfies_is_explained(
     assert kb.search("annual leave", mode, scope=ACME).hints == ()
 
 
+@pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
+def test_a_filter_without_effect_and_a_blank_query_are_named(kb: KnowledgeBase, mode: Any) -> None:
+    filters = where("author.name", "Ann", "!=")
+    (hint,) = kb.search("annual leave", mode, filters=filters, scope=ACME).hints
+    assert hint.startswith("'author' is a dict, into which filters do not look")
+    assert hint.endswith("; the filter on it has no effect")
+    assert kb.search("annual leave", mode, filters=where("a.b", 1, "!="), scope=ACME).hints == ()
+    assert "the query is blank" in kb.search(" \n", mode, scope=ACME).hints
+
+
 def test_groups_are_explained_by_the_parts_that_nothing_satisfies(kb: KnowledgeBase) -> None:
     either = [*WRONG.filters, *where("title", 1).filters]
     grouped = MetadataFilters(filters=either, condition=FilterCondition.OR)

@@ -64,7 +64,8 @@ def read_documents(
     Returns:
         A list of documents, in the order of the paths, with an attribute ``left_out``: the reason
         for each file that could not be read, or of which a part could not, such as pages of a PDF
-        that are pictures. Documents without text are included; `add` skips them.
+        that are pictures. Documents without text are included; `add` skips them; a file of only
+        such documents is in ``left_out``, too.
 
     Raises:
         ConfigurationError: An argument is not a path, not a list of patterns, or no encoding.

@@ -4,10 +4,11 @@ import re
 import tomllib
 from collections.abc import Mapping
 from datetime import date, datetime, time
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import yaml
 
+from llama_retrieval_ext.errors import RetrievalExtError
 from llama_retrieval_ext.query import (
     ALLOWED_KEY,
     KB_KEY,
@@ -17,6 +18,7 @@ from llama_retrieval_ext.query import (
     TABLE_KEY,
     TENANT_KEY,
 )
+from llama_retrieval_ext.text.yaml_nodes import Reader, composed
 
 _Value: TypeAlias = str | int | float | bool
 _BLOCK: Final = re.compile(
@@ -47,7 +49,8 @@ def has_front_matter(suffix: str) -> bool:
 def front_matter(text: str) -> tuple[dict[str, object], str]:
     r"""Return the scalars and lists of a front matter, and the text behind it.
 
-    What is no front matter stays in the text, as do values that are longer than 500 characters.
+    Fields in fields are dropped; numbers that YAML 1.1 and 1.2 read differently stay texts. What
+    is no front matter stays in the text, as do values that are longer than 500 characters.
 
     Examples:
         >>> front_matter("---\ntitle: Leave\ntags: [hr]\ndate: 2024-05-01\n---\n25 days.")
@@ -60,11 +63,8 @@ def front_matter(text: str) -> tuple[dict[str, object], str]:
     if block is None:
         return {}, text
     try:
-        # Aliases expand to nothing here: lists in lists are no metadata.
-        fields = yaml.safe_load(block[2]) if block[1] == "---" else tomllib.loads(block[2])
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return {}, text
-    if not isinstance(fields, Mapping):
+        fields = _yaml_fields(block[2]) if block[1] == "---" else tomllib.loads(block[2])
+    except (RetrievalExtError, ValueError, RecursionError):
         return {}, text
     metadata = {str(key): _metadata(value) for key, value in fields.items()}
     is_whole = all(len(str(value)) <= _LONGEST for value in metadata.values())
@@ -74,6 +74,32 @@ def front_matter(text: str) -> tuple[dict[str, object], str]:
         if key not in _RESERVED and value not in (None, []) and len(str(value)) <= _LONGEST
     }
     return shown, text[block.end() :].lstrip("\n") if is_whole else text
+
+
+class _Reader(Reader):
+    """Takes numbers that YAML 1.1 and 1.2 read differently, as 12:30, as they are written."""
+
+    what = "front matter"
+
+    def value(self, node: yaml.Node) -> Any:  # noqa: ANN401 - whatever YAML has
+        try:
+            return super().value(node)
+        except RetrievalExtError:
+            if isinstance(node, yaml.ScalarNode):
+                return node.value
+            raise
+
+
+def _yaml_fields(block: str) -> Mapping[str, object]:
+    reader = _Reader("front matter")
+    root = composed(block, reader)
+    if not isinstance(root, yaml.MappingNode):
+        raise reader.error(root, "front matter has fields")
+    return {
+        key.value: reader.data(value)
+        for key, value in root.value
+        if isinstance(key, yaml.ScalarNode) and not isinstance(value, yaml.MappingNode)
+    }
 
 
 def _metadata(value: object) -> _Value | list[_Value] | None:

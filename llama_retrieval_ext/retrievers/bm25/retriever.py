@@ -17,7 +17,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.checks import checked_call, of_type, one_top_k
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.execution.context import call, note_degraded, note_hint, note_inquiry, step
-from llama_retrieval_ext.execution.hints import Metadata, Passages
+from llama_retrieval_ext.execution.hints import Metadata, Passages, note_nested
 from llama_retrieval_ext.execution.plan import Call, Plan, finished
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.formulas.normalisation import min_max
@@ -373,6 +373,7 @@ class BM25Retriever(Retriever):
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Search the index in memory."""
         hits = self._hits((yield from step("search", call(Call(partial(self._find, query))))))
+        note_nested(query, (hit.node.metadata for hit in hits))
         if not hits and not self._index.entries:
             whose = self._follower
             reason = "there are no nodes" if whose is None else f"{whose.what} is empty"

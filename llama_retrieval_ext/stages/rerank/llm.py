@@ -76,6 +76,8 @@ def relevances_in(answer: str, *, documents: int) -> dict[int, float]:
 
     """
     text = unfenced(cleaned(answer))
+    if any(text.count(first) != text.count(last) for first, last in ("[]", "{}")):
+        return {}  # it was cut off
     pairs = list(_from_json(text)) or list(_from_lines(text)) or _from_order(text)
     relevances: dict[int, float] = {}
     for number, relevance in pairs:

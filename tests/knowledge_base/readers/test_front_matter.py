@@ -22,6 +22,16 @@ def test_scalars_and_lists_become_metadata(tmp_path: Path, block: str) -> None:
     assert "author" not in document.metadata
 
 
+@pytest.mark.parametrize("value", ["12:30", "012", "0o12", "1_000", "1e3", "2024-13-45"])
+def test_what_two_versions_of_yaml_read_differently_stays_as_it_is_written(
+    tmp_path: Path, value: str
+) -> None:
+    (tmp_path / "a.md").write_text(f"---\nat: {value}\nn: 7\n1: [{value}]\n? [a]\n: b\n---\ntext")
+    (document,) = read_documents(tmp_path)
+    assert {"at": value, "n": 7, "1": [value]}.items() <= document.metadata.items()
+    assert document.text == "text"
+
+
 @pytest.mark.parametrize(
     "text",
     [

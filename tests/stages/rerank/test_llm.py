@@ -41,6 +41,7 @@ JUDGEMENTS = {
 NO_JUDGEMENT = [
     # Read in half: a document is named whose relevance is missing, in words or off the scale.
     '[{"doc": 3, "relevance": 7}, {"doc": 1, "rel',
+    "[3, 1",
     "Doc: 1, unsure; Doc: 3, Relevance: 7",
     "Doc: 1\n2. Doc: 3, Relevance: 7",
     "Document 3 is the most relevant (9), then document 1 (4).",
