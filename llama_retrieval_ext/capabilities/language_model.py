@@ -31,7 +31,7 @@ from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.drivers import in_thread, pool
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.running import Report, WhileOpen
-from llama_retrieval_ext.llm.client import completion, has_async
+from llama_retrieval_ext.llm.client import completion, has_async, note_cut_off
 from llama_retrieval_ext.llm.parsing import cleaned, parse_structured, partly_structured, visible
 
 # A function from prompt to text, sync or async.
@@ -232,6 +232,8 @@ class LanguageModel:
         value, problem = parse_structured(second, output_cls)
         if value is None:  # an answer may be cut off: keep its complete entries
             value = partly_structured(second, output_cls) or partly_structured(first, output_cls)
+            if value is not None:
+                note_cut_off(name, second)
         if value is None:
             raise GenerationError(
                 f"{name}: the LLM gave no valid {output_cls.__name__} in two attempts: {problem}; "

@@ -139,6 +139,7 @@ def check_citations(
     """
     texts = OutputTexts.of(language, answer)
     supports: dict[tuple[int, ...], _Support] = {}
+    checked: dict[tuple[str, tuple[int, ...]], str] = {}  # models repeat themselves
     valid: list[Citation] = []
     problems: list[str] = []
     for statement, numbers in _statements(answer):
@@ -148,7 +149,10 @@ def check_citations(
         names = tuple(each.number for each in cited)
         if names not in supports:
             supports[names] = _support(cited)
-        problem = _unsupported(statement, supports[names], texts) if cited else ""
+        if (statement, names) not in checked:
+            reason = _unsupported(statement, supports[names], texts) if cited else ""
+            checked[statement, names] = reason
+        problem = checked[statement, names]
         if problem:
             problems.append(problem)
         else:

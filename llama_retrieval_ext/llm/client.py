@@ -22,6 +22,7 @@ from llama_retrieval_ext.execution.drivers import awaits
 from llama_retrieval_ext.execution.legs import CircuitBreaker
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.single_flight import SingleFlight
+from llama_retrieval_ext.llm.parsing import is_cut_off
 
 
 class AnswerCache:
@@ -140,6 +141,9 @@ class LLMWriter:
         if not answers and not any(self._excused(error, limit_s) for error in errors):
             self.breaker.failed()
         _note_missing(where, answers, errors)
+        for answer in answers:
+            if answer.value and is_cut_off(answer.text):
+                note_cut_off(where, answer.text)
         return [each.value for each in answers if each.value]
 
     def _excused(self, error: BaseException, limit_s: float) -> bool:
@@ -156,7 +160,9 @@ class LLMWriter:
         if text is None:
             self.breaker.check()
             text = yield from self.cache.get(
-                key, lambda: self._call(prompt), keep=lambda answer: bool(read(answer))
+                key,
+                lambda: self._call(prompt),
+                keep=lambda answer: bool(read(answer) and not is_cut_off(answer)),
             )
             self.breaker.succeeded()
         return _Answer(text, read(text))
@@ -182,6 +188,11 @@ def has_async(llm: LLM) -> bool:
 def _identity(llm: LLM) -> Hashable:
     # The application may change the model or temperature of its LLM at any time.
     return id(llm), getattr(llm, "model", None), getattr(llm, "temperature", None)
+
+
+def note_cut_off(where: str, answer: str) -> None:
+    """Record that only the complete part of a model's answer is used."""
+    note_degraded(where, f"the LLM's answer was cut off, after {answer[-_SHOWN:]!r}")
 
 
 def _note_missing(

@@ -156,6 +156,26 @@ def texts_in_json(text: str) -> list[str]:
     return [each.strip() for each in texts if each.strip() and not cut_off.endswith(each)]
 
 
+def is_cut_off(answer: str) -> bool:
+    r"""Return whether the JSON in an answer lacks its end.
+
+    Examples:
+        >>> is_cut_off('["annual leave", "days o'), is_cut_off('["annual leave"]\nDone')
+        (True, False)
+
+    """
+    text = unfenced(cleaned(answer))
+    start = _START.search(text)
+    if start is None:
+        return False
+    text = text[start.end() :]
+    try:
+        json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return sum(map(text.count, "[{")) > sum(map(text.count, "]}"))
+    return False
+
+
 def _values(text: str) -> list[object]:
     """Return the JSON values at the beginning of a text, repaired if they are not valid."""
     values: list[object] = []
@@ -246,7 +266,10 @@ def parse_structured(answer: str, output_cls: type[M]) -> tuple[M | None, str]:
 
 
 def partly_structured(answer: str, output_cls: type[M]) -> M | None:
-    """Return the complete entries of an answer that was cut off; None if there are none."""
+    """Return the complete entries of an answer that was cut off; None if there are none.
+
+    Whoever uses them notes that the answer is degraded.
+    """
     text = unfenced(cleaned(answer))
     start = _next_json(text, 0)
     value = None if start is None else _repaired(text[start:])

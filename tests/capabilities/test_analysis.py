@@ -99,6 +99,8 @@ def test_a_malformed_answer_is_requested_again() -> None:
     cut_off = good[:-2] + ', {"metric": "achievements", "text": "And th'
     kept = DataAnalyzer(llm=ScriptedLLM([cut_off] * 2)).analyze(["We won."])
     assert [each.text for each in kept.metrics["achievements"]] == ["Won."]
+    assert "was cut off" in kept.degraded[0]
+    assert analysis.degraded == []
 
 
 def test_findings_without_evidence_are_left_out() -> None:
