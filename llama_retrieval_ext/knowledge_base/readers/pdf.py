@@ -149,7 +149,7 @@ def _pages(pdf: "PdfDocument", raw: _Raw) -> Iterator[_Page]:
         label = pdf.get_page_label(number) or str(number + 1)
         try:
             with closing(pdf[number]) as page:
-                n_objects = raw.FPDFPage_CountObjects(page)
+                n_objects = _count_objects(page, raw)
                 left_objects -= n_objects
                 is_crowded = n_objects > _MAX_OBJECTS_OF_PAGE
                 text, defect = ("", _CROWDED) if is_crowded else _text_and_defect(page, raw)
@@ -172,6 +172,21 @@ def _text_and_defect(page: "PdfPage", raw: _Raw) -> tuple[str, str]:
         return text, _FONTLESS
     is_scanned = not text.strip() and raw.FPDFPage_CountObjects(page) > 0
     return text, _SCANNED if is_scanned else ""
+
+
+def _count_objects(page: "PdfPage", raw: _Raw) -> int:
+    """Return the number of objects of a page, each form with its own; above the limit at least."""
+    count = raw.FPDFPage_CountObjects(page)
+    containers = [(raw.FPDFPage_GetObject, page, count)]
+    while containers and count <= _MAX_OBJECTS_OF_PAGE:
+        get_object, container, n_inside = containers.pop()
+        for number in range(n_inside):
+            written = get_object(container, number)
+            if raw.FPDFPageObj_GetType(written) == raw.FPDF_PAGEOBJ_FORM:
+                n_drawn = raw.FPDFFormObj_CountObjects(written)
+                count += n_drawn
+                containers.append((raw.FPDFFormObj_GetObject, written, n_drawn))
+    return count
 
 
 def _has_font_missing(page: "PdfPage", raw: _Raw) -> bool:

@@ -217,6 +217,25 @@ def test_a_page_of_too_many_objects_is_named(tmp_path: Path) -> None:
     assert reason == "1 of 1 page: not read: more than 300,000 objects, the limit of a page"
 
 
+def test_texts_of_forms_that_a_page_draws_many_times_are_counted(tmp_path: Path) -> None:
+    font = b"/Resources << /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >>"
+    texts = zlib.compress(b"BT /F1 9 Tf " + b"(aaaaa) Tj " * 40_000 + b"ET")
+    form = b"<< /Type /XObject /Subtype /Form /BBox [0 0 9 9] /Filter /FlateDecode "
+    draws = b"/Fm Do " * 20
+    page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R "
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        page + font + b" /XObject << /Fm 5 0 R >> >> >>",
+        b"<< /Length %d >>\nstream\n%b\nendstream" % (len(draws), draws),
+        form + font + b" >> /Length %d >>\nstream\n%b\nendstream" % (len(texts), texts),
+    ]
+    body = b"".join(b"%d 0 obj\n%b\nendobj\n" % each for each in enumerate(objects, 1))
+    (tmp_path / "a.pdf").write_bytes(b"%PDF-1.7\n" + body + b"trailer << /Root 1 0 R >>\n")
+    (reason,) = read_documents(tmp_path).left_out.values()
+    assert reason == "1 of 1 page: not read: more than 300,000 objects, the limit of a page"
+
+
 def test_threads_read_at_the_same_time(tmp_path: Path) -> None:
     paths = [tmp_path / f"{number}.pdf" for number in range(8)]
     for path in paths:
