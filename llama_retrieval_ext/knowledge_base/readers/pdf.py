@@ -176,7 +176,7 @@ def _text_and_defect(page: "PdfPage", raw: _Raw) -> tuple[str, str]:
 
 def _count_objects(page: "PdfPage", raw: _Raw) -> int:
     """Return the number of objects of a page, each form with its own; above the limit at least."""
-    count = raw.FPDFPage_CountObjects(page)
+    count: int = raw.FPDFPage_CountObjects(page)
     containers = [(raw.FPDFPage_GetObject, page, count)]
     while containers and count <= _MAX_OBJECTS_OF_PAGE:
         get_object, container, n_inside = containers.pop()
