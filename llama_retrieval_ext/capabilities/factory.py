@@ -52,7 +52,8 @@ class CapabilityBundle:
 
     def __contains__(self, name: object) -> bool:
         """Return whether the bundle has a capability."""
-        return any(each.name == name and getattr(self, name) is not None for each in fields(self))
+        names = {field.name for field in fields(self)}
+        return isinstance(name, str) and name in names and getattr(self, name) is not None
 
 
 P = ParamSpec("P")

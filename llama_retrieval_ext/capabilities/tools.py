@@ -267,7 +267,7 @@ class _Described(ToolMetadata):
         return self._fields.described()
 
     @description.setter
-    def description(self, text: str) -> None:
+    def description(self, text: str) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         self._fields.about = text
 
 

@@ -22,7 +22,7 @@ from llama_retrieval_ext.cli.output import (
     show_passage,
     three_digits,
 )
-from llama_retrieval_ext.errors import ConfigurationError, describe
+from llama_retrieval_ext.errors import ConfigurationError, RetrievalExtError, describe
 from llama_retrieval_ext.text.normalization import composed
 from llama_retrieval_ext.wording import counted, path_tails
 
@@ -322,7 +322,7 @@ def _compare_models(source: str, target: str, embed_model: str, judgements: str 
         ):
             for comparison in compare_models(old, new, judgements):
                 say(str(comparison))
-    except ext.errors.RetrievalExtError as error:
+    except RetrievalExtError as error:
         say(f"not compared: {describe(error)}")
 
 

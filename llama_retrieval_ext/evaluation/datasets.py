@@ -53,10 +53,9 @@ class _Table(Protocol):
     def notna(self) -> Any: ...  # noqa: ANN401 - of pandas
 
 
-Source: TypeAlias = (
-    "str | Path | Judgements | DataFrame | QuestionPairs | RagExamples | "
-    "Mapping[str, str | Iterable[str] | Mapping[str, float]] | Sequence[Any]"
-)
+# Answers by question, or rows of a table.
+Rows: TypeAlias = Mapping[str, str | Iterable[str] | Mapping[str, float]] | Sequence[Any]
+Source: TypeAlias = "str | Path | Judgements | DataFrame | QuestionPairs | RagExamples | Rows"
 
 _IR_DATASETS: Final = "ir_datasets:"
 # Errors of content that is not UTF-8, JSON or CSV, or has another shape than its kind of file.

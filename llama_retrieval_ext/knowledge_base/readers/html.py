@@ -118,7 +118,7 @@ def _codec(label: bytes) -> str:
 
 def _parsed(page: str) -> "_Element | None":
     """Return the root of a page; None if it is empty."""
-    from lxml import etree  # noqa: PLC0415 - an extra
+    from lxml import etree  # noqa: PLC0415 # pyright: ignore[reportAttributeAccessIssue]
 
     data = page.encode("utf-8", "replace")
     if page.lstrip("\ufeff \t\r\n").startswith("<?xml"):

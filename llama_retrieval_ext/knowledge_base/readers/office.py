@@ -67,9 +67,10 @@ def _sections(file: Path, prepared: Any = bytes) -> Sequence[_Element]:  # noqa:
     data = file.read_bytes()
     if data.startswith(b"PK"):
         data, kind = prepared(data), f"{kind}x"
+    sections: Sequence[_Element] = []
     with OfficeDocument.from_bytes(data, kind) as document:
-        sections: Sequence[_Element] = document.to_ir()["sections"]
-    return sections
+        sections = document.to_ir()["sections"]
+    return sections  # noqa: RET504 - for pyright the block may swallow errors
 
 
 def _once(contents: Iterator[_Element | None]) -> list[Sequence[_Element]]:
