@@ -93,7 +93,9 @@ def test_why_not_names_the_stage_where_a_passage_fell_out(run: Run, read_url: st
     hits = json.loads(run(*search).stdout)["hits"]
     first, last = hits[0]["node_id"], hits[-1]["node_id"]
     options = ("--top-k", "1", "--why-not", last)
-    assert f"why not: '{last}' was left out by " in run(*search[:-1], *options).stdout
+    said = run(*search[:-1], *options).stdout
+    assert f"why not: '{last}' (" in said
+    assert ") was left out by hybrid" in said
     answer = json.loads(run(*search, *options, "--why-not", first).stdout)
     assert [each["node_id"] for each in answer["why_not"]] == [last, first]
     assert answer["why_not"][1]["rank"] == 1

@@ -135,6 +135,7 @@ def test_rules_answer_alone_if_the_llm_writes_no_usable_statement(
 
 
 def write_facts(graph: WritableGraph) -> None:
+    graph.clear(scope=None)  # a server is shared by many tests
     at = {"tenant_id": "acme"}
     nodes = [
         GraphNode(id_, label, f"{id_} acme", at)

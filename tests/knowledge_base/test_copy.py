@@ -62,7 +62,7 @@ def fill(url: str, model: FakeEmbedding, **options: Any) -> None:
 
 def answers(url: str, model: FakeEmbedding, **options: Any) -> list[list[tuple[str, str]]]:
     """Ids and texts of hits, by vector and by keyword, for each scope."""
-    kinds: list[tuple[Kind, int]] = [("vector", 50), ("keyword", 2)]
+    kinds: list[tuple[Kind, int]] = [("vector", 50), ("keyword", 50)]
     with KnowledgeBase.open(url, embed_model=model, must_exist=True, **options) as kb:
         return [
             [

@@ -405,6 +405,10 @@ class StoreContract(Generic[S]):
         advice = f"got {older}; index the documents again"
         with pytest.raises((ConfigurationError, StoreFormatError), match=advice):
             found(opened(), MODES.SPARSE)
+        with monkeypatch.context() as patched:  # on a server the next test gets the collection
+            patched.setattr(tokenizer_module, "TOKENIZER_VERSION", older)
+            patched.setitem(Tokenizer.__init__.__kwdefaults__ or {}, "version", older)
+            opened().clear()
 
     def test_a_store_sees_additions_and_clearing_by_another_object(
         self, opened: Callable[..., S]

@@ -59,11 +59,13 @@ def test_llama_dense_opens_llama_index_store_with_the_index_of_milvus(tmp_path: 
     registry.close()
 
 
-def test_llama_dense_says_that_milvus_lite_does_not_have_an_index() -> None:
+def test_llama_dense_says_that_milvus_lite_does_not_have_an_index(tmp_path: Path) -> None:
     registry = registry_of("embedded::memory:")
     with pytest.raises(ConfigurationError, match="Milvus Lite has no index_type 'IVF_PQ'"):
         registry.get_retriever(
-            "llama_dense", store_type="milvus", store_params={"index_params": IVF_PQ}
+            "llama_dense",
+            store_type="milvus",
+            store_params={"uri": str(tmp_path / "a.db"), "index_params": IVF_PQ},
         )
 
 
