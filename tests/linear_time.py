@@ -16,7 +16,7 @@ from llama_index.core.schema import Document, TextNode
 from llama_index.core.vector_stores.types import FilterOperator
 from pydantic import BaseModel
 
-from llama_retrieval_ext.capabilities.language_model import shortened
+from llama_retrieval_ext.llm.model import shortened
 from llama_retrieval_ext.capabilities.query_engine import as_hits
 from llama_retrieval_ext.capabilities.rag import check_citations
 from llama_retrieval_ext.cli.filter_syntax import parse_filter_options

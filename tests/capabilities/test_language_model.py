@@ -11,7 +11,7 @@ from llama_index.core.base.llms.types import CompletionResponse
 from pydantic import PrivateAttr
 
 from llama_retrieval_ext.capabilities import RAGGenerator, StyleGenerator
-from llama_retrieval_ext.capabilities.language_model import CallableLLM
+from llama_retrieval_ext.llm.functions import CallableLLM
 from llama_retrieval_ext.errors import ConfigurationError, DeadlineExceededError, GenerationError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query
