@@ -16,7 +16,6 @@ from llama_index.core.schema import Document, TextNode
 from llama_index.core.vector_stores.types import FilterOperator
 from pydantic import BaseModel
 
-from llama_retrieval_ext.llm.model import shortened
 from llama_retrieval_ext.capabilities.query_engine import as_hits
 from llama_retrieval_ext.capabilities.rag import check_citations
 from llama_retrieval_ext.cli.filter_syntax import parse_filter_options
@@ -44,6 +43,7 @@ from llama_retrieval_ext.knowledge_base.readers.outline import (
     rst_outline,
 )
 from llama_retrieval_ext.llm import parsing
+from llama_retrieval_ext.llm.model import shortened
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.intent import default_intent_rules
@@ -150,7 +150,6 @@ FUNCTIONS: Final[dict[str, Reads]] = {
     "texts_in_json": parsing.texts_in_json,
     "visible": parsing.visible,
     "parse_structured": lambda text: parsing.parse_structured(text, _Facts),
-    "partly_structured": lambda text: parsing.partly_structured(text, _Facts),
     "wordings": lambda text: wordings(text, Query("annual leave")),
     "distinct": lambda text: distinct(text.split(" ")[:100], of=text),
     "keeps_language": lambda text: keeps_language(text, text),

@@ -77,7 +77,7 @@ class LLMSelector(Selector):
         answers: list[_SelectorAnswer | None] = yield from self._model.answers(
             repr(self),
             prompt,
-            lambda said: _read(said, [each.name for each in choices]),
+            lambda said: _read(said, [choice.name for choice in choices]),
             scope=query.scope,
         )
         numbers = answers[0].numbers[: self.max_routes] if answers and answers[0] else []
