@@ -18,7 +18,6 @@ from pydantic import BaseModel
 
 from llama_retrieval_ext.capabilities.query_engine import as_hits
 from llama_retrieval_ext.capabilities.rag import check_citations
-from llama_retrieval_ext.cli.filter_syntax import parse_filter_options
 from llama_retrieval_ext.cli.output import one_line, quote
 from llama_retrieval_ext.config.registry import default_registry
 from llama_retrieval_ext.config.yaml import validate_yaml
@@ -26,6 +25,7 @@ from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.display.results import hit_html
 from llama_retrieval_ext.errors import RetrievalExtError
 from llama_retrieval_ext.evaluation.datasets import load_judgements
+from llama_retrieval_ext.filter_syntax import parse_filter_texts
 from llama_retrieval_ext.filters import Compare, matches
 from llama_retrieval_ext.graph.elements import GraphNode
 from llama_retrieval_ext.graph.entity_linking import _lines
@@ -159,9 +159,9 @@ FUNCTIONS: Final[dict[str, Reads]] = {
     "shortened": lambda text: shortened(text, 100),
     "RuleRerank": lambda text: RuleRerank().refine(Query(text[:1_000]), [_hit(text)]),
     "intent rules": lambda text: _RULES.select(Query(text), _CHOICES),
-    "--filter": lambda text: parse_filter_options([text]),
-    "--filter: a value": lambda text: parse_filter_options([f"a = {text}"]),
-    "--filter: a list": lambda text: parse_filter_options([f"a in (b, {text}"]),
+    "filter text": lambda text: parse_filter_texts([text]),
+    "filter text: a value": lambda text: parse_filter_texts([f"a = {text}"]),
+    "filter text: a list": lambda text: parse_filter_texts([f"a in (b, {text}"]),
     "one_line": lambda text: one_line(text, cells=80),
     "quote": lambda text: quote(f"{text}\na\n{text}", text[:1_000], width=80, lines=3),
     "hit_html": lambda text: hit_html(_hit(text)),
