@@ -183,6 +183,11 @@ def checked_weights(weights: object, what: str) -> Mapping[str, float]:
     return weights
 
 
+def indexed_weights(weights: Mapping[str, float], indexed: Schema) -> dict[str, float]:
+    """Return the weights of the fields that a store has indexed."""
+    return {name: weight for name, weight in weights.items() if name in indexed.text}
+
+
 def text_of(value: object) -> str:
     r"""Return the text of a metadata value: strings and numbers, each on a line; else empty.
 

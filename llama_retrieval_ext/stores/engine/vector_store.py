@@ -11,11 +11,13 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQuery,
     VectorStoreQueryResult,
 )
+from pydantic import PrivateAttr
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreError
 from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.plan import Call, Plan, finished
 from llama_retrieval_ext.execution.running import asynchronous, blocking
+from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.stores.engine.config import StoreConfig
@@ -40,6 +42,8 @@ class EngineStore(BasePydanticVectorStore):
     # Whether `get_nodes` filters by document and position, for `Expand`.
     stores_positions: ClassVar[bool] = True
 
+    _schema: Schema | None = PrivateAttr(None)
+
     # Engine name for messages about query modes.
     title: ClassVar[str] = "this store"
 
@@ -52,6 +56,20 @@ class EngineStore(BasePydanticVectorStore):
     def tokenizer(self) -> Tokenizer:
         """Tokenizer that splits text into terms."""
         return self._config.tokenizer
+
+    @property
+    def schema(self) -> Schema:
+        """The fields of keyword search, with their weights."""
+        return self._schema or self._config.schema
+
+    def use_schema(self, schema: Schema | None) -> None:
+        """Search by another schema, and index its fields in an empty store; None for none."""
+        self._schema = schema
+
+    @property
+    def unindexed(self) -> list[str]:
+        """The fields of the schema that stored nodes are not searched by; see `index_fields`."""
+        return [name for name in self.schema.text if name not in self._config.schema.text]
 
     @property
     def distance(self) -> Distance:
