@@ -146,7 +146,7 @@ class StoreDirectory:
     def establish(
         self, *, dimension: int, average_lengths: Mapping[str, float], schema: Schema
     ) -> None:
-        """Create the shard if missing; record the mean lengths and the fields of the first nodes."""
+        """Create the shard if missing; record mean lengths and fields of the first nodes."""
         with self.lock:
             self._usable()
             if not self._temporary:

@@ -139,7 +139,6 @@ class EmbeddedVectorStore(EngineStore):
             EmbeddedRequest(tokenizer, distance, dim, schema=schema, vectors=vectors, index=index),
         )
         self._searcher = EmbeddedSearch(self._opened)
-        self.use_schema(schema)
         self._searcher.schema = schema
         # Also runs at garbage collection and at interpreter exit.
         self._closer = weakref.finalize(self, open_directories.release, self._opened)
@@ -148,6 +147,15 @@ class EmbeddedVectorStore(EngineStore):
     def client(self) -> EdgeShard | None:
         """The engine's shard; None before the first node."""
         return self._directory.read(lambda shard: shard, empty=None)
+
+    @property
+    def field_schema(self) -> Schema:
+        """The fields of keyword search, with their weights."""
+        return self._searcher.schema or self._config.schema
+
+    def use_schema(self, schema: Schema) -> None:
+        """Search by another schema; an empty store will index its fields."""
+        self._searcher.schema = schema
 
     @property
     def searcher(self) -> EmbeddedSearch:
@@ -217,9 +225,9 @@ class EmbeddedVectorStore(EngineStore):
         Returns:
             Number of nodes that were indexed.
         """
-        if set(self.schema.text) == set(self._config.schema.text):
+        if set(self.field_schema.text) == set(self._config.schema.text):
             return 0
-        compact(self._directory, min_free=self.min_free_bytes, schema=self.schema)
+        compact(self._directory, min_free=self.min_free_bytes, schema=self.field_schema)
         return self.count()
 
     def build_index(self) -> bool:
@@ -321,7 +329,9 @@ class EmbeddedVectorStore(EngineStore):
 
     def _add(self, nodes: Sequence[BaseNode]) -> Call[None]:
         def add() -> None:
-            add_nodes(self._directory, nodes, min_free=self.min_free_bytes, schema=self.schema)
+            add_nodes(
+                self._directory, nodes, min_free=self.min_free_bytes, schema=self.field_schema
+            )
             build_if_due(self._directory, min_free=self.min_free_bytes)
 
         return Call(add)

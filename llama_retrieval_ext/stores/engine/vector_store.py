@@ -11,7 +11,6 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQuery,
     VectorStoreQueryResult,
 )
-from pydantic import PrivateAttr
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreError
 from llama_retrieval_ext.execution.context import call
@@ -42,8 +41,6 @@ class EngineStore(BasePydanticVectorStore):
     # Whether `get_nodes` filters by document and position, for `Expand`.
     stores_positions: ClassVar[bool] = True
 
-    _schema: Schema | None = PrivateAttr(None)
-
     # Engine name for messages about query modes.
     title: ClassVar[str] = "this store"
 
@@ -58,18 +55,18 @@ class EngineStore(BasePydanticVectorStore):
         return self._config.tokenizer
 
     @property
-    def schema(self) -> Schema:
+    @abstractmethod
+    def field_schema(self) -> Schema:
         """The fields of keyword search, with their weights."""
-        return self._schema or self._config.schema
 
-    def use_schema(self, schema: Schema | None) -> None:
-        """Search by another schema, and index its fields in an empty store; None for none."""
-        self._schema = schema
+    @abstractmethod
+    def use_schema(self, schema: Schema) -> None:
+        """Search by another schema; an empty store will index its fields."""
 
     @property
     def unindexed(self) -> list[str]:
         """The fields of the schema that stored nodes are not searched by; see `index_fields`."""
-        return [name for name in self.schema.text if name not in self._config.schema.text]
+        return [name for name in self.field_schema.text if name not in self._config.schema.text]
 
     @property
     def distance(self) -> Distance:
