@@ -63,7 +63,7 @@ class AnswerCache:
         with self._lock:
             making = self._in_the_making.setdefault(key, SingleFlight())
         try:
-            response: CompletionResponse = yield from making.get(key, call)
+            response: CompletionResponse = yield from making.get(key, call())
             text = response.text or ""
             if keep(text):
                 self._keep(key, text)
