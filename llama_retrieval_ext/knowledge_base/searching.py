@@ -32,6 +32,7 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.searching import search_plan
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import SearchResult
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import Backend
@@ -199,6 +200,8 @@ class Searchable:
                 return None
             if len(self._prototypes) >= _MAX_PROTOTYPES:
                 self._prototypes = {}
+            if isinstance(made, HybridRetriever):
+                made.never_break()
             self._prototypes[key] = made
         return self._prototypes[key]
 
@@ -235,10 +238,11 @@ class Searchable:
         self._check_open()
         arguments = {"top_k": top_k} if collapse is None else {"top_k": top_k, "collapse": collapse}
         bound = Query.of(query).but(filters=filters, scope=scope, timeout_s=timeout_s)
-        retriever = self._prototype(mode, arguments)
-        if retriever is None:
+        prototype = self._prototype(mode, arguments)
+        if prototype is None:
             retriever = self.retriever(mode, filters=filters, scope=scope, **arguments)
-        return search_plan(retriever, bound)
+            return search_plan(retriever, bound)
+        return search_plan(prototype, bound)
 
     asearch = asynchronous(search)
 

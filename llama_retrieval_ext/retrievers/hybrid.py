@@ -1,7 +1,7 @@
 """Vector and keyword search of one store, or of two, fused."""
 
+import sys
 from collections.abc import Mapping, Sequence
-from copy import copy
 from functools import cached_property, partial
 from typing import Final, Self, TypeAlias
 
@@ -188,8 +188,12 @@ class HybridRetriever(StoreRetriever):
         for name in LEGS:
             if name in vars(self):
                 vars(made)[name] = vars(self)[name].clone()
-        made._breakers = {name: copy(each) for name, each in self._breakers.items()}  # noqa: SLF001 - of this class
+        made._breakers = {name: CircuitBreaker() for name in self._breakers}  # noqa: SLF001 - of this class
         return made
+
+    def never_break(self) -> None:
+        """Call both searches whatever failed before, for callers that are independent."""
+        self._breakers = {name: CircuitBreaker(failures=sys.maxsize) for name in self._breakers}
 
     # Built when they are needed: most engines take both searches in one request.
     @cached_property

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from threading import Barrier, Event, Thread
 
 import pytest
@@ -183,5 +184,5 @@ def test_a_sync_call_on_a_loop_does_not_wait_for_a_task_of_that_loop(memo: Singl
 def test_beyond_its_size_single_flight_drops_the_oldest_values() -> None:
     memo, made = SingleFlight(most=2), list[int]()
     for key in (1, 2, 1, 3, 2, 1):
-        run(memo.get(key, Call(lambda key=key: made.append(key))))
+        run(memo.get(key, Call(partial(made.append, key))))
     assert made == [1, 2, 3, 1]
