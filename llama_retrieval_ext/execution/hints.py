@@ -55,7 +55,7 @@ def conclude(*, found: bool, since: int = 0) -> Plan[tuple[str, ...]]:
         since: Number of earlier hints of the session to leave out.
     """
     session = current_context().session
-    due = [each for each in session.inquiries.values() if each.always or not found]
+    due = [inquiry for inquiry in session.inquiries.values() if inquiry.always or not found]
     session.inquiries.clear()
     for inquiry in due:
         try:
