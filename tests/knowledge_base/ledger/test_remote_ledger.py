@@ -3,7 +3,7 @@
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError, ModelMismatchError
-from llama_retrieval_ext.knowledge_base.ledger.ledger import KnowledgeBaseConfig
+from llama_retrieval_ext.knowledge_base.ledger.config import KnowledgeBaseConfig
 from tests.knowledge_base.ledger.memory_server import CONFIG, Server, prepared
 
 
