@@ -42,12 +42,12 @@ _FIELDS: Final = ("kind", "owner", "ref", "tenant", "kb", "source", "writer", "s
 _INDEXED: Final = ("owner", "ref", "source", "writer", "since")
 _COLUMNS: Final = ", ".join(("id", "text", "version", *_FIELDS))
 _SCHEMA: Final = f"""
-CREATE TABLE IF NOT EXISTS records (
+CREATE TABLE records (
     id TEXT PRIMARY KEY, text TEXT NOT NULL, version TEXT NOT NULL, {", ".join(_FIELDS)}
 );
 PRAGMA user_version = {FORMAT};
 """ + "".join(
-    f"CREATE INDEX IF NOT EXISTS of_{name} ON records ({name}) WHERE {name} IS NOT NULL;\n"
+    f"CREATE INDEX of_{name} ON records ({name}) WHERE {name} IS NOT NULL;\n"
     for name in _INDEXED
 )
 _OPERATORS: Final = {
@@ -186,18 +186,21 @@ class SqliteRecords:
     def _set_up(self) -> None:
         if not self.was_closed:
             check_database(self._connection, self._where)
-        self._check_format()
+        is_new = self._check_format()
         self._connection.execute("PRAGMA journal_mode = WAL")
         # Commits must survive a power cut: a ledger older than the store would leave nodes without
         # a document.
         self._connection.execute("PRAGMA synchronous = FULL")
-        self._connection.executescript(_SCHEMA)
+        if is_new:
+            self._connection.executescript(_SCHEMA)
 
-    def _check_format(self) -> None:
+    def _check_format(self) -> bool:
+        """Return whether the file is empty; raise if another version wrote it."""
         query = "SELECT count(*), user_version FROM sqlite_schema, pragma_user_version"
         ((n_tables, format_),) = self._connection.execute(query)
         if n_tables:
             check_format(format_, self._where)
+        return not n_tables
 
     def _select(self, condition: str, values: Sequence[object]) -> list[Record]:
         query = f"SELECT {_COLUMNS} FROM records WHERE {condition} ORDER BY rowid"  # noqa: S608 - of our fields
