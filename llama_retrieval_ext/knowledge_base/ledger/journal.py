@@ -141,13 +141,14 @@ class Journal:
 
     def begin_deleting(self, keys: Sequence[DocumentKey]) -> list[Reply]:
         """Claim documents before they are deleted; UNCHANGED for those that do not exist."""
-        found = self._read(keys)
-        change = Change(JournalState.DELETING)
-        claimed = self._claim(
-            [each._replace(change=change) for each in found.values() if each.is_at_rest]
-        )
+        stored = self._read(keys)
+        # Those of this writer are left of changes that could not be finished.
+        free = [
+            record for key, record in stored.items() if record.is_at_rest or key in self._claimed
+        ]
+        claimed = self._claim([record.deleting() for record in free])
         ids = self._ledger.ids_of(claimed)
-        claims = {key: _claim_on(claimed.get(key), *ids.get(key, _NO_IDS)) for key in found}
+        claims = {key: _claim_on(claimed.get(key), *ids.get(key, _NO_IDS)) for key in stored}
         return [claims.get(key, WriteOutcome.UNCHANGED) for key in keys]
 
     def unfinished(self) -> list[Claim]:
@@ -354,6 +355,8 @@ def _claim_on(
     """Return the claim on a record; None if another writer has it."""
     if record is None or record.change.state is None:
         return None
+    if record.change.state is JournalState.DELETING:
+        return Claim(record.key, JournalState.DELETING, doomed=tuple({*old, *new}))
     return Claim.of(record.key, record.change.state, old, new)
 
 

@@ -32,6 +32,7 @@ from llama_retrieval_ext.knowledge_base.ledger.records import (
     begun_after,
     documents_in,
     named_documents,
+    principals_json,
     record_id,
     synced_by,
     synced_from,
@@ -86,12 +87,6 @@ class StoredSource:
     documents: int
     nodes: int
     scope: Scope | None
-
-
-def principals_json(allowed: Iterable[tuple[str, ...]]) -> str:
-    """Return the principals of documents as JSON, two if they differ; "" for everyone."""
-    names = sorted({*allowed} - {()})[:2]
-    return json.dumps(names) if names else ""
 
 
 def unknown_nodes_error(where: str, count: int) -> StoreFormatError:
@@ -309,12 +304,12 @@ class Ledger:
 
     def doubt_all(self) -> None:
         """Mark every document as changed, so that adding it again writes it again."""
-        doubted = [record._replace(digest="") for record in self._at_rest()]
-        self.records.replace([record.to_record() for record in doubted])
+        at_rest = [record for record in self._find(all_documents()) if record.is_at_rest]
+        self.records.replace([record._replace(digest="").to_record() for record in at_rest])
 
     def entries(self) -> list[Entry]:
         """Return all documents that are not being written, in insertion order."""
-        return [record.entry for record in self._at_rest()]
+        return [record.entry for record in self._find(all_documents()) if record.is_at_rest]
 
     def find(self, name: str, scope: Scope | None) -> list[Entry]:
         """Return the documents with this id or source, which may be a relative path.
@@ -422,9 +417,6 @@ class Ledger:
         """Return documents in insertion order."""
         documents = documents_in(self.records.find(filters)).values()
         return sorted(documents, key=lambda record: (record.created, record.key))
-
-    def _at_rest(self) -> list[DocumentRecord]:
-        return [record for record in self._find(all_documents()) if record.is_at_rest]
 
     def _config_in(self, stored: Mapping[str, Record]) -> KnowledgeBaseConfig | None:
         if CONFIG not in stored:

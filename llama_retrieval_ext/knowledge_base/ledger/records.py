@@ -8,6 +8,7 @@ import json
 import secrets
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -55,6 +56,12 @@ class SyncedSource(NamedTuple):
     stamp: str = ""  # digest of its stored documents; empty until they are complete
     allowed: str = ""  # as JSON, the principals of its documents, for when they are not stored
     earlier: str = ""  # the restricted source of its content, until somebody is named here
+
+
+def principals_json(allowed: Iterable[tuple[str, ...]]) -> str:
+    """Return the principals of documents as JSON, two if they differ; "" for everyone."""
+    names = sorted({*allowed} - {()})[:2]
+    return json.dumps(names) if names else ""
 
 
 class JournalState(StrEnum):
@@ -133,6 +140,11 @@ class DocumentRecord(NamedTuple):
         source = shown.source or self.key.ref
         return Entry(self.key, self.digest, source, shown.n_nodes, shown.allowed)
 
+    def deleting(self) -> "DocumentRecord":
+        """Return the record as of a document to be deleted, with the nodes of both versions."""
+        change = self.change._replace(state=JournalState.DELETING, n_nodes=0)
+        return self._replace(change=change)
+
     def finished(self) -> "DocumentRecord":
         """Return the record with the change done."""
         new = self.change
@@ -199,6 +211,7 @@ def _change(state: str | None, *others: Any) -> Change:  # noqa: ANN401 - JSON
     return Change(JournalState(state), *shown, Value(*nodes), parts, n_redo)
 
 
+@lru_cache(maxsize=4096)
 def record_id(key: DocumentKey) -> str:
     """Return the id of a document's record."""
     return f"{_DOCUMENT}:{_digest(json.dumps(key))}"
@@ -304,5 +317,6 @@ class Values:
             self._records.delete(ids)
 
 
+@lru_cache(maxsize=4096)
 def _digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

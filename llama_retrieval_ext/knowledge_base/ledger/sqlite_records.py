@@ -47,8 +47,7 @@ CREATE TABLE records (
 );
 PRAGMA user_version = {FORMAT};
 """ + "".join(
-    f"CREATE INDEX of_{name} ON records ({name}) WHERE {name} IS NOT NULL;\n"
-    for name in _INDEXED
+    f"CREATE INDEX of_{name} ON records ({name}) WHERE {name} IS NOT NULL;\n" for name in _INDEXED
 )
 _OPERATORS: Final = {
     FilterOperator.EQ: "= ?",
@@ -56,9 +55,11 @@ _OPERATORS: Final = {
     FilterOperator.LTE: "<= ?",
     FilterOperator.GT: "> ?",
 }
+# An upsert changes only the indexes of fields that differ.
 _WRITE: Final = (
-    f"INSERT OR REPLACE INTO records ({_COLUMNS}) "  # noqa: S608 - of our fields
-    f"VALUES ({', '.join('?' * (3 + len(_FIELDS)))})"
+    f"INSERT INTO records ({_COLUMNS}) VALUES ({', '.join('?' * (3 + len(_FIELDS)))}) "  # noqa: S608 - of our fields
+    "ON CONFLICT (id) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in ("text", "version", *_FIELDS))
 )
 
 
