@@ -117,12 +117,12 @@ class KnowledgeService(ScopedService):
         """
         parts = factory.parts
         return cls(
-            parts.best_retriever(),
+            factory.best_retriever(),
             factory.create_rag_generator(),
             factory.create_insight_generator(),
             memory_manager=factory.create_memory_manager(),
-            graph=None if parts.graphs is None else parts.graphs.backend,
-            ner=parts.ner,
+            graph=None if parts.graph is None else parts.graph.backend,
+            ner=factory.ner,
             date_field=date_field,
             scope=scope,
             require_scope=parts.requires_scope,

@@ -112,14 +112,13 @@ class SearchService(ScopedService):
         Raises:
             ConfigurationError: The factory has neither.
         """
-        parts = factory.parts
-        documents = parts.kb or parts.document_store
+        documents = factory.kb or factory.parts.docstore
         if documents is None:
             raise ConfigurationError(
                 "whole documents are in a knowledge base or a docstore: write "
                 "CapabilityFactory.of(kb), or pass document_store= to the factory"
             )
-        best, required = parts.best_retriever(), parts.requires_scope
+        best, required = factory.best_retriever(), factory.parts.requires_scope
         return cls(best, documents, scope=scope, require_scope=required)
 
     @blocking
