@@ -11,8 +11,9 @@ from functools import wraps
 from types import UnionType
 from typing import Any, Final, ParamSpec, TypeVar, Union, get_args, get_origin, is_typeddict
 
-from llama_retrieval_ext.arguments import RecordsArguments, recorded_call, value_expression
+from llama_retrieval_ext.arguments import declared_call, value_expression
 from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
+from llama_retrieval_ext.parameters import is_number as is_number
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -87,22 +88,6 @@ def is_vector(value: Any) -> bool:  # noqa: ANN401 - what a model returned
         return False
 
 
-def is_number(value: object) -> bool:
-    """Return whether a value is a finite number; False for booleans.
-
-    Examples:
-        >>> is_number(0.5), is_number("0.5"), is_number(math.nan)
-        (True, False, False)
-
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer that is too large for a float
-        return False
-
-
 def check_count(count: int, what: str, *, least: int = 1) -> int:
     """Return the number if it is an integer from ``least`` to ``sys.maxsize``, or raise."""
     if isinstance(count, bool) or not isinstance(count, int) or count < least:
@@ -172,8 +157,7 @@ def checked_arguments(kind: type[T]) -> type[T]:
     own = vars(kind).get("__init__")
     # A dataclass with slots is created twice; the second class reuses the first constructor.
     if inspect.isfunction(own) and not hasattr(own, "__wrapped__"):
-        init = recorded_call(own) if issubclass(kind, RecordsArguments) else own
-        type.__setattr__(kind, "__init__", checked_call(init))
+        type.__setattr__(kind, "__init__", checked_call(declared_call(own)))
     return kind
 
 

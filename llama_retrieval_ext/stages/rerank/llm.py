@@ -10,15 +10,15 @@ from typing import Final
 from llama_index.core.llms import LLM
 from llama_index.core.schema import MetadataMode
 
-from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
 from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S, LLMWriter, check_prompt, filled
 from llama_retrieval_ext.llm.parsing import cleaned, unfenced
+from llama_retrieval_ext.parameters import Count, TimeLimit
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind, reranked
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.stages.rerank.reranker import Reranker, check_limits
+from llama_retrieval_ext.stages.rerank.reranker import Reranker
 
 # The highest relevance of the scale in the prompt; the lowest is 0.
 BEST: Final = 10.0
@@ -204,18 +204,15 @@ class LLMRerank(Reranker):
 
     llm: LLM
     _: KW_ONLY
-    top_k: int | None = None
-    batch_size: int = 10
-    max_characters: int = MAX_CHARACTERS
-    timeout_s: float | None = None
+    top_k: Count | None = None
+    batch_size: Count = 10
+    max_characters: Count = MAX_CHARACTERS
+    timeout_s: TimeLimit = None
     prompt: str = RERANK_PROMPT
     score_kind: ScoreKind = field(default="probability", init=False, repr=False)
     _writer: LLMWriter = field(init=False)
 
     def __post_init__(self) -> None:
-        check_limits(self.top_k, self.timeout_s)
-        check_count(self.batch_size, "batch_size")
-        check_count(self.max_characters, "max_characters")
         if "{documents}" not in check_prompt(self.prompt):
             raise ConfigurationError(
                 "the prompt must say where the documents go: write {documents} in it, "
