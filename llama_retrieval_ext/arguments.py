@@ -67,7 +67,7 @@ def declared_call(init: Callable[P, None]) -> Callable[P, None]:
         if isinstance(instance, RecordsArguments) and values is not None and _RECORD not in values:
             unrecorded = instance._unrecorded  # noqa: SLF001 - of this module
             # The outermost call counts.
-            values[_RECORD] = {n: each for n, each in arguments.items() if n not in unrecorded}
+            values[_RECORD] = {n: arguments[n] for n in arguments if n not in unrecorded}
         init(*args, **kwargs)
 
     return call
@@ -96,7 +96,7 @@ class _Constructor:
     @cached_property
     def _positional(self) -> Sequence[str]:
         kinds = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
-        return [each.name for each in self._parameters if each.kind in kinds]
+        return [parameter.name for parameter in self._parameters if parameter.kind in kinds]
 
     @cached_property
     def _variadic(self) -> str | None:
@@ -238,7 +238,11 @@ def _new_signature(kind: type) -> _Signature:
     if constructor is object.__init__:
         return _Signature()
     parameters = tuple(inspect.signature(constructor).parameters.values())[1:]
-    defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
+    defaults = {
+        parameter.name: parameter.default
+        for parameter in parameters
+        if parameter.default is not parameter.empty
+    }
     if is_dataclass(kind):
         factories = {field.name: field.default_factory for field in fields(kind)}
         defaults |= {
@@ -275,7 +279,8 @@ def _positional(kind: type, known: Mapping[str, object]) -> Sequence[str]:
 
 def _rest(parameters: Sequence[inspect.Parameter]) -> str | None:
     """Return the name of the ``*parameter``."""
-    return next((each.name for each in parameters if each.kind is each.VAR_POSITIONAL), None)
+    kind = inspect.Parameter.VAR_POSITIONAL
+    return next((parameter.name for parameter in parameters if parameter.kind is kind), None)
 
 
 @value_expression.register(Mapping)

@@ -3,17 +3,15 @@
 import difflib
 import inspect
 import math
-import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import wraps
-from types import UnionType
-from typing import Any, Final, ParamSpec, TypeVar, Union, get_args, get_origin, is_typeddict
+from typing import Any, Final, ParamSpec, TypeVar, get_args, is_typeddict
 
 from llama_retrieval_ext.arguments import declared_call, value_expression
 from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
-from llama_retrieval_ext.parameters import is_number as is_number
+from llama_retrieval_ext.parameters import Misfit, is_number, misfit
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -208,18 +206,26 @@ def _misfit(
     else:
         return _mistyped(name, bound)
     parameters = [
-        each for each in signature.parameters.values() if each.name not in {"self", "cls"}
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.name not in {"self", "cls"}
     ]
-    names = [each.name for each in parameters if each.kind not in _VARIADIC]
-    unknown = next((each for each in kwargs if each not in names), None)
+    names = [parameter.name for parameter in parameters if parameter.kind not in _VARIADIC]
+    unknown = next((name for name in kwargs if name not in names), None)
     takes = f"it takes {', '.join(names)}" if names else "it takes no arguments"
     if unknown is None:
-        needed = [each.name for each in parameters if each.default is each.empty]
+        needed = [
+            parameter.name for parameter in parameters if parameter.default is parameter.empty
+        ]
         missing = [f"{each}=..." for each in needed if repr(each) in reason]
         return f"{name}(): {reason}; " + (f"write {name}({missing[0]})" if missing else takes)
     value = kwargs[unknown]
     given = {*kwargs, *[*signature.parameters][: len(args)]}
-    free = {each.name: each for each in parameters if each.name in names and each.name not in given}
+    free = {
+        parameter.name: parameter
+        for parameter in parameters
+        if parameter.name in names and parameter.name not in given
+    }
     instead = _suggestion(unknown, value, free) or takes
     if name in _WITH_OPTIONS and len(parameters) == 1:
         options = f"{unknown}={value_expression(value)}"
@@ -236,7 +242,7 @@ def _suggestion(unknown: str, value: object, free: Mapping[str, inspect.Paramete
     if near is None or (ours is not None and near not in ours):
         return _INSTEAD.get(unknown)
     is_typo = bool(difflib.get_close_matches(unknown, [near], cutoff=0.8))
-    if ours is None and not is_typo and not _may_be(value, free[near].annotation):
+    if ours is None and not is_typo and _misfit_of(value, free[near]):
         return _INSTEAD.get(unknown)
     return f"write {near}={value_expression(value)}"
 
@@ -245,41 +251,32 @@ def _mistyped(name: str, bound: inspect.BoundArguments) -> str | None:
     """Return the first argument of another type than in the signature; None if there is none."""
     for argument, value in bound.arguments.items():
         parameter = bound.signature.parameters[argument]
-        if parameter.kind not in _VARIADIC and not _may_be(value, parameter.annotation):
-            expected = re.sub(r"(\w+\.)+", "", inspect.formatannotation(parameter.annotation))
-            return f"{name}(): {argument} must be {expected}, got {value!r}"
+        if parameter.kind not in _VARIADIC and (wrong := _misfit_of(value, parameter)):
+            return f"{name}(): {wrong.message(argument)}"
     return None
 
 
-def _may_be(value: object, annotation: object) -> bool:
-    """Return whether a value may be of a type; True for types that ``isinstance`` cannot check."""
-    is_union = get_origin(annotation) in _UNIONS
-    kinds: tuple[Any, ...] = get_args(annotation) if is_union else (annotation,)  # Any: or strings
-    if annotation is inspect.Parameter.empty or (float in kinds and isinstance(value, int)):
-        return True
-    try:
-        return isinstance(value, tuple(get_origin(kind) or kind for kind in kinds))
-    except TypeError:
-        return True
+def _misfit_of(value: object, parameter: inspect.Parameter) -> Misfit | None:
+    is_known = parameter.annotation is not parameter.empty
+    return misfit(value, parameter.annotation) if is_known else None
 
 
 def _signature(function: Callable[..., object]) -> inspect.Signature:
     """Return the signature, with the keys of ``**options: Unpack[SomeTypedDict]`` as parameters."""
     signature = inspect.signature(function)
     parameters: list[inspect.Parameter] = []
-    for each in signature.parameters.values():
-        (options,) = get_args(each.annotation)[:1] or (None,)
-        if each.kind is each.VAR_KEYWORD and is_typeddict(options):
+    for parameter in signature.parameters.values():
+        (options,) = get_args(parameter.annotation)[:1] or (None,)
+        if parameter.kind is parameter.VAR_KEYWORD and is_typeddict(options):
             names = options.__annotations__
             parameters += [
-                each.replace(name=n, kind=each.KEYWORD_ONLY, default=None) for n in names
+                parameter.replace(name=n, kind=parameter.KEYWORD_ONLY, default=None) for n in names
             ]
         else:
-            parameters.append(each)
+            parameters.append(parameter)
     return signature.replace(parameters=parameters)
 
 
-_UNIONS: Final = (Union, UnionType)
 _VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -302,7 +299,7 @@ def nearest(unknown: str, names: Iterable[str]) -> str | None:
 
 def problems(errors: Sequence[Mapping[str, Any]], fields: Collection[str] = ()) -> str:
     """Return the first errors of pydantic in one line; ``fields`` are those of the model itself."""
-    known = [() if len(each["loc"]) > 1 else fields for each in errors]
+    known = [() if len(error["loc"]) > 1 else fields for error in errors]
     return "; ".join(map(problem, errors[:MOST_PROBLEMS], known))
 
 

@@ -153,13 +153,11 @@ def _advice(hint: Any) -> Iterator[str]:  # noqa: ANN401 - a type
         name = getattr(arm, "__name__", "")
         if name in _ADVICE:
             yield _ADVICE[name]
-        elif getattr(arm, "__module__", "").startswith("llama_retrieval_ext.") and is_dataclass(
-            arm
-        ):
+        elif is_dataclass(arm) and arm.__module__.startswith("llama_retrieval_ext."):
             yield f"write {name}(...)"
 
 
-def misfit(value: Any, hint: Any, is_a: IsA = isinstance) -> Misfit | None:  # noqa: ANN401
+def misfit(value: Any, hint: Any, is_a: IsA = isinstance) -> Misfit | None:  # noqa: ANN401, PLR0911
     """Return the first value in an argument that a type does not have; None if it fits.
 
     Types that ``isinstance`` cannot check fit. ``is_a`` decides on classes.
@@ -230,9 +228,9 @@ def _misfit_annotated(value: Any, hint: Any, is_a: IsA) -> Misfit | None:  # noq
     return None if is_inside else Misfit((), value, hint)
 
 
-def _has_type(value: Any, hint: Any, is_a: IsA) -> bool:  # noqa: ANN401
+def _has_type(value: Any, hint: Any, is_a: IsA) -> bool:  # noqa: ANN401, PLR0911
     origin, inside = get_origin(hint), get_args(hint)
-    if hint is Any or hint is object:
+    if hint is Any or hint is object or isinstance(hint, str):
         return True
     if origin is Literal:
         return any(value == word and type(value) is type(word) for word in inside)

@@ -26,13 +26,14 @@ from llama_retrieval_ext.capabilities.memory_storage import (
     session_filters,
     text_of,
 )
-from llama_retrieval_ext.checks import checked_arguments, checked_call, is_number, of_type
+from llama_retrieval_ext.checks import checked_arguments, checked_call, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.formulas.decay import exponential_decay
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.conversations import SAID_KEY
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.query import (
     SESSION_KEY,
     SPEAKER_KEY,
@@ -363,7 +364,7 @@ class MemoryBlock(BaseMemoryBlock[str]):
         session_id: str | None = None,
         **_: Any,  # noqa: ANN401 - LlamaIndex's
     ) -> str:
-        users = (each for each in messages or () if each.role == MessageRole.USER)
+        users = (message for message in messages or () if message.role == MessageRole.USER)
         query = "\n".join(list(filter(None, map(text_of, users)))[-_RECENT:])
         if not query:
             return ""

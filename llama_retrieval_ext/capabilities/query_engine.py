@@ -31,7 +31,6 @@ from pydantic import BaseModel, PrivateAttr
 
 from llama_retrieval_ext.capabilities.language_model import LanguageModel, count_tokens, shortened
 from llama_retrieval_ext.capabilities.output_texts import check_language
-from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
 from llama_retrieval_ext.execution.drivers import arun, run
@@ -47,6 +46,7 @@ from llama_retrieval_ext.execution.running import (
     within,
 )
 from llama_retrieval_ext.llm.client import filled
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.query import Query, Scope, source_in
 from llama_retrieval_ext.results import Hit, as_hit
 from llama_retrieval_ext.trace import Degradation
@@ -206,7 +206,7 @@ class GeneratedText(Response):
     @property
     def hits(self) -> list[Hit]:
         """Passages of the prompt, by number."""
-        return [as_hit(each) for each in self.source_nodes]
+        return [as_hit(source_node) for source_node in self.source_nodes]
 
 
 R = TypeVar("R", bound=GeneratedText)

@@ -20,7 +20,7 @@ from llama_retrieval_ext.capabilities.query_engine import (
     Passages,
     RequestOptions,
 )
-from llama_retrieval_ext.checks import check_count, checked_arguments, is_number
+from llama_retrieval_ext.checks import check_count, checked_arguments
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
@@ -31,6 +31,7 @@ from llama_retrieval_ext.execution.running import (
     blocking,
     streamed,
 )
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.pipeline.chains import refined
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit

@@ -16,7 +16,6 @@ from llama_retrieval_ext.checks import (
     check_count,
     check_seconds,
     checked_arguments,
-    is_number,
     of_type,
 )
 from llama_retrieval_ext.errors import (
@@ -38,6 +37,7 @@ from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Sleep, Task, Together
 from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
 from llama_retrieval_ext.execution.running import WhileOpen, reporting
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.query import Query, check_top_k
 
 
@@ -388,7 +388,7 @@ def _reported(
         # the leg that reports.
         with lock, suppress(ScoreError):
             answered[name] = hits
-            on_answer({each: answered[each] for each in plans if each in answered})
+            on_answer({plan: answered[plan] for plan in plans if plan in answered})
         return hits
 
     return [reported(name, plan) for name, plan in plans.items()]

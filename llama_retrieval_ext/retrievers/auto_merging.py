@@ -12,13 +12,14 @@ from llama_index.core.storage.docstore.types import BaseDocumentStore
 from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.storage.storage_context import StorageContext
 
-from llama_retrieval_ext.checks import is_number, of_type, one_of
+from llama_retrieval_ext.checks import of_type, one_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import call, note_degraded, note_merged, step
 from llama_retrieval_ext.execution.legs import or_degraded
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.filters import matches
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.pipeline.index_nodes import objects_by_id
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import name_of

@@ -9,7 +9,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.checks import is_number, of_type, one_top_k
+from llama_retrieval_ext.checks import of_type, one_top_k
 from llama_retrieval_ext.embeddings.resolve import languages_of
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.context import (
@@ -26,6 +26,7 @@ from llama_retrieval_ext.execution.legs import Ask, CircuitBreaker, Leg, ask, at
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed_text
 from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.pipeline.fusion import Fusion, fuse
 from llama_retrieval_ext.pipeline.leg_weights import (
     Weights,

@@ -14,9 +14,10 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 
-from llama_retrieval_ext.checks import check_count, checked_arguments, is_number, of_type
+from llama_retrieval_ext.checks import check_count, checked_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_degraded
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.query import KB_KEY, Query, without_allowed
 from llama_retrieval_ext.results import Contribution, Hit, SearchResult, as_hit, ordered
 from llama_retrieval_ext.retrievers.kg_rule import PROCESSES_KEY, TYPE_KEY
@@ -83,7 +84,7 @@ class RetrievalItem:
 
     def to_dict(self) -> dict[str, object]:
         """Return the item as JSON."""
-        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        own = {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
         return {**own, "metadata": dict(self.metadata)}
 
 
@@ -109,7 +110,10 @@ class KnowledgeResponse(SearchResult):
         """Return the result of a search as a response."""
         items = [RetrievalItem.of(hit) for hit in result.hits]
         return cls(
-            **{each.name: getattr(result, each.name) for each in fields(SearchResult)},
+            **{
+                attribute.name: getattr(result, attribute.name)
+                for attribute in fields(SearchResult)
+            },
             items=items,
             regulations=[item for item in items if item.source == RULE],
             cases=[item for item in items if item.source == CASE],
@@ -222,7 +226,7 @@ class KnowledgePolicy:
         if chapter is None:
             return True
         name = chapter.casefold()
-        return any(each.casefold() in name for each in self.rule_chapters)
+        return any(chapter.casefold() in name for chapter in self.rule_chapters)
 
     def is_template(self, metadata: Mapping[str, object]) -> bool:
         """Return whether a passage with this metadata is a template."""

@@ -10,12 +10,13 @@ from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.retrievers.recursive_retriever import DEFAULT_QUERY_RESPONSE_TMPL
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryType
 
-from llama_retrieval_ext.checks import check_count, is_number, one_of
+from llama_retrieval_ext.checks import check_count, one_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import step
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.execution.running import asynchronous, blocking
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.pipeline.index_nodes import (
     Resolver,
     ScorePolicy,

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from llama_retrieval_ext.arguments import RecordsArguments
-from llama_retrieval_ext.checks import checked_arguments, is_number, of_type
+from llama_retrieval_ext.checks import checked_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.routing.selectors import Choice, Selection, Selector
 from llama_retrieval_ext.text.normalization import RANGES, dominant_script
