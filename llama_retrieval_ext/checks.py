@@ -9,7 +9,7 @@ from enum import Enum
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar, get_args, is_typeddict
 
-from llama_retrieval_ext.arguments import declared_call, value_expression
+from llama_retrieval_ext.arguments import RecordsArguments, declared_call, value_expression
 from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
 from llama_retrieval_ext.parameters import Misfit, is_number, misfit
 
@@ -155,7 +155,8 @@ def checked_arguments(kind: type[T]) -> type[T]:
     own = vars(kind).get("__init__")
     # A dataclass with slots is created twice; the second class reuses the first constructor.
     if inspect.isfunction(own) and not hasattr(own, "__wrapped__"):
-        type.__setattr__(kind, "__init__", checked_call(declared_call(own)))
+        init = declared_call(own) if issubclass(kind, RecordsArguments) else own
+        type.__setattr__(kind, "__init__", checked_call(init))
     return kind
 
 
@@ -167,8 +168,12 @@ def checked_methods(kind: type[T]) -> type[T]:
     return kind
 
 
-class CheckedArguments:
-    """Base class that makes constructors, also of subclasses, raise `ArgumentError`."""
+class Part(RecordsArguments):
+    """Base of parts of pipelines: the signature of the constructor declares the arguments.
+
+    Their types are checked, `ArgumentError` says what to write instead of a call that does not
+    fit, and ``repr`` is the expression that creates the part.
+    """
 
     __slots__ = ()
 

@@ -67,12 +67,13 @@ class Check:
 
 
 Count: TypeAlias = Annotated[int, Range(least=1)]
+WholeNumber: TypeAlias = Annotated[int, Range(least=0)]
 # A part of a whole: with or without nothing.
 Share: TypeAlias = Annotated[float, Range(least=0, most=1)]
 Portion: TypeAlias = Annotated[float, Range(above=0, most=1)]
 Weight: TypeAlias = Annotated[float, Range(least=0)]
 Seconds: TypeAlias = Annotated[float, Range(above=0, unit="of seconds")]
-TimeLimit: TypeAlias = Seconds | None
+TimeLimit: TypeAlias = Annotated[Seconds | None, Advice("for no limit leave it out")]
 
 Path: TypeAlias = tuple[str | int, ...]
 IsA: TypeAlias = Callable[[Any, Any], bool]
@@ -112,12 +113,12 @@ def arms_of(hint: Any) -> Iterator[Any]:  # noqa: ANN401 - a type, or what typin
         yield hint
 
 
-def expected(hint: Any) -> str:  # noqa: ANN401 - a type
+def expected(hint: Any) -> str:  # noqa: ANN401, PLR0911 - a type
     """Return what a value of a type is, in words that follow "must be".
 
     Examples:
         >>> expected(Count | None), expected(Literal["a", "b"]), expected(Sequence[str])
-        ('a whole number of at least 1 or None', "one of ['a', 'b']", 'of type Sequence[str]')
+        ('a whole number of at least 1 or None', "one of ['a', 'b']", 'a list of str')
 
     """
     arms = list(arms_of(hint))
@@ -131,29 +132,32 @@ def expected(hint: Any) -> str:  # noqa: ANN401 - a type
         return f"one of {list(inside)}"
     if isinstance(hint, EnumType):
         return f"one of {', '.join(map(str, hint))}"
+    if isinstance(origin, type) and issubclass(origin, Iterable):
+        if issubclass(origin, Mapping):
+            return f"a mapping of {' to '.join(map(_name, inside))}"
+        return f"a {'tuple' if origin is tuple else 'list'} of {_name(inside[0])}"
     return _WORDS.get(hint) or f"of type {_name(hint)}"
 
 
 def _name(hint: Any) -> str:  # noqa: ANN401 - a type
-    inside = get_args(hint)
     arms = list(arms_of(hint))
     if len(arms) > 1:
-        return " | ".join(map(_name, arms))
+        return " or ".join(map(_name, arms))
     if get_origin(hint) is Annotated:
-        return _name(inside[0])
-    name: str = "..." if hint is Ellipsis else getattr(hint, "__name__", str(hint))
-    return f"{name}[{', '.join(map(_name, inside))}]" if inside else name
+        return _name(get_args(hint)[0])
+    return expected(hint) if get_args(hint) else getattr(hint, "__name__", str(hint))
 
 
 def _advice(hint: Any) -> Iterator[str]:  # noqa: ANN401 - a type
     """Yield what to pass for a type: its own advice, or that for its class."""
-    for arm in arms_of(hint):
+    arms = [arm for arm in arms_of(hint) if arm is not NoneType]
+    for arm in arms:
         if get_origin(arm) is Annotated:
             yield from (note for note in get_args(arm)[1:] if isinstance(note, Advice))
         name = getattr(arm, "__name__", "")
         if name in _ADVICE:
             yield _ADVICE[name]
-        elif is_dataclass(arm) and arm.__module__.startswith("llama_retrieval_ext."):
+        elif arms == [arm] and is_dataclass(arm):
             yield f"write {name}(...)"
 
 

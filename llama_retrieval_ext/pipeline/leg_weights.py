@@ -8,7 +8,7 @@ from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import current_context
 from llama_retrieval_ext.formulas.scores import LARGEST, weighted_legs
-from llama_retrieval_ext.parameters import Check, Range, is_number
+from llama_retrieval_ext.parameters import Check, WholeNumber, is_number
 from llama_retrieval_ext.text.normalization import LANGUAGES, share_outside
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def check_weights(weights: Mapping[str, float] | Sequence[float] | None) -> None
 
 
 Weights: TypeAlias = Annotated[Mapping[str, float] | Sequence[float] | None, Check(check_weights)]
-MinSuccess: TypeAlias = Annotated[int, Range(least=0)] | None
+MinSuccess: TypeAlias = WholeNumber | None
 
 
 def resolved_weights(

@@ -82,7 +82,7 @@ class QueryFusionRetriever(FusionRetriever):
         retrievers: Sequence[BaseRetriever | Leg] | Mapping[str, BaseRetriever | Leg],
         llm: LLM | None = None,
         query_gen_prompt: str | None = None,
-        mode: FUSION_MODES | str | Fusion = FUSION_MODES.SIMPLE,
+        mode: FUSION_MODES | Enum | str | Fusion = FUSION_MODES.SIMPLE,
         similarity_top_k: int = _TOP_K,
         num_queries: int = 4,
         use_async: bool = True,  # noqa: FBT001, FBT002 - LlamaIndex's
@@ -184,7 +184,7 @@ def _wordings(llm: LLM | None, prompt: str | None, num_queries: int) -> MultiQue
 
 
 def _fusion(
-    mode: FUSION_MODES | str | Fusion, weights: Sequence[float] | Mapping[str, float] | None
+    mode: Enum | str | Fusion, weights: Sequence[float] | Mapping[str, float] | None
 ) -> Fusion:
     if isinstance(mode, Fusion):
         if weights is not None:

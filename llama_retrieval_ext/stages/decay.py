@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from typing import Annotated, ClassVar, Final
 
-from llama_retrieval_ext.arguments import RecordsArguments
+from llama_retrieval_ext.checks import Part
 from llama_retrieval_ext.dates import NANOSECONDS, instant
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_degraded
@@ -24,7 +24,7 @@ _DAY: Final = re.compile(r"(\d{4})(?:-?(\d\d))?(?:-?(\d\d))?")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Recency(RecordsArguments):
+class Recency(Part):
     """Factor in ``[0, 1]`` computed from the age in a hit's metadata.
 
     Args:

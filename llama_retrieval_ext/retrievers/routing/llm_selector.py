@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from llama_index.core.llms import LLM
 
-from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S, LLMWriter, filled
 from llama_retrieval_ext.llm.parsing import cleaned, texts_in_json
+from llama_retrieval_ext.parameters import Count, Seconds
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.routing.selectors import Choice, Selection, Selector
 
@@ -59,8 +59,10 @@ class LLMSelector(Selector):
         ConfigurationError: The LLM is missing, or a number is out of range.
     """
 
-    def __init__(self, llm: LLM, *, max_routes: int = 1, timeout_s: float = LLM_TIMEOUT_S) -> None:
-        self.max_routes = check_count(max_routes, "max_routes")
+    def __init__(
+        self, llm: LLM, *, max_routes: Count = 1, timeout_s: Seconds = LLM_TIMEOUT_S
+    ) -> None:
+        self.max_routes = max_routes
         # The router and the cascade have already limited the time.
         self._writer = LLMWriter(llm, timeout_s, share=1.0)
 

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 
 from llama_index.core.schema import MetadataMode
 
-from llama_retrieval_ext.arguments import RecordsArguments
+from llama_retrieval_ext.checks import Part
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.parameters import Range, Weight
 from llama_retrieval_ext.pipeline.stages import Refine
@@ -20,7 +20,7 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RuleWeights(RecordsArguments):
+class RuleWeights(Part):
     """Relative weights of the rules of `RuleRerank`; 0 disables a rule.
 
     Attributes:
@@ -46,7 +46,7 @@ class RuleWeights(RecordsArguments):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Boost(RecordsArguments):
+class Boost(Part):
     """Weight for hits with a given metadata value.
 
     Args:
