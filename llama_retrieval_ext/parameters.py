@@ -142,7 +142,7 @@ def expected(hint: Any) -> str:  # noqa: ANN401, PLR0911 - a type
 def _name(hint: Any) -> str:  # noqa: ANN401 - a type
     arms = list(arms_of(hint))
     if len(arms) > 1:
-        return " or ".join(map(_name, arms))
+        return " | ".join(map(_name, arms))
     if get_origin(hint) is Annotated:
         return _name(get_args(hint)[0])
     return expected(hint) if get_args(hint) else getattr(hint, "__name__", str(hint))
