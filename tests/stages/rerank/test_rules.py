@@ -171,7 +171,7 @@ def test_rule_weights_that_are_all_zero_are_refused() -> None:
 
 
 def test_a_boost_refuses_a_list_of_values_which_would_match_nothing() -> None:
-    with pytest.raises(ConfigurationError, match="or a tuple of str . float"):
+    with pytest.raises(ConfigurationError, match=r"or a tuple of str . float"):
         Boost("kind", ["law", "rule"])  # type: ignore[arg-type]
 
 
