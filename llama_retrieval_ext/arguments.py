@@ -13,9 +13,9 @@ from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cached_property, partial, singledispatch, wraps
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, NamedTuple, ParamSpec, get_type_hints
+from typing import ClassVar, Final, NamedTuple, ParamSpec, get_type_hints
 
-from llama_retrieval_ext.parameters import check_arguments
+from llama_retrieval_ext.parameters import Fit, check_arguments, fit_of
 
 P = ParamSpec("P")
 
@@ -61,7 +61,7 @@ def declared_call(init: Callable[P, None]) -> Callable[P, None]:
     def call(*args: P.args, **kwargs: P.kwargs) -> None:
         instance, *positional = args
         arguments = signature.bound(positional, kwargs) if positional or kwargs else {}
-        check_arguments(instance, arguments, signature.hints)
+        check_arguments(instance, arguments, signature.fits)
         # None for slots: such an object is a dataclass, whose fields suffice.
         values = getattr(instance, "__dict__", None)
         if isinstance(instance, RecordsArguments) and values is not None and _RECORD not in values:
@@ -80,14 +80,13 @@ class _Constructor:
         self._init = init
 
     @cached_property
-    def hints(self) -> Mapping[str, Any]:
-        """The types of the parameters; not those that only type checkers import."""
-        rest = {self._variadic: Any} if self._variadic else {}
+    def fits(self) -> Mapping[str, Fit]:
+        """The checks of the parameters' types; not of those that only type checkers import."""
         try:
-            return {**get_type_hints(self._init, include_extras=True), **rest}
+            hints = get_type_hints(self._init, include_extras=True)
         except NameError:
-            annotated = self._init.__annotations__
-            return {n: hint for n, hint in annotated.items() if not isinstance(hint, str)} | rest
+            hints = self._init.__annotations__
+        return {name: fit_of(hint) for name, hint in hints.items() if name != self._variadic}
 
     @cached_property
     def _parameters(self) -> Sequence[inspect.Parameter]:

@@ -77,6 +77,7 @@ TimeLimit: TypeAlias = Annotated[Seconds | None, Advice("for no limit leave it o
 
 Path: TypeAlias = tuple[str | int, ...]
 IsA: TypeAlias = Callable[[Any, Any], bool]
+Fit: TypeAlias = Callable[..., "Misfit | None"]
 _UNIONS: Final = (Union, UnionType)
 _INTEGER: Final = Annotated[int, Range(most=sys.maxsize)]  # no engine and no list supports more
 _WORDS: Final[Mapping[Any, str]] = {int: "a whole number", float: "a number", NoneType: "None"}
@@ -161,42 +162,44 @@ def _advice(hint: Any) -> Iterator[str]:  # noqa: ANN401 - a type
             yield f"write {name}(...)"
 
 
-def misfit(value: Any, hint: Any, is_a: IsA = isinstance) -> Misfit | None:  # noqa: ANN401, PLR0911
-    """Return the first value in an argument that a type does not have; None if it fits.
+def fit_of(hint: Any) -> Fit:  # noqa: ANN401 - a type
+    """Return the function that returns the first value in an argument that a type does not have.
 
-    Types that ``isinstance`` cannot check fit. ``is_a`` decides on classes.
-
-    Raises:
-        ConfigurationError: By a `Check`.
+    It is made once for a parameter, and returns None for what fits. Types that ``isinstance``
+    cannot check fit. A `Check` raises its own `ConfigurationError`.
     """
     arms = list(arms_of(hint))
     if len(arms) > 1:
-        misfits = [misfit(value, arm, is_a) for arm in arms]
-        inner = [found for found in misfits if found is not None]
-        if len(inner) < len(arms):
-            return None
-        deepest = max(inner, key=lambda found: (len(found.path), found.hint is _INTEGER))
-        is_telling = deepest.path or deepest.hint is _INTEGER
-        return deepest if is_telling else Misfit((), value, hint)
+        return _fit_of_union(hint, arms)
     if get_origin(hint) is Annotated:
-        return _misfit_annotated(value, hint, is_a)
-    if not _has_type(value, hint, is_a):
-        is_large = hint is int and isinstance(value, int) and value > sys.maxsize
-        return Misfit((), value, _INTEGER if is_large else hint)
-    items, inside = _items(value, hint)
-    for key, item in items:
-        found = misfit(item, inside, is_a)
-        if found is not None:
-            return found._replace(path=(key, *found.path))
-    return None
+        return _fit_of_annotated(hint)
+    has_type, items_of = _type_test(hint), _items_of(hint)
+
+    def fit(value: Any, is_a: IsA = isinstance) -> Misfit | None:  # noqa: ANN401
+        if not has_type(value, is_a):
+            is_large = hint is int and isinstance(value, int) and value > sys.maxsize
+            return Misfit((), value, _INTEGER if is_large else hint)
+        if items_of is None:
+            return None
+        pairs, inside = items_of
+        for key, item in pairs(value):
+            found = inside(item, is_a)
+            if found is not None:
+                return found._replace(path=(key, *found.path))
+        return None
+
+    return fit
 
 
-def check_arguments(
-    part: object, arguments: Mapping[str, object], hints: Mapping[str, Any]
-) -> None:
+def misfit(value: Any, hint: Any, is_a: IsA = isinstance) -> Misfit | None:  # noqa: ANN401
+    """Return the first value in an argument that a type does not have; None if it fits."""
+    return fit_of(hint)(value, is_a)
+
+
+def check_arguments(part: object, arguments: Mapping[str, object], fits: Mapping[str, Fit]) -> None:
     """Raise `ConfigurationError` for the first argument of a part that its type does not have."""
     for name, value in arguments.items():
-        found = misfit(value, hints[name]) if name in hints else None
+        found = fits[name](value) if name in fits else None
         if found is not None:
             named = arguments.get("name")
             call = f"({named!r})" if isinstance(named, str) else "()"
@@ -219,47 +222,83 @@ def is_number(value: object) -> bool:
         return False
 
 
-def _misfit_annotated(value: Any, hint: Any, is_a: IsA) -> Misfit | None:  # noqa: ANN401
-    kind, *notes = get_args(hint)
-    for note in notes:
-        if isinstance(note, Check):
-            note.function(value)
+def _fit_of_union(hint: Any, arms: Sequence[Any]) -> Fit:  # noqa: ANN401
+    fits = [fit_of(arm) for arm in arms if arm is not NoneType]
+    has_none = len(fits) < len(arms)
+
+    def fit(value: Any, is_a: IsA = isinstance) -> Misfit | None:  # noqa: ANN401
+        if value is None and has_none:
             return None
-    found = misfit(value, kind, is_a)
-    if found is not None:
-        return found if found.path or found.hint is _INTEGER else found._replace(hint=hint)
-    is_inside = all(value in note for note in notes if isinstance(note, Range))
-    return None if is_inside else Misfit((), value, hint)
+        deepest = Misfit((), value, hint)
+        for arm in fits:
+            found = arm(value, is_a)
+            if found is None:
+                return None
+            if len(found.path) > len(deepest.path) or found.hint is _INTEGER:
+                deepest = found
+        return deepest
+
+    return fit
 
 
-def _has_type(value: Any, hint: Any, is_a: IsA) -> bool:  # noqa: ANN401, PLR0911
+def _fit_of_annotated(hint: Any) -> Fit:  # noqa: ANN401
+    kind, *notes = get_args(hint)
+    inner = fit_of(kind)
+    checks = [note.function for note in notes if isinstance(note, Check)]
+    ranges = [note for note in notes if isinstance(note, Range)]
+    advice = [note for note in notes if isinstance(note, Advice)]
+
+    def fit(value: Any, is_a: IsA = isinstance) -> Misfit | None:  # noqa: ANN401
+        for check in checks:
+            check(value)
+            return None
+        found = inner(value, is_a)
+        if found is None:
+            return None if all(value in limits for limits in ranges) else Misfit((), value, hint)
+        if not found.path and found.hint is not _INTEGER:
+            return found._replace(hint=hint)
+        return found._replace(hint=Annotated[(found.hint, *advice)]) if advice else found
+
+    return fit
+
+
+def _type_test(hint: Any) -> Callable[[Any, IsA], bool]:  # noqa: ANN401
     origin, inside = get_origin(hint), get_args(hint)
-    if hint is Any or hint is object or isinstance(hint, str):
-        return True
-    if origin is Literal:
-        return any(value == word and type(value) is type(word) for word in inside)
-    if hint is float:
-        return is_number(value)
-    if hint is int:
-        is_integer = isinstance(value, int) and not isinstance(value, bool)
-        return is_integer and value <= sys.maxsize
     kind = NoneType if hint is None else origin or hint
-    try:
-        # A text is a sequence, but no list of texts.
-        is_text = isinstance(value, str | bytes) and kind is not str and issubclass(kind, Iterable)
-        return not is_text and is_a(value, kind)
-    except TypeError:
-        return True
+    if hint is Any or hint is object or isinstance(hint, str):
+        return lambda *_: True
+    if origin is Literal:
+        words = [(type(word), word) for word in inside]
+        return lambda value, _: (type(value), value) in words
+    if hint is float:
+        return lambda value, _: is_number(value)
+    if hint is int:
+        return lambda value, _: type(value) is not bool and _is_index(value)
+    # A text is a sequence, but no list of texts.
+    is_collection = kind is not str and isinstance(kind, type) and issubclass(kind, Iterable)
+
+    def has_type(value: Any, is_a: IsA) -> bool:  # noqa: ANN401
+        try:
+            is_text = is_collection and isinstance(value, str | bytes)
+            return not is_text and is_a(value, kind)
+        except TypeError:
+            return True
+
+    return has_type
 
 
-def _items(value: Any, hint: Any) -> tuple[Iterable[tuple[Any, Any]], Any]:  # noqa: ANN401
-    """Return what is in a collection, by key or index, and the type of each."""
+def _is_index(value: object) -> bool:
+    return isinstance(value, int) and value <= sys.maxsize
+
+
+def _items_of(hint: Any) -> tuple[Callable[[Any], Iterable[tuple[Any, Any]]], Fit] | None:  # noqa: ANN401
+    """Return the function for the keys and items of a collection, and the fit of each item."""
     origin, inside = get_origin(hint), get_args(hint)
     if not isinstance(origin, type) or not inside:
-        return (), Any
+        return None
     if issubclass(origin, Mapping):
-        return value.items(), inside[1]
+        return lambda value: value.items(), fit_of(inside[1])
     is_homogeneous = origin is not tuple or inside[-1] is Ellipsis
     if issubclass(origin, Sequence | AbstractSet) and is_homogeneous:
-        return enumerate(value), inside[0]
-    return (), Any
+        return enumerate, fit_of(inside[0])
+    return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self, TypeAlias
+from typing import Annotated, Self, TypeAlias
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
@@ -17,7 +17,7 @@ from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, TooFe
 from llama_retrieval_ext.execution.context import current_context, note_degraded, note_details
 from llama_retrieval_ext.execution.legs import Ask, Leg, Rankings, ask, or_degraded
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.parameters import Count
+from llama_retrieval_ext.parameters import Advice, Count
 from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of, unique_legs
 from llama_retrieval_ext.pipeline.fusion import Fusion, fuse
 from llama_retrieval_ext.pipeline.index_nodes import objects_by_id
@@ -50,7 +50,9 @@ class Route(Part):
     description: str
 
 
-Routes: TypeAlias = Sequence[RetrieverTool] | Mapping[str, Route]
+Routes: TypeAlias = Annotated[
+    Sequence[RetrieverTool] | Mapping[str, Route], Advice("or give a mapping of names to Routes")
+]
 
 
 class RouterRetriever(Retriever):

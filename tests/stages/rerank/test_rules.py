@@ -157,7 +157,7 @@ def test_a_query_without_words_and_a_very_long_one_are_answered() -> None:
 def test_weights_are_finite_and_not_negative(weight: float) -> None:
     with pytest.raises(ConfigurationError, match="title must be a number of at least 0"):
         RuleWeights(title=weight)
-    with pytest.raises(ConfigurationError, match="'kind'"):
+    with pytest.raises(ConfigurationError, match="weight must be a number above 0"):
         Boost("kind", "law", weight)
 
 
