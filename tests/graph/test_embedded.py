@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from llama_retrieval_ext.errors import StoreFormatError, StoreUnavailableError
-from llama_retrieval_ext.graph.elements import Edge, GraphNode
+from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.expansion import expand
 from llama_retrieval_ext.query import Scope
@@ -43,9 +43,9 @@ def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
 def test_a_read_for_principals_waits_for_a_write_without_blocking_the_event_loop() -> None:
     can_write, waited = threading.Event(), list[bool]()
 
-    def nodes() -> Iterator[tuple[None, GraphNode]]:
+    def rows() -> Iterator[tuple[None, Contents]]:
         waited.append(can_write.wait(5))
-        yield None, GraphNode("b")
+        yield None, Contents([GraphNode("b")], [])
 
     async def read(graph: EmbeddedGraph) -> dict[str, GraphNode]:
         reading = asyncio.create_task(graph.anodes(["a", "b"], scope=Scope(principals=[])))
@@ -55,7 +55,7 @@ def test_a_read_for_principals_waits_for_a_write_without_blocking_the_event_loop
 
     with EmbeddedGraph(":memory:") as graph, ThreadPoolExecutor(1) as writers:
         graph.upsert([GraphNode("a")])
-        written = writers.submit(graph.write, nodes(), ())
+        written = writers.submit(graph.write, rows())
         assert "a" in asyncio.run(read(graph))
         written.result()
     assert waited == [True]
