@@ -46,14 +46,11 @@ def parsed_support(support: str) -> tuple[str, list[str], str]:
     return source, allowed, said
 
 
-def saying(row: Any, said: str) -> Any:
-    """Return the row with the content that a passage says; bare if it says nothing."""
-    if isinstance(row, Edge):
-        return Edge.of(*row.id, json.loads(said or "{}"))
-    if said:
-        return GraphNode(row.id, *json.loads(said))
-    own = {key: row.properties[key] for key in (TENANT_KEY, KB_KEY) if key in row.properties}
-    return GraphNode(row.id, properties=own)
+def _described(node: GraphNode, content: str) -> GraphNode:
+    """Return the node with the content that a document writes; bare if it only names it."""
+    if content:
+        return GraphNode(node.id, *json.loads(content))
+    return GraphNode(node.id, properties=node.partition.properties)
 
 
 def quoted(identifier: str) -> str:
@@ -331,7 +328,7 @@ def contents_by_source(rows: Rows, sources: Sequence[str]) -> dict[str, Contents
             elif said:  # otherwise it only names the node as the end of an edge
                 node = node_of(row["node"])
                 is_stored = json.loads(said) in (None, _content(node))
-                node = node if is_stored else saying(node, said)
+                node = node if is_stored else _described(node, said)
                 own = replace(node, properties={**node.properties, **shown})
                 found[source].nodes.append(own)
     return found
@@ -345,12 +342,14 @@ def outdated_rows(rows: Rows) -> dict[str, list[dict[str, Any]]]:
             edge = edge_of(row["edge"])
             said = _said_to(None, row["edge"][-1], edge.properties)
             if said is not None:
-                edges.append({**_edge_row(saying(edge, said), ""), "sources": []})
+                edges.append(
+                    {**_edge_row(Edge.of(*edge.id, json.loads(said or "{}")), ""), "sources": []}
+                )
         else:
             node = node_of(row["node"])
             said = _said_to(None, row["node"]["properties"], _content(node))
             if said is not None:
-                nodes.append({**_node_row(saying(node, said), ""), "sources": []})
+                nodes.append({**_node_row(_described(node, said), ""), "sources": []})
     return {"nodes": nodes, "edges": edges}
 
 
@@ -391,7 +390,7 @@ def node_of(row: Mapping[str, Any], scope: Scope | None = None) -> GraphNode:
         label, name, text = (named or [CHUNK_LABEL])[0], id_, stored.get("text") or ""
     node = GraphNode(id_, label, name, properties, text, stored.get("embedding"))
     said = _said_to(scope, stored, _content(node)) if has_principals(scope) else None
-    return node if said is None else saying(node, said)
+    return node if said is None else _described(node, said)
 
 
 def edge_of(row: Sequence[Any], scope: Scope | None = None) -> Edge:
@@ -402,7 +401,7 @@ def edge_of(row: Sequence[Any], scope: Scope | None = None) -> Edge:
     payload = json.dumps(properties, ensure_ascii=False, default=str)
     edge = Edge(source, type_, target, weight_of(properties), payload)
     said = _said_to(scope, stored, properties) if has_principals(scope) else None
-    return edge if said is None else saying(edge, said)
+    return edge if said is None else Edge.of(*edge.id, json.loads(said or "{}"))
 
 
 def without_internal(value: Any) -> Any:  # noqa: ANN401 - what Cypher returns
@@ -411,7 +410,7 @@ def without_internal(value: Any) -> Any:  # noqa: ANN401 - what Cypher returns
         own = {"id": value["_id"]} if "_id" in value else {}
         return _properties(value, (*INTERNAL, "embedding")) | own
     if isinstance(value, list | tuple):
-        return [without_internal(each) for each in value]
+        return [without_internal(item) for item in value]
     return value
 
 

@@ -28,7 +28,7 @@ class ScopedService:
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
-        for name in (each.name for each in fields(self)):
+        for name in (attribute.name for attribute in fields(self)):
             if isinstance(hints[name], type):
                 of_type(getattr(self, name), hints[name], name)
         if self.scope is not None:
@@ -38,13 +38,13 @@ class ScopedService:
         """Return the scope of a call."""
         if scope is not None:
             check_scope(scope)
-        own = scope if self.scope is None else self.scope.narrowed(scope)
-        if own is None and self.require_scope:
+        narrowed = scope if self.scope is None else self.scope.narrowed(scope)
+        if narrowed is None and self.require_scope:
             raise ScopeRequiredError(
                 f"this {type(self).__name__} requires a scope; pass scope=Scope(...) to the call "
                 "or to the service"
             )
-        return own
+        return narrowed
 
 
 def by_metadata(values: Mapping[str, str]) -> MetadataFilters | None:

@@ -109,14 +109,16 @@ class FakeBackend:
         visible = [node for node in self.nodes if self.shows(node, search.condition)]
         scored = [(node, score(node)) for node in visible]
         candidates = [Candidate(node, value) for node, value in scored if value is not None]
-        return sorted(candidates, key=lambda each: (-each.score, each.node.node_id))[: search.top_k]
+        return sorted(candidates, key=lambda candidate: (-candidate.score, candidate.node.node_id))[
+            : search.top_k
+        ]
 
 
 def _cosine(embedding: Sequence[float], node: TextNode) -> float:
-    own = node.get_embedding()
-    if len(embedding) != len(own):
-        raise DimensionMismatchError(f"got {len(embedding)} numbers, the store has {len(own)}")
-    return math.fsum(map(mul, embedding, own))
+    stored = node.get_embedding()
+    if len(embedding) != len(stored):
+        raise DimensionMismatchError(f"got {len(embedding)} numbers, the store has {len(stored)}")
+    return math.fsum(map(mul, embedding, stored))
 
 
 def _shared(words: Counter[str], node: TextNode) -> float | None:

@@ -7,7 +7,7 @@ import pytest
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import Document, TextNode
 
-from llama_retrieval_ext.errors import UnsupportedModeError
+from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
@@ -37,7 +37,7 @@ def filled(kb: KnowledgeBase, scope: Scope | None = None) -> KnowledgeBase:
 
 
 def names(kb: KnowledgeBase) -> dict[str, tuple[int, int]]:
-    return {each.source: (each.documents, each.nodes) for each in kb.sources()}
+    return {source.source: (source.documents, source.nodes) for source in kb.sources()}
 
 
 def test_all_documents_of_a_file_are_deleted_by_its_path_and_one_by_its_id(open_kb: Open) -> None:
@@ -54,9 +54,29 @@ def test_all_documents_of_a_file_are_deleted_by_its_path_and_one_by_its_id(open_
         assert again.count() == 0
 
 
+def test_a_name_that_a_search_prints_is_a_name_of_every_call(open_kb: Open) -> None:
+    kb, here = open_kb(), "/docs/sub/leave.md"
+    for path in ("/docs/leave.md", here):
+        kb.add(parts(path, f"leave of {path}"), show_progress=False)
+    kb.add(parts("/secret/leave.md", "secret"), scope=ACME, allowed=["hr"], show_progress=False)
+    for call in (kb.get, kb.delete, lambda name: kb.share(name, allowed=None)):
+        with pytest.raises(ConfigurationError) as ambiguous:
+            call("leave.md")
+        assert str(ambiguous.value) == (
+            "'leave.md' names 2 files; write one of '/docs/leave.md', '/docs/sub/leave.md'"
+        )
+    assert [node.get_content() for node in kb.get("sub/leave.md")] == [f"leave of {here}"]
+    assert kb.share("sub/leave.md", allowed=["hr"]) == 1
+    assert kb.delete("./sub/leave.md") == 1
+    assert len(kb.get("leave.md")) == 1
+    assert kb.get("ve.md") == []
+    assert kb.get("leave.md", scope=Scope("acme", principals=["sales"])) == []  # hidden: not there
+    assert len(kb.get("leave.md", scope=Scope("acme", principals=["hr"]))) == 1
+
+
 def test_the_same_path_in_another_scope_is_another_source(open_kb: Open) -> None:
     kb = filled(filled(open_kb()), ACME)
-    assert {(each.source, each.scope) for each in kb.sources(scope=ACME)} == {
+    assert {(source.source, source.scope) for source in kb.sources(scope=ACME)} == {
         (name, ACME) for name in (HANDBOOK, STAFF, "note")
     }
     assert len(kb.sources()) == 6
@@ -79,7 +99,7 @@ def test_a_file_can_be_named_by_its_relative_path(
 @EMBEDDED
 def test_documents_have_their_source_and_nodes_their_order(open_kb: Open) -> None:
     kb = filled(open_kb())
-    assert {each.document_id: each.source for each in kb.documents()} == {
+    assert {document.document_id: document.source for document in kb.documents()} == {
         **{f"{HANDBOOK}_part_{n}": HANDBOOK for n in range(3)},
         **{f"{STAFF}_part_{n}": STAFF for n in range(2)},
         "note": "note",
