@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypedDict, TypeVa
 from llama_index.core.schema import BaseNode, QueryBundle
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
 
-from llama_retrieval_ext.checks import Part, check_count, check_seconds, checked_arguments, of_type
+from llama_retrieval_ext.checks import (
+    Part,
+    check_count,
+    check_seconds,
+    check_weights,
+    checked_arguments,
+    of_type,
+)
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError, ScopeRequiredError
 from llama_retrieval_ext.filters import (
     SCOPE_KEYS,
@@ -294,6 +301,8 @@ class Query(QueryBundle):
             return ``top_k``; a leg returns its own number if that is larger. Set by composites.
         exact: Whether vector searches compare every embedding instead of using an approximate
             index; keyword searches are always exact.
+        fields: The fields of keyword searches, with weights; None for those of the retriever, or of
+            the `Schema`.
 
     Raises:
         ConfigurationError: A value is out of range.
@@ -312,6 +321,7 @@ class Query(QueryBundle):
     context: Mapping[str, object] = field(default_factory=dict)
     at_least: int | None = None
     exact: bool = False
+    fields: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.query_str, str):
@@ -327,6 +337,8 @@ class Query(QueryBundle):
         if self.scope is not None:
             check_scope(self.scope)
         of_type(self.context, Mapping, "context")
+        if self.fields is not None:
+            check_weights(self.fields, "fields")
         self.filter = None if self.filters is None else parse_filters(self.filters)
 
     if not TYPE_CHECKING:  # which would otherwise accept any name
@@ -356,6 +368,7 @@ class Query(QueryBundle):
         top_k: int | None = None,
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
+        fields: Mapping[str, float] | None = None,
     ) -> "Query":
         """Return a copy; filters and scope are narrowed, other arguments replace values."""
         changes: dict[str, Any] = {}
@@ -369,6 +382,8 @@ class Query(QueryBundle):
             changes["timeout_s"] = timeout_s
         if context is not None:
             changes["context"] = {**self.context, **of_type(context, Mapping, "context")}
+        if fields is not None:
+            changes["fields"] = fields
         return replace(self, **changes)
 
     def for_child(self, *, top_k: int | None = None) -> Self:
@@ -400,6 +415,7 @@ class SearchOptions(TypedDict, total=False):
     top_k: int | None
     timeout_s: float | None
     context: Mapping[str, object] | None
+    fields: Mapping[str, float] | None
 
 
 def described_binding(query: Query) -> list[str]:
@@ -407,6 +423,7 @@ def described_binding(query: Query) -> list[str]:
     return [
         *([] if query.scope is None else [repr(query.scope)]),
         *([] if query.filters is None else [describe_filters(query.filters)]),
+        *([] if query.fields is None else [f"fields {dict(query.fields)}"]),
     ]
 
 

@@ -43,6 +43,7 @@ from llama_retrieval_ext.query import Scope
 Weight: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count: TypeAlias = Annotated[int, Field(ge=1)]
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+FieldWeights: TypeAlias = dict[str, Weight]
 
 TYPE: Final = "type"
 REF: Final = "ref"

@@ -57,6 +57,7 @@ class CommonArguments(TypedDict, total=False):
     scope: "Scope | None"
     name: str | None
     similarity_top_k: int | None
+    fields: Mapping[str, float] | None
 
 
 class SearchArguments(CommonArguments, total=False):

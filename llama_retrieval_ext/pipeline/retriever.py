@@ -94,6 +94,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     # Set by the owner of the store, such as a knowledge base that rejects queries without a scope.
     requires_scope: bool = False
     requires_principals: bool = False
+    # Fields of keyword searches, with weights, for queries that have none.
+    fields: Mapping[str, float] | None = None
     # Whether a subclass defines one of LlamaIndex's methods beside its plan.
     _overrides_retrieve: ClassVar[bool] = False
 
@@ -156,7 +158,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         return bound
 
     @blocking
-    def search(
+    def search(  # noqa: PLR0913 - what a query has
         self,
         query: QueryType,
         *,
@@ -165,6 +167,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         top_k: int | None = None,
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
+        fields: Mapping[str, float] | None = None,
     ) -> Plan[SearchResult]:
         """Return the hits together with degraded parts, trace and details.
 
@@ -175,12 +178,18 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             top_k: Number of hits, for this call.
             timeout_s: Seconds for the whole answer.
             context: Values for the application's own stages.
+            fields: The fields of keyword searches, with weights, for this call.
 
         Returns:
             The hits of ``retrieve``, the degraded parts, and the trace.
         """
         bound = Query.of(query).but(
-            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
+            filters=filters,
+            scope=scope,
+            top_k=top_k,
+            timeout_s=timeout_s,
+            context=context,
+            fields=fields,
         )
         return search_plan(self, bound)
 
@@ -370,7 +379,10 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
     def _bound(self, query: Query) -> Query:
         own = self.top_k and max(self.top_k, query.at_least or 0)
-        bound = query.but(filters=self.filters, scope=self.scope, top_k=query.top_k or own)
+        fields = self.fields if query.fields is None else None
+        bound = query.but(
+            filters=self.filters, scope=self.scope, top_k=query.top_k or own, fields=fields
+        )
         bound.at_least = query.top_k or query.at_least  # the caller's number
         if self.requires_scope and bound.scope is None:
             raise ScopeRequiredError(

@@ -212,6 +212,7 @@ class KnowledgeRetriever(Retriever):
         top_k: int | None = None,
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
+        fields: Mapping[str, float] | None = None,
     ) -> KnowledgeResponse:
         """Return rule conclusions and cases for a question.
 
@@ -227,9 +228,10 @@ class KnowledgeRetriever(Retriever):
             top_k: Number of items, for this call.
             timeout_s: Time limit of the whole answer, in seconds.
             context: Additional values for conditions of rules.
+            fields: The fields of keyword searches, with weights, for this call.
         """
         bound = knowledge_query(query, chapter, engineering_type, processes, context).but(
-            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s
+            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, fields=fields
         )
         return run(self._response(bound))
 

@@ -183,6 +183,9 @@ class CollectionStore(EngineStore):
     def _add(self, nodes: Sequence[BaseNode]) -> Call[None]:
         return self.call(lambda: self._contents.add(nodes))
 
+    def _index_fields(self) -> Call[int]:
+        return self.call(self._collection.index_fields)
+
     def _delete(self, target: Target) -> Call[None]:
         matching = self._compile_target(target)
         return self._if_exists(lambda: self._contents.delete(matching), empty=None)
