@@ -51,9 +51,8 @@ def test_type_checkers_know_each_parameter_of_the_table(
 ) -> None:
     registry = Registry()
     needed = {p for name in names for p in registry.definition(name).parameters}
-    assert set(arguments.__annotations__) - needed <= {"filters", "scope", "name"} | {
-        "similarity_top_k"
-    }
+    common = {"filters", "scope", "name", "similarity_top_k", "fields"}
+    assert set(arguments.__annotations__) - needed <= common
     # What a search takes with each question, and parameters of another retriever.
     later = {"chapter", "engineering_type", "processes"}
     inner = {"seed_params", "base_retriever_params"}
