@@ -7,9 +7,10 @@ from typing import Final, Self
 
 from llama_index.core.schema import BaseNode, MetadataMode
 
-from llama_retrieval_ext.checks import checked_arguments, is_number, of_type
+from llama_retrieval_ext.checks import checked_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.filters import SCOPE_KEYS
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.query import PATH_KEY
 from llama_retrieval_ext.wording import nearest
 
