@@ -138,7 +138,7 @@ def _foreign_retrieval(retriever: BaseRetriever, query: Query) -> Plan[list[Node
 
     effect = _call_of(retriever, query, embedding)
     if current_context().on_partial is None:
-        ranking = yield effect
+        ranking: list[NodeWithScore] = yield effect
     else:  # its parts do not apply the scope, and several may report at once
         ranking = yield from reporting(call(effect), None)
     for hit in ranking:
