@@ -10,7 +10,7 @@ from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import is_number, of_type, one_top_k
-from llama_retrieval_ext.embeddings.resolve import languages_of
+from llama_retrieval_ext.embeddings.resolve import languages_of, vector_share_of
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.context import (
     call,
@@ -96,7 +96,8 @@ class HybridRetriever(StoreRetriever):
             its last candidate to 1 for its first (see below), which no engine supports for
             ``pushdown``.
         alpha: Weight of vector search in ``[0, 1]``; keyword search gets the rest. Shorthand for
-            weights in the fusion. 1.0 and 0.0 disable the other leg.
+            weights in the fusion. 1.0 and 0.0 disable the other leg. None for the share that the
+            model declares (`LocalEmbedding` .25) if there is no ``fusion``, else a half.
         candidates: Minimum number of hits of each leg; more candidates improve the fusion. 100 is
             cheap and usual in the literature.
         languages: Languages that the embedding model knows, such as ``["en"]``; None for those that
@@ -165,7 +166,8 @@ class HybridRetriever(StoreRetriever):
         self.uses_default_fusion = fusion is None
         self.candidates = check_top_k(candidates)
         own = _leg_weights(self.fusion, alpha)
-        self.weights = resolved_weights(own, LEGS, (1.0, 1.0))
+        share = vector_share_of(self.embed_model) if fusion is None else 0.5
+        self.weights = resolved_weights(own, LEGS, (2 * share, 2 * (1 - share)))
         # A fusion that defines only `fuse` may take no weights.
         fuses_ids = type(self.fusion).fuse is Fusion.fuse
         declared = languages_of(self.embed_model) if own is None and fuses_ids else ()
