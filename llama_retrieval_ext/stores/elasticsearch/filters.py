@@ -114,7 +114,7 @@ def _ends(value: object) -> Iterator[str]:
         yield "l"
         if value:
             yield "+"
-        yield from (f"i{scalar(each)}" for each in value if is_comparable(each))
+        yield from (f"i{scalar(item)}" for item in value if is_comparable(item))
     elif value is not None:
         yield "+"
         if is_comparable(value) or isinstance(value, bool):
@@ -270,7 +270,7 @@ _LANGUAGE: Final = FilterLanguage(
     {
         FilterOperator.EQ: _equal,
         FilterOperator.IN: _among,
-        **{each: _ordered(each.name.lower()) for each in ORDER_OPERATORS},
+        **{operator: _ordered(operator.name.lower()) for operator in ORDER_OPERATORS},
         FilterOperator.ANY: lambda key, values: _one_of(key, values, "i"),
         FilterOperator.ALL: _has_all,
         FilterOperator.CONTAINS: lambda key, value: _term(key, f"i{scalar(value)}"),

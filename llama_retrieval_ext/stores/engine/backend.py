@@ -187,7 +187,7 @@ class HybridRankings:
     @classmethod
     def of(cls, vector: Sequence[Candidate], keyword: Sequence[Candidate]) -> Self:
         """Return the rankings of candidates, which have their nodes."""
-        found = {each.node_id: each for each in (*keyword, *vector)}
+        found = {hit.node_id: hit for hit in (*keyword, *vector)}
         return cls(scored_ids(vector), scored_ids(keyword), found)
 
     def chosen(self, best: Sequence[FusedId], *, top_k: int) -> Plan[list[Candidate]]:
@@ -325,7 +325,7 @@ def hybrid_backend(backend: Backend) -> HybridBackend:
 
 def scored_ids(ranking: Sequence[Candidate]) -> list[ScoredId]:
     """Return the ids and scores of a ranking."""
-    return [(each.node_id, each.score) for each in ranking]
+    return [(hit.node_id, hit.score) for hit in ranking]
 
 
 def fuse_candidates(
@@ -342,5 +342,5 @@ def fuse_candidates(
         weights=None if weights is None else dict(zip(LEGS, weights, strict=True)),
         top_k=top_k,
     )
-    by_id = {each.node_id: each for each in (*keyword, *vector)}
-    return [by_id[each.node_id].rescored(each.score) for each in top]
+    by_id = {hit.node_id: hit for hit in (*keyword, *vector)}
+    return [by_id[hit.node_id].rescored(hit.score) for hit in top]

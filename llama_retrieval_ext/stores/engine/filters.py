@@ -93,7 +93,7 @@ class FilterLanguage(Generic[E]):
 
 
 def _are_texts(values: Sequence[Scalar]) -> TypeGuard[Sequence[str]]:
-    return all(isinstance(each, str) for each in values)
+    return all(isinstance(value, str) for value in values)
 
 
 def target_parts(

@@ -199,7 +199,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
     def scores(self, search: S, hits: Sequence[H]) -> list[float]:
         """Return our scores of hits."""
         raw, score = self.raw_scores(hits), search.score
-        return raw if score is float else [score(each) for each in raw]
+        return raw if score is float else [score(item) for item in raw]
 
     def rankings(self, searches: Sequence[S]) -> Steps[list[list[Candidate]]]:
         """Return the rankings of searches."""

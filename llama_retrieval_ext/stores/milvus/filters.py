@@ -136,7 +136,7 @@ def fields_of(metadata: Mapping[str, object]) -> Fields:
     if allowed is not None and allowed != []:
         # "o" is the mark of no principal: what is no list of names is visible to nobody.
         names = allowed if isinstance(allowed, list | tuple) else []
-        fields[ALLOWED] = [marked(each) for each in names if isinstance(each, str)] or ["o"]
+        fields[ALLOWED] = [marked(name) for name in names if isinstance(name, str)] or ["o"]
     return fields
 
 
@@ -153,7 +153,7 @@ def marked(value: str | float) -> str:
 
 def _put(fields: Fields, key: str, value: object) -> None:
     if isinstance(value, list | tuple):
-        items = [marked(each) if is_comparable(each) else "o" for each in value]
+        items = [marked(item) if is_comparable(item) else "o" for item in value]
         fields[field(LIST, key)] = SEPARATOR.join(["", *items, ""]) if items else EMPTY_LIST
     elif not is_comparable(value):
         if value is not None:
@@ -355,7 +355,7 @@ def _comparisons(*, in_choice: bool) -> Mapping[FilterOperator, Comparison[Expre
     return {
         FilterOperator.EQ: lambda key, value: _equals_any(key, [value], in_choice=in_choice),
         FilterOperator.IN: lambda key, values: _equals_any(key, values, in_choice=in_choice),
-        **{each: _ordered(each.value) for each in ORDER_OPERATORS},
+        **{operator: _ordered(operator.value) for operator in ORDER_OPERATORS},
         FilterOperator.ANY: lambda key, values: any_of([_has(key, value) for value in values]),
         FilterOperator.ALL: _has_all,
         FilterOperator.CONTAINS: _has,

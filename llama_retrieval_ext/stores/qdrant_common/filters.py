@@ -233,7 +233,7 @@ _LANGUAGE: Final = clause_language(
     {
         FilterOperator.EQ: _equal,
         FilterOperator.IN: _among,
-        **{each: _ordered(each.name.lower()) for each in ORDER_OPERATORS},
+        **{operator: _ordered(operator.name.lower()) for operator in ORDER_OPERATORS},
         FilterOperator.ANY: _has_any,
         FilterOperator.ALL: _has_all,
         FilterOperator.CONTAINS: _has,

@@ -122,7 +122,7 @@ def _put(groups: _Groups, key: str, value: object) -> None:
         if EXACT <= abs(value) < math.inf:
             groups[BIG][key] = digits(value)
     elif isinstance(value, list | tuple):
-        kept = [marked(each) for each in value if _is_comparable(each)]
+        kept = [marked(item) for item in value if _is_comparable(item)]
         groups[LIST][key] = [FILLED if value else EMPTY, *kept]
     else:  # such as a date or a set: its JSON value, as in the stored node
         _put(groups, key, to_jsonable_python(value))
