@@ -291,6 +291,9 @@ class Query(QueryBundle):
             return ``top_k``; a leg returns its own number if that is larger. Set by composites.
         exact: Whether vector searches compare every embedding instead of using an approximate
             index; keyword searches are always exact.
+        correct: Whether a knowledge base corrects typing errors: a word that no visible node has is
+            replaced by the nearest that one has, which ``corrected`` of the result says. Words in
+            quotation marks, in capitals, with digits and in code stay.
 
     Raises:
         ConfigurationError: A value is out of range.
@@ -309,6 +312,7 @@ class Query(QueryBundle):
     context: Mapping[str, object] = field(default_factory=dict)
     at_least: int | None = None
     exact: bool = False
+    correct: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.query_str, str):
@@ -324,6 +328,7 @@ class Query(QueryBundle):
         if self.scope is not None:
             check_scope(self.scope)
         of_type(self.context, Mapping, "context")
+        of_type(self.correct, bool, "correct")
         self.filter = None if self.filters is None else parse_filters(self.filters)
 
     if not TYPE_CHECKING:  # which would otherwise accept any name
@@ -353,6 +358,7 @@ class Query(QueryBundle):
         top_k: int | None = None,
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
+        correct: bool | None = None,
     ) -> "Query":
         """Return a copy; filters and scope are narrowed, other arguments replace values."""
         if scope is not None:
@@ -366,6 +372,7 @@ class Query(QueryBundle):
             context=self.context
             if context is None
             else {**self.context, **of_type(context, Mapping, "context")},
+            correct=self.correct if correct is None else of_type(correct, bool, "correct"),
         )
 
     def for_child(self, *, top_k: int | None = None) -> Self:
@@ -397,6 +404,7 @@ class SearchOptions(TypedDict, total=False):
     top_k: int | None
     timeout_s: float | None
     context: Mapping[str, object] | None
+    correct: bool | None
 
 
 def described_binding(query: Query) -> list[str]:

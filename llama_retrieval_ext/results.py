@@ -2,9 +2,9 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Final, TypeVar, overload
+from typing import Any, ClassVar, Final, Self, TypeVar, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, Document, NodeWithScore
@@ -14,7 +14,7 @@ from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.query import KB_KEY, Scope, page_in, shown_to, without_allowed
 from llama_retrieval_ext.trace import Degradation, Trace
-from llama_retrieval_ext.wording import short
+from llama_retrieval_ext.wording import quoted, short
 
 T = TypeVar("T")
 Scored = TypeVar("Scored", bound=NodeWithScore)
@@ -198,6 +198,43 @@ class Hit(Viewed, NodeWithScore):
         return known
 
 
+class Correction(str):
+    """The sentence that a question was searched with other words than it has; a hint, with data.
+
+    Attributes:
+        query: The question that was searched.
+        words: The words of the question that no visible node has, each with its replacement.
+
+    Examples:
+        >>> correction = Correction("employee leave", {"emploee": "employee"})
+        >>> correction, correction.words
+        ("searched for 'employee' instead of 'emploee'", {'emploee': 'employee'})
+
+    """
+
+    query: str
+    words: Mapping[str, str]
+
+    def __new__(cls, query: str, words: Mapping[str, str]) -> Self:
+        """Return the sentence for a question and the words that were replaced."""
+        pairs = (f"{quoted(meant)} instead of {quoted(typed)}" for typed, meant in words.items())
+        made = super().__new__(cls, f"searched for {' and '.join(pairs)}")
+        made.query, made.words = query, dict(words)
+        return made
+
+    def __getnewargs__(self) -> tuple[str, Mapping[str, str]]:
+        return self.query, self.words
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the correction as JSON."""
+        return {"text": str(self), "query": self.query, "words": dict(self.words)}
+
+
+def correction_in(hints: Iterable[str]) -> Correction | None:
+    """Return the correction among hints; None if the question was searched as it is."""
+    return next((hint for hint in hints if isinstance(hint, Correction)), None)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class SearchResult(Viewed, Sequence[Hit]):
     """A ranking with degraded parts, trace and details.
@@ -247,13 +284,19 @@ class SearchResult(Viewed, Sequence[Hit]):
         text: str = self._shown("text")
         return text
 
+    @property
+    def corrected(self) -> Correction | None:
+        """The words that were searched instead of typing errors, also a hint; None if none were."""
+        return correction_in(self.hints)
+
     def to_dict(self) -> dict[str, object]:
         """Return the result as JSON."""
         return {
             "query": self.query,
             "hits": [hit.to_dict() for hit in self.hits],
             "degraded": [asdict(part) for part in self.degraded],
-            "hints": list(self.hints),
+            "hints": [*map(str, self.hints)],
+            "corrected": self.corrected and self.corrected.to_dict(),
             "trace": None if self.trace is None else self.trace.to_dict(),
             **self.details,
         }
@@ -277,6 +320,11 @@ class ResultList(list[T]):
         super().__init__(items)
         self.degraded = tuple(degraded)
         self.hints = tuple(hints)
+
+    @property
+    def corrected(self) -> Correction | None:
+        """As for `SearchResult`."""
+        return correction_in(self.hints)
 
 
 def passage_to_dict(node: BaseNode) -> dict[str, object]:

@@ -11,17 +11,16 @@ from weakref import WeakValueDictionary
 
 from llama_index.core.schema import BaseNode
 
-from llama_retrieval_ext.execution.context import call, current_context, note_corrected, note_hint
+from llama_retrieval_ext.execution.context import call, current_context, note_hint
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filters import SCOPE_KEYS, matches
 from llama_retrieval_ext.query import TENANT_KEY, Query, Scope, allowed_in
-from llama_retrieval_ext.results import Correction
+from llama_retrieval_ext.results import Correction, Hit
 from llama_retrieval_ext.stores.encoding.values import keyword_text
 from llama_retrieval_ext.stores.engine.backend import Backend, Search
 from llama_retrieval_ext.text.correction import Replacement, replacements
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.text.vocabulary import Vocabulary
-from llama_retrieval_ext.wording import counted
 
 _logger = logging.getLogger(__name__)
 # Reads the nodes of a scope; of all for None.
@@ -45,12 +44,31 @@ class _Words:
     # Nodes that were written, or None for deleted ones, while the others are read.
     written: list[tuple[str, BaseNode | None]] = field(default_factory=list)
     groups: dict[Scope | None, tuple[int, list[Hashable]]] = field(default_factory=dict)
+    lock: Lock = field(default_factory=Lock)
 
     def write(self, node_id: str, node: BaseNode | None) -> None:
-        """Add, replace or remove a node."""
-        if not self.is_complete.is_set():
-            self.written.append((node_id, node))
-        elif node is None:
+        """Add, replace or remove a node, now or after the others were read."""
+        with self.lock:
+            if not self.is_complete.is_set():
+                self.written.append((node_id, node))
+                return
+        self._put(node_id, node)
+
+    def read(self, nodes: Iterable[BaseNode]) -> None:
+        """Add the stored nodes, then what was written meanwhile."""
+        for node in nodes:
+            self._put(node.node_id, node)
+        while True:
+            with self.lock:
+                written, self.written = self.written, []
+                if not written:
+                    self.is_complete.set()
+                    return
+            for node_id, changed in written:
+                self._put(node_id, changed)
+
+    def _put(self, node_id: str, node: BaseNode | None) -> None:
+        if node is None:
             self.vocabulary.remove(node_id)
         else:
             self.vocabulary.put(node_id, keyword_text(node), _group_of(node))
@@ -81,16 +99,18 @@ class StoredWords:
     def write(self, nodes: Iterable[BaseNode]) -> None:
         """Note nodes that were added or replaced."""
         with self._lock:
-            for node in nodes if self._tenants else ():
-                for tenant in {None, node.metadata.get(TENANT_KEY)} & self._tenants.keys():
-                    self._tenants[tenant].write(node.node_id, node)
+            tenants = dict(self._tenants)
+        for node in nodes if tenants else ():
+            for tenant in {None, node.metadata.get(TENANT_KEY)} & tenants.keys():
+                tenants[tenant].write(node.node_id, node)
 
     def delete(self, node_ids: Sequence[str]) -> None:
         """Note nodes that were deleted."""
         with self._lock:
-            for words in self._tenants.values():
-                for node_id in node_ids:
-                    words.write(node_id, None)
+            tenants = [*self._tenants.values()]
+        for words in tenants:
+            for node_id in node_ids:
+                words.write(node_id, None)
 
     def forget(self) -> None:
         """Read the words again at the next question."""
@@ -113,19 +133,12 @@ class StoredWords:
 
     def _read(self, words: _Words, tenant: str | None, read: Read) -> None:
         try:
-            for node in read(None if tenant is None else Scope(tenant)):
-                words.vocabulary.put(node.node_id, keyword_text(node), _group_of(node))
-        except Exception:  # noqa: BLE001 - questions are answered without it, which a hint says
-            _logger.warning("the words of a knowledge base could not be read", exc_info=True)
+            words.read(read(None if tenant is None else Scope(tenant)))
+        except Exception as error:  # noqa: BLE001 - a hint says that questions are not corrected
+            _logger.info("the words of a knowledge base could not be read: %s", error)
             with self._lock:
-                if self._tenants.get(tenant) is words:
+                if self._tenants.get(tenant) is words:  # the next question tries again
                     del self._tenants[tenant]
-            return
-        with self._lock:
-            words.is_complete.set()
-            for node_id, node in words.written:
-                words.write(node_id, node)
-            words.written.clear()
 
 
 # Module state, because all objects of one knowledge base share its words.
@@ -159,7 +172,11 @@ class Correcting:
     tokenizer: Tokenizer
     is_shared: bool
 
-    def corrected(self, query: Query) -> Plan[Query]:
+    def plan(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
+        """Return the plan for the hits of a query, with typing errors corrected."""
+        return (yield from search((yield from self._corrected(query))))
+
+    def _corrected(self, query: Query) -> Plan[Query]:
         """Return the plan for the query with the words that it was probably meant to have."""
         if not query.correct:
             return query
@@ -171,7 +188,7 @@ class Correcting:
             wait_s = _WAIT_S if limit_s is None else min(_WAIT_S, limit_s / 2)
             yield Call(lambda: words.is_complete.wait(wait_s))
         if not words.is_complete.is_set():
-            note_hint("typing errors are not corrected yet: the words of the passages are being read")
+            note_hint("typing errors are not corrected yet: the words of all passages are being read")
             return query
         found = replacements(query.query_str, words.vocabulary, words.groups_of(query.scope))
         if self.is_shared:
@@ -181,7 +198,7 @@ class Correcting:
         text = query.query_str
         for part in reversed(found):
             text = f"{text[: part.start]}{part.meant}{text[part.end :]}"
-        note_corrected(Correction(text, tuple((part.typed, part.meant) for part in found)))
+        note_hint(Correction(text, {part.typed: part.meant for part in found}))
         return replace(query, query_str=text)
 
     def _confirmed(self, found: Sequence[Replacement], scope: Scope | None) -> Plan[list[Replacement]]:

@@ -1,5 +1,6 @@
 """`KnowledgeBase`: documents in, retrievers out."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Self
 
@@ -11,6 +12,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.browsing import Browsable
+from llama_retrieval_ext.knowledge_base.correcting import Correcting
 from llama_retrieval_ext.knowledge_base.editing import Editable
 from llama_retrieval_ext.knowledge_base.opening import Opened, Opening
 from llama_retrieval_ext.knowledge_base.removal import remove_knowledge_base
@@ -70,6 +72,13 @@ class KnowledgeBase(Searchable, Browsable, Editable):
             opened.parts.preparation.embed_model,
             languages=languages,
             graphs=None if storage.graph is None else storage.graph.graphs,
+            curation=Correcting(
+                storage.words,
+                lambda scope: storage.nodes(ledger.visible_ids(scope)),
+                backend,
+                Tokenizer.from_dict(json.loads(storage.tokenizer)),
+                is_shared=not storage.is_exclusive,
+            ),
         )
         Browsable.__init__(self, access, storage, ledger)
         Editable.__init__(self, access, storage, opened.parts)
@@ -212,6 +221,7 @@ class KnowledgeBase(Searchable, Browsable, Editable):
                 raise ConfigurationError(f"{self.url} is no copy: leave refresh() out")
             changed = self._copied.refresh(self._storage, self._ledger)
             if changed:
+                self._storage.words.forget()
                 self._settle()
             return changed
 
@@ -219,6 +229,7 @@ class KnowledgeBase(Searchable, Browsable, Editable):
         """Close the store after pending writes; a second call is a no-op."""
         with self._storage.lock:
             self._access.is_closed = True
+            self._storage.words.forget()  # another process may write to it from now on
             self._resources.close()
 
     def __enter__(self) -> Self:

@@ -29,7 +29,7 @@ from llama_retrieval_ext.knowledge_base.kinds import (
     StoreKind,
 )
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
-from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.retriever import Curation, Retriever
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
@@ -70,6 +70,7 @@ class Searchable:
         *,
         languages: Sequence[str] | None,
         graphs: "PassageGraphs | None",
+        curation: Curation | None = None,
     ) -> None:
         self.url = access.url
         self.require_scope = access.require_scope
@@ -79,6 +80,7 @@ class Searchable:
         self._backend = backend
         self._languages = languages
         self._graphs = graphs
+        self._curation = curation
         self._prototypes: dict[tuple[object, ...], StoreRetriever] = {}  # by kind and arguments
 
     @property
@@ -94,6 +96,7 @@ class Searchable:
             defaults=DEFAULTS,
             requires_scope=self.require_scope,
             requires_principals=self.require_principals,
+            curation=self._curation,
         )
 
     @overload
@@ -210,6 +213,7 @@ class Searchable:
         scope: Scope | None = None,
         collapse: Collapse | None = None,
         timeout_s: float | None = None,
+        correct: bool | None = None,
     ) -> Plan[SearchResult]:
         """Return the best hits for a query; ``retriever(mode, ...).search(query)``.
 
@@ -221,6 +225,8 @@ class Searchable:
             scope: The scope of the caller.
             collapse: Maximum number of hits per source; None for no limit.
             timeout_s: Time limit in seconds; None for no limit.
+            correct: Whether typing errors are corrected, as for `Query`; None for True. The result
+                says so in ``corrected``.
 
         Returns:
             The hits, best first, with missing legs and the trace.
@@ -232,7 +238,8 @@ class Searchable:
         retriever = self.retriever(
             mode, top_k=top_k, filters=filters, scope=scope, collapse=collapse
         )
-        return called(retriever.search, retriever.asearch, query, timeout_s=timeout_s)
+        limits = {"timeout_s": timeout_s, "correct": correct}
+        return called(retriever.search, retriever.asearch, query, **limits)
 
     asearch = asynchronous(search)
 
