@@ -212,6 +212,7 @@ class Correction(str):
 
     """
 
+    __slots__ = ("query", "words")
     query: str
     words: Mapping[str, str]
 

@@ -149,7 +149,14 @@ def test_the_json_of_a_result_has_its_details() -> None:
 
 def test_a_result_without_a_trace_is_written_as_json() -> None:
     data = SearchResult([], query="leave").to_dict()
-    assert data == {"query": "leave", "hits": [], "degraded": [], "hints": [], "trace": None}
+    assert data == {
+        "query": "leave",
+        "hits": [],
+        "degraded": [],
+        "hints": [],
+        "corrected": None,
+        "trace": None,
+    }
 
 
 def test_a_result_is_the_sequence_of_its_hits() -> None:

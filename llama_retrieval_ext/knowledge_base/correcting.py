@@ -1,4 +1,4 @@
-"""`StoredWords`: the words of a knowledge base, by which typing errors in questions are corrected."""
+"""`StoredWords`: the words of a knowledge base, by which questions are corrected."""
 
 import logging
 import time
@@ -14,7 +14,7 @@ from llama_index.core.schema import BaseNode
 from llama_retrieval_ext.execution.context import call, current_context, note_hint
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filters import SCOPE_KEYS, matches
-from llama_retrieval_ext.query import TENANT_KEY, Query, Scope, allowed_in
+from llama_retrieval_ext.query import TENANT_KEY, Query, Scope
 from llama_retrieval_ext.results import Correction, Hit
 from llama_retrieval_ext.stores.encoding.values import keyword_text
 from llama_retrieval_ext.stores.engine.backend import Backend, Search
@@ -117,12 +117,18 @@ class StoredWords:
         with self._lock:
             self._tenants.clear()
 
-    def of(self, scope: Scope | None, read: Read, tokenizer: Tokenizer, *, max_age_s: float | None) -> _Words:
+    def of(
+        self, scope: Scope | None, read: Read, tokenizer: Tokenizer, *, max_age_s: float | None
+    ) -> _Words:
         """Return the words of the tenant of a scope; start reading them if they are not there."""
         tenant = None if scope is None else scope.tenant_id
         with self._lock:
             words = self._tenants.get(tenant)
-            is_old = words is not None and max_age_s is not None and time.monotonic() - words.made > max_age_s
+            is_old = (
+                words is not None
+                and max_age_s is not None
+                and time.monotonic() - words.made > max_age_s
+            )
             if words is None or is_old:
                 words = self._tenants[tenant] = _Words(Vocabulary(tokenizer))
                 while len(self._tenants) > _MOST_TENANTS:
@@ -147,7 +153,7 @@ _creating: Final = Lock()
 
 
 def words_of(identity: Hashable | None) -> StoredWords:
-    """Return the words that all objects of a knowledge base share; without an identity, new ones."""
+    """Return the words that all objects of a knowledge base share; new ones for None."""
     if identity is None:
         return StoredWords()
     with _creating:
@@ -188,7 +194,9 @@ class Correcting:
             wait_s = _WAIT_S if limit_s is None else min(_WAIT_S, limit_s / 2)
             yield Call(lambda: words.is_complete.wait(wait_s))
         if not words.is_complete.is_set():
-            note_hint("typing errors are not corrected yet: the words of all passages are being read")
+            note_hint(
+                "typing errors are not corrected yet: the words of all passages are being read"
+            )
             return query
         found = replacements(query.query_str, words.vocabulary, words.groups_of(query.scope))
         if self.is_shared:
@@ -201,15 +209,16 @@ class Correcting:
         note_hint(Correction(text, {part.typed: part.meant for part in found}))
         return replace(query, query_str=text)
 
-    def _confirmed(self, found: Sequence[Replacement], scope: Scope | None) -> Plan[list[Replacement]]:
+    def _confirmed(
+        self, found: Sequence[Replacement], scope: Scope | None
+    ) -> Plan[list[Replacement]]:
         """Return the replacements that are right now: another process may have written."""
         search = Search(1, None if scope is None else scope.condition, scope)
         confirmed: list[Replacement] = []
         for part in found:
-            if (yield from call(self.backend.keyword(part.meant, search))) and not (
-                yield from call(self.backend.keyword(part.typed, search))
-            ):
-                confirmed.append(part)
+            has_meant = yield from call(self.backend.keyword(part.meant, search))
+            has_typed = yield from call(self.backend.keyword(part.typed, search))
+            confirmed += [part] if has_meant and not has_typed else []
         return confirmed
 
 

@@ -5,7 +5,7 @@ import inspect
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
@@ -103,6 +103,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     requires_principals: bool = False
     # Set by a knowledge base, for every retriever over it.
     curation: Curation | None = None
+    # False where names in a query are linked to a graph, whose words may be in no passage.
+    takes_curation: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -163,7 +165,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
     @checked_call
     @blocking
-    def search(
+    def search(  # noqa: PLR0913 - the options of a query
         self,
         query: QueryType,
         *,
@@ -343,7 +345,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             check_principals(query.scope, self.name)
         if query.is_blank:
             return []
-        plan = self.plan(query) if self.curation is None else self.curation.plan(query, self.plan)
+        curation = self.curation if self.takes_curation else None
+        plan = self.plan(query) if curation is None else curation.plan(query, self.plan)
         if query.timeout_s is not None:
             reported = reporting(plan, current_context().on_partial)
             plan = within(self.name, reported, query.timeout_s)

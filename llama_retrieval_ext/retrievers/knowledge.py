@@ -4,7 +4,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Self, TypeAlias, Unpack
+from typing import ClassVar, Self, TypeAlias, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -93,6 +93,8 @@ class KnowledgeRetriever(Retriever):
         >>> graph.close()
 
     """
+
+    takes_curation: ClassVar[bool] = False
 
     def __init__(  # noqa: PLR0913 - the four that every retriever has, and its sides
         self,

@@ -11,14 +11,14 @@ _LETTERS: Final = rf"[^\W\d_{UNSPACED}]+"
 # Between spaces: words with their punctuation. Whatever else stands there, as in "f(x)", "a.b",
 # "--all" or "v2", is code, a number or a name.
 _WORDS: Final = re.compile(
-    rf"(?<!\S)[(\[{{\"'“‘„«¿¡]*(?P<words>{_LETTERS}(?:-{_LETTERS})*)(?:['’]s)?"
-    r"[)\]}\"'”’“».,;:!?…]*(?!\S)"
+    rf"(?<!\S)[(\[{{\"'“‘„«¿¡]*(?P<words>{_LETTERS}(?:-{_LETTERS})*)(?:['’]s)?"  # noqa: RUF001
+    r"[)\]}\"'”’“».,;:!?…]*(?!\S)"  # noqa: RUF001
 )
 _WORD: Final = re.compile(_LETTERS)
 # Text in quotation marks, or in the signs of code.
 _QUOTED: Final = re.compile(
     r"\"[^\"]*\"|“[^“”]*”|„[^„“”]*[“”]|«[^«»]*»|`[^`]*`|「[^「」]*」|『[^『』]*』"
-    r"|(?<!\w)'[^']*'(?!\w)|(?<!\w)‘[^‘’]*’(?!\w)"
+    r"|(?<!\w)'[^']*'(?!\w)|(?<!\w)‘[^‘’]*’(?!\w)"  # noqa: RUF001
 )
 # A question with more words is a pasted document.
 _MOST_WORDS: Final = 32
@@ -53,29 +53,22 @@ def replacements(
     if not any(end - start >= LEAST_LETTERS for start, end in spans) or len(spans) > _MOST_WORDS:
         return []
     searched = vocabulary.tokenizer.query_terms(text)
+    unknown = [not _is_known(text[slice(*span)], searched, vocabulary, groups) for span in spans]
     found: list[Replacement] = []
-    at = 0
-    while at < len(spans):
-        start, end = spans[at]
-        typed = text[start:end]
-        pair = text[start : spans[at + 1][1]] if at + 1 < len(spans) else ""
-        is_known = _is_known(typed, searched, vocabulary, groups)
-        if pair.count(" ") == 1 and len(pair.split(" ")) == 2:  # noqa: PLR2004 - two words
-            second = pair.split(" ")[1]
-            if not (is_known and _is_known(second, searched, vocabulary, groups)):
-                joined = pair.replace(" ", "")
-                if vocabulary.frequency(joined, groups):
-                    found.append(Replacement(start, spans[at + 1][1], pair, joined))
-                    at += 2
-                    continue
-        if not is_known and len(typed) >= LEAST_LETTERS:
+    for at, (start, end) in enumerate(spans):
+        after = spans[at + 1][1] if any(unknown[at : at + 2]) and at + 1 < len(spans) else start
+        pair, is_done = text[start:after], bool(found) and found[-1].end > start
+        joined = pair.replace(" ", "", 1)
+        if not is_done and joined.isalpha() and vocabulary.frequency(joined, groups):
+            found.append(Replacement(start, after, pair, joined))
+        elif not is_done and unknown[at]:
+            typed = text[start:end]
             meant = vocabulary.nearest(typed, groups)
             if meant is None:
                 meant = " ".join(vocabulary.parts(typed, groups) or ())
             if meant:
                 as_typed = meant.capitalize() if typed[0].isupper() else meant
                 found.append(Replacement(start, end, typed, as_typed))
-        at += 1
     return found
 
 
