@@ -11,11 +11,6 @@ from llama_index.core.response_synthesizers import BaseSynthesizer
 from llama_index.core.schema import NodeWithScore, QueryType
 from pydantic import BaseModel, Field
 
-from llama_retrieval_ext.capabilities.language_model import (
-    GENERATION_TIMEOUT_S,
-    Caller,
-    LanguageModel,
-)
 from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, SourcesOf
 from llama_retrieval_ext.capabilities.query_engine import (
     PassagesLike,
@@ -37,7 +32,8 @@ from llama_retrieval_ext.execution.running import (
     streamed,
     within,
 )
-from llama_retrieval_ext.llm.client import filled
+from llama_retrieval_ext.llm.functions import Caller
+from llama_retrieval_ext.llm.model import GENERATION_TIMEOUT_S, LanguageModel, filled
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 

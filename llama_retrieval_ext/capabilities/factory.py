@@ -15,7 +15,6 @@ from llama_index.core.storage.docstore.types import BaseDocumentStore
 from llama_retrieval_ext.capabilities.analysis import DataAnalyzer
 from llama_retrieval_ext.capabilities.insight import InsightGenerator
 from llama_retrieval_ext.capabilities.intent import IntentRecognizer
-from llama_retrieval_ext.capabilities.language_model import Caller, as_llm
 from llama_retrieval_ext.capabilities.memory import MemoryManager
 from llama_retrieval_ext.capabilities.parts import CapabilityParts
 from llama_retrieval_ext.capabilities.rag import RAGGenerator
@@ -26,6 +25,7 @@ from llama_retrieval_ext.graph.entity_linking import NameFinder, check_ner
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs, as_passage_graphs
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.llm.functions import Caller, as_llm
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.stages.rerank.chain import AnyReranker
 from llama_retrieval_ext.stores.open import Storage, source_of

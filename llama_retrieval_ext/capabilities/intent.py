@@ -10,13 +10,13 @@ from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.schema import QueryBundle, QueryType
 from llama_index.core.tools import ToolMetadata
 
-from llama_retrieval_ext.capabilities.language_model import Caller, as_llm
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
-from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S
+from llama_retrieval_ext.llm.functions import Caller
+from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.intent import GENERAL, INTENTS, rules_for
 from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
@@ -80,7 +80,7 @@ class IntentRecognizer(CascadeSelector):
         embed_model: BaseEmbedding | None = None,
         llm: LLM | Caller | None = None,
         min_confidence: float = 0.85,
-        timeout_s: float = LLM_TIMEOUT_S,
+        timeout_s: float = SEARCH_TIMEOUT_S,
     ) -> None:
         self.intents = _choices(INTENTS if intents is None else intents)
         names = [intent.name for intent in self.intents]
@@ -91,7 +91,7 @@ class IntentRecognizer(CascadeSelector):
         if embed_model is not None:
             steps.append(EmbeddingSelector(embed_model, min_similarity=_LEAST_SIMILARITY))
         if llm is not None:
-            steps.append(LLMSelector(as_llm(llm), timeout_s=timeout_s))
+            steps.append(LLMSelector(llm, timeout_s=timeout_s))
         super().__init__(*steps, min_confidence=min_confidence)
 
     @blocking

@@ -7,18 +7,13 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from llama_index.core.node_parser import SentenceSplitter
 from pydantic import BaseModel
 
-from llama_retrieval_ext.capabilities.language_model import (
-    LanguageModel,
-    count_tokens,
-    shortened,
-    structured_prompt,
-)
 from llama_retrieval_ext.errors import GenerationError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.running import Report
 from llama_retrieval_ext.knowledge_base.long_texts import split_by
+from llama_retrieval_ext.llm.model import LanguageModel, count_tokens, shortened, structured_prompt
 
 M = TypeVar("M", bound=BaseModel)
 # Maximum number of concurrent prompts.

@@ -12,7 +12,6 @@ from llama_index.core.memory import BaseMemoryBlock
 from llama_index.core.schema import QueryType
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 
-from llama_retrieval_ext.capabilities.language_model import count_tokens
 from llama_retrieval_ext.capabilities.memory_storage import (
     ROLE_KEY,
     Memory,
@@ -33,6 +32,7 @@ from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.formulas.decay import exponential_decay
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.conversations import SAID_KEY
+from llama_retrieval_ext.llm.model import count_tokens
 from llama_retrieval_ext.query import (
     SESSION_KEY,
     SPEAKER_KEY,

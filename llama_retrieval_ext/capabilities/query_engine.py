@@ -29,7 +29,6 @@ from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, QueryT
 from llama_index.core.vector_stores.types import MetadataFilters
 from pydantic import BaseModel, PrivateAttr
 
-from llama_retrieval_ext.capabilities.language_model import LanguageModel, count_tokens, shortened
 from llama_retrieval_ext.capabilities.output_texts import check_language
 from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError
@@ -46,7 +45,13 @@ from llama_retrieval_ext.execution.running import (
     streamed,
     within,
 )
-from llama_retrieval_ext.llm.client import filled
+from llama_retrieval_ext.llm.model import (
+    LanguageModel,
+    check_prompt,
+    count_tokens,
+    filled,
+    shortened,
+)
 from llama_retrieval_ext.query import Query, Scope, source_in
 from llama_retrieval_ext.results import Hit, as_hit
 from llama_retrieval_ext.trace import Degradation
@@ -294,13 +299,7 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
 
     @classmethod
     def _checked_prompt(cls, prompt: str) -> str:
-        names = ("passages", "query", *cls.values_of_prompt)
-        missing = [f"{{{name}}}" for name in names if f"{{{name}}}" not in prompt]
-        if missing:
-            raise ConfigurationError(
-                f"the prompt must contain {' and '.join(missing)}, got {prompt!r}"
-            )
-        return prompt
+        return check_prompt(prompt, "passages", "query", *cls.values_of_prompt)
 
     def _request(
         self,

@@ -11,11 +11,6 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import LLM
 from llama_index.core.schema import NodeWithScore, QueryType
 
-from llama_retrieval_ext.capabilities.language_model import (
-    GENERATION_TIMEOUT_S,
-    Caller,
-    LanguageModel,
-)
 from llama_retrieval_ext.capabilities.output_texts import OutputTexts, check_language, language_of
 from llama_retrieval_ext.capabilities.query_engine import (
     ContextLike,
@@ -35,6 +30,8 @@ from llama_retrieval_ext.execution.running import (
     blocking,
     streamed,
 )
+from llama_retrieval_ext.llm.functions import Caller
+from llama_retrieval_ext.llm.model import GENERATION_TIMEOUT_S, LanguageModel
 from llama_retrieval_ext.query import check_top_k
 from llama_retrieval_ext.results import Hit, document_id
 from llama_retrieval_ext.text.near_duplicates import shingles

@@ -16,7 +16,6 @@ from pydantic import (
     field_validator,
 )
 
-from llama_retrieval_ext.capabilities.language_model import count_tokens, shortened
 from llama_retrieval_ext.capabilities.memory_storage import MEMORY_KEYS
 from llama_retrieval_ext.capabilities.query_engine import fitted
 from llama_retrieval_ext.checks import check_count, check_seconds, checked_call, of_type, problems
@@ -25,6 +24,7 @@ from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.execution.running import asynchronous, blocking, called
 from llama_retrieval_ext.filters import SCOPE_KEYS
+from llama_retrieval_ext.llm.model import count_tokens, shortened
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import children_of
 from llama_retrieval_ext.query import ALLOWED_KEY, Query, Scope, check_scope, narrowed_filters

@@ -7,7 +7,7 @@ from llama_index.core.llms import LLM
 
 from llama_retrieval_ext.execution.context import current_context, note_details
 from llama_retrieval_ext.execution.legs import Ask, Leg, Rankings
-from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S
+from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S
 from llama_retrieval_ext.pipeline.branches import Branches
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
 from llama_retrieval_ext.pipeline.stages import FanOut
@@ -98,7 +98,7 @@ class MultiQueryRetriever(QueryVariantsRetriever):
         rrf_k: float = 60.0,
         top_k: int | None = 10,
         prompt: str = MULTI_QUERY_PROMPT,
-        timeout_s: float = LLM_TIMEOUT_S,
+        timeout_s: float = SEARCH_TIMEOUT_S,
         name: str = "multi_query",
     ) -> None:
         queries = MultiQuery(
@@ -159,7 +159,7 @@ class HyDERetriever(QueryVariantsRetriever):
         top_k: int | None = 10,
         max_tokens: int | None = None,
         prompt: str = HYDE_PROMPT,
-        timeout_s: float = LLM_TIMEOUT_S,
+        timeout_s: float = SEARCH_TIMEOUT_S,
         name: str = "hyde",
     ) -> None:
         documents = HyDEFanOut(

@@ -14,9 +14,9 @@ from llama_index.core.llms import LLM
 from starlette.exceptions import HTTPException
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.capabilities.language_model import Caller
 from llama_retrieval_ext.checks import MOST_PROBLEMS, problem
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.llm.functions import Caller
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve.document_routes import document_router
 from llama_retrieval_ext.serve.guard import DEADLINE_HEADER, Guard, ServeLimits

@@ -11,9 +11,9 @@ from llama_index.core.llms import LLM
 from llama_retrieval_ext.capabilities.analysis import Finding
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
 from llama_retrieval_ext.capabilities.insight import Insight, InsightReport
-from llama_retrieval_ext.capabilities.language_model import Caller
 from llama_retrieval_ext.capabilities.query_engine import GeneratedText
 from llama_retrieval_ext.capabilities.rag import RAGAnswer, RAGGenerator
+from llama_retrieval_ext.llm.functions import Caller
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import ResultList
 from llama_retrieval_ext.serve import requests as sent

@@ -3,11 +3,11 @@
 import pytest
 from pydantic import BaseModel
 
-from llama_retrieval_ext.capabilities.language_model import LanguageModel
 from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, SourcesOf
 from llama_retrieval_ext.errors import GenerationError
 from llama_retrieval_ext.execution.context import in_answer, note_degraded
 from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.llm.model import LanguageModel
 from llama_retrieval_ext.testing import ScriptedLLM
 
 

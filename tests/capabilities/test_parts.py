@@ -8,9 +8,9 @@ from llama_index.core.schema import TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 
 from llama_retrieval_ext.capabilities import CapabilityFactory
-from llama_retrieval_ext.capabilities.language_model import CallableLLM
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.llm.functions import CallableLLM
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM
