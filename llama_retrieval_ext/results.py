@@ -223,7 +223,7 @@ class Correction(str):
         made.query, made.words = query, dict(words)
         return made
 
-    def __getnewargs__(self) -> tuple[str, Mapping[str, str]]:
+    def __getnewargs__(self) -> tuple[str, Mapping[str, str]]:  # type: ignore[override]  # of this class
         return self.query, self.words
 
     def to_dict(self) -> dict[str, object]:

@@ -92,8 +92,13 @@ class Operator:
         """
         has_scope = any(each is not None for each in (tenant_id, kb_ids, principals))
         scope = Scope(tenant_id, kb_ids, principals) if has_scope else None
-        limits = {"top_k": check_top_k(top_k), "timeout_s": timeout_s, "correct": correct}
-        bound = Query.of(query).but(filters=filters, scope=scope, **limits)
+        bound = Query.of(query).but(
+            filters=filters,
+            scope=scope,
+            top_k=check_top_k(top_k),
+            timeout_s=timeout_s,
+            correct=correct,
+        )
         result = await self._own.asearch(bound)
         details = {
             name: _nested(result.details.get(name, each)) for name, each in self.fields.items()

@@ -238,8 +238,8 @@ class Searchable:
         retriever = self.retriever(
             mode, top_k=top_k, filters=filters, scope=scope, collapse=collapse
         )
-        limits = {"timeout_s": timeout_s, "correct": correct}
-        return called(retriever.search, retriever.asearch, query, **limits)
+        search, asearch = retriever.search, retriever.asearch
+        return called(search, asearch, query, timeout_s=timeout_s, correct=correct)
 
     asearch = asynchronous(search)
 

@@ -214,6 +214,7 @@ class KnowledgeRetriever(Retriever):
         top_k: int | None = None,
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
+        correct: bool | None = None,
     ) -> KnowledgeResponse:
         """Return rule conclusions and cases for a question.
 
@@ -229,9 +230,10 @@ class KnowledgeRetriever(Retriever):
             top_k: Number of items, for this call.
             timeout_s: Time limit of the whole answer, in seconds.
             context: Additional values for conditions of rules.
+            correct: Whether typing errors are corrected where cases are searched; None for True.
         """
         bound = knowledge_query(query, chapter, engineering_type, processes, context).but(
-            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s
+            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, correct=correct
         )
         return run(self._response(bound))
 

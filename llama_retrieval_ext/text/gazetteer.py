@@ -262,9 +262,7 @@ class _PairIndex:
         return [int(name) for name in names[best]]
 
 
-def _similar_window(
-    name: str, text: str, threshold: float
-) -> tuple[float, int, int] | None:
+def _similar_window(name: str, text: str, threshold: float) -> tuple[float, int, int] | None:
     """Return the part of a text most similar to a name, and the similarity."""
     if len(name) < (_SHORTEST_CJK if starts_unspaced(name) else _SHORTEST):
         return None

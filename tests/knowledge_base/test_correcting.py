@@ -15,6 +15,7 @@ from llama_retrieval_ext.config import Registry
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.knowledge_base import correcting
 from llama_retrieval_ext.knowledge_base.correcting import Correcting, StoredWords
+from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -27,9 +28,15 @@ DATA = {"text": SENTENCE, "query": "employee leave", "words": {"emploee": "emplo
 
 
 def add(
-    kb: KnowledgeBase, id_: str, text: str, scope: Scope | None = None, **options: object
+    kb: KnowledgeBase,
+    id_: str,
+    text: str,
+    scope: Scope | None = None,
+    allowed: Sequence[str] | None = None,
 ) -> None:
-    report = kb.add([Document(id_=id_, text=text)], scope=scope, show_progress=False, **options)
+    report = kb.add(
+        [Document(id_=id_, text=text)], scope=scope, allowed=allowed, show_progress=False
+    )
     report.raise_for_failures()
 
 
@@ -41,7 +48,7 @@ def kb() -> Iterator[KnowledgeBase]:
 
 
 @pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid", "bm25", "basic", "fusion"])
-def test_every_mode_searches_the_corrected_question(kb: KnowledgeBase, mode: str) -> None:
+def test_every_mode_searches_the_corrected_question(kb: KnowledgeBase, mode: Kind) -> None:
     typed, meant = kb.search("emploee leave", mode), kb.search("employee leave", mode)
     assert [hit.score for hit in typed] == [hit.score for hit in meant]
     assert (str(typed.corrected), typed.hints.count(SENTENCE)) == (SENTENCE, 1)
