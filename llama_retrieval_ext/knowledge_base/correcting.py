@@ -206,7 +206,7 @@ class Correcting:
         text = query.query_str
         for part in reversed(found):
             text = f"{text[: part.start]}{part.meant}{text[part.end :]}"
-        note_hint(Correction(text, {part.typed: part.meant for part in found}))
+        note_hint(Correction(query.query_str, text, {part.typed: part.meant for part in found}))
         return replace(query, query_str=text)
 
     def _confirmed(

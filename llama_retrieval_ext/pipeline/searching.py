@@ -25,7 +25,7 @@ from llama_retrieval_ext.execution.hints import conclude
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import SearchResult, as_hit
+from llama_retrieval_ext.results import SearchResult, as_hit, asked_for, correction_in
 from llama_retrieval_ext.trace import Trace, details_by_path
 
 if TYPE_CHECKING:
@@ -84,8 +84,10 @@ def _result(
         hints = ("the query is blank", *hints)
     if trace is not None:
         trace.end(result=hits)
+    corrected = correction_in(hints)
+    asked = text if corrected is None or corrected.typed != text else corrected.query
     return SearchResult(
-        [as_hit(hit, source=name_of(retriever)) for hit in hits],
+        [asked_for(as_hit(hit, source=name_of(retriever)), asked) for hit in hits],
         tuple(session.degraded),
         None if trace is None else trace.snapshot(),
         details_by_path(session.details),

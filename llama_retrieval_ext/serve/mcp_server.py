@@ -394,4 +394,5 @@ def _passage(hit: Hit) -> Facts:
         "text": hit.text,
         "score": hit.score,
         "metadata": _shown(hit.node.metadata),
+        "highlights": [highlight.to_dict() for highlight in hit.highlights],
     }
