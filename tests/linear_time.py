@@ -54,8 +54,8 @@ from llama_retrieval_ext.stages.rerank.llm import relevances_in
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.stages.rewrite.hyde import passage_in
 from llama_retrieval_ext.stages.rewrite.multi_query import distinct, keeps_language, wordings
-from llama_retrieval_ext.text.gazetteer import Gazetteer
 from llama_retrieval_ext.text.correction import replacements
+from llama_retrieval_ext.text.gazetteer import Gazetteer
 from llama_retrieval_ext.text.highlighting import excerpt, matched_spans, nearest_sentence
 from llama_retrieval_ext.text.near_duplicates import shingles
 from llama_retrieval_ext.text.normalization import dominant_script, normal, share_outside

@@ -143,7 +143,7 @@ def check_citations(
         unknown = [number for number in numbers if not 1 <= number <= len(hits)]
         problems += [texts.unknown_passage.format(statement=statement, number=n) for n in unknown]
         cited = [Citation(n, hits[n - 1], statement) for n in numbers if n not in unknown]
-        names = tuple(each.number for each in cited)
+        names = tuple(citation.number for citation in cited)
         if names not in supports:
             supports[names] = _support(cited)
         if (statement, names) not in checked:
@@ -197,8 +197,10 @@ class _Support(NamedTuple):
 
 
 def _support(cited: Sequence[Citation]) -> _Support:
-    text = " ".join(f"{each.hit.node.get_content()} {_metadata(each.hit)}" for each in cited)
-    names = "".join(f"[{each.number}]" for each in cited)
+    text = " ".join(
+        f"{citation.hit.node.get_content()} {_metadata(citation.hit)}" for citation in cited
+    )
+    names = "".join(f"[{citation.number}]" for citation in cited)
     return _Support(names, values(text), shingles(text), dominant_script(text))
 
 
@@ -273,7 +275,7 @@ class RAGAnswer(GeneratedText):
                 for citation in self.citations
             ],
             "problems": list(self.problems),
-            "degraded": [asdict(each) for each in self.degraded],
+            "degraded": [asdict(part) for part in self.degraded],
             "hints": list(self.hints),
         }
 

@@ -216,9 +216,9 @@ class Fields:
         self.about = about
         self._retriever = _searched(retriever)
         self._sample = sample
-        own = narrowed_filters(retriever.filters, filters)
+        bound = narrowed_filters(retriever.filters, filters)
         self._query = Query(
-            about, filters=own, scope=retriever.scope, top_k=sample or 1, timeout_s=timeout_s
+            about, filters=bound, scope=retriever.scope, top_k=sample or 1, timeout_s=timeout_s
         )
 
     def plan(self) -> Plan[str]:
@@ -274,8 +274,8 @@ class _Described(ToolMetadata):
 def _searched(retriever: Retriever) -> Retriever:
     """Return the first inner store retriever; one of vectors, which finds hits for any text."""
     retrievers: list[object] = [retriever]
-    for each in retrievers:  # grows
-        retrievers += children_of(each)
+    for inner in retrievers:  # grows
+        retrievers += children_of(inner)
     stores = [retriever for retriever in retrievers if isinstance(retriever, StoreRetriever)]
     vectors = [store for store in stores if isinstance(store, VectorRetriever)]
     return next(iter([*vectors, *stores, retriever]))

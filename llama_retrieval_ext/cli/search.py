@@ -196,9 +196,9 @@ def validate(
     # The import of LlamaIndex takes two seconds; --help does not need it.
     from llama_retrieval_ext.config.yaml import read_file  # noqa: PLC0415
 
-    found = ext.validate_yaml(read_file(file), ext.default_registry(), file=str(file))
-    for problem in found:
+    problems = ext.validate_yaml(read_file(file), ext.default_registry(), file=str(file))
+    for problem in problems:
         say_wrong(f"{file}, {problem}")
-    if found:
+    if problems:
         raise typer.Exit(1)
     say(f"{file} is valid")

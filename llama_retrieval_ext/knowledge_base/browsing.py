@@ -222,7 +222,7 @@ class Browsable:
             embed_model=embed_model_name(self.embed_model),
             dimension=config.dimension if config else None,
             documents=documents,
-            sources=self._ledger.n_sources(),
+            sources=len(self._ledger.sources(None)),
             nodes=nodes,
             size_bytes=None if location.path is None else bytes_on_disk(location.path),
             require_scope=self._access.require_scope,

@@ -17,8 +17,8 @@ from llama_retrieval_ext.knowledge_base.access import Access, documents_named
 from llama_retrieval_ext.knowledge_base.adding import Addition, IngestionParts
 from llama_retrieval_ext.knowledge_base.documents import Allowed, allowed_names
 from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry
 from llama_retrieval_ext.knowledge_base.ledger.prepared import key_of_node
+from llama_retrieval_ext.knowledge_base.ledger.records import Entry
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncReport
 from llama_retrieval_ext.knowledge_base.storage import Storage, batches
 from llama_retrieval_ext.knowledge_base.sync import Sync, SyncOptions

@@ -21,15 +21,10 @@ from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.access import Access
 from llama_retrieval_ext.knowledge_base.adding import IngestionParts
 from llama_retrieval_ext.knowledge_base.graph import extraction_for, graph_target, open_graph_side
-from llama_retrieval_ext.knowledge_base.ledger.journal import Journal, LocalJournal
-from llama_retrieval_ext.knowledge_base.ledger.ledger import (
-    KnowledgeBaseConfig,
-    Ledger,
-    unknown_nodes_error,
-)
-from llama_retrieval_ext.knowledge_base.ledger.local_ledger import LocalLedger
-from llama_retrieval_ext.knowledge_base.ledger.remote_journal import RemoteJournal
-from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
+from llama_retrieval_ext.knowledge_base.ledger.config import KnowledgeBaseConfig
+from llama_retrieval_ext.knowledge_base.ledger.journal import Journal
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger, unknown_nodes_error
+from llama_retrieval_ext.knowledge_base.ledger.sqlite_records import SqliteRecords
 from llama_retrieval_ext.knowledge_base.preparation import Preparation
 from llama_retrieval_ext.knowledge_base.sharing import Sharing
 from llama_retrieval_ext.knowledge_base.snapshot import ReadOnlyCopy, open_copy
@@ -159,8 +154,8 @@ def open_ledger(
         # On a server another process may be writing; the next writer settles it.
         if storage.is_exclusive and ledger.n_nodes_at_rest() is None:
             writer_of(storage, ledger).settle_if_possible()
-        if isinstance(ledger, LocalLedger):
-            _check_files(ledger, storage, where)
+        if ledger.file is not None:
+            _check_files(ledger, ledger.file, storage, where)
         _check_in_step(ledger, storage, where)
         _check_graph(ledger, storage, where)
     return ledger
@@ -182,14 +177,14 @@ def _set_up(ledger: Ledger, storage: Storage, requested: KnowledgeBaseConfig, wh
     ledger.admit(requested, where)
 
 
-def _check_files(ledger: LocalLedger, storage: Storage, where: str) -> None:
+def _check_files(ledger: Ledger, file: SqliteRecords, storage: Storage, where: str) -> None:
     """Raise if nodes of the ledger are missing after an unclean end."""
     store, side = storage.store, storage.graph
     graph = None if side is None else side.graph
     if not isinstance(store, EmbeddedVectorStore) or store.is_shared:
         return
     if (
-        ledger.database.was_closed
+        file.was_closed
         and store.was_closed
         and (not isinstance(graph, EmbeddedGraph) or graph.was_closed)
     ):
@@ -231,7 +226,7 @@ def _check_in_step(ledger: Ledger, storage: Storage, where: str) -> None:
 def _check_graph(ledger: Ledger, storage: Storage, where: str) -> None:
     """Warn if the graph was deleted or cleared by another program."""
     # On a server this would read the list of documents.
-    ids = ledger.visible_ids(None, 1) if storage.graph and isinstance(ledger, LocalLedger) else []
+    ids = ledger.visible_ids(None, 1) if storage.graph and ledger.file else []
     if storage.graph is None or not ids or ledger.n_nodes_at_rest() is None:
         return
     try:
@@ -262,12 +257,4 @@ def writer_of(storage: Storage, ledger: Ledger) -> Writer:
     if storage.graph is not None:
         # The graph is first: its failures must not reach the store, which searches read.
         targets.insert(0, graph_target(storage.graph, ledger))
-    return Writer(targets, _journal_of(storage, ledger), lock=storage.lock)
-
-
-def _journal_of(storage: Storage, ledger: Ledger) -> Journal:
-    if isinstance(ledger, RemoteLedger):
-        return RemoteJournal(ledger, storage.nodes)
-    if isinstance(ledger, LocalLedger):
-        return LocalJournal(ledger.database)
-    raise TypeError(f"{type(ledger).__name__} has no journal")
+    return Writer(targets, Journal(ledger, storage.nodes), lock=storage.lock)

@@ -194,7 +194,7 @@ class LanguageModel:
             self.breaker.check()
         usable = partial(self._usable, read)
         completion = self._completion(self.llm, prompt, {})
-        return (yield from self._answers.get(key, lambda: completion.then(usable)))
+        return (yield from self._answers.get(key, completion.then(usable)))
 
     def _usable(self, read: Callable[[str], object], response: CompletionResponse) -> str:
         self.breaker.succeeded()

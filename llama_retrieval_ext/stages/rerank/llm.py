@@ -246,7 +246,7 @@ class LLMRerank(Reranker):
             lambda answer: relevances_in(answer, documents=len(batch)),
             scope=query.scope,
         )
-        return {start + index: score for said in written for index, score in said.items()}
+        return {start + index: score for judged in written for index, score in judged.items()}
 
     def _shown(self, hit: Hit) -> str:
         return hit.node.get_content(metadata_mode=MetadataMode.LLM)[: self.max_characters]

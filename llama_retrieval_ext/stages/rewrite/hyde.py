@@ -87,9 +87,9 @@ def passage_in(answer: str) -> str:
 
     """
     text = cleaned(answer)
-    heading, _, rest = text.partition("\n")
+    heading, _, remainder = text.partition("\n")
     announces = heading.rstrip("*_ ").endswith((":", "：")) and len(heading) <= _LONGEST_HEADING  # noqa: RUF001
-    text = rest.strip() if announces and rest.strip() else text
+    text = remainder.strip() if announces and remainder.strip() else text
     fenced = _FENCED.fullmatch(text)
     text = text if fenced is None else fenced[1].strip()
     label = _LABEL.match(text)

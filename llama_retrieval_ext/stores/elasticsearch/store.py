@@ -20,7 +20,7 @@ from llama_retrieval_ext.stores.engine.backend import EngineFeatures
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
 from llama_retrieval_ext.stores.engine.pushdown import NativeFusion
 from llama_retrieval_ext.stores.engine.query_modes import Target
-from llama_retrieval_ext.stores.engine.records import RecordStore
+from llama_retrieval_ext.stores.engine.records import Records
 
 # The engine adds scores; a cosine counts as (1 + cosine) / 2. Other similarities are not linear.
 _FUSIONS: Final = (
@@ -92,7 +92,7 @@ class ElasticsearchVectorStore(CollectionStore):
         """The transport that sends requests."""
         return self._collection.connection
 
-    def records(self, **_: object) -> RecordStore:
+    def records(self, **_: object) -> Records:
         """Return a record store over this index, which compares and sets in any case."""
         return ElasticsearchRecords(self._collection)
 

@@ -15,7 +15,7 @@ from llama_retrieval_ext.stores.engine.collection import Collection, Nodes
 from llama_retrieval_ext.stores.engine.config import ConfigRequest, EngineParams, StoreConfig
 from llama_retrieval_ext.stores.engine.connection import Connection, Steps
 from llama_retrieval_ext.stores.engine.query_modes import Target
-from llama_retrieval_ext.stores.engine.records import IntentRecords, RecordStore
+from llama_retrieval_ext.stores.engine.records import IntentRecords, Records
 from llama_retrieval_ext.stores.engine.search import AnySearch
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -145,9 +145,7 @@ class CollectionStore(EngineStore):
         other._collection, other._contents = collection, self.nodes_type(collection)  # noqa: SLF001 - own class
         return other
 
-    def records(
-        self, *, is_shared: bool, clock: Callable[[], float], patience_s: float
-    ) -> RecordStore:
+    def records(self, *, is_shared: bool, clock: Callable[[], float], patience_s: float) -> Records:
         """Return a record store over this collection, which must hold only records.
 
         Args:
