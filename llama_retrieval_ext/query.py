@@ -3,13 +3,12 @@
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypedDict, TypeVar
 
 from llama_index.core.schema import BaseNode, QueryBundle
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
 
-from llama_retrieval_ext.arguments import RecordsArguments
-from llama_retrieval_ext.checks import check_count, check_seconds, checked_arguments, of_type
+from llama_retrieval_ext.checks import Part, check_count, check_seconds, checked_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError, ScopeRequiredError
 from llama_retrieval_ext.filters import (
     SCOPE_KEYS,
@@ -22,6 +21,7 @@ from llama_retrieval_ext.filters import (
     matches,
     parse_filters,
 )
+from llama_retrieval_ext.parameters import Check
 
 # The principals in `ALLOWED_KEY` may see a node: a list; without one, everyone in its scope.
 TENANT_KEY, KB_KEY, ALLOWED_KEY = SCOPE_KEYS
@@ -46,9 +46,12 @@ TURN_KEY = "memory_turn"
 Node = TypeVar("Node", bound=BaseNode)
 
 
-@checked_arguments
+# Any iterable is accepted, and each message says what isolation needs.
+_CHECKED_HERE: Final = Check(lambda _: None)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class Scope(RecordsArguments):
+class Scope(Part):
     """The nodes that a query can access: those of a tenant, of some knowledge bases, or both.
 
     A scope is trusted: derive it from the authenticated user, never from text that a user or a
@@ -74,9 +77,9 @@ class Scope(RecordsArguments):
 
     """
 
-    tenant_id: str | None = None
-    kb_ids: Sequence[str] | None = None
-    principals: Sequence[str] | None = None
+    tenant_id: Annotated[str | None, _CHECKED_HERE] = None
+    kb_ids: Annotated[Sequence[str] | None, _CHECKED_HERE] = None
+    principals: Annotated[Sequence[str] | None, _CHECKED_HERE] = None
 
     def __post_init__(self) -> None:
         given = () if self.kb_ids is None else self.kb_ids

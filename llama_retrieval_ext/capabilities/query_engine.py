@@ -30,7 +30,6 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from pydantic import BaseModel, PrivateAttr
 
 from llama_retrieval_ext.capabilities.output_texts import check_language
-from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
 from llama_retrieval_ext.execution.drivers import arun, run
@@ -52,6 +51,7 @@ from llama_retrieval_ext.llm.model import (
     filled,
     shortened,
 )
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.query import Query, Scope, source_in
 from llama_retrieval_ext.results import Hit, as_hit
 from llama_retrieval_ext.trace import Degradation

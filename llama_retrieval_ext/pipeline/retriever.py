@@ -13,7 +13,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.checks import checked_call, of_type
+from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.execution.context import call, current_context, is_observed, recording
 from llama_retrieval_ext.execution.drivers import arun, run
@@ -29,6 +29,7 @@ from llama_retrieval_ext.execution.running import (
     within,
 )
 from llama_retrieval_ext.filters import parse_filters
+from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.explanation import Explanation, explanation_of
 from llama_retrieval_ext.pipeline.index_nodes import Resolver, Target
 from llama_retrieval_ext.pipeline.searching import (
@@ -111,7 +112,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     def __init__(
         self,
         *,
-        top_k: int | None,
+        top_k: Count | None,
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
         name: str | None = None,
@@ -120,10 +121,10 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         super().__init__(callback_manager=callback_manager)
         if filters is not None:
             parse_filters(filters)
-        self.top_k = None if top_k is None else check_top_k(top_k)
+        self.top_k = top_k
         self.filters = filters
-        self.scope = None if scope is None else check_scope(scope)
-        self.name = of_type(name or type(self).__name__, str, "name")
+        self.scope = scope
+        self.name = name or type(self).__name__
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         if "plan" in vars(cls):
