@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import AsJson, LLMOptions, SearchOptions
+from llama_retrieval_ext.cli.options import AsJson, LLMOptions, QueryOptions
 from llama_retrieval_ext.cli.output import say, say_aside, say_json, say_wrong, show_hits
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.kinds import SearchKind
@@ -73,7 +73,7 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
         ),
     ] = None,
     as_json: AsJson = False,
-    options: SearchOptions,
+    options: QueryOptions,
 ) -> None:
     """Search a knowledge base.
 
@@ -151,7 +151,7 @@ def ask(
     *,
     model: LLMOptions,
     as_json: AsJson = False,
-    options: SearchOptions,
+    options: QueryOptions,
 ) -> None:
     """Answer a question by a language model, with citations.
 

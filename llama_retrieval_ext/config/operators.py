@@ -27,7 +27,7 @@ from llama_retrieval_ext.results import Hit, ResultList, ordered
 _RECORD_NAMES: Final = {"node_id": "chunk_id", "kb_id": "knowledge_base_id"}
 
 
-class Records(ResultList[dict[str, Any]]):
+class RecordList(ResultList[dict[str, Any]]):
     """Records of hits, best first.
 
     Attributes:
@@ -67,7 +67,7 @@ class Operator:
         filters: MetadataFilters | None = None,
         timeout_s: float | None = None,
         correct: bool = True,
-    ) -> Records:
+    ) -> RecordList:
         """Return the best hits as records.
 
         Args:
@@ -104,7 +104,7 @@ class Operator:
             name: _nested(result.details.get(name, each)) for name, each in self.fields.items()
         }
         found = (_record(hit.to_dict()) for hit in result.hits)
-        records = Records(found, degraded=result.degraded, hints=result.hints)
+        records = RecordList(found, degraded=result.degraded, hints=result.hints)
         records.details = details
         if records:
             records[0] |= details

@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 from pydantic_core import to_json, to_jsonable_python
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.capabilities.tools import FieldConditions, Fields, all_of
+from llama_retrieval_ext.capabilities.tools import FieldConditions, FilterFields, all_of
 from llama_retrieval_ext.checks import problems
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import arun, in_thread
@@ -112,7 +112,7 @@ def build_mcp_server(
     # All callers see the description of the metadata fields.
     is_missing = scope is None and kb.require_scope  # then it raises
     shown = scope if is_missing or (scope and scope.principals) else _EVERYONE.narrowed(scope)
-    fields = Fields(
+    fields = FilterFields(
         kb.retriever("hybrid", scope=shown), about or _ABOUT, timeout_s=limits.timeout_s
     )
     fields.described()  # raises if nothing can be searched
@@ -134,7 +134,7 @@ def build_mcp_server(
 class _Server(MCPServer):
     """The server; fields of documents are read whenever a client lists the tools."""
 
-    def __init__(self, fields: Fields, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the package's
+    def __init__(self, fields: FilterFields, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the package's
         super().__init__(*args, **kwargs)
         self._fields = fields
 

@@ -13,7 +13,7 @@ import pytest
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from starlette.testclient import TestClient
 
-from llama_retrieval_ext.capabilities.tools import Fields
+from llama_retrieval_ext.capabilities.tools import FilterFields
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
@@ -192,7 +192,7 @@ async def test_tools_are_described_by_what_everyone_can_see_when_they_are_listed
         def fail(*_: object) -> None:
             raise RuntimeError("the store of secrets is away")
 
-        monkeypatch.setattr(Fields, "plan", fail)
+        monkeypatch.setattr(FilterFields, "plan", fail)
         assert await fields() == ""
     assert [vars(r)["facts"]["error"] for r in caplog.records if r.msg == "fields"] == [
         "RuntimeError"
