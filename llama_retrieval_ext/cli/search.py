@@ -61,6 +61,9 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
             help="Also show the steps with times, and why each hit ranks where it does.",
         ),
     ] = False,
+    correct: Annotated[
+        bool, typer.Option("--correct/--no-correct", help="Correct typing errors, visibly.")
+    ] = True,
     why_not: Annotated[
         list[str] | None,
         typer.Option(
@@ -90,7 +93,7 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
         else:
             retriever = _from_file(pipeline, opened, collapse)
         ask = retriever.explain if explain or why_not else retriever.search
-        result = ask(query, top_k=top_k, filters=narrowed, scope=options.scope)
+        result = ask(query, top_k=top_k, filters=narrowed, scope=options.scope, correct=correct)
         reasons = _reasons(result, why_not or [])
         if as_json:
             more = {"why_not": [reason.to_dict() for reason in reasons]} if reasons else {}

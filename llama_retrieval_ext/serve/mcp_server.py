@@ -58,6 +58,7 @@ Conditions: TypeAlias = Annotated[FieldConditions | None, Field(description="Con
 Mode: TypeAlias = Annotated[
     StoreKind, Field(description="By meaning and words, by meaning, or by words.")
 ]
+Correct: TypeAlias = Annotated[bool, Field(description="Whether typing errors are corrected.")]
 _SEARCH: Final = "search"
 _ABOUT: Final = "The documents of the knowledge base."
 _READS: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -188,13 +189,14 @@ def _search_tools(bound: _Bound) -> list[Tool]:
         filters: Conditions = None,
         top_k: Annotated[int, Field(ge=1, le=most, description="How many passages.")] = few,
         mode: Mode = "hybrid",
+        correct: Correct = True,  # noqa: FBT002 - an argument of a tool, by name
     ) -> Facts:
         """Search the knowledge base for passages that answer a question.
 
         Returns the best passages with their document ids; read_document returns a document.
         Filters are conditions on metadata fields, all of which must hold.
         """
-        asked = bound.query(query, filters, top_k)
+        asked = bound.query(query, filters, top_k).but(correct=correct)
         return _found(await bound.kb.retriever(mode, top_k=top_k).asearch(asked))
 
     async def search_many(
@@ -202,9 +204,10 @@ def _search_tools(bound: _Bound) -> list[Tool]:
         filters: Conditions = None,
         top_k: Annotated[int, Field(ge=1, le=most, description="Passages of each query.")] = few,
         mode: Mode = "hybrid",
+        correct: Correct = True,  # noqa: FBT002 - an argument of a tool, by name
     ) -> Facts:
         """Search for several things at once, with the same filters; results are in their order."""
-        asked = [bound.query(query, filters, top_k) for query in queries]
+        asked = [bound.query(query, filters, top_k).but(correct=correct) for query in queries]
         answers = bound.kb.retriever(mode, top_k=top_k).asearch_many(asked)
         results = await asyncio.wait_for(answers, bound.limits.timeout_s)
         return {"results": [{"query": result.query, **_found(result)} for result in results]}
@@ -381,7 +384,9 @@ def _shown(metadata: Facts) -> Facts:
 def _found(result: SearchResult) -> Facts:
     degraded = [f"{part.where} failed" for part in result.degraded]
     passages = [_passage(hit) for hit in result.hits]
-    return {"passages": passages, "degraded": degraded, "hints": list(result.hints)}
+    corrected = result.corrected and result.corrected.to_dict()
+    hints = [*map(str, result.hints)]
+    return {"passages": passages, "degraded": degraded, "hints": hints, "corrected": corrected}
 
 
 def _passage(hit: Hit) -> Facts:
@@ -390,4 +395,5 @@ def _passage(hit: Hit) -> Facts:
         "text": hit.text,
         "score": hit.score,
         "metadata": _shown(hit.node.metadata),
+        "highlights": [highlight.to_dict() for highlight in hit.highlights],
     }

@@ -108,6 +108,17 @@ async def test_tools_search_and_read(kb: KnowledgeBase, caplog: pytest.LogCaptur
     assert "cannot embed" not in caplog.text
 
 
+async def test_typing_errors_are_corrected_unless_the_tool_is_told_not_to(
+    kb: KnowledgeBase,
+) -> None:
+    async with connected(create_mcp_server(kb, scope=ACME)) as client:
+        typed = {"query": "anual leave"}
+        corrected = data(await client.call_tool("search", typed))["corrected"]
+        assert corrected["words"] == {"anual": "annual"}
+        as_typed = data(await client.call_tool("search", {**typed, "correct": False}))
+        assert as_typed["corrected"] is None
+
+
 @pytest.mark.parametrize("scope", [ACME, Scope("acme", ["hr"])], ids=repr)
 async def test_no_argument_widens_the_scope(kb: KnowledgeBase, scope: Scope) -> None:
     widened: list[dict[str, Any]] = [
