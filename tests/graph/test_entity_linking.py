@@ -90,8 +90,9 @@ def test_an_llm_links_entities_if_nothing_else_does(graph: EmbeddedGraph) -> Non
     for answer in ("<think>hm</think>- foundation pit\n", '["foundation pit"]'):
         llm = ScriptedLLM([answer] * 2)
         assert linked(graph, "the hole in the ground", llm=llm) == [("pit", "llm")]
-    cut_off = ScriptedLLM(['["foundation pit", "cra'] * 2)
-    assert linked(graph, "the hole in the ground", llm=cut_off) == []
+    endless = "\n".join(["foundation pit", *map(str, range(60))])
+    for answer in ('["foundation pit", "cra', endless):  # not read in half
+        assert linked(graph, "the hole in the ground", llm=ScriptedLLM([answer] * 2)) == []
 
 
 @pytest.mark.parametrize("name", ["中" * 10_000, "i" * 10_000, "ab " * 3_000, "-" * 10_000])
