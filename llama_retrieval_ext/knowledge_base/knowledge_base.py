@@ -18,7 +18,7 @@ from llama_retrieval_ext.knowledge_base.searching import Searchable
 from llama_retrieval_ext.knowledge_base.snapshot import refresh_every
 from llama_retrieval_ext.knowledge_base.storage import RequestedSetup
 from llama_retrieval_ext.pipeline.leg_weights import check_languages
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
+from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 

@@ -1,7 +1,7 @@
 """`ElasticsearchVectorStore`: vectors and keywords of LlamaIndex nodes in an index."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Final, Unpack
+from typing import ClassVar, Final
 
 from elasticsearch import Elasticsearch
 from pydantic import PrivateAttr
@@ -17,7 +17,7 @@ from llama_retrieval_ext.stores.elasticsearch.schema import Index
 from llama_retrieval_ext.stores.elasticsearch.search import ElasticsearchSearch
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
-from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
+from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
 from llama_retrieval_ext.stores.engine.pushdown import NativeFusion
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import RecordStore
@@ -61,9 +61,6 @@ class ElasticsearchVectorStore(CollectionStore):
     parse_address = staticmethod(FORM.parse)
 
     _collection: Index = PrivateAttr()
-
-    def __init__(self, url: str, **options: Unpack[StoreOptions]) -> None:
-        super().__init__(url, **options)
 
     @property
     def features(self) -> EngineFeatures:
