@@ -206,7 +206,11 @@ def _new_signature(kind: type) -> _Signature:
     if constructor is object.__init__:
         return _Signature()
     parameters = tuple(inspect.signature(constructor).parameters.values())[1:]
-    defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
+    defaults = {
+        parameter.name: parameter.default
+        for parameter in parameters
+        if parameter.default is not parameter.empty
+    }
     if is_dataclass(kind):
         factories = {field.name: field.default_factory for field in fields(kind)}
         defaults |= {
@@ -243,7 +247,11 @@ def _positional(kind: type, known: Mapping[str, object]) -> Sequence[str]:
 
 def _rest(kind: type) -> str | None:
     """Return the name of the constructor's ``*parameter``."""
-    rest = (each.name for each in _signature(kind).parameters if each.kind is each.VAR_POSITIONAL)
+    rest = (
+        parameter.name
+        for parameter in _signature(kind).parameters
+        if parameter.kind is parameter.VAR_POSITIONAL
+    )
     return next(rest, None)
 
 

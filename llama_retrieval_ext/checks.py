@@ -224,18 +224,26 @@ def _misfit(
     else:
         return _mistyped(name, bound)
     parameters = [
-        each for each in signature.parameters.values() if each.name not in {"self", "cls"}
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.name not in {"self", "cls"}
     ]
-    names = [each.name for each in parameters if each.kind not in _VARIADIC]
-    unknown = next((each for each in kwargs if each not in names), None)
+    names = [parameter.name for parameter in parameters if parameter.kind not in _VARIADIC]
+    unknown = next((name for name in kwargs if name not in names), None)
     takes = f"it takes {', '.join(names)}" if names else "it takes no arguments"
     if unknown is None:
-        needed = [each.name for each in parameters if each.default is each.empty]
+        needed = [
+            parameter.name for parameter in parameters if parameter.default is parameter.empty
+        ]
         missing = [f"{each}=..." for each in needed if repr(each) in reason]
         return f"{name}(): {reason}; " + (f"write {name}({missing[0]})" if missing else takes)
     value = kwargs[unknown]
     given = {*kwargs, *[*signature.parameters][: len(args)]}
-    free = {each.name: each for each in parameters if each.name in names and each.name not in given}
+    free = {
+        parameter.name: parameter
+        for parameter in parameters
+        if parameter.name in names and parameter.name not in given
+    }
     instead = _suggestion(unknown, value, free) or takes
     if name in _WITH_OPTIONS and len(parameters) == 1:
         options = f"{unknown}={value_expression(value)}"
@@ -283,15 +291,15 @@ def _signature(function: Callable[..., object]) -> inspect.Signature:
     """Return the signature, with the keys of ``**options: Unpack[SomeTypedDict]`` as parameters."""
     signature = inspect.signature(function)
     parameters: list[inspect.Parameter] = []
-    for each in signature.parameters.values():
-        (options,) = get_args(each.annotation)[:1] or (None,)
-        if each.kind is each.VAR_KEYWORD and is_typeddict(options):
+    for parameter in signature.parameters.values():
+        (options,) = get_args(parameter.annotation)[:1] or (None,)
+        if parameter.kind is parameter.VAR_KEYWORD and is_typeddict(options):
             names = options.__annotations__
             parameters += [
-                each.replace(name=n, kind=each.KEYWORD_ONLY, default=None) for n in names
+                parameter.replace(name=n, kind=parameter.KEYWORD_ONLY, default=None) for n in names
             ]
         else:
-            parameters.append(each)
+            parameters.append(parameter)
     return signature.replace(parameters=parameters)
 
 
@@ -318,7 +326,7 @@ def nearest(unknown: str, names: Iterable[str]) -> str | None:
 
 def problems(errors: Sequence[Mapping[str, Any]], fields: Collection[str] = ()) -> str:
     """Return the first errors of pydantic in one line; ``fields`` are those of the model itself."""
-    known = [() if len(each["loc"]) > 1 else fields for each in errors]
+    known = [() if len(error["loc"]) > 1 else fields for error in errors]
     return "; ".join(map(problem, errors[:MOST_PROBLEMS], known))
 
 

@@ -110,7 +110,7 @@ class ConfigFileError(ConfigurationError):
     """
 
     def __init__(self, file: str, problems: Sequence[str]) -> None:
-        super().__init__("\n".join(f"{file or 'configuration'}, {each}" for each in problems))
+        super().__init__("\n".join(f"{file or 'configuration'}, {problem}" for problem in problems))
         self.file = file
         self.problems = tuple(problems)
 

@@ -167,7 +167,7 @@ class ModelFolder:
         weights = path / found[0]
         files = sorted(weights.parent.glob(f"{weights.name}*"))  # with external data
         files += [path / name for name in _SETTINGS if (path / name).is_file()]
-        versions = [(each, each.stat().st_size, each.stat().st_mtime_ns) for each in files]
+        versions = [(file, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
         return cls(path, found[0], _digest(tuple(versions)))
 
     def json(self, name: str) -> Any:  # noqa: ANN401 - JSON
@@ -206,7 +206,7 @@ def _fastembed(module: str = "") -> ModuleType:
 
 def _described(kind: Any, name: str) -> dict[str, Any]:  # noqa: ANN401 - fastembed is optional
     """Return fastembed's description of a model by its name, in any case."""
-    known = {each["model"].lower(): each for each in kind.list_supported_models()}
+    known = {model["model"].lower(): model for model in kind.list_supported_models()}
     if name.lower() not in known:
         near = get_close_matches(name.lower(), known, n=1, cutoff=0.4)
         advice = f"did you mean {known[near[0]]['model']!r}? " if near else ""
@@ -255,7 +255,7 @@ def _cross_encoder(location: str, name: str) -> Any:  # noqa: ANN401 - fastembed
 
 
 def _from_folder(kind: Any, folder: ModelFolder, name: str, settings: dict[str, Any]) -> Any:  # noqa: ANN401
-    if all(each["model"].lower() != name.lower() for each in kind.list_supported_models()):
+    if all(model["model"].lower() != name.lower() for model in kind.list_supported_models()):
         nowhere = _fastembed("common.model_description").ModelSource(hf=name)
         kind.add_custom_model(name, sources=nowhere, model_file=folder.weights, **settings)
     try:

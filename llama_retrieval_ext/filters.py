@@ -218,12 +218,12 @@ def _in_all_spellings(compare: Compare) -> Condition:
         return compare
     if compare.operator not in _TEXT_OPERATORS:
         return compare
-    return AnyOf(tuple(replace(compare, value=each) for each in spellings(text)))
+    return AnyOf(tuple(replace(compare, value=spelling) for spelling in spellings(text)))
 
 
 def _check_operator(key: str, operator: FilterOperator, fields: Fields) -> None:
     if operator not in fields[key]:
-        known = ", ".join(each.name for each in FilterOperator if each in fields[key])
+        known = ", ".join(operator.name for operator in FilterOperator if operator in fields[key])
         raise UnsupportedFilterError(
             f"the field {key!r} has the operators {known}, got {operator.name}", operator.name
         )
@@ -338,12 +338,12 @@ def compares_dates(compare: Compare) -> bool:
 
 def refuse_dates(condition: Condition, where: str) -> None:
     """Raise `UnsupportedFilterError` if a condition compares dates by time."""
-    for each in comparisons(condition):
-        if compares_dates(each):
+    for comparison in comparisons(condition):
+        if compares_dates(comparison):
             raise UnsupportedFilterError(
-                f"{where} may compare the date {each.value!r} for {each.key!r} as text; store "
-                "dates as numbers, such as 20240131",
-                each.operator.name,
+                f"{where} may compare the date {comparison.value!r} for {comparison.key!r} as "
+                "text; store dates as numbers, such as 20240131",
+                comparison.operator.name,
             )
 
 
@@ -413,7 +413,7 @@ def _has_any(field: object, values: Sequence[Scalar]) -> bool:
         return False
     known = _as_set(tuple(values))  # a scope may have hundreds
     scalars = (each for each in field if isinstance(each, str | int | float))
-    return any(each in known and not isinstance(each, bool) for each in scalars)
+    return any(scalar in known and not isinstance(scalar, bool) for scalar in scalars)
 
 
 def _has_all(field: object, values: Sequence[Scalar]) -> bool:

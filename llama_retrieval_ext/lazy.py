@@ -67,7 +67,7 @@ def lazy_names(
 
     def load(name: str) -> object:
         module = module_of.get(name) or next(
-            (each for each in stars if name in import_module(each).__all__), None
+            (star for star in stars if name in import_module(star).__all__), None
         )
         if module is None and name in _OF_DESIGNS:
             # `from package import name` would drop the message of an AttributeError.
@@ -79,7 +79,7 @@ def lazy_names(
         return value
 
     def names() -> list[str]:
-        listed = (import_module(each).__all__ for each in stars)
+        listed = (import_module(star).__all__ for star in stars)
         return sorted({*vars(sys.modules[package]), *module_of, *(n for ns in listed for n in ns)})
 
     return load, names, sorted(module_of)

@@ -47,7 +47,7 @@ class Recording:
 
     def parent_of(self, span: SeenSpan, *methods: str) -> SeenSpan | None:
         """Return the nearest enclosing span of these methods, or None."""
-        by_id = {each.id_: each for each in self.spans}
+        by_id = {span.id_: span for span in self.spans}
         around = by_id.get(span.parent_id or "")
         while around is not None and around.method not in methods:
             around = by_id.get(around.parent_id or "")

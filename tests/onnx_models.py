@@ -32,7 +32,7 @@ def minilm(folder: Path) -> Path:
     """MiniLM-L6 with int8 weights, as sentence-transformers lays out a folder."""
     folder.mkdir(parents=True)
     for name, (package, digest) in MINILM.items():
-        (path,) = (each.locate() for each in files(package) or () if each.name == name)
+        (path,) = (file.locate() for file in files(package) or () if file.name == name)
         content = Path(str(path)).read_bytes()
         assert hashlib.sha256(content).hexdigest() == digest
         (folder / name).write_bytes(content)

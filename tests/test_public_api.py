@@ -26,7 +26,7 @@ TIERS: list[ModuleType] = [
         "text",
     )
 ]
-LAZY = [llama_retrieval_ext, *(each for each in TIERS if each is not errors), testing]
+LAZY = [llama_retrieval_ext, *(tier for tier in TIERS if tier is not errors), testing]
 TOP: ModuleType = llama_retrieval_ext
 ALL_NAMES = sorted({*TOP.__all__, *(name for package in TIERS for name in package.__all__)})
 # Every third-party package that an extra brings and the base does not.

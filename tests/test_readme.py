@@ -143,9 +143,9 @@ def test_the_page_of_a_folder_lists_its_files(subtests: pytest.Subtests) -> None
 def test_the_layers_of_the_page_are_those_of_import_linter() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     (layers,) = [
-        each["layers"]
-        for each in contracts["contracts"]
-        if each.get("containers") == ["llama_retrieval_ext"]
+        contract["layers"]
+        for contract in contracts["contracts"]
+        if contract.get("containers") == ["llama_retrieval_ext"]
     ]
     page = (ROOT / "llama_retrieval_ext/README.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\d+\. (.*)$", page.split("## Layers", 1)[1], flags=re.MULTILINE)
@@ -165,7 +165,7 @@ def test_the_tables_of_engines_agree_with_the_features_of_the_backends(
         "vector and keyword search in one request": has.one_round_trip,
         "MMR in the engine (LlamaIndex's mode `MMR`)": has.mmr,
         "`RRF(k)`, `k` a whole number, equal weights": any(
-            each.kind is RRF for each in has.fusions
+            fusion.kind is RRF for fusion in has.fusions
         ),
     }
     stated = {row: _cells_of_engines(row)[engine].startswith("yes") for row in declared}

@@ -51,10 +51,10 @@ def test_pyright_finds_the_wrong_lines_and_no_others() -> None:
     # The interpreter, because pyright looks for packages in the one it finds on the path.
     found = output_of("pyright", "--outputjson", "--pythonpath", sys.executable)
     errors = [
-        each for each in json.loads(found)["generalDiagnostics"] if each["severity"] == "error"
+        item for item in json.loads(found)["generalDiagnostics"] if item["severity"] == "error"
     ]
     lines = {
-        (Path(each["file"]).name, each["range"]["start"]["line"] + 1): each["message"]
-        for each in errors
+        (Path(error["file"]).name, error["range"]["start"]["line"] + 1): error["message"]
+        for error in errors
     }
     assert lines.keys() == EXPECTED, lines

@@ -339,8 +339,8 @@ def _folded(name: str) -> str:
 def _read(names: dict[str, str], answer: _Findings, sources_of: SourcesOf) -> list[Item]:
     """Return the findings that name a metric and a document; note the others as degraded."""
     read = [
-        (names.get(_folded(each.metric)), each.text, sources_of(each.sources))
-        for each in answer.findings
+        (names.get(_folded(finding.metric)), finding.text, sources_of(finding.sources))
+        for finding in answer.findings
     ]
     kept = [Item(text, sources, name) for name, text, sources in read if name and sources]
     if left_out := len(read) - len(kept):

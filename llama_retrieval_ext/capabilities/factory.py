@@ -46,7 +46,9 @@ class CapabilityBundle:
     def __getitem__(self, name: str) -> Any:
         """Return a capability by its name; raise KeyError if the bundle does not have it."""
         if name not in self:
-            names = ", ".join(each.name for each in fields(self) if each.name in self)
+            names = ", ".join(
+                attribute.name for attribute in fields(self) if attribute.name in self
+            )
             raise KeyError(f"the bundle has no {name!r}; it has {names}")
         return getattr(self, name)
 

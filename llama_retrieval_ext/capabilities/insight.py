@@ -211,12 +211,12 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
 def _read(answer: _Insights, sources_of: SourcesOf) -> list[Item]:
     items = [
         Item(
-            f"{each.title}: {each.explanation}",
-            sources_of(each.evidence),
-            confidence=min(max(each.confidence, 0.0), 1.0),
-            title=each.title,
+            f"{insight.title}: {insight.explanation}",
+            sources_of(insight.evidence),
+            confidence=min(max(insight.confidence, 0.0), 1.0),
+            title=insight.title,
         )
-        for each in answer.insights
+        for insight in answer.insights
     ]
     kept = [item for item in items if item.sources]
     if left_out := len(items) - len(kept):

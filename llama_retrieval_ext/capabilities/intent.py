@@ -83,7 +83,7 @@ class IntentRecognizer(CascadeSelector):
         timeout_s: float = LLM_TIMEOUT_S,
     ) -> None:
         self.intents = _choices(INTENTS if intents is None else intents)
-        names = [each.name for each in self.intents]
+        names = [intent.name for intent in self.intents]
         steps: list[Selector] = [
             rules_for(names) if rules is None else of_type(rules, RuleSelector, "rules")
         ]
@@ -111,7 +111,7 @@ class IntentRecognizer(CascadeSelector):
         Raises:
             ConfigurationError: No choice is an intent.
         """
-        names, own = {choice.name for choice in choices}, {each.name for each in self.intents}
+        names, own = {choice.name for choice in choices}, {intent.name for intent in self.intents}
         if not names & {*own, GENERAL}:
             raise ConfigurationError(
                 f"the intents are {sorted(own)}, and the choices {sorted(names)} have none of them"
@@ -120,7 +120,7 @@ class IntentRecognizer(CascadeSelector):
     def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
         """Return the plan for the choice with the name of the intent; no choice if none matches."""
         names = {choice.name for choice in choices}
-        known = [each for each in self.intents if each.name in names]
+        known = [intent for intent in self.intents if intent.name in names]
         return (yield from super().select_plan(query, known))
 
     def as_llama_index_selector(self) -> BaseSelector:
@@ -137,7 +137,7 @@ class _LlamaIndexIntentSelector(BaseSelector):
 
     @blocking
     def _select(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> Plan[SelectorResult]:
-        named = [Choice(each.name or "", each.description) for each in choices]
+        named = [Choice(choice.name or "", choice.description) for choice in choices]
         self._recognizer.check(named)
         found = yield from self._recognizer.select_plan(Query.of(query), named)
         best = found[0] if found else Selection(GENERAL, reason="no intent was recognised")

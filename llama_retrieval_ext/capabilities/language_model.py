@@ -92,7 +92,9 @@ class CallableLLM(CustomLLM):
             parameters = inspect.signature(self.caller).parameters
         except (TypeError, ValueError):  # some built-in functions have no signature
             return False
-        takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+        takes_any = any(
+            parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
+        )
         return takes_any or "temperature" in parameters
 
     @llm_completion_callback()

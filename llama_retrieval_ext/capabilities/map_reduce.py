@@ -64,7 +64,7 @@ class MapReduce(Generic[M]):
         """Return the plan for the findings."""
         chunks = self._chunks(items, merging=False)
         results = yield from self._answers(chunks, merging=False, report=report)
-        failures = [each for each in results if isinstance(each, GenerationError)]
+        failures = [result for result in results if isinstance(result, GenerationError)]
         if chunks and len(failures) == len(chunks):
             raise GenerationError(
                 f"{self.name}: no usable answer to any of {len(chunks)} prompts; {failures[-1]}"
@@ -142,7 +142,9 @@ class MapReduce(Generic[M]):
             return tuple(dict.fromkeys(source for item in known for source in item.sources))
 
         findings = self.findings(answer, sources_of)
-        is_lost = not any(each.sources for each in findings) and any(each.sources for each in chunk)
+        is_lost = not any(finding.sources for finding in findings) and any(
+            each.sources for each in chunk
+        )
         if merging and is_lost:
             raise GenerationError(f"{self.name}: the LLM gave no findings")
         return findings
@@ -161,7 +163,7 @@ class MapReduce(Generic[M]):
 
 
 def _findings(results: Sequence[_Result]) -> list[Item]:
-    return [finding for each in results if isinstance(each, list) for finding in each]
+    return [finding for result in results if isinstance(result, list) for finding in result]
 
 
 def _numbered(number: int, item: Item) -> str:

@@ -363,7 +363,7 @@ class MemoryBlock(BaseMemoryBlock[str]):
         session_id: str | None = None,
         **_: Any,  # noqa: ANN401 - LlamaIndex's
     ) -> str:
-        users = (each for each in messages or () if each.role == MessageRole.USER)
+        users = (message for message in messages or () if message.role == MessageRole.USER)
         query = "\n".join(list(filter(None, map(text_of, users)))[-_RECENT:])
         if not query:
             return ""

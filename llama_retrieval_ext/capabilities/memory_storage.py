@@ -230,7 +230,7 @@ def memory_filters(
 ) -> MetadataFilters:
     """Return the filter for memories of a type and a time range, inclusive."""
     if isinstance(filters, Mapping):
-        filters = MetadataFilters(filters=[_equal(*each) for each in filters.items()])
+        filters = MetadataFilters(filters=[_equal(*item) for item in filters.items()])
     # Each memory has a time and no document has one, so the first bound finds all memories.
     since = -_MOST if start is None else _bound(start, "start_time")
     until = None if end is None else _bound(end, "end_time")
@@ -376,7 +376,9 @@ class MemoryStorage:
     def forget(self, memories: Sequence[Memory]) -> Plan[None]:
         """Return the plan that deletes memories, also from the contexts of other messages."""
         yield Call(lambda: self.delete(memories))
-        sessions = {(each.session_id, each.scope): each for each in memories if each.session_id}
+        sessions = {
+            (memory.session_id, memory.scope): memory for memory in memories if memory.session_id
+        }
         for message in sessions.values():
             known = yield from self._messages(message)
             for old in known:

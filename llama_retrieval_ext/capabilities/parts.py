@@ -44,7 +44,11 @@ class CapabilityParts:
     @property
     def present(self) -> list[str]:
         """Names of the parts that are not None, as in `CapabilityFactory`."""
-        present = (each.name for each in fields(self) if getattr(self, each.name) is not None)
+        present = (
+            attribute.name
+            for attribute in fields(self)
+            if getattr(self, attribute.name) is not None
+        )
         names = {"backend": "vector_store", "graphs": "graph_store"}
         return [names.get(name, name) for name in present if name != "kb"]
 

@@ -206,7 +206,7 @@ class GeneratedText(Response):
     @property
     def hits(self) -> list[Hit]:
         """Passages of the prompt, by number."""
-        return [as_hit(each) for each in self.source_nodes]
+        return [as_hit(source_node) for source_node in self.source_nodes]
 
 
 R = TypeVar("R", bound=GeneratedText)

@@ -268,8 +268,12 @@ class RAGAnswer(GeneratedText):
             "is_answered": self.is_answered,
             "is_supported": self.is_supported,
             "citations": [
-                {"number": each.number, "statement": each.statement, **each.hit.to_dict()}
-                for each in self.citations
+                {
+                    "number": citation.number,
+                    "statement": citation.statement,
+                    **citation.hit.to_dict(),
+                }
+                for citation in self.citations
             ],
             "problems": list(self.problems),
             "degraded": [asdict(each) for each in self.degraded],

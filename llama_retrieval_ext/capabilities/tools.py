@@ -276,16 +276,16 @@ def _searched(retriever: Retriever) -> Retriever:
     retrievers: list[object] = [retriever]
     for each in retrievers:  # grows
         retrievers += children_of(each)
-    stores = [each for each in retrievers if isinstance(each, StoreRetriever)]
-    vectors = [each for each in stores if isinstance(each, VectorRetriever)]
+    stores = [retriever for retriever in retrievers if isinstance(retriever, StoreRetriever)]
+    vectors = [store for store in stores if isinstance(store, VectorRetriever)]
     return next(iter([*vectors, *stores, retriever]))
 
 
 def _described(values: Sequence[object]) -> str:
     numbers = [
-        each for each in values if isinstance(each, int | float) and not isinstance(each, bool)
+        value for value in values if isinstance(value, int | float) and not isinstance(value, bool)
     ]
-    distinct = sorted({as_data(each) for each in values})
+    distinct = sorted({as_data(value) for value in values})
     if len(numbers) == len(values) and len(distinct) > _MOST_VALUES:
         return f"{min(numbers)} to {max(numbers)}"
     more = ", ..." if len(distinct) > _MOST_VALUES else ""

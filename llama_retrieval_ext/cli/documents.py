@@ -40,7 +40,7 @@ def list_(*, as_json: AsJson = False, options: KbOptions) -> None:
     with options.open() as opened:
         sources = opened.sources(scope=options.scope)
     if as_json:
-        say_json([_source_as_json(each) for each in sources])
+        say_json([_source_as_json(source) for source in sources])
     elif not sources:
         say("no documents")
     else:
@@ -135,7 +135,9 @@ def _matching(kb: "ext.KnowledgeBase", pattern: str, options: KbOptions) -> list
     """Return the sources in a folder, or whose path matches a pattern; none for a plain id."""
     if not pattern:  # not the working directory
         return []
-    sources = [(composed(each.source), each.source) for each in kb.sources(scope=options.scope)]
+    sources = [
+        (composed(source.source), source.source) for source in kb.sources(scope=options.scope)
+    ]
     pattern = composed(pattern)
     path = str(Path(pattern).absolute())
     if any(sign in pattern for sign in "*?["):
@@ -187,16 +189,16 @@ def info(*, kb: Url = DEFAULT_KB, embed_model: EmbedModel = None, as_json: AsJso
 def _source_table(
     sources: Sequence["StoredSource"],
 ) -> tuple[Sequence[str], Iterator[Sequence[str]]]:
-    has_scopes = any(each.scope for each in sources)
+    has_scopes = any(source.scope for source in sources)
     header = ["passages", "documents", *(["tenant", "kb id"] if has_scopes else []), "source"]
     return header, (
         [
-            f"{each.nodes:,}",
-            f"{each.documents:,}",
-            *(_scope_of(each) if has_scopes else ()),
-            each.source,
+            f"{source.nodes:,}",
+            f"{source.documents:,}",
+            *(_scope_of(source) if has_scopes else ()),
+            source.source,
         ]
-        for each in sources
+        for source in sources
     )
 
 
@@ -225,7 +227,7 @@ def _apply(action: Callable[..., T], source: str, kb: "ext.KnowledgeBase", optio
     result = action(source, scope=options.scope)
     if result:
         return result
-    names = sorted({each.source for each in kb.sources(scope=options.scope)})
+    names = sorted({source.source for source in kb.sources(scope=options.scope)})
     tail = composed(Path(source).as_posix())
     named = [name for name in names if source and tail in path_tails(composed(name))]
     if len(named) > 1:

@@ -68,9 +68,9 @@ def _command(ctx: typer.Context, call: str, arguments: str) -> str:
     """Return the command that does the same as a call in Python."""
     name, form = _COMMANDS[call]
     values = [each.strip() for each in _PASSED.findall(arguments) or ["url"]]
-    options = " ".join(each for each in values if _NAMED.match(each))
-    urls = [each for each in values if not _NAMED.match(each)]
-    places = [quote(each.strip("'")) if ":" in each else "URL" for each in urls]
+    options = " ".join(value for value in values if _NAMED.match(value))
+    urls = [value for value in values if not _NAMED.match(value)]
+    places = [quote(url.strip("'")) if ":" in url else "URL" for url in urls]
     spoken = _ARGUMENT.sub(lambda found: _spoken(found, _options(ctx, name)), options)
     own = _options(ctx, ctx.invoked_subcommand or "")
     empty = ", or empty with --create" if name == "ingest" and "create" in own else ""
@@ -82,11 +82,11 @@ def _options(ctx: typer.Context, command: str, prefix: str = "") -> dict[str, _O
     program = ctx.find_root().command
     params = program.commands[command].params if isinstance(program, TyperGroup) else []
     options: dict[str, _Option] = {}
-    for each in params:
-        name, value = prefix + max(each.opts, key=len), getattr(each, "metavar", None)
+    for parameter in params:
+        name, value = prefix + max(parameter.opts, key=len), getattr(parameter, "metavar", None)
         if "--" in name:
-            opposite = each.secondary_opts[0] if each.secondary_opts else f"no {name}"
-            options[str(each.name)] = name, opposite, f"{name} {value}" if value else name
+            opposite = parameter.secondary_opts[0] if parameter.secondary_opts else f"no {name}"
+            options[str(parameter.name)] = name, opposite, f"{name} {value}" if value else name
     return options
 
 

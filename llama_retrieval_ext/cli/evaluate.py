@@ -81,7 +81,7 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
 
 
 def _kind(mode: str) -> SearchKind:
-    kinds: dict[str, SearchKind] = {each: each for each in get_args(SearchKind)}
+    kinds: dict[str, SearchKind] = {argument: argument for argument in get_args(SearchKind)}
     if mode not in kinds:
         choices = ", ".join(map(repr, kinds))
         raise typer.BadParameter(f"{mode!r} is not one of {choices}", param_hint="'--mode'")

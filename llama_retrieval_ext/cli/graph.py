@@ -64,14 +64,14 @@ def info(
     if graph == SAMPLE:
         say_aside("the sample of construction safety that is shipped; for a graph of yours add URL")
     if as_json:
-        shown = [dict(zip(header, each, strict=True)) for each in relations]
+        shown = [dict(zip(header, relation, strict=True)) for relation in relations]
         say(json.dumps({"labels": dict(found.labels), "relations": shown}, ensure_ascii=False))
         return
     say(f"{counted(found.nodes, 'node')}, {counted(found.edges, 'edge')}")
     say_table(("label", "nodes"), [(label, str(n)) for label, n in found.labels.items()])
     if relations:
         say()
-        say_table(header, [tuple(map(str, each)) for each in relations])
+        say_table(header, [tuple(map(str, relation)) for relation in relations])
 
 
 @graph_app.command()
@@ -160,8 +160,8 @@ def run_rules(
         say_json(found.to_dict())
         return
     language = str(values.get("language") or language_of(ext.Query(process)))
-    for each in found.conclusions:
-        _show(each, language)
+    for conclusion in found.conclusions:
+        _show(conclusion, language)
     if not found.conclusions:
         say(f"no rule concludes anything for {found.process}")
 

@@ -112,7 +112,7 @@ def with_groups(command: Callable[..., T]) -> Callable[..., T]:
     @wraps(command)
     def run(**given: object) -> T:
         for name, options in groups.items():
-            values = {own: given.pop(own) for own in options}
+            values = {option: given.pop(option) for option in options}
             given[name] = signature.parameters[name].annotation(**values)
         return command(**given)
 
@@ -122,7 +122,7 @@ def with_groups(command: Callable[..., T]) -> Callable[..., T]:
         for own in (groups[name].values() if name in groups else [each])
     ]
     vars(run)["__signature__"] = signature.replace(parameters=parameters)
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 

@@ -108,8 +108,8 @@ def _sample_documents() -> "list[Document]":
 
 def _check_samples(kb: "ext.KnowledgeBase") -> None:
     """Raise if the knowledge base holds other documents than the samples."""
-    known = {each.document_id for each in kb.documents()}
-    if known and not known.issubset(each.doc_id for each in _sample_documents()):
+    known = {document.document_id for document in kb.documents()}
+    if known and not known.issubset(document.doc_id for document in _sample_documents()):
         raise ConfigurationError(
             f"{kb.url} holds other documents, to which the samples are not added; search them with "
             f"llama-retrieval search QUESTION --kb {kb.url}, or choose another --kb"
@@ -132,13 +132,13 @@ def _show_comparison(kb: "ext.KnowledgeBase", question: str) -> None:
     retriever determines the order.
     """
     results = {mode: kb.search(question, mode, top_k=_DEPTH) for mode in _MODES}
-    columns = [_best_passages(each) for each in results.values()]
+    columns = [_best_passages(result) for result in results.values()]
     documents = dict.fromkeys(
         name for column in reversed(columns) for name in list(column)[:_SHOWN]
     )
     header = ["document", *(f"{mode} {_took(each)}" for mode, each in results.items())]
     say(f"\n{question}", style="bold")
-    say_table(header, [[name, *(_cell(each, name) for each in columns)] for name in documents])
+    say_table(header, [[name, *(_cell(column, name) for column in columns)] for name in documents])
     for name, hit in list(columns[-1].items())[:1]:
         say(f"{name}:", style="dim")
         show_passage(hit.text, question, full=False)

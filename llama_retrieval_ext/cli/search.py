@@ -93,12 +93,12 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
         result = ask(query, top_k=top_k, filters=narrowed, scope=options.scope)
         reasons = _reasons(result, why_not or [])
         if as_json:
-            more = {"why_not": [each.to_dict() for each in reasons]} if reasons else {}
+            more = {"why_not": [reason.to_dict() for reason in reasons]} if reasons else {}
             say_json({"query": query, **result.to_dict(), **more})
         else:
             _show(result, query, full=full, explain=explain)
-            for each in reasons:
-                say(f"why not: {each}")
+            for reason in reasons:
+                say(f"why not: {reason}")
 
 
 def _query_of(words: list[str]) -> str:
@@ -135,7 +135,9 @@ def _show(result: "ext.SearchResult", query: str, *, full: bool, explain: bool) 
 
 def _reasons(result: "ext.SearchResult", node_ids: list[str]) -> "list[WhyNot]":
     return (
-        [result.why_not(each) for each in node_ids] if isinstance(result, ext.Explanation) else []
+        [result.why_not(node_id) for node_id in node_ids]
+        if isinstance(result, ext.Explanation)
+        else []
     )
 
 
@@ -165,9 +167,9 @@ def ask(
         say_json(answer.to_dict())
         return
     say(answer.text)
-    titles = document_titles([each.hit for each in answer.citations])
-    for each in answer.citations:
-        say(f"[{each.number}] {titles[each.hit.node_id]}", style="dim")
+    titles = document_titles([citation.hit for citation in answer.citations])
+    for citation in answer.citations:
+        say(f"[{citation.number}] {titles[citation.hit.node_id]}", style="dim")
     for problem in answer.problems:
         say_aside(f"not supported: {problem}", style="yellow")
     for part in answer.degraded:

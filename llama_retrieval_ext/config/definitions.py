@@ -200,7 +200,7 @@ def definition_of(
 def _arms_of(hint: Any) -> list[Any]:  # noqa: ANN401 - a type, or what typing has for one
     """Return the members of a union, or the type alone."""
     if get_origin(hint) in {Union, UnionType}:
-        return [arm for each in get_args(hint) for arm in _arms_of(each)]
+        return [arm for argument in get_args(hint) for arm in _arms_of(argument)]
     return [hint]
 
 
@@ -248,7 +248,7 @@ def json_schema(known: Definitions) -> dict[str, object]:
 def _with_refs(schema: Any, known: Definitions) -> Any:  # noqa: ANN401 - any JSON
     """Return the schema with references to nodes."""
     if isinstance(schema, list):
-        return [_with_refs(each, known) for each in schema]
+        return [_with_refs(name, known) for name in schema]
     if not isinstance(schema, dict):
         return schema
     replaced = {key: _with_refs(each, known) for key, each in schema.items() if key != _NODES}
@@ -281,7 +281,7 @@ def _problem(
         names = ", ".join(definition.parameters) or "none"
         advice = did_you_mean(field, definition.parameters, otherwise=f"its parameters are {names}")
         return Problem(where, f"{what} has no parameter {field!r}; {advice}", at_key=True)
-    messages = dict.fromkeys(each["msg"].replace("Input should be", "must be") for each in errors)
+    messages = dict.fromkeys(error["msg"].replace("Input should be", "must be") for error in errors)
     text = " or ".join(messages).replace(" or must be ", " or ")
     name = ".".join(str(each) for each in field_path)
     return Problem(where, f"{name!r} of {what}: {text}")

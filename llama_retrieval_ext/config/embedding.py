@@ -63,7 +63,7 @@ def resolved(value: Any) -> Any:  # noqa: ANN401 - any JSON
         if list(value) == ["env"]:
             return EnvironmentReference.model_validate(dict(value)).value()
         return {key: resolved(each) for key, each in value.items()}
-    return [resolved(each) for each in value] if isinstance(value, list) else value
+    return [resolved(item) for item in value] if isinstance(value, list) else value
 
 
 def _masked(value: Any) -> Any:  # noqa: ANN401 - any JSON
@@ -153,7 +153,7 @@ class EmbeddingConfig(BaseModel):
         known = {*inspect.signature(kind.__init__).parameters, *kind.model_fields}
         for name, spellings in (("model", _MODEL_NAMES), ("base_url", _URL_NAMES)):
             if name in settings:
-                spelling = next((each for each in spellings if each in known), name)
+                spelling = next((spelling for spelling in spellings if spelling in known), name)
                 settings[spelling] = settings.pop(name)
         return dict(settings)
 

@@ -121,10 +121,10 @@ def _nested(value: object) -> object:
     if not isinstance(value, list):
         return value
     return [
-        {**each, "hits": [*map(_record, each["hits"])]}
-        if isinstance(each, Mapping) and "hits" in each
-        else each
-        for each in value
+        {**item, "hits": [*map(_record, item["hits"])]}
+        if isinstance(item, Mapping) and "hits" in item
+        else item
+        for item in value
     ]
 
 

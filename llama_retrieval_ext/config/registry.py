@@ -276,8 +276,10 @@ mean 'hybrid'?
         given = {**parts.defaults.get(name, {}), **params}
         checked, mistakes = definition.checked(given)
         if mistakes:
-            kind = ArgumentError if any(each.at_key for each in mistakes) else ConfigurationError
-            raise kind("; ".join(each.message for each in mistakes))
+            kind = (
+                ArgumentError if any(mistake.at_key for mistake in mistakes) else ConfigurationError
+            )
+            raise kind("; ".join(mistake.message for mistake in mistakes))
         own = replace(parts, make=self.make, given=frozenset(params))
         made = definition.build(checked, own)
         if not isinstance(made, BaseRetriever):
@@ -306,7 +308,9 @@ mean 'hybrid'?
         """Return retrievers of installed packages; they cannot replace built-in names."""
         if self._installed is None:
             own = {*_MODULES, *self._own}
-            installed = {each.name: each for each in entry_points(group=ENTRY_POINTS)}
+            installed = {
+                entry_point.name: entry_point for entry_point in entry_points(group=ENTRY_POINTS)
+            }
             self._installed = {name: each for name, each in installed.items() if name not in own}
         return self._installed
 

@@ -181,7 +181,7 @@ class _SpecWriter:
         if isinstance(value, Mapping):
             return self._mapping(value, what, depth)
         if isinstance(value, list | tuple):
-            items = [self.value(each, what, depth=depth + 1) for each in value]
+            items = [self.value(item, what, depth=depth + 1) for item in value]
             return {_TUPLE: items} if isinstance(value, tuple) and not is_tuple else items
         return self._node(value, what, depth)
 

@@ -250,7 +250,7 @@ def _secrets(data: object) -> Iterator[Problem]:
 
 def _lines(mistakes: list[Problem], read: ConfigText) -> list[str]:
     """Return the problems as text, in the order of the file."""
-    ordered = sorted(mistakes, key=lambda each: _position(each, read))
+    ordered = sorted(mistakes, key=lambda mistake: _position(mistake, read))
     return [_line(each, read) for each in ordered]
 
 

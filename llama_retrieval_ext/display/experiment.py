@@ -66,13 +66,17 @@ def comparison_console(comparison: Comparison) -> RenderableType:
 
 def tuning_html(tuning: Tuning) -> Markup:
     """Return the choices and their reasons as HTML."""
-    rows = [(each.parameter, each.before, each.after, each.why) for each in tuning.choices]
+    rows = [
+        (choice.parameter, choice.before, choice.after, choice.why) for choice in tuning.choices
+    ]
     return page(tag("p", tuning.verdict), *([table(_CHOICES, rows)] if rows else []))
 
 
 def tuning_console(tuning: Tuning) -> RenderableType:
     """Return the choices and their reasons for a rich console."""
-    rows = [(each.parameter, each.before, each.after, each.why) for each in tuning.choices]
+    rows = [
+        (choice.parameter, choice.before, choice.after, choice.why) for choice in tuning.choices
+    ]
     verdict = Text(tuning.verdict)
     return Group(verdict, console_table(_CHOICES, rows)) if rows else verdict
 
@@ -83,23 +87,23 @@ _MARKS: Final = "+ found by this retriever alone; ✓ marked as right, ✗ as wr
 def _results(experiment: Experiment) -> tuple[Cells, list[Cells]]:
     """Return the header and the rows, with marks for the best value and significance."""
     results = experiment.results.to_dict("records")
-    best = {each: max(row[each] for row in results) for each in experiment.measures}
+    best = {measure: max(row[measure] for row in results) for measure in experiment.measures}
     marks = {
         (row["retriever"], row["measure"]): "↑" if row["difference"] > 0 else "↓"
         for row in experiment.significance.to_dict("records")
         if row["is_significant"]
     }
-    counts = [each for each in _COUNTS if any(row[each] for row in results)]
+    counts = [count for count in _COUNTS if any(row[count] for row in results)]
     rows: list[Cells] = []
     for row in results:
         values = [
-            f"{row[each]:.4f}{_BEST if row[each] == best[each] else ''}"
-            f"{marks.get((row['retriever'], each), '')}"
-            for each in experiment.measures
+            f"{row[measure]:.4f}{_BEST if row[measure] == best[measure] else ''}"
+            f"{marks.get((row['retriever'], measure), '')}"
+            for measure in experiment.measures
         ]
-        times = [f"{row[each]:.1f} ms" for each in _TIMES]
-        rows.append([row["retriever"], *values, *times, *(f"{row[each]:.3g}" for each in counts)])
-    percentiles = (each.removesuffix("_ms") for each in _TIMES)
+        times = [f"{row[time]:.1f} ms" for time in _TIMES]
+        rows.append([row["retriever"], *values, *times, *(f"{row[count]:.3g}" for count in counts)])
+    percentiles = (time.removesuffix("_ms") for time in _TIMES)
     header = ("retriever", *experiment.measures, *percentiles, *counts)
     return [title.replace("_", " ") for title in header], rows
 

@@ -52,7 +52,9 @@ def explanation_text(explanation: Explanation) -> str:
         for depth, step in explanation.recorded.walk(folded=True)
     )
     titles = document_titles(explanation.hits)
-    hits = (line for each in explanation.accounts[:_HITS] for line in _account_lines(each, titles))
+    hits = (
+        line for account in explanation.accounts[:_HITS] for line in _account_lines(account, titles)
+    )
     hints = (f"  hint: {hint}" for hint in explanation.hints)
     return "\n".join([f"Explanation({result_summary(explanation)})", *steps, *hits, *hints])
 

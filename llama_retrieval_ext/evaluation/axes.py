@@ -73,13 +73,13 @@ def finished(axes: "Axes", *, title: str, x: str = "", y: str = "") -> "Axes":
     for patch in (axes.patch, axes.get_figure(root=True).patch):  # type: ignore[union-attr]  # drawn
         patch.set_alpha(0)
     families, letters = _fonts()
-    for each in axes.findobj(Text):
-        if isinstance(each, Text):
-            each.set_fontfamily(list(families))
-            if each.get_color() == "black":
-                each.set_color(INK)
-            each.set_text(_drawable(each.get_text(), letters))
-    if any(_MISSING in each.get_text() for each in axes.findobj(Text) if isinstance(each, Text)):
+    for text in axes.findobj(Text):
+        if isinstance(text, Text):
+            text.set_fontfamily(list(families))
+            if text.get_color() == "black":
+                text.set_color(INK)
+            text.set_text(_drawable(text.get_text(), letters))
+    if any(_MISSING in text.get_text() for text in axes.findobj(Text) if isinstance(text, Text)):
         axes.set_title(_NOTE, loc="right", fontsize="x-small", color=INK)
     return axes
 
@@ -87,7 +87,7 @@ def finished(axes: "Axes", *, title: str, x: str = "", y: str = "") -> "Axes":
 def drawable(texts: Iterable[str]) -> list[str]:
     """Return texts with an empty square for each character that no font has."""
     letters = _fonts()[1]
-    return [_drawable(each, letters) for each in texts]
+    return [_drawable(text, letters) for text in texts]
 
 
 def colours(names: Iterable[str]) -> dict[str, tuple[str, str]]:
@@ -115,7 +115,9 @@ def cut(text: str, columns: int) -> str:
 
 
 def _drawable(text: str, letters: frozenset[int]) -> str:
-    return "".join(each if each.isspace() or ord(each) in letters else _MISSING for each in text)
+    return "".join(
+        letter if letter.isspace() or ord(letter) in letters else _MISSING for letter in text
+    )
 
 
 @cache

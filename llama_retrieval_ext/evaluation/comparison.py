@@ -86,7 +86,7 @@ class Comparison(Viewed):
                 f"found {', '.join(map(repr, sorted(node_ids))) or 'nothing'}"
             )
         self.marks.setdefault(text, {})[named[0]] = grade
-        if self.path is not None and any(any(own.values()) for own in self.marks.values()):
+        if self.path is not None and any(any(mark.values()) for mark in self.marks.values()):
             self.judgements.save(self.path)
 
     @property
@@ -179,7 +179,7 @@ def compare(
     path = None if marks is None else Path(marks)
     hints: tuple[str, ...] = ()
     if isinstance(questions, Judgements):
-        hits = (hit for own in answers.values() for found in own.values() for hit in found)
+        hits = (hit for answer in answers.values() for found in answer.values() for hit in found)
         seen = {name for hit in hits for name in questions.names_of(hit.node, "")}
         hints = missing_targets(named.values(), questions, seen)
     return Comparison(answers, top_k, _kept_marks(path), path, hints)

@@ -120,7 +120,7 @@ def _from_object(source: object, level: Level | None) -> Judgements:
     if isinstance(source, QuestionPairs):
         return _from_pairs(source.queries, source.relevant_docs, level or Level.NODE)
     if isinstance(source, RagExamples):
-        rows = [each.model_dump(mode="json") for each in source.examples]
+        rows = [example.model_dump(mode="json") for example in source.examples]
         return _from_rag_examples(rows, level or Level.PASSAGE)
     if isinstance(source, Mapping):
         source = [(question, *pair) for question, own in source.items() for pair in _graded(own)]
@@ -201,7 +201,7 @@ def _from_rows(rows: Iterable[Mapping[str, object]], level: Level | None, where:
 
 def _value(row: Mapping[str, object], names: Sequence[str]) -> str | None:
     values = (row.get(name) for name in names)
-    value = next((each for each in values if each not in (None, "")), None)
+    value = next((value for value in values if value not in (None, "")), None)
     if isinstance(value, list | dict):
         raise ConfigurationError(f"a row has {value!r} for {names[0]!r}; write a row for each")
     return None if value is None else str(value)
@@ -230,7 +230,7 @@ def _missing_columns(where: str, row: Mapping[str, object], level: Level | None)
 def _from_beir(folder: Path, level: Level) -> Judgements:
     texts = folder / "queries.jsonl"
     grades = [folder / "qrels" / "test.tsv", folder / "qrels.tsv"]
-    qrels = next((each for each in grades if each.is_file()), None)
+    qrels = next((grade for grade in grades if grade.is_file()), None)
     if not texts.is_file() or qrels is None:
         raise ConfigurationError(
             f"{folder} is no BEIR folder: it needs queries.jsonl, and qrels/test.tsv or qrels.tsv"

@@ -99,7 +99,7 @@ class Experiment(Viewed):
     ) -> None:
         self.retrievers = named_retrievers(retrievers)
         self.judgements: Judgements = load_judgements(judgements)
-        self.measures = tuple(str(each) for each in parse_measures(measures))
+        self.measures = tuple(str(measure) for measure in parse_measures(measures))
         self.baseline = next(iter(self.retrievers)) if baseline is None else baseline
         if self.baseline not in self.retrievers:
             raise ConfigurationError(
@@ -158,7 +158,10 @@ class Experiment(Viewed):
                 "retriever": name,
                 "query_id": answer.query_id,
                 "question": answer.question,
-                **{each: self._value(name, each)[answer.query_id] for each in self.measures},
+                **{
+                    measure: self._value(name, measure)[answer.query_id]
+                    for measure in self.measures
+                },
                 "ms": answer.ms,
                 "embeddings": answer.embeddings,
                 "llm_calls": answer.llm_calls,
@@ -224,7 +227,7 @@ class Experiment(Viewed):
         shared, questions = SharedRankings(charges=False), self.judgements.queries.items()
         with counted_calls():
             for name in self.retrievers:
-                if not all(self._log.get(name, *each) for each in questions):
+                if not all(self._log.get(name, *question) for question in questions):
                     answer = self._answer(name, "", _WARM_UP, shared)
                     self.warm_up.add(answer.embeddings, answer.llm_calls)
 
@@ -274,14 +277,14 @@ class Experiment(Viewed):
 
     def _grades(self, query_id: str, hit: JudgedHit) -> Iterable[int]:
         judged = self.judgements.relevant[query_id]
-        return (judged[each] for each in hit.names if each in judged)
+        return (judged[name] for name in hit.names if name in judged)
 
     def _summary(self, name: str) -> dict[str, object]:
         answers = self.answers(name)
         times = [answer.ms for answer in answers]
         return {
             "retriever": name,
-            **{each: fmean(self._value(name, each).values()) for each in self.measures},
+            **{measure: fmean(self._value(name, measure).values()) for measure in self.measures},
             "p50_ms": float(np.percentile(times, 50)),
             "p95_ms": float(np.percentile(times, 95)),
             "embeddings": fmean(answer.embeddings for answer in answers),
@@ -297,7 +300,7 @@ class Experiment(Viewed):
             [own - other for own, other in zip(self._value(n, measure).values(), base, strict=True)]
             for n in names
         ]
-        p_values = [randomisation_test(each) for each in differences]
+        p_values = [randomisation_test(difference) for difference in differences]
         return [
             {
                 "measure": measure,

@@ -113,7 +113,7 @@ class Judgements:
         forms = [form for file in files if isinstance(file, str) for form in spellings(file)]
         tails = [tail for form in forms for tail in path_tails(form) if tail in judged]
         names = [node.ref_doc_id, *files, *tails, node.node_id]
-        return list(dict.fromkeys(each for each in names if isinstance(each, str) and each))
+        return list(dict.fromkeys(name for name in names if isinstance(name, str) and name))
 
     def run_of(self, query_id: str, hits: Iterable[Sequence[str]]) -> dict[str, float]:
         """Return a ranking for measures: targets with scores that decrease by rank.

@@ -42,7 +42,7 @@ def measure_queries(
     """
     measures = parse_measures(names)
     values: dict[str, dict[str, float]] = {
-        str(each): dict.fromkeys(relevant, 0.0) for each in measures
+        str(measure): dict.fromkeys(relevant, 0.0) for measure in measures
     }
     answered = {query_id: dict(scores) for query_id, scores in run.items() if scores}
     grades = {query_id: dict(own) for query_id, own in relevant.items()}

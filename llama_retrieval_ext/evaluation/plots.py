@@ -44,8 +44,8 @@ def plot_recall(experiment: Experiment, *, axes: "Axes | None" = None) -> "Axes"
     """
     runs = {name: experiment.run_of(name) for name in experiment.retrievers}
     longest = max(len(ranking) for run in runs.values() for ranking in run.values())
-    depths = sorted({*(each for each in _DEPTHS if each < longest), max(longest, 1)})
-    measures = [f"R@{each}" for each in depths]
+    depths = sorted({*(depth for depth in _DEPTHS if depth < longest), max(longest, 1)})
+    measures = [f"R@{depth}" for depth in depths]
     axes = new_axes(axes)
     for (name, run), (colour, marker) in zip(runs.items(), colours(runs).values(), strict=True):
         measured = measure_queries(measures, experiment.judgements.relevant, run)
@@ -153,7 +153,7 @@ def plot_sweep(tuning: Tuning, *, leg: str | None = None, axes: "Axes | None" = 
     if leg is not None:
         column = f"weight of {leg}"
     if column not in default:
-        legs = ", ".join(each.removeprefix("weight of ") for each in weights)
+        legs = ", ".join(weight.removeprefix("weight of ") for weight in weights)
         raise ConfigurationError(f"there is no leg {leg!r} with a weight; the legs are {legs}")
     axes = new_axes(axes, width=7.6, height=4.0)
     lines = _swept(tuning, column)
@@ -204,7 +204,7 @@ def _swept(tuning: Tuning, column: str) -> dict[str, list[tuple[float, float, fl
 
 def _chosen(tuning: Tuning) -> Mapping[str, object] | None:
     """Return the row chosen instead of the default; None if the default stays."""
-    changed = {each.after for each in tuning.choices if each.after != each.before}
+    changed = {choice.after for choice in tuning.choices if choice.after != choice.before}
     for row in tuning.sweep:
         named = [(k.removeprefix("weight of "), v) for k, v in row.items() if "weight of " in k]
         weights = ", ".join(f"{leg} {_number(weight):.2g}" for leg, weight in named)

@@ -123,7 +123,9 @@ def generated_questions(nodes: Nodes, llm: LLM, *, count: int = 50, seed: int = 
 def _nodes_of(nodes: Nodes) -> list[BaseNode]:
     if isinstance(nodes, KnowledgeBase):
         nodes = [
-            node for each in nodes.sources() for node in nodes.get(each.source, scope=each.scope)
+            node
+            for source in nodes.sources()
+            for node in nodes.get(source.source, scope=source.scope)
         ]
     known = [node for node in nodes if node.get_content().strip()]
     if not known:

@@ -178,7 +178,7 @@ def plot_ranks(value: Explanation, *, most: int = 10, axes: "Axes | None" = None
             axes.annotate(
                 label, (end, heights[end]), (8, 0), textcoords="offset points", va="center"
             )
-    axes.set_xticks(range(len(stages)), drawable(cut(each, 22) for each in stages))
+    axes.set_xticks(range(len(stages)), drawable(cut(stage, 22) for stage in stages))
     ticks = sorted({1, *range(5, floor, 5), floor})
     more = "+" if any((rank or 0) > floor for _, own in ranks for rank in own) else ""
     axes.set_yticks(ticks, [*map(str, ticks[:-1]), f"{ticks[-1]}{more}"])
@@ -234,7 +234,7 @@ def _ranks_of(
 def _title(hit: Hit) -> str:
     names = (hit.metadata.get(key) for key in _TITLE_KEYS)
     return next(
-        (each for each in (*names, hit.node.ref_doc_id) if isinstance(each, str) and each),
+        (name for name in (*names, hit.node.ref_doc_id) if isinstance(name, str) and name),
         hit.node_id,
     )
 

@@ -121,7 +121,7 @@ class Trial:
 
     def _run(self, setting: Setting, query_id: str) -> dict[str, float]:
         answers = {name: own[query_id] for name, own in self.answers.items()}
-        names = {hit.node_id: hit.names for each in answers.values() for hit in each.hits}
+        names = {hit.node_id: hit.names for answer in answers.values() for hit in answer.hits}
         rankings = {
             name: [(hit.node_id, hit.score) for hit in answer.hits]
             for name, answer in answers.items()
@@ -157,10 +157,10 @@ class Trial:
     def _choose_one(
         self, parameter: str, settings: Sequence[Setting], current: Setting, rows: Rows
     ) -> tuple[Setting, ParameterChoice]:
-        self._bar.total += sum(repr(each) not in self._known for each in settings)
+        self._bar.total += sum(repr(setting) not in self._known for setting in settings)
         base = self.values(current)[rows]
-        gains = [(self.values(each)[rows] - base).tolist() for each in settings]
-        bounds = [_mean(each) - _MARGIN * standard_error(each) for each in gains]
+        gains = [(self.values(setting)[rows] - base).tolist() for setting in settings]
+        bounds = [_mean(gain) - _MARGIN * standard_error(gain) for gain in gains]
         before = current.value_of(parameter)
         best = int(np.argmax(bounds))
         gain, error = _mean(gains[best]), standard_error(gains[best])

@@ -121,10 +121,10 @@ class FusedPipeline:
     def __post_init__(self) -> None:
         outer, inner = _unwrapped(self.retriever)
         self.source = _fused(inner)
-        refines = [stage for each in reversed(outer) for stage in each.refines]
+        refines = [stage for frame in reversed(outer) for stage in frame.refines]
         first = next((stage for stage in refines if not isinstance(stage, Top)), None)
         self.mmr = first if isinstance(first, MMR) else None
-        rewrites = [stage for each in outer for stage in each.rewrites]
+        rewrites = [stage for frame in outer for stage in frame.rewrites]
         if isinstance(self.source, FusionRetriever):
             rewrites += self.source.branches.rewrites
         self.legs = {leg.name: LegRecorder(leg, rewrites) for leg in _legs(self.source)}
@@ -160,9 +160,9 @@ class FusedPipeline:
             settings = [replace(current, mmr_lambda=each) for each in _LAMBDAS]
         elif parameter == "depth" and self._takes_depth:
             least = self.source.top_k or 1
-            depths = [each for each in _DEPTHS if least <= each < self.depth]
-            settings = [replace(current, depth=each) for each in depths]
-        return [each for each in settings if each != current]
+            depths = [depth for depth in _DEPTHS if least <= depth < self.depth]
+            settings = [replace(current, depth=depth) for depth in depths]
+        return [setting for setting in settings if setting != current]
 
     @property
     def _takes_depth(self) -> bool:
@@ -216,17 +216,17 @@ class FusedPipeline:
         """Return the pipeline with another setting; it shares stores and legs with this one."""
         rebuilt: Retriever = _with_fusion(self.source, setting)
         outer, _ = _unwrapped(self.retriever)
-        for each in reversed(outer):
-            refines = [self._refine(stage, setting) for stage in each.refines]
+        for frame in reversed(outer):
+            refines = [self._refine(stage, setting) for stage in frame.refines]
             rebuilt = bound_as(
-                each,
+                frame,
                 Pipeline(
                     rebuilt,
-                    rewrites=each.rewrites,
+                    rewrites=frame.rewrites,
                     refines=refines,
-                    top_k=each.top_k,
-                    filters=each.filters,
-                    name=each.name,
+                    top_k=frame.top_k,
+                    filters=frame.filters,
+                    name=frame.name,
                 ),
             )
         return rebuilt
@@ -300,7 +300,7 @@ def _formulas(source: Fused) -> list[Fusion]:
         by_leg = {"vector": Normalisation.MIN_MAX, "keyword": Normalisation.FROM_ZERO}
         formulas[0] = WeightedSum(normalise=by_leg)
     formulas += [RRF(k) for k in _RRF_CONSTANTS]
-    return [_with_fields(each, min_success=source.fusion.min_success) for each in formulas]
+    return [_with_fields(formula, min_success=source.fusion.min_success) for formula in formulas]
 
 
 def _with_fields(fusion: Fusion, **values: object) -> Fusion:

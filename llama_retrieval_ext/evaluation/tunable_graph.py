@@ -59,8 +59,8 @@ class SeededGraph:
 
     def settings_of(self, _: str, current: Setting) -> list[Setting]:
         """Return the settings that differ from the current one in damping."""
-        settings = [replace(current, damping=each) for each in _DAMPINGS]
-        return [each for each in settings if each != current]
+        settings = [replace(current, damping=damping) for damping in _DAMPINGS]
+        return [setting for setting in settings if setting != current]
 
     def ranking(self, setting: Setting, question: str, rankings: LegRankings) -> list[str]:
         """Return the first node ids of the walk with a damping, best first."""

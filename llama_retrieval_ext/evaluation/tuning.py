@@ -61,7 +61,7 @@ class Tuning(Viewed):
     @property
     def is_changed(self) -> bool:
         """Whether another setting was chosen."""
-        return any(each.before != each.after for each in self.choices)
+        return any(choice.before != choice.after for choice in self.choices)
 
     @property
     def table(self) -> "DataFrame":
@@ -158,10 +158,10 @@ def _tuned(trial: Trial, unchanged: Tuning, *, seed: int) -> Tuning:
     default = trial.pipeline.default
     setting, choices = trial.choose(np.arange(len(trial.judgements)))
     if trial.judgements.origin == KNOWN_ITEMS:
-        setting, choices = default, [_kept_for_known_items(each) for each in choices]
+        setting, choices = default, [_kept_for_known_items(choice) for choice in choices]
     gain, fusion_gain, best_leg = trial.validated(seed)
     if setting != default and not gain.is_significant:
-        setting, choices = default, [_not_confirmed(each, gain) for each in choices]
+        setting, choices = default, [_not_confirmed(choice, gain) for choice in choices]
     retriever = unchanged.retriever if setting == default else trial.pipeline.rebuilt(setting)
     result = replace(
         unchanged,
@@ -195,7 +195,9 @@ def _not_confirmed(choice: ParameterChoice, gain: Gain) -> ParameterChoice:
 
 def _verdict(result: Tuning) -> str:
     changes = [
-        f"{each.parameter}: {each.after}" for each in result.choices if each.after != each.before
+        f"{choice.parameter}: {choice.after}"
+        for choice in result.choices
+        if choice.after != choice.before
     ]
     changed = f"Changed {'; '.join(changes)}." if changes else "Nothing changed."
     if result.gain is None:

@@ -55,7 +55,7 @@ def conclude(*, found: bool, since: int = 0) -> Plan[tuple[str, ...]]:
         since: Number of earlier hints of the session to leave out.
     """
     session = current_context().session
-    due = [each for each in session.inquiries.values() if each.always or not found]
+    due = [inquiry for inquiry in session.inquiries.values() if inquiry.always or not found]
     session.inquiries.clear()
     for inquiry in due:
         try:
@@ -67,7 +67,7 @@ def conclude(*, found: bool, since: int = 0) -> Plan[tuple[str, ...]]:
 
 def note_nested(query: Query, found: Iterable[Metadata]) -> None:
     """Note keys of the filters that are inside a dict of what was found; it costs no request."""
-    keys = {each.key for each in comparisons(query.filter)} if query.filter else set()
+    keys = {comparison.key for comparison in comparisons(query.filter)} if query.filter else set()
     nested = [key for key in sorted(keys) if "." in key]
     if nested:
         sample = [*found]

@@ -388,7 +388,7 @@ def _reported(
         # the leg that reports.
         with lock, suppress(ScoreError):
             answered[name] = hits
-            on_answer({each: answered[each] for each in plans if each in answered})
+            on_answer({plan: answered[plan] for plan in plans if plan in answered})
         return hits
 
     return [reported(name, plan) for name, plan in plans.items()]

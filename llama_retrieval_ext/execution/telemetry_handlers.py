@@ -30,7 +30,9 @@ _WITHOUT_CONTENT: Final = (FusionEvent, RetrievalDegradedEvent, ScopeViolationEv
 
 def is_sending(span_handlers: Sequence[object]) -> bool:
     """Return whether one of the handlers sends spans to OpenTelemetry."""
-    return any(isinstance(each, OTelCompatibleSpanHandler) for each in span_handlers)
+    return any(
+        isinstance(span_handler, OTelCompatibleSpanHandler) for span_handler in span_handlers
+    )
 
 
 class Spans(OTelCompatibleSpanHandler):

@@ -150,7 +150,7 @@ class Adjacency:
 
     def incident(self, ids: Collection[str]) -> set[Edge]:
         """Return the edges with at least one end among the ids."""
-        return {edge for own in self.neighbours(ids, Hop()).values() for edge in own}
+        return {edge for neighbour in self.neighbours(ids, Hop()).values() for edge in neighbour}
 
     def _order(self, node_id: str, direction: Direction) -> list[Edge]:
         """Return and keep the edges of a node in the order that `GraphBackend` defines."""

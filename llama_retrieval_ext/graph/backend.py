@@ -255,6 +255,6 @@ def _by_cypher(graph: CypherGraph, scope: Scope | None) -> Plan[GraphSummary]:
 
 def _ordered(labels: "Counter[str]", relations: "Counter[tuple[str, str, str]]") -> GraphSummary:
     return GraphSummary(
-        dict(sorted(labels.items(), key=lambda each: (-each[1], each[0]))),
-        dict(sorted(relations.items(), key=lambda each: (-each[1], each[0]))),
+        dict(sorted(labels.items(), key=lambda item: (-item[1], item[0]))),
+        dict(sorted(relations.items(), key=lambda item: (-item[1], item[0]))),
     )

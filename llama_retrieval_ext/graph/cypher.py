@@ -380,7 +380,7 @@ def without_internal(value: Any) -> Any:  # noqa: ANN401 - what Cypher returns
         own = {"id": value["_id"]} if "_id" in value else {}
         return _properties(value, (*INTERNAL, "embedding")) | own
     if isinstance(value, list | tuple):
-        return [without_internal(each) for each in value]
+        return [without_internal(item) for item in value]
     return value
 
 

@@ -280,7 +280,7 @@ class EmbeddedGraph(WritableGraph):
                 batch.add_edge(edge, source)
             views = self._visible(scope)
             with rows.transaction():
-                lost = rows.withdraw(withdrawn, [self._partition_keys[each] for each in views])
+                lost = rows.withdraw(withdrawn, [self._partition_keys[view] for view in views])
                 batch.write(rows)
                 batch.restore(rows, *lost)
                 found = rows.unsupported(*lost) if withdrawn else doomed(rows, views)

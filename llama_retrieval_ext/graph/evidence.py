@@ -203,10 +203,10 @@ class TextEvidence:
 
     def _pairs(self, passages: Iterable[TextPassage]) -> Iterator[tuple[str, str]]:
         """Yield each phrase of a passage, in any case, with the passage."""
-        for own in passages:
-            found = self._known_names.find_all(own.text, self._known)
-            for phrase in own.phrases.union(match.name for match in found):
-                yield phrase, own.node.id
+        for passage in passages:
+            found = self._known_names.find_all(passage.text, self._known)
+            for phrase in passage.phrases.union(match.name for match in found):
+                yield phrase, passage.node.id
 
     def _update_chinese(self, gone: Sequence[TextPassage], new: Sequence[TextPassage]) -> None:
         most = int(self.most)
@@ -214,7 +214,7 @@ class TextEvidence:
             return
         self._most_recurring = most
         self._recurring = defaultdict(list)
-        chinese = [own for own in self.passages.values() if own.chinese]
+        chinese = [passage for passage in self.passages.values() if passage.chinese]
         for own, found in zip(chinese, recurring([c.chinese for c in chinese], most), strict=True):
             for phrase in found:
                 self._recurring[phrase].append(own.node.id)
@@ -266,7 +266,7 @@ class TitleLinks:
             if id_ not in bearers[name]
         )
         self.mentions = self._pairs(evidence.mentions, place_of)
-        counts = Counter(each for context in self.mentions.values() for each in context)
+        counts = Counter(line for context in self.mentions.values() for line in context)
         size = max(len(self.mentions), 2)
         self._weights = {each: log(size / n) / log(size) for each, n in counts.items()}
 

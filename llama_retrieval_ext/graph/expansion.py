@@ -145,7 +145,7 @@ def expand_each(  # noqa: PLR0913 - one more than `plan_expand`
     expansions = {seed: Expansion([seed]) for seed in dict.fromkeys(seeds)}
     frontiers = {seed: [seed] for seed in expansions}
     for distance in range(1, max_hops + 1):
-        new = sorted({id_ for own in frontiers.values() for id_ in own} - known.keys())
+        new = sorted({id_ for frontier in frontiers.values() for id_ in frontier} - known.keys())
         found = (yield backend.plan_neighbours(new, hop, scope=scope)) if new else {}
         known.update({id_: found.get(id_, []) for id_ in new})
         if distance == 1:

@@ -273,7 +273,9 @@ class PassageGraph:
             contexts = [
                 mentions.get((a, b), frozenset()) for a, b in self._links[low:high].tolist()
             ]
-            raised = [sum(w for each, w in weights.items() if each in own) for own in contexts]
+            raised = [
+                sum(w for each, w in weights.items() if each in context) for context in contexts
+            ]
             factors = 1.0 + _CONTEXT * np.array(raised)
             if len(factors) and factors.max() > 1:
                 data = self.transitions.data.copy() if data is None else data

@@ -58,7 +58,7 @@ class PassageLinks:
     def __post_init__(self) -> None:
         for name in ("title_fields", "entity_fields", "gazetteer"):
             value = getattr(self, name)
-            if isinstance(value, str) or not all(isinstance(each, str) for each in value):
+            if isinstance(value, str) or not all(isinstance(item, str) for item in value):
                 raise ConfigurationError(f"{name} must be a list of strings, got {value!r}")
             object.__setattr__(self, name, tuple(value))
         if self.ner is not None:
@@ -85,7 +85,7 @@ class PassageLinks:
             value = metadata.get(key)
             values = [value] if isinstance(value, str) else value
             if isinstance(values, list | tuple):
-                found.update(each for each in values if isinstance(each, str))
+                found.update(value for value in values if isinstance(value, str))
         if self._known is not None:
             found.update(id_ for match in self._known.find(text) for id_ in match.ids)
         if self.ner is not None:

@@ -43,10 +43,10 @@ class SeededWalk:
         self.strength = _strengths(hits)
         self.titles = graph.named_titles(query.query_str)
         self.terms = graph.named_terms(query.query_str)
-        for each in entities:
-            node = graph.entity(each.node_id)
+        for entity in entities:
+            node = graph.entity(entity.node_id)
             if node is not None:
-                self.terms[node] = max(self.terms.get(node, 0.0), graph.rarity(node) * each.score)
+                self.terms[node] = max(self.terms.get(node, 0.0), graph.rarity(node) * entity.score)
         restart, self.outside = self._restart()
         allowed = graph.allowed(None if query.filters is None else query.condition)
         self.walk = graph.walk(restart, query.query_str, allowed=allowed, damping=damping)

@@ -76,7 +76,7 @@ class WriteBatch:
         for partition, key in self.partitions.items():
             rows.add_partition(key, partition)
         nodes = {key: node for own in self.nodes.values() for key, node in own.values()}
-        edges = [row for own in self.edges.values() for row in own.values()]
+        edges = [row for edge in self.edges.values() for row in edge.values()]
         last = {(first, edge.type, second): edge for first, second, edge in edges}
         rows.keep_said(nodes, self._replaced_edges())
         rows.put_nodes(self._node_rows())
@@ -117,10 +117,10 @@ class WriteBatch:
     ) -> dict[int, Restrictions]:
         """Return who may see the written rows, and these others, by the key of their partition."""
         supports = (*self.node_sources, *self.edge_sources)
-        if not any(each[1] for each in supports) and not self._is_restricted:
+        if not any(support[1] for support in supports) and not self._is_restricted:
             return {}
-        ends = (each[3] for each in self.edge_sources)
-        own = [each[3] for each in self.node_sources]
+        ends = (edge_source[3] for edge_source in self.edge_sources)
+        own = [node_source[3] for node_source in self.node_sources]
         return rows.restrictions({*own, *nodes}, {*rows.edge_keys(ends), *edges})
 
     @property

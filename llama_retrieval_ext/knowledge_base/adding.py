@@ -128,7 +128,7 @@ class Addition:
 
         Those that only name other principals than before are shared with them.
         """
-        new = [each for each in documents if self.tally.is_new(each)]
+        new = [document for document in documents if self.tally.is_new(document)]
         versions = self.parts.ledger.digests(each.key for each in new)
         changed: list[SourceDocument] = []
         shared: list[SourceDocument] = []
@@ -147,12 +147,12 @@ class Addition:
         """Make stored documents visible to those whom they name; return those to be written."""
         if not documents:
             return []
-        names = {each.key: each.allowed or () for each in documents}
+        names = {document.key: document.allowed or () for document in documents}
         found = self.parts.sharing.share_keys(names)
         outcomes = {k: each for k, each in found.items() if each is not WriteOutcome.OUTDATED}
         for key, outcome in outcomes.items():
             self.tally.stored(key, outcome, 0)
-        return [each for each in documents if each.key not in outcomes]
+        return [document for document in documents if document.key not in outcomes]
 
     def write(
         self,
@@ -196,7 +196,7 @@ class Addition:
         `moved` has the documents whose content some of them have; `watch` is called as by
         `Preparation.prepared`.
         """
-        old = [self._before[each.key] for each in documents if each.key in self._before]
+        old = [self._before[document.key] for document in documents if document.key in self._before]
         ids = self.parts.ledger.node_ids(old) if old else {}
         nodes = list(self.parts.nodes([id_ for own in ids.values() for id_ in own]))
 
@@ -242,16 +242,19 @@ class Addition:
         those of the document that it replaces, also if this was deleted meanwhile.
         """
         before = {
-            each.key: self._before.get(each.key, each.key)
-            for each in documents
-            if each.keeps_allowed
+            document.key: self._before.get(document.key, document.key)
+            for document in documents
+            if document.keeps_allowed
         }
         kept = self.parts.ledger.allowed({*before, *before.values()})
         names = {
             key: kept.get(old) or kept.get(key) or self.principals.get(key)
             for key, old in before.items()
         }
-        return [each.shared(some) if (some := names.get(each.key)) else each for each in documents]
+        return [
+            document.shared(some) if (some := names.get(document.key)) else document
+            for document in documents
+        ]
 
     def _record(self, splitting: str) -> None:
         if splitting not in ("", self._splitting):
@@ -271,7 +274,7 @@ class Addition:
         dimension = recorded or made or self._dimension_of_model()
         if dimension is None:
             # A document whose embeddings differ among themselves fails.
-            uniform = min(documents, key=lambda each: len(each.dimensions))
+            uniform = min(documents, key=lambda document: len(document.dimensions))
             dimension = next(iter(uniform.dimensions))
         if made not in (None, dimension):
             raise ModelMismatchError(

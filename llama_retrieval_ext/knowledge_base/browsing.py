@@ -75,7 +75,10 @@ class KnowledgeBaseInfo:
     def _repr_html_(self) -> str:
         from llama_retrieval_ext.display.html import facts_html  # noqa: PLC0415 - a view
 
-        facts = {each.name.replace("_", " "): getattr(self, each.name) for each in fields(self)}
+        facts = {
+            attribute.name.replace("_", " "): getattr(self, attribute.name)
+            for attribute in fields(self)
+        }
         return facts_html("KnowledgeBaseInfo", facts)
 
 

@@ -98,7 +98,7 @@ class ConversationParser(PositionedParser):
         Raises:
             ConfigurationError: A message is no message.
         """
-        text = json.dumps([_row(each) for each in messages], ensure_ascii=False)
+        text = json.dumps([_row(message) for message in messages], ensure_ascii=False)
         fields = {**(metadata or {}), SESSION_KEY: session_id}
         return Document(id_=session_id, text=text, metadata=fields)
 

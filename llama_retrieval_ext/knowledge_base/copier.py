@@ -90,10 +90,12 @@ class Reembedding:
         self, documents: Sequence[Writable], file: IO[bytes]
     ) -> list[Writable | Exception]:
         """Return the documents with new embeddings, long ones in the file, or the error of each."""
-        short = iter(self._parts([each for each in documents if isinstance(each, Prepared)]))
+        short = iter(
+            self._parts([document for document in documents if isinstance(document, Prepared)])
+        )
         return [
-            next(short) if isinstance(each, Prepared) else self._long(each, file)
-            for each in documents
+            next(short) if isinstance(document, Prepared) else self._long(document, file)
+            for document in documents
         ]
 
     def _long(self, document: SpooledDocument, file: IO[bytes]) -> SpooledDocument | Exception:
@@ -106,9 +108,9 @@ class Reembedding:
         return made
 
     def _parts(self, parts: Sequence[Prepared]) -> list[Prepared | Exception]:
-        bare = [_bare(each) for each in parts if _has_text(each)]
+        bare = [_bare(part) for part in parts if _has_text(part)]
         results = iter(self._embedder.embedded(bare))
-        return [next(results) if _has_text(each) else _textless(each) for each in parts]
+        return [next(results) if _has_text(part) else _textless(part) for part in parts]
 
     def _tell(self, estimate: str) -> None:
         if self._show:
@@ -144,7 +146,9 @@ class CopyEnd:
         """Return up to about `count` nodes, from documents evenly apart."""
         chosen = entries[:: len(entries) // count + 1]
         ids = [
-            id_ for own in self.ledger.node_ids(each.key for each in chosen).values() for id_ in own
+            id_
+            for node_id in self.ledger.node_ids(each.key for each in chosen).values()
+            for id_ in node_id
         ]
         return list(self.storage.nodes(ids[:: len(ids) // count + 1]))
 
@@ -252,7 +256,7 @@ class Copier:
             embedded = self._reembedding.embedded(whole, file)
             results |= {each.key: one for each, one in zip(whole, embedded, strict=True)}
         self._failures |= {k: each for k, each in results.items() if isinstance(each, Exception)}
-        return [each for each in results.values() if not isinstance(each, Exception)]
+        return [result for result in results.values() if not isinstance(result, Exception)]
 
     def _check_dimension(self) -> None:
         recorded, copied = self._target.ledger.dimension(), self._source.config.dimension

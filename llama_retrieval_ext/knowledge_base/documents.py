@@ -282,7 +282,10 @@ def check_transformations(
 
 def fingerprint_of(transformations: Sequence[TransformComponent]) -> str:
     """Return the classes and settings of transformations, as far as exposed."""
-    settings = [(type(each).__qualname__, each.to_dict()) for each in transformations]
+    settings = [
+        (type(transformation).__qualname__, transformation.to_dict())
+        for transformation in transformations
+    ]
     return _ADDRESS.sub("", repr(settings))
 
 
@@ -291,7 +294,7 @@ def _in_order(value: object) -> object:
     if isinstance(value, Mapping):
         return {key: _in_order(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [_in_order(each) for each in value]
+        return [_in_order(item) for item in value]
     return sorted(value, key=repr) if isinstance(value, AbstractSet) else value
 
 

@@ -37,7 +37,7 @@ def query_engine(
     _check("as_query_engine", arguments, _parameters(make))
     model = _checked_llm(llm, "as_query_engine")
     mode = arguments.get("response_mode", "compact")
-    one_of(mode, [each.value for each in ResponseMode], "response_mode")
+    one_of(mode, [mode.value for mode in ResponseMode], "response_mode")
     kind = {"no_text": NoText, "context_only": ContextOnly}.get(mode)
     if kind is not None and arguments.get("response_synthesizer") is None:
         # LlamaIndex would give it the LLM of its Settings.

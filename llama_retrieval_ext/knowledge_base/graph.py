@@ -236,7 +236,7 @@ class GraphTarget:
         passage = node.model_copy(update={"metadata": metadata})
         nodes, edges = passage_rows([passage], self._links)
         # Entities are written as ends of edges only, so that their existing rows stay.
-        nodes = [each for each in nodes if each.is_passage or each.label == DOCUMENT_LABEL]
+        nodes = [node for node in nodes if node.is_passage or node.label == DOCUMENT_LABEL]
         if not extracted:
             return Contents(nodes, edges)
         scope = {key: metadata[key] for key in SCOPE_KEYS if key in metadata}
@@ -314,8 +314,8 @@ def _renamed(
 def _packed(rows: Contents) -> str:
     """Return rows as JSON."""
     nodes = [
-        (each.id, each.label, each.name, dict(each.properties), each.text, each.embedding)
-        for each in rows.nodes
+        (node.id, node.label, node.name, dict(node.properties), node.text, node.embedding)
+        for node in rows.nodes
     ]
     edges = [(*edge.id, edge.properties) for edge in rows.edges]
     return json.dumps(
@@ -360,8 +360,12 @@ class Extraction:
         """Return each document with its graph rows, which it may have already, or its error."""
         if not self._extractors:
             return [*documents]
-        made = iter(each_or_error([each for each in documents if not each.rows], self._extracted))
-        return [each if each.rows else next(made) for each in documents]
+        made = iter(
+            each_or_error(
+                [document for document in documents if not document.rows], self._extracted
+            )
+        )
+        return [document if document.rows else next(made) for document in documents]
 
     def _extracted(self, documents: Sequence[Prepared]) -> list[Prepared]:
         # Extractors modify their input.
@@ -373,13 +377,13 @@ class Extraction:
         made = {node.node_id: node for node in run_transformations(copies, self._extractors)}
         return [
             replace(
-                each,
+                document,
                 rows={
                     node.node_id: _packed(_rows(made.get(node.node_id, node)))
-                    for node in each.nodes
+                    for node in document.nodes
                 },
             )
-            for each in documents
+            for document in documents
         ]
 
 

@@ -93,7 +93,7 @@ def for_long_texts(transformation: TransformComponent, watch: Watch = float) -> 
         if any(map(_is_default, functions)):
             transformation = transformation.model_copy()
             transformation._split_fns = [  # noqa: SLF001 - as above
-                bounded(each) if _is_default(each) else each for each in functions
+                bounded(function) if _is_default(function) else function for function in functions
             ]
     elif _is_default(getattr(transformation, "sentence_splitter", None)):
         split: Any = getattr(transformation, "sentence_splitter")  # noqa: B009 - of several classes

@@ -135,7 +135,7 @@ class PassageParser(PositionedParser):
             update={"text_resource": MediaResource(text=""), "embedding": None}
         )
         passages = self._passages(document, text)
-        identified = ((each, ids(text[each.start : each.end])) for each in passages)
+        identified = ((passage, ids(text[passage.start : passage.end])) for passage in passages)
         before: list[tuple[Passage, str]] = []  # the last of the group before, for its relations
         group = [*islice(identified, size)]
         while group:
@@ -175,7 +175,9 @@ class PassageParser(PositionedParser):
             yield from self._cut(text, section, outline, metadata, room)
 
     def _packed(self, text: str, sections: Sequence[Section], room: int) -> list[Section]:
-        longest = max((_BETWEEN.join(each.path)[-_LONGEST_PATH:] for each in sections), key=len)
+        longest = max(
+            (_BETWEEN.join(section.path)[-_LONGEST_PATH:] for section in sections), key=len
+        )
         left = room - self._tokens(longest)
         sizes = [
             left + 1 if end - start > LONG else self._tokens(text[start:end])
@@ -218,7 +220,7 @@ class PassageParser(PositionedParser):
             yield Piece(start, end, size)
             return
         headings = [block for block in blocks if block.header == _HEADING]
-        size = sum(self._tokens(text[each.start : each.end]) for each in headings)
+        size = sum(self._tokens(text[heading.start : heading.end]) for heading in headings)
         room -= min(size, 3 * room // 4)  # headings stay with the text below them
         for block in blocks:
             yield from self._split(text, start, block.start, room)
@@ -298,7 +300,7 @@ def merged(pieces: Iterable[Piece], room: int, overlap: int) -> Iterator[Sequenc
             raise ConfigurationError(f"one character has {piece.tokens} tokens, a passage {room}")
         if size + piece.tokens > room:
             headings = [*takewhile(lambda each: each.is_heading, reversed(passage))][::-1]
-            left = room - piece.tokens - sum(each.tokens for each in headings)
+            left = room - piece.tokens - sum(heading.tokens for heading in headings)
             if left < 0 or len(headings) == len(passage):
                 headings, left = [], room - piece.tokens
             passage = passage[: len(passage) - len(headings)]
@@ -313,7 +315,7 @@ def merged(pieces: Iterable[Piece], room: int, overlap: int) -> Iterator[Sequenc
 
 def _last(pieces: Sequence[Piece], most: int) -> list[Piece]:
     """Return the last pieces of at most so many tokens."""
-    sizes = accumulate(each.tokens for each in reversed(pieces))
+    sizes = accumulate(piece.tokens for piece in reversed(pieces))
     count = sum(1 for _ in takewhile(lambda size: size <= most, sizes))
     return [*pieces[len(pieces) - count :]]
 
@@ -379,7 +381,7 @@ def _uncut(sections: Sequence[Section], sizes: Sequence[int], room: int) -> Iter
 
 def _sections(text: str, headings: Sequence[Heading], title: str) -> Iterator[Section]:
     above: list[Heading] = []
-    starts = [*(each.start for each in headings), len(text)]
+    starts = [*(heading.start for heading in headings), len(text)]
     yield Section(0, starts[0])
     for heading, end in zip(headings, starts[1:], strict=True):
         while above and above[-1].level >= heading.level:

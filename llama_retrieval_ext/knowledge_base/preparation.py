@@ -60,19 +60,21 @@ class Embedder:
         return [_checked(each) for each in each_or_error(documents, self._embedded)]
 
     def _embedded(self, documents: Sequence[Prepared]) -> list[Prepared]:
-        bare = [node for each in documents for node in each.nodes if node.embedding is None]
+        bare = [node for document in documents for node in document.nodes if node.embedding is None]
         if not bare:
             return list(documents)
         texts = [node.get_content(MetadataMode.EMBED) for node in bare]
         vectors = iter(self._vectors([text for text in texts if text not in self.known]))
-        made = iter([self.known[each] if each in self.known else next(vectors) for each in texts])
+        made = iter([self.known[text] if text in self.known else next(vectors) for text in texts])
 
         def embedded(node: BaseNode) -> BaseNode:
             if node.embedding is not None:
                 return node
             return node.model_copy(update={"embedding": list(next(made))})
 
-        return [replace(each, nodes=tuple(map(embedded, each.nodes))) for each in documents]
+        return [
+            replace(document, nodes=tuple(map(embedded, document.nodes))) for document in documents
+        ]
 
     def _vectors(self, texts: list[str]) -> list[list[float]]:
         if not texts:
@@ -190,7 +192,7 @@ class Preparation:
             each.key: result
             for each, result in zip(documents, self._completed(extracted, embedder), strict=True)
         }
-        is_split = any(each.is_whole for each in documents)
+        is_split = any(document.is_whole for document in documents)
         splitting = self.splitter.description if is_split else ""
         return PreparedBatch(results, embedder.dimension, splitting)
 
@@ -227,10 +229,10 @@ class Preparation:
         """Return documents, or their parts, after all steps behind splitting, or their errors."""
         extracted = [] if self.extraction is None else [self.extraction.extracted]
         for stage in (embedder.embedded, *extracted):
-            ready = [each for each in parts if isinstance(each, Prepared) and each.nodes]
+            ready = [part for part in parts if isinstance(part, Prepared) and part.nodes]
             done = iter(stage(ready))
             parts = [
-                next(done) if isinstance(each, Prepared) and each.nodes else each for each in parts
+                next(done) if isinstance(part, Prepared) and part.nodes else part for part in parts
             ]
         return list(parts)
 

@@ -137,7 +137,7 @@ class ReadOnlyCopy:
             files.append(self._graph_source / GRAPH_FILE)
         logs = [file.with_name(f"{file.name}-wal") for file in files]
         stats = [file.stat() for file in (*files, *logs) if file.exists()]
-        return [(each.st_mtime_ns, each.st_size, each.st_ino) for each in stats]
+        return [(stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats]
 
 
 def _graph_folder(url: str) -> Path:

@@ -74,7 +74,7 @@ class Splitter:
     def cuts_code(self) -> bool:
         """Whether code is cut along classes and functions."""
         return is_installed() and any(
-            isinstance(each, PassageParser) for each in self._transformations
+            isinstance(transformation, PassageParser) for transformation in self._transformations
         )
 
     @property
@@ -86,9 +86,9 @@ class Splitter:
         self, documents: Sequence[SourceDocument], watch: Watch = float
     ) -> list[tuple[BaseNode, ...] | Exception]:
         """Return the nodes of each document, or its error."""
-        whole = [each for each in documents if each.is_whole]
+        whole = [document for document in documents if document.is_whole]
         made = iter(each_or_error(whole, lambda some: self._transformed(some, watch)))
-        return [next(made) if each.is_whole else each.nodes for each in documents]
+        return [next(made) if document.is_whole else document.nodes for document in documents]
 
     def groups_of(
         self, document: SourceDocument, watch: Watch = float
@@ -119,13 +119,15 @@ class Splitter:
         self, documents: Sequence[SourceDocument], watch: Watch
     ) -> list[tuple[BaseNode, ...]]:
         transformations = [
-            each.watched(watch) if isinstance(each, PassageParser) else for_long_texts(each, watch)
-            for each in self._transformations
+            transformation.watched(watch)
+            if isinstance(transformation, PassageParser)
+            else for_long_texts(transformation, watch)
+            for transformation in self._transformations
         ]
 
         def split(documents: Sequence[SourceDocument]) -> Sequence[BaseNode]:
             # Transformations may modify their input.
-            copies = [each.nodes[0].model_copy(deep=True) for each in documents]
+            copies = [document.nodes[0].model_copy(deep=True) for document in documents]
             return run_transformations(copies, transformations)
 
         made = split_by(split, documents)
@@ -162,7 +164,7 @@ def _by_document(
     """Return the nodes by document; raise if their document is ambiguous."""
     if len(documents) == 1:
         return [[_as_node(node) for node in nodes]]
-    owned: dict[str, list[BaseNode]] = {each.key.ref: [] for each in documents}
+    owned: dict[str, list[BaseNode]] = {document.key.ref: [] for document in documents}
     if len(owned) < len(documents):
         raise ConfigurationError("two documents of a batch have the same id")
     for node in nodes:

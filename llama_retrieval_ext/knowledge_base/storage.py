@@ -80,7 +80,7 @@ class Storage:
 
     def check(self, documents: Sequence[Writable]) -> None:
         """Raise if there is no room; the journal, in the same place, is written first."""
-        self.check_room(each.size_bytes for each in documents)
+        self.check_room(document.size_bytes for document in documents)
 
     def upsert(self, documents: Sequence[Prepared]) -> None:
         """Add the nodes of documents, or replace those with the same id."""
@@ -201,8 +201,8 @@ def _embedded(store: EmbeddedVectorStore, location: Location, *, params: str) ->
 
 def _drop(*collections: CollectionStore) -> None:
     """Drop collections, one after the other."""
-    for each in collections:
-        each.clear()
+    for collection in collections:
+        collection.clear()
 
 
 def _delete(store: EmbeddedVectorStore, file: Path | None) -> None:

@@ -121,9 +121,9 @@ class Sync:
                 continue
             self._done["unchanged"].append(found.key.source)
             self._there.add(recorded.content)
-            self._owned.update(each.key for each in self._stored[found.key])
+            self._owned.update(node.key for node in self._stored[found.key])
             now = recorded._replace(
-                allowed=principals_json(each.allowed for each in self._stored[found.key])
+                allowed=principals_json(node.allowed for node in self._stored[found.key])
             )
             if not found.looks_like(recorded):
                 now = now._replace(**found.state._asdict())
@@ -222,7 +222,7 @@ class Sync:
         groups = grouped([node for node in nodes if is_searchable(node)])
         names = [name_of(group[0]) for group in groups]
         documents = self._addition.identified(groups)
-        return _Read(found, documents, {*names, *(each.key.ref for each in documents)})
+        return _Read(found, documents, {*names, *(document.key.ref for document in documents)})
 
     def _apply(self, batch: Sequence[_Read], moved: Mapping[SourceKey, SyncedSource]) -> None:
         """Store documents that are new or changed, and delete those that their sources lack."""
@@ -235,14 +235,14 @@ class Sync:
             if not refusal:
                 documents += read.documents
                 origins |= self._origins(read, moved.get(read.found.key))
-        self._owned.update(each.key for each in documents)
+        self._owned.update(document.key for document in documents)
         if not self._options.dry_run:
             changed = self._addition.changed(documents)
             for some in batched(changed, lambda each: weight_of(each.nodes), BATCH_WEIGHT):
                 self._addition.write(some, origins)
         report = self._addition.tally.report()
         records = [self._finish(read, moved.get(read.found.key), report) for read in batch]
-        done = [each for each in records if each is not None]
+        done = [record for record in records if record is not None]
         self._record([each for each in done if each.stamp])
         self._delete(entry for each in done for entry in self._stored.get(each.key, ()))
 
@@ -295,7 +295,9 @@ class Sync:
         if read.found.left_out:
             self._left_out[key.source] = read.found.left_out
         new = {
-            each.key: each.digest for each in read.documents if each.key.ref not in report.skipped
+            document.key: document.digest
+            for document in read.documents
+            if document.key.ref not in report.skipped
         }
         record = SyncedSource(self._owner, key, *read.found.state)
         if not new:
@@ -363,7 +365,7 @@ def _digest(text: str) -> str:
 
 
 def _weight(read: _Read) -> int:
-    return sum(weight_of(each.nodes) for each in read.documents)
+    return sum(weight_of(document.nodes) for document in read.documents)
 
 
 def _digests(stored: Iterable[Entry]) -> dict[DocumentKey, str]:

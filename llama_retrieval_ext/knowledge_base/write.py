@@ -122,7 +122,7 @@ class Writer:
         with self.lock:
             self._check(documents)
             self._repeat(documents, self.settle, lambda pending: self._write(pending, outcomes))
-        return [outcomes[each.key] for each in documents]
+        return [outcomes[document.key] for document in documents]
 
     def delete(self, keys: Sequence[DocumentKey]) -> None:
         """Delete documents with all their nodes; missing ones are ignored.
@@ -204,7 +204,7 @@ class Writer:
             ]
             claims += [claim for claim, _ in begun]
             failures = self._put(begun)
-            lost = self._complete([each for each in claims if each.key not in failures])
+            lost = self._complete([claim for claim in claims if claim.key not in failures])
         left: list[Writable] = []
         for document, reply in zip(documents, replies, strict=True):
             outcome = failures.get(document.key) or _outcome_of(reply)
@@ -219,7 +219,7 @@ class Writer:
         claims: list[Claim] = []
         with self._roll_back(claims):
             replies = self._journal.begin_deleting(keys)
-            claims += [each for each in replies if isinstance(each, Claim)]
+            claims += [reply for reply in replies if isinstance(reply, Claim)]
             lost = self._complete(claims)
         return [
             key for key, reply in zip(keys, replies, strict=True) if reply is None or key in lost

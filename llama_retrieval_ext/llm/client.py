@@ -144,7 +144,7 @@ class LLMWriter:
         for answer in answers:
             if answer.value and is_cut_off(answer.text):
                 note_cut_off(where, answer.text)
-        return [each.value for each in answers if each.value]
+        return [answer.value for answer in answers if answer.value]
 
     def _excused(self, error: BaseException, limit_s: float) -> bool:
         """Return whether the model did not cause the error: not called, or given less time."""
@@ -198,7 +198,7 @@ def note_cut_off(where: str, answer: str) -> None:
 def _note_missing(
     where: str, answers: Sequence[_Answer[T]], errors: Sequence[BaseException]
 ) -> None:
-    unusable = [each.text for each in answers if not each.value]
+    unusable = [answer.text for answer in answers if not answer.value]
     problems = [describe(error) for error in errors] + [
         f"the LLM said nothing usable: {text[:_SHOWN]!r}" for text in unusable
     ]

@@ -153,7 +153,7 @@ def texts_in_json(text: str) -> list[str]:
     text = text[start.end() :].rstrip()
     texts = [each for value in _values(text) for each in _texts(value, _DEEPEST)]
     cut_off = "" if text.endswith(_CLOSING) else text
-    return [each.strip() for each in texts if each.strip() and not cut_off.endswith(each)]
+    return [text.strip() for text in texts if text.strip() and not cut_off.endswith(text)]
 
 
 def is_cut_off(answer: str) -> bool:

@@ -69,7 +69,7 @@ class HitAccount:
             "node_id": self.hit.node_id,
             "score": self.hit.score,
             "legs": [part.to_dict() for part in self.legs],
-            "stages": [asdict(each) for each in self.stages],
+            "stages": [asdict(stage) for stage in self.stages],
             "rescored": [{"before": asdict(a), "after": asdict(b)} for a, b in self.rescored],
             "merged": list(self.merged),
             "filters": list(self.filters),
@@ -142,7 +142,7 @@ class Explanation(SearchResult):
             HitAccount(
                 rank,
                 hit,
-                tuple(each.ranks[hit.node_id] for each in stages if hit.node_id in each.ranks),
+                tuple(stage.ranks[hit.node_id] for stage in stages if hit.node_id in stage.ranks),
                 tuple(_rescored(stages, hit.node_id)),
                 tuple(old for old, new in into.items() if new == hit.node_id),
                 tuple(_passed(requests, hit)),
@@ -175,7 +175,7 @@ class Explanation(SearchResult):
 
 def explanation_of(result: SearchResult) -> Explanation:
     """Return the result of a search with a verbose trace as an explanation."""
-    return Explanation(*(getattr(result, each.name) for each in fields(SearchResult)))
+    return Explanation(*(getattr(result, attribute.name) for attribute in fields(SearchResult)))
 
 
 def _stages(
@@ -222,9 +222,9 @@ def _rescored(
 def _passed(requests: Sequence[TracedRequest], hit: Hit) -> dict[str, None]:
     return {
         text: None
-        for each in requests
-        if matches(each.query.condition, hit.node.metadata)
-        for text in described_binding(each.query)
+        for request in requests
+        if matches(request.query.condition, hit.node.metadata)
+        for text in described_binding(request.query)
     }
 
 

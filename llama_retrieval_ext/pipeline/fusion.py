@@ -225,7 +225,7 @@ class Fusion(Operand, ABC):
 @cache
 def _reads_ids(kind: type[Fusion]) -> bool:
     methods = (kind.shares, kind.combine, kind.fuse_ids)
-    return not all(each.__module__.startswith("llama_retrieval_ext.") for each in methods)
+    return not all(method.__module__.startswith("llama_retrieval_ext.") for method in methods)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -304,7 +304,9 @@ def fuse(
     own = {name: own[name] for name in answering}
     options = {"weights": own, "top_k": top_k, "source": source}
     parameters = inspect.signature(fusion.fuse).parameters
-    has_rest = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    has_rest = any(
+        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
     taken = {name: value for name, value in options.items() if has_rest or name in parameters}
     if "weights" not in taken and len(set(weights.values())) > 1:
         raise ConfigurationError(

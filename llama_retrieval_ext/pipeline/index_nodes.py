@@ -227,7 +227,7 @@ class _Resolution:
         """Return the hits of a target with their scores; if it failed, keep its index nodes."""
         outcome, best = self._outcomes[key], reference.index_nodes[0]
         if outcome.error is not None:
-            self._hits += [each.hit for each in reference.index_nodes]
+            self._hits += [index_node.hit for index_node in reference.index_nodes]
             return []
         if key in self._best_scores and not self._gains(best.hit.score, self._best_scores[key]):
             return []  # a shorter path reached it, with the same or better scores

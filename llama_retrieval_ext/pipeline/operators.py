@@ -91,7 +91,7 @@ def _kind(part: object) -> str | None:
 
 def _refuse_class(*parts: object) -> None:
     """Raise if a part is a stage's class instead of an instance."""
-    every = tuple(each for kinds in _KINDS.values() for each in kinds)
+    every = tuple(kind for kinds in _KINDS.values() for kind in kinds)
     for part in parts:
         if isinstance(part, type) and issubclass(part, every):
             raise CompositionError(
@@ -314,10 +314,12 @@ def _count_arguments(function: Callable[..., Any]) -> int:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some built-in functions have no signature
         return _HITS_ALONE
-    required = [each for each in parameters if each.default is inspect.Parameter.empty]
+    required = [
+        parameter for parameter in parameters if parameter.default is inspect.Parameter.empty
+    ]
     positional = [each for each in required if each.kind in _POSITIONAL]
     named = [each.name for each in required if each.kind is inspect.Parameter.KEYWORD_ONLY]
-    has_rest = any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters)
+    has_rest = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
     if has_rest and not positional:
         return _QUERY_AND_HITS
     if named or len(positional) not in {_HITS_ALONE, _QUERY_AND_HITS}:

@@ -253,7 +253,9 @@ def _check_order(legs: Sequence[Leg], fusion: Fusion) -> None:
     before: list[str] = []
     for leg in legs:
         source = leg.retriever
-        if isinstance(source, Pipeline) and not all(each.keeps_order for each in source.refines):
+        if isinstance(source, Pipeline) and not all(
+            refine.keeps_order for refine in source.refines
+        ):
             *rest, last = source.refines
             stages = (*source.rewrites, source.source, *rest)
             before.append(" >> ".join(map(value_expression, stages)))

@@ -91,7 +91,7 @@ class WhyNot:
         values = {
             "reason": self.reason.value,
             "unmet": list(self.unmet),
-            "depths": [asdict(each) for each in self.depths],
+            "depths": [asdict(depth) for depth in self.depths],
         }
         return {**asdict(self), **values, "text": str(self)}
 
@@ -260,8 +260,8 @@ def _never_found(trace: Trace, node_id: str, depths: Sequence[Depth]) -> Plan[Wh
 
 def requests_in(trace: Trace) -> list[TracedRequest]:
     """Return the retrievers that ran in a step with their queries, outer before inner."""
-    requests = (each for _, step in trace.walk() for each in step.requests)
-    return [each for each in requests if isinstance(each, TracedRequest)]
+    requests = (request for _, step in trace.walk() for request in step.requests)
+    return [request for request in requests if isinstance(request, TracedRequest)]
 
 
 def _read(request: TracedRequest, node_id: str) -> Plan[BaseNode | None]:

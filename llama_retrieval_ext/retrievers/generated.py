@@ -32,7 +32,7 @@ class GeneratedRetriever(Retriever):
         own = None if query.filters is None else parse_filters(query.filters)
         if not matches(own, metadata):
             return []
-        nodes = [TextNode(text=each, metadata=metadata) for each in answer.sentences()]
+        nodes = [TextNode(text=sentence, metadata=metadata) for sentence in answer.sentences()]
         for node in nodes:
             node.id_ = f"{NAME}/{node.hash[:16]}"
             node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = [*metadata]

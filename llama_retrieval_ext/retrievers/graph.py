@@ -344,7 +344,7 @@ def _add_sources(expansion: Expansion, nodes: Mapping[str, GraphNode]) -> None:
         if id_ in nodes and not nodes[id_].is_passage:
             sources = {nodes[id_].properties.get(TRIPLET_SOURCE_KEY)}
             sources.update(source_of_edge(edge) for edge in expansion.path(id_).edges[-1:])
-            edges = [Edge(each, MENTIONS, id_) for each in sources if isinstance(each, str)]
+            edges = [Edge(source, MENTIONS, id_) for source in sources if isinstance(source, str)]
             by_distance.setdefault(distance + 1, {})[id_] = sorted(edges)
     most = 3 * len(expansion)  # each node adds two at most
     for distance, edges_of in sorted(by_distance.items()):
@@ -377,7 +377,7 @@ def _proximity(id_: str, linked: Sequence[LinkedEntity], reached: Mapping[str, E
     """Return the mean over the entities of ``0.7 ** hops``; 0 for an entity without a path."""
     total = sum(each.score for each in linked if each.node_id in reached)
     ways = [each for each in linked if id_ in reached.get(each.node_id, ())]
-    hops = {each.node_id: reached[each.node_id].distances[id_] - 1 for each in ways}
-    score = sum(each.score * _DECAY ** hops[each.node_id] for each in ways) / total
-    ways.sort(key=lambda each: (hops[each.node_id], -each.score, each.node_id))
-    return _Near(score, [reached[each.node_id].path(id_) for each in ways])
+    hops = {way.node_id: reached[way.node_id].distances[id_] - 1 for way in ways}
+    score = sum(way.score * _DECAY ** hops[way.node_id] for way in ways) / total
+    ways.sort(key=lambda way: (hops[way.node_id], -way.score, way.node_id))
+    return _Near(score, [reached[way.node_id].path(id_) for way in ways])

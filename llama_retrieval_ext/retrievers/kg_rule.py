@@ -145,7 +145,7 @@ class KGRuleRetriever(Retriever):
         conclusions = yield from step("rules", self._conclusions([*linked], query))
         _note_processes(linked, conclusions)
         kinds = self._kinds(f"{query.query_str} {query.context.get('chapter', '')}")
-        hits = [self._hit(each, linked, kinds, query) for each in conclusions]
+        hits = [self._hit(conclusion, linked, kinds, query) for conclusion in conclusions]
         condition = query.condition
         kept = [hit for hit in hits if matches(condition, hit.node.metadata)]
         return ordered(kept)[: query.top_k]
@@ -209,9 +209,9 @@ class KGRuleRetriever(Retriever):
         context.setdefault(LANGUAGE_KEY, language_of(query))
         plan = infer(self.graph, self.rules, seeds=seeds, context=context, scope=query.scope)
         conclusions = yield from plan
-        for each in conclusions:
-            _check_scope(each, query.scope, self.graph.engine)
-        return [each for each in conclusions if each.is_whole]
+        for conclusion in conclusions:
+            _check_scope(conclusion, query.scope, self.graph.engine)
+        return [conclusion for conclusion in conclusions if conclusion.is_whole]
 
     def _kinds(self, text: str) -> set[str]:
         """Return the kinds of conclusions that the words of a query select; empty for all."""
@@ -340,7 +340,7 @@ def _most_alike(linked: Sequence[LinkedEntity]) -> dict[str, float]:
 
 def _note_processes(linked: Mapping[str, float], conclusions: Sequence[Conclusion]) -> None:
     """Note the found processes in the result, by name if a conclusion has it."""
-    names = {each.start: each.name_of(each.start) for each in conclusions}
+    names = {conclusion.start: conclusion.name_of(conclusion.start) for conclusion in conclusions}
     shown: list[object] = [names.get(id_, id_) for id_ in linked]
     note_details(processes=shown)
     trace = recording()

@@ -83,7 +83,7 @@ class RetrievalItem:
 
     def to_dict(self) -> dict[str, object]:
         """Return the item as JSON."""
-        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        own = {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
         return {**own, "metadata": dict(self.metadata)}
 
 
@@ -109,7 +109,10 @@ class KnowledgeResponse(SearchResult):
         """Return the result of a search as a response."""
         items = [RetrievalItem.of(hit) for hit in result.hits]
         return cls(
-            **{each.name: getattr(result, each.name) for each in fields(SearchResult)},
+            **{
+                attribute.name: getattr(result, attribute.name)
+                for attribute in fields(SearchResult)
+            },
             items=items,
             regulations=[item for item in items if item.source == RULE],
             cases=[item for item in items if item.source == CASE],
@@ -222,7 +225,7 @@ class KnowledgePolicy:
         if chapter is None:
             return True
         name = chapter.casefold()
-        return any(each.casefold() in name for each in self.rule_chapters)
+        return any(chapter.casefold() in name for chapter in self.rule_chapters)
 
     def is_template(self, metadata: Mapping[str, object]) -> bool:
         """Return whether a passage with this metadata is a template."""

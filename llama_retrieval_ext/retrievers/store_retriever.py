@@ -158,7 +158,7 @@ class StoreRetriever(Retriever):
         probe = [1.0, *[0.0] * (dimension - 1)] if dimension else (yield from self._embed(query))
         search = Search(limit, condition, query.scope, exact=self.backend.features.exact)
         candidates = yield from call(self.backend.dense(probe, search))
-        return [each.node.metadata for each in candidates]
+        return [candidate.node.metadata for candidate in candidates]
 
     def _collapse(self, hits: Answering, query: Query) -> Plan[list[Hit]]:
         """Return a collapsed ranking; request more hits until enough are left."""

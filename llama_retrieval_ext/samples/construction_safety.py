@@ -58,15 +58,15 @@ def construction_safety() -> tuple[list[GraphNode], list[Edge]]:
     nodes = [_node(label, id_, row) for label, id_, row in rows]
     edges = [edge for _, id_, row in rows for edge in _edges(id_, row, data["articles"])]
     cited = {edge.target for edge in edges if edge.type == _RELATIONS["articles"]}
-    laws = [each for each in zh_safety_laws() if each.doc_id in cited]
+    laws = [law for law in zh_safety_laws() if law.doc_id in cited]
     texts = [
         GraphNode(
-            each.doc_id,
+            law.doc_id,
             CHUNK_LABEL,
-            properties=dict(each.metadata),
-            text=each.get_content(MetadataMode.NONE),
+            properties=dict(law.metadata),
+            text=law.get_content(MetadataMode.NONE),
         )
-        for each in laws
+        for law in laws
     ]
     return [*nodes, *texts], edges
 

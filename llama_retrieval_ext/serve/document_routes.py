@@ -65,11 +65,11 @@ def document_router(service: Service) -> APIRouter:
             raise HttpError(422, "too_many", f"this server takes at most {most} documents at once")
         scope = body_scope(context, body.scope, to_add=True)
         documents = [
-            Document(id_=each.id, text=each.text, metadata=dict(each.metadata))
-            for each in body.documents
+            Document(id_=document.id, text=document.text, metadata=dict(document.metadata))
+            for document in body.documents
         ]
         # Of two documents of one id, the first is added.
-        allowed = {each.id: each.allowed for each in reversed(body.documents)}
+        allowed = {document.id: document.allowed for document in reversed(body.documents)}
         report = await service.write(
             context,
             lambda: kb.add(

@@ -68,9 +68,9 @@ class ServeLimits:
     timeout_s: float = 30.0
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            if each.type is int:
-                check_count(getattr(self, each.name), each.name)
+        for attribute in fields(self):
+            if attribute.type is int:
+                check_count(getattr(self, attribute.name), attribute.name)
         check_seconds(self.timeout_s, "timeout_s")
 
 

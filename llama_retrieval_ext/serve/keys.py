@@ -117,8 +117,8 @@ class ApiKeys:
         if not keys:
             raise ConfigurationError("a server with keys needs at least one; for none pass None")
         for what, values in (
-            ("name", [each.caller.name for each in keys]),
-            ("secret", [each.digest for each in keys]),
+            ("name", [key.caller.name for key in keys]),
+            ("secret", [key.digest for key in keys]),
         ):
             if len(set(values)) < len(values):
                 raise ConfigurationError(f"two keys have the same {what}; each needs its own")
@@ -171,9 +171,9 @@ class ApiKeys:
         """
         digest = _digest(secret)
         found = None
-        for each in self._keys:
-            if hmac.compare_digest(each.digest, digest):
-                found = each.caller
+        for key in self._keys:
+            if hmac.compare_digest(key.digest, digest):
+                found = key.caller
         return found
 
     def within(self, scope: Scope | None) -> "ApiKeys":
@@ -188,10 +188,10 @@ class ApiKeys:
         if scope is None:
             return self
         check_scope(scope)
-        return ApiKeys([ApiKey(_narrowed(each.caller, scope), each.digest) for each in self._keys])
+        return ApiKeys([ApiKey(_narrowed(key.caller, scope), key.digest) for key in self._keys])
 
     def __iter__(self) -> Iterator[KeyHolder]:
-        return (each.caller for each in self._keys)
+        return (key.caller for key in self._keys)
 
     def __len__(self) -> int:
         return len(self._keys)

@@ -207,7 +207,7 @@ def _search_tools(bound: _Bound) -> list[Tool]:
         asked = [bound.query(query, filters, top_k) for query in queries]
         answers = bound.kb.retriever(mode, top_k=top_k).asearch_many(asked)
         results = await asyncio.wait_for(answers, bound.limits.timeout_s)
-        return {"results": [{"query": each.query, **_found(each)} for each in results]}
+        return {"results": [{"query": result.query, **_found(result)} for result in results]}
 
     async def read_document(
         document_id: Annotated[str, Field(min_length=1, description="As search returns it.")],

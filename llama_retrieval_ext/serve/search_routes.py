@@ -67,7 +67,7 @@ def search_router(service: Service) -> APIRouter:
         most = service.limits.max_queries
         if len(body.queries) > most:
             raise HttpError(422, "too_many", f"this server takes at most {most} queries at once")
-        prepared = [_prepare(service, each, context) for each in body.searches()]
+        prepared = [_prepare(service, search, context) for search in body.searches()]
         retriever, queries = prepared[0][0], [query for _, query in prepared]
         results = await asyncio.wait_for(retriever.asearch_many(queries), context.left_s)
         context.notes |= {"queries": len(queries), "hits": sum(map(len, results))}

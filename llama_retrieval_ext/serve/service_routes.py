@@ -159,7 +159,7 @@ def _add_mimic(router: APIRouter, mimic: MimicService) -> None:
             conversation_id=body.conversation_id,
             scope=query.scope,
         )
-        read = [each.to_dict() for each in text.hits]
+        read = [hit.to_dict() for hit in text.hits]
         return as_json({"text": text.text, "examples": read, **_missing(text)})
 
 
@@ -214,7 +214,9 @@ def _add_found(router: APIRouter, service: Service, knowledge: KnowledgeService)
         entities = await knowledge.arelated(
             query, top_k=top_k, max_hops=body.max_hops, scope=query.scope
         )
-        return as_json({"entities": [each.to_dict() for each in entities], **_missing(entities)})
+        return as_json(
+            {"entities": [entity.to_dict() for entity in entities], **_missing(entities)}
+        )
 
     @router.post("/timeline", responses={200: json_example(_TIMELINE)})
     async def timeline(body: sent.TimelineRequest, context: Context) -> Response:
@@ -224,7 +226,7 @@ def _add_found(router: APIRouter, service: Service, knowledge: KnowledgeService)
         events = await knowledge.atimeline(
             query, start=body.start, end=body.end, top_k=top_k, scope=query.scope
         )
-        return as_json({"events": [each.to_dict() for each in events], **_missing(events)})
+        return as_json({"events": [event.to_dict() for event in events], **_missing(events)})
 
 
 def _add_written(router: APIRouter, service: Service, knowledge: KnowledgeService) -> None:

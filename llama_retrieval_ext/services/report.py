@@ -97,7 +97,7 @@ class WeeklyReport(BaseModel):
     def notes(self) -> list[str]:
         """Return the unsupported statements and the missing parts, as sentences."""
         return [
-            *(self.texts.unsupported.format(statement=each) for each in self.problems),
+            *(self.texts.unsupported.format(statement=problem) for problem in self.problems),
             *(self.texts.incomplete.format(part=each) for each in self.degraded),
         ]
 
@@ -336,8 +336,10 @@ class ReportService(ScopedService):
             scope=scope,
         )
         return [
-            WorkLog(id=each.id, timestamp=each.timestamp.astimezone(self.timezone), text=each.text)
-            for each in memories
+            WorkLog(
+                id=memory.id, timestamp=memory.timestamp.astimezone(self.timezone), text=memory.text
+            )
+            for memory in memories
         ]
 
     def _analysis(self, logs: list[WorkLog], scope: Scope | None) -> Plan[Analysis]:

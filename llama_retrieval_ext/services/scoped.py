@@ -28,7 +28,7 @@ class ScopedService:
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
-        for name in (each.name for each in fields(self)):
+        for name in (attribute.name for attribute in fields(self)):
             if isinstance(hints[name], type):
                 of_type(getattr(self, name), hints[name], name)
         if self.scope is not None:

@@ -108,7 +108,7 @@ class Expand(Refine):
         unknown = len(hits) - sum(len(own) for _, own in stores.values())
         if unknown:
             note_degraded("Expand", f"{unknown} of {len(hits)} hits have no known position")
-        reads = [(store, each) for store, own in stores.values() for each in self._windows(own)]
+        reads = [(store, window) for store, own in stores.values() for window in self._windows(own)]
         # Tasks end before the query, which leaves time to return the hits without them.
         outcomes: list[Outcome[list[TextNode]]] = yield Together(
             [Task("neighbours", _read(store, each, query.condition)) for store, each in reads]

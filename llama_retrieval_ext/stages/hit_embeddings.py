@@ -69,7 +69,7 @@ def _fits(origin: Origin, model: BaseEmbedding | None) -> bool:
 def origin_model(hits: Sequence[Hit]) -> BaseEmbedding | None:
     """Return the embedding model of the stores that hits were found in; None if unknown."""
     origins = [origin for hit in hits if (origin := origin_of(hit)) is not None]
-    models = {id(each.embed_model): each.embed_model for each in origins}
+    models = {id(origin.embed_model): origin.embed_model for origin in origins}
     known = [model for model in models.values() if model is not None]
     names = {(type(model).__name__, model.model_name) for model in known}
     if len(names) > 1:

@@ -228,12 +228,12 @@ class Collapse(Refine):
         first: dict[Hashable, str] = {}
         kept: list[Hit] = []
         merged: dict[str, str] = {}
-        for each in hits:
-            group, node_id = self._group(each.node), each.node.node_id
+        for hit in hits:
+            group, node_id = self._group(hit.node), hit.node.node_id
             seen[group] += 1
             if seen[group] <= self.size:
                 first.setdefault(group, node_id)
-                kept.append(each)
+                kept.append(hit)
             else:
                 merged[node_id] = first[group]
         note_merged(merged)

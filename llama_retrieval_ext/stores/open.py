@@ -255,7 +255,7 @@ def backend_for(store: BasePydanticVectorStore, *, lookup: Lookup | None = None)
 
 def _engine_of_llama_index(kind: type[BasePydanticVectorStore]) -> str | None:
     """Return the engine of a class of LlamaIndex's stores, or of one derived from it."""
-    for home in (each.__module__ for each in kind.__mro__):
+    for home in (cls.__module__ for cls in kind.__mro__):
         for engine in ENGINES.values():
             if home.startswith(f"llama_index.vector_stores.{engine}"):
                 return engine

@@ -237,7 +237,7 @@ class BackendContract(BothSearchesContract):
             for name, condition in SAMPLE_CONDITIONS.items():
                 limited = _later(ask, text, Search(_EVERYTHING, condition))
                 with case(text, name):
-                    operators = {each.operator for each in comparisons(condition)}
+                    operators = {comparison.operator for comparison in comparisons(condition)}
                     if served is None or served >= operators:
                         expected = {n.node_id for n in everything if matches(condition, n.metadata)}
                         assert set(ids_of(limited())) == expected
@@ -293,7 +293,7 @@ def _later(ask: SearchFunction, text: str, search: Search) -> Callable[[], list[
 
 
 def _nodes(candidates: Sequence[Candidate]) -> list[BaseNode]:
-    return [each.node for each in candidates]
+    return [candidate.node for candidate in candidates]
 
 
 def _within(declared: ScoreRange, score: float) -> bool:
@@ -312,7 +312,7 @@ def found_by(search: Call[T]) -> T:
 
 def ids_of(candidates: Sequence[Candidate]) -> list[str]:
     """Return the ids in order."""
-    return [each.node_id for each in candidates]
+    return [candidate.node_id for candidate in candidates]
 
 
 def assert_same(first: Sequence[Candidate], second: Sequence[Candidate]) -> None:

@@ -109,7 +109,9 @@ class FakeBackend:
         visible = [node for node in self.nodes if self.shows(node, search.condition)]
         scored = [(node, score(node)) for node in visible]
         candidates = [Candidate(node, value) for node, value in scored if value is not None]
-        return sorted(candidates, key=lambda each: (-each.score, each.node.node_id))[: search.top_k]
+        return sorted(candidates, key=lambda candidate: (-candidate.score, candidate.node.node_id))[
+            : search.top_k
+        ]
 
 
 def _cosine(embedding: Sequence[float], node: TextNode) -> float:

@@ -75,7 +75,7 @@ def assert_fusion_agrees(backend: Backend, case: SearchCase, how: FusedSearch) -
     native = next(n for n in backend.features.fusions if n.is_as(how.fusion, how.weights))
     everything = replace(case.search, top_k=1_000)
     searches = (backend.dense(case.embedding, everything), backend.keyword(case.text, everything))
-    legs = [run(call(each)) for each in searches]
+    legs = [run(call(search)) for search in searches]
     cuts = [how.candidates, math.inf if native.whole_keyword_leg else how.candidates]
     shares = [
         _shares(leg, cut, how, index)
@@ -161,4 +161,4 @@ def _certain(legs: Sequence[Sequence[Candidate]], cuts: Sequence[float]) -> set[
 
 
 def _ids(candidates: Sequence[Candidate]) -> list[str]:
-    return [each.node_id for each in candidates]
+    return [candidate.node_id for candidate in candidates]

@@ -116,7 +116,9 @@ def _without_sign(name: str) -> list[str]:
 
 def _parts(name: str) -> list[str]:
     parts = [part.casefold() for part in _PARTS.findall(name)]
-    return [each for part in parts for each in _beginnings(part)] if "." in name else parts
+    return (
+        [beginning for part in parts for beginning in _beginnings(part)] if "." in name else parts
+    )
 
 
 def _beginnings(part: str) -> list[str]:

@@ -135,7 +135,7 @@ def share_outside(text: str, languages: Iterable[str]) -> float:
     if text.isascii() and "en" in languages:
         return 0.0
     letters = "".join(filter(str.isalpha, normal(text[:_LOOKED_AT])))
-    known = {each.partition("-")[0] for each in languages}
+    known = {language.partition("-")[0] for language in languages}
     scripts: list[Script] = [
         script for script, codes in LANGUAGES.items() if known.intersection(codes.split())
     ]

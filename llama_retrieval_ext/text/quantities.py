@@ -147,7 +147,9 @@ def values(text: str) -> set[Value]:
         ['4', '5', 'day 5-4']
 
     """
-    found = {value for each in quantities(text) for reading in each.readings for value in reading}
+    found = {
+        value for quantity in quantities(text) for reading in quantity.readings for value in reading
+    }
     is_dated = any(isinstance(value, str) and value.startswith("day ") for value in found)
     return found - {_UNDATED} if is_dated else found | {_UNDATED}
 
@@ -226,7 +228,7 @@ def _clock(match: re.Match[str]) -> Iterator[Quantity]:
 
 def _half(match: re.Match[str]) -> Iterator[Quantity]:
     """Yield half a unit, or as many of the next smaller one."""
-    unit = next(each for each in _HALVES if match[0].endswith(each))
+    unit = next(half for half in _HALVES if match[0].endswith(half))
     smaller = _HALVES[unit]
     others = [] if smaller is None else [only(Fraction(smaller))]
     yield Quantity(match[0], (only(Fraction(1, 2)), *others))

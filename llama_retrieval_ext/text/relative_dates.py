@@ -83,7 +83,7 @@ def _back(today: date, count: int, unit: str) -> str:
         return words_of(today - timedelta(days=count))
     monday = today - timedelta(days=today.weekday() + 7 * count)
     months = dict.fromkeys((day.year, day.month) for day in (monday, monday + timedelta(days=6)))
-    return ", ".join(date_words(*each) for each in months)
+    return ", ".join(date_words(*month) for month in months)
 
 
 def words_of(day: date) -> str:

@@ -92,7 +92,7 @@ def main(folder: Path) -> None:
                     found = {key: retriever.search(text).hits for key, text in questions.items()}
                     shares = [
                         fmean(
-                            fmean(read(found[key], each, prompt) for each in answers[key])
+                            fmean(read(found[key], answer, prompt) for answer in answers[key])
                             for key in questions
                         )
                         for prompt in _PROMPTS

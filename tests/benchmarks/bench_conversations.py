@@ -98,7 +98,9 @@ def relative_dates() -> None:
             with EmbeddedVectorStore(":memory:") as store:
                 store.add(nodes_of(talk, 2, ()))
                 retriever = HybridRetriever(store, embed_model=LocalEmbedding())
-                for question in (each for each in talk.questions if each.kind == "date"):
+                for question in (
+                    question for question in talk.questions if question.kind == "date"
+                ):
                     said = talk.sessions[question.session][question.at][2].date()
                     for words, days in _RELATIVE[language is CHINESE].items():
                         asked = said + timedelta(days=days)

@@ -54,7 +54,7 @@ def raw_insertion(n: int, store: EmbeddedVectorStore) -> float:
         records, offset = shard.scroll(
             edge.ScrollRequest(offset=offset, limit=1000, with_payload=True, with_vector=True)
         )
-        points += [(each.id, each.payload, _sparse(each)) for each in records]
+        points += [(record.id, record.payload, _sparse(record)) for record in records]
         if offset is None:
             break
     rows = vectors(n)

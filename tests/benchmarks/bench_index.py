@@ -58,7 +58,7 @@ def main(count: int) -> None:
         f"of copy and weights {own:.1f} s; all / engine = {(engine + own) / engine:.2f}"
     )
     for title, place in (("by the clock", 0), ("processor time", 1)):
-        old, new = (statistics.median(each[place] for each in rows) for rows in (before, during))
+        old, new = (statistics.median(row[place] for row in rows) for rows in (before, during))
         worst = max(each[place] for each in during)
         print(
             f"search {title}: before {old * 1e3:.2f} ms, during {new * 1e3:.2f} ms "

@@ -95,7 +95,7 @@ def searches(store: EmbeddedVectorStore, corpus: Corpus, when: str) -> None:
         Query(text, embedding=embedding)
         for text, embedding in zip(words, corpus.embeddings(60).tolist(), strict=True)
     ]
-    exact = [Query(each.query_str, embedding=each.embedding, exact=True) for each in queries]
+    exact = [Query(query.query_str, embedding=query.embedding, exact=True) for query in queries]
     tenant = Scope("own")
     for name, retriever in (("vector", vector), ("hybrid", hybrid)):
         say(f"{when}, {name}", median_ms(retriever.retrieve, queries))
@@ -142,4 +142,4 @@ def main(
 
 if __name__ == "__main__":
     arguments = sys.argv[1:]
-    main(*(int(each) if each.isdigit() else each for each in arguments))
+    main(*(int(argument) if argument.isdigit() else argument for argument in arguments))

@@ -45,7 +45,11 @@ def measure(name: str, test: TestSet) -> None:
         judged = Judgements(queries, relevant)
         found = Experiment(retrievers, judged, measures=["nDCG@10"]).run(progress=False).results
         values = dict(zip(found["retriever"], found["nDCG@10"], strict=True))
-    print(f"{name:30}", *(f"{each} {values[each]:.4f} " for each in retrievers), len(queries))
+    print(
+        f"{name:30}",
+        *(f"{retriever} {values[retriever]:.4f} " for retriever in retrievers),
+        len(queries),
+    )
 
 
 def main() -> None:

@@ -58,7 +58,7 @@ def documents() -> list[Document]:
         Document(id_=topic, text=text, metadata={"file_name": f"{topic}.rst"})
         for topic, text in sorted(topics.items())
     ]
-    parts = {each.text for topic in python for each in outline_of(topic).headings[1:]}
+    parts = {heading.text for topic in python for heading in outline_of(topic).headings[1:]}
     python = [each for each in python if outline_of(each).headings[0].text not in parts]
     pages = [
         Document(
@@ -82,14 +82,14 @@ def _judged(line: str, by_id: dict[str, Document]) -> Judged:
     page, heading, question = line.split("\t")
     document = by_id[page]
     headings = outline_of(document).headings
-    number = [each.text for each in headings].index(heading)
-    ends = [*(each.start for each in headings), len(document.text)]
+    number = [heading.text for heading in headings].index(heading)
+    ends = [*(heading.start for heading in headings), len(document.text)]
     return Judged(question, page, headings[number].start, ends[number + 1])
 
 
 def quality(kb: KnowledgeBase, mode: Mode, questions: Sequence[Judged]) -> Measures:
     """Return the means of the measures over all questions."""
-    found = (kb.search(each.question, mode, top_k=_TOP_K).hits for each in questions)
+    found = (kb.search(question.question, mode, top_k=_TOP_K).hits for question in questions)
     rows = [_measures(hits, each) for hits, each in zip(found, questions, strict=True)]
     return Measures(*map(fmean, zip(*rows, strict=True)))
 
@@ -98,7 +98,7 @@ def shares(kb: KnowledgeBase, questions: Sequence[Judged], tokens: int) -> list[
     """Return the share of the answering section in prompts of each size; 0 tokens: no `Expand`."""
     source = kb.retriever(top_k=2 * _TOP_K)
     retriever = source >> Expand(tokens) if tokens else source
-    found = [retriever.search(each.question).hits for each in questions]
+    found = [retriever.search(question.question).hits for question in questions]
     return [
         fmean(_read(hits, each, size) for hits, each in zip(found, questions, strict=True))
         for size in _PROMPTS

@@ -113,7 +113,7 @@ class Soak:
     def verify(self) -> None:
         """Each document is there in its last version, and nothing else is."""
         for tenant in self.tenants:
-            stored = {each.document_id for each in self.kb.documents(scope=tenant.scope)}
+            stored = {document.document_id for document in self.kb.documents(scope=tenant.scope)}
             lost, extra = tenant.versions.keys() - stored, stored - tenant.versions.keys()
             self.expect(not lost, f"{tenant.name} lost {sorted(lost)}")
             self.expect(not extra, f"{tenant.name} still has {sorted(extra)}")

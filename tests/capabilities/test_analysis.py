@@ -98,7 +98,7 @@ def test_a_malformed_answer_is_requested_again() -> None:
     assert "not valid" in llm.prompts[1]
     cut_off = good[:-2] + ', {"metric": "achievements", "text": "And th'
     kept = DataAnalyzer(llm=ScriptedLLM([cut_off] * 2)).analyze(["We won."])
-    assert [each.text for each in kept.metrics["achievements"]] == ["Won."]
+    assert [metric.text for metric in kept.metrics["achievements"]] == ["Won."]
     assert "was cut off" in kept.degraded[0]
     assert analysis.degraded == []
 

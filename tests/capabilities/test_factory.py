@@ -76,7 +76,7 @@ def held(capability: object) -> list[BaseRetriever]:
     """The retrievers that an object reaches in one step."""
     private = getattr(capability, "__pydantic_private__", None) or {}
     values = [*vars(capability).values(), *private.values()]
-    return [each for each in values if isinstance(each, BaseRetriever)]
+    return [value for value in values if isinstance(value, BaseRetriever)]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_bundles_have_their_members(factory: CapabilityFactory, graph_kb: Knowle
     for each in (factory, CapabilityFactory.of(graph_kb, llm=str.upper)):
         for name, names in members.items():
             bundle: CapabilityBundle = getattr(each, f"create_{name}_bundle")()
-            present = [each.name for each in fields(bundle) if getattr(bundle, each.name)]
+            present = [field.name for field in fields(bundle) if getattr(bundle, field.name)]
             assert sorted(present) == sorted(names)
     assert name_of(factory.create_conversation_bundle().retriever) == "semantic"
     assert name_of(factory.create_work_bundle().retriever) == "advanced"
@@ -166,7 +166,7 @@ def test_two_tenants_through_one_factory_never_cross(kb: KnowledgeBase) -> None:
                 found = managers[scope].retrieve("leave", scope=scope)
                 return [each.text for each in found] == [f"{tenant} likes leave"]
             case 2:
-                other = next(each for each in tenants if each != scope).tenant_id or ""
+                other = next(tenant for tenant in tenants if tenant != scope).tenant_id or ""
                 answer = str(tools[scope].call(query="annual leave").content)
                 return tenant in answer and other not in answer
             case _:

@@ -22,7 +22,9 @@ def insights(prompt: str) -> str:
 def test_each_insight_has_its_evidence() -> None:
     records = [{"id": "r1", "pump": "hot"}, {"id": "r2", "pump": "hot"}]
     report = InsightGenerator(llm=ScriptedLLM(insights)).generate(records)
-    assert [(each.title, each.evidence) for each in report.insights] == [("Pump", ["r1", "r2"])]
+    assert [(insight.title, insight.evidence) for insight in report.insights] == [
+        ("Pump", ["r1", "r2"])
+    ]
     assert "1 insights had no evidence" in report.degraded[0]
     analysis = DataAnalyzer(llm=ScriptedLLM(findings)).analyze(LOGS[:2])
     of_analysis = asyncio.run(InsightGenerator(llm=ScriptedLLM(insights)).agenerate(analysis))

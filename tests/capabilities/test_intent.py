@@ -63,7 +63,7 @@ def test_an_unsure_answer_counts_if_the_next_step_fails() -> None:
 
 def test_the_default_intents_are_those_of_the_default_rules() -> None:
     rules = {rule.route for rule in default_intent_rules().rules}
-    assert {each.name for each in IntentRecognizer().intents} == rules
+    assert {intent.name for intent in IntentRecognizer().intents} == rules
 
 
 def test_a_recognizer_is_a_selector_of_adaptive_retrieval() -> None:

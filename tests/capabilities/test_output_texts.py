@@ -41,7 +41,7 @@ def test_a_language_without_texts_is_refused_before_a_model_is_called() -> None:
     assert llm.prompts == []
 
 
-@pytest.mark.parametrize("name", [each.name for each in fields(OutputTexts)])
+@pytest.mark.parametrize("name", [field.name for field in fields(OutputTexts)])
 def test_a_chinese_text_has_the_fields_of_the_english_one(name: str) -> None:
     english, chinese = (getattr(OutputTexts.of(each), name) for each in ("en", "zh"))
     if isinstance(english, str):

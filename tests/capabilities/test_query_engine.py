@@ -23,7 +23,7 @@ def test_a_mapping_as_context_adds_sections_to_the_prompt() -> None:
     assert "style:\nformal" in prompt
     assert "case:\nCase 7" in prompt
     assert "[2]" not in prompt.partition("Passages:")[2]
-    assert [each.node_id for each in answer.citations] == ["leave"]
+    assert [citation.node_id for citation in answer.citations] == ["leave"]
 
 
 def test_a_shortened_passage_ends_where_the_prompt_does() -> None:

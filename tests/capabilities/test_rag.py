@@ -47,7 +47,7 @@ def test_an_answer_cites_hits_of_its_scope_alone(kb: KnowledgeBase, generated: G
     llm = ScriptedLLM(["<think>44 or 25?</think>Annual leave is 25 days a year [1]."])
     answer = generated(RAGGenerator(kb.retriever(), llm=llm), QUESTION, scope=ACME)
     assert answer.text == "Annual leave is 25 days a year [1]."
-    assert [each.hit.node.ref_doc_id for each in answer.citations] == ["acme-leave"]
+    assert [citation.hit.node.ref_doc_id for citation in answer.citations] == ["acme-leave"]
     assert answer.is_supported
     (prompt,) = llm.prompts
     assert QUESTION in prompt
@@ -93,7 +93,7 @@ def test_context_skips_the_retrieval() -> None:
     llm = ScriptedLLM(["Lunch is at noon [2]."])
     rag = RAGGenerator(retriever, llm=llm)
     answer = rag.generate("When is lunch?", ["Tea is at four.", "Lunch is at noon."])
-    assert [each.node_id for each in answer.citations] == ["context-2"]
+    assert [citation.node_id for citation in answer.citations] == ["context-2"]
     assert retriever.calls == []
     with pytest.raises(ConfigurationError, match="nothing is retrieved"):
         rag.generate("When is lunch?", ["Tea"], scope=ACME)
@@ -166,10 +166,13 @@ SAME = [
 def test_numbers_of_the_same_value_support_a_citation(line: str) -> None:
     template, _, spellings = line.partition(": ")
     texts = [template.format(spelling) for spelling in spellings.split(" / ")]
-    for said in texts:
+    for text in texts:
         for passage in texts:
-            _, problems = check_citations(f"{said}[1]。", as_hits([f"公司规定 leave: {passage}."]))
-            assert not any("no" in each or "没有 " in each for each in problems), (said, passage)
+            _, problems = check_citations(f"{text}[1]。", as_hits([f"公司规定 leave: {passage}."]))
+            assert not any("no" in problem or "没有 " in problem for problem in problems), (
+                text,
+                passage,
+            )
 
 
 @pytest.mark.parametrize(
@@ -255,13 +258,13 @@ def test_a_short_answer_and_a_day_of_a_range_are_supported(said: str, passage: s
 def test_forms_of_citations_are_read(form: str, numbers: list[int], stop: str) -> None:
     answer = f"Lunch is at noon{stop.format(form)}"
     citations, problems = check_citations(answer, as_hits(["Lunch is at noon."] * 3))
-    assert ([each.number for each in citations], problems) == (numbers, ())
+    assert ([citation.number for citation in citations], problems) == (numbers, ())
 
 
 def test_a_citation_beside_code_is_read() -> None:
     answer = "Lunch, `lunch[2]`, is at noon [1].\n```\nlunch[3]\n```\nLunch is at noon [1]."
     citations, problems = check_citations(answer, as_hits(["Lunch is at noon."]))
-    assert ([each.number for each in citations], problems) == ([1, 1], ())
+    assert ([citation.number for citation in citations], problems) == ([1, 1], ())
     assert citations[0].statement == "Lunch, `lunch[2]`, is at noon"
 
 

@@ -23,11 +23,11 @@ def test_style_references_are_chosen_by_similarity_and_diversity() -> None:
     references = ["Lunch at noon.", near, f"{near} Yes", "Leave the office early, folks!"]
     llm = ScriptedLLM(["Ok."] * 2)
     style = StyleGenerator(llm=llm, embed_model=FakeEmbedding(), examples=2)
-    chosen = [each.node.get_content() for each in style.generate("leave", references).hits]
+    chosen = [hit.node.get_content() for hit in style.generate("leave", references).hits]
     assert chosen[0] == near
     assert f"{near} Yes" not in chosen
     plain = StyleGenerator(llm=llm, examples=2).generate("leave", references)
-    assert [each.node.get_content() for each in plain.hits] == ["Lunch at noon.", near]
+    assert [hit.node.get_content() for hit in plain.hits] == ["Lunch at noon.", near]
 
 
 def test_a_scope_without_a_retrieval_is_refused_with_its_reason(kb: KnowledgeBase) -> None:

@@ -212,7 +212,7 @@ def test_operators_in_eight_threads_return_only_hits_of_their_tenant(kb: Knowled
                 query="leave", tenant_id=tenant, kb_ids=["hr"], top_k=2
             )
             crossed += len(records) != 2
-            crossed += sum(not each["text"].startswith(tenant) for each in records)
+            crossed += sum(not record["text"].startswith(tenant) for record in records)
         return crossed
 
     with ThreadPoolExecutor(8) as pool:

@@ -111,7 +111,7 @@ def test_the_schema_knows_every_type_and_accepts_what_is_written() -> None:
 
 def _references(schema: object) -> list[str]:
     if isinstance(schema, list):
-        return [ref for each in schema for ref in _references(each)]
+        return [ref for name in schema for ref in _references(name)]
     if not isinstance(schema, dict):
         return []
     own = [schema["$ref"]] if isinstance(schema.get("$ref"), str) else []

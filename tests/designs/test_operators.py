@@ -95,13 +95,16 @@ def test_multi_query_tells_each_query_and_what_it_found(registry: Registry) -> N
     assert first["generated_queries"] == ["days off", "holiday", "vacation"]
     assert first["queries_count"] == 4
     details = first["retrieval_details"]
-    assert [each["query"] for each in details] == ["annual leave days", *first["generated_queries"]]
-    assert all(each["hits_count"] == len(each["hits"]) > 0 for each in details)
-    for hit in (hit for each in details for hit in each["hits"]):
+    assert [detail["query"] for detail in details] == [
+        "annual leave days",
+        *first["generated_queries"],
+    ]
+    assert all(detail["hits_count"] == len(detail["hits"]) > 0 for detail in details)
+    for hit in (hit for detail in details for hit in detail["hits"]):
         assert set(hit) >= RECORD
         assert not {"node_id", "kb_id"} & set(hit)
         assert hit["text"].startswith("t:")
-    assert first["chunk_id"] in {hit["chunk_id"] for each in details for hit in each["hits"]}
+    assert first["chunk_id"] in {hit["chunk_id"] for detail in details for hit in detail["hits"]}
 
 
 def own_record(**changes: object) -> dict[str, object]:

@@ -72,7 +72,7 @@ def test_a_hybrid_over_two_stores_is_explained_as_one_over_one_store(store: Engi
             "vector",
             "keyword",
         }
-        missing = next(each.id_ for each in sample_nodes() if each.id_ not in ids(explained))
+        missing = next(node.id_ for node in sample_nodes() if node.id_ not in ids(explained))
         assert explained.why_not(missing).reason.name == "CUT"
 
 
@@ -181,4 +181,4 @@ def test_two_databases_are_fused(tmp_path: Path) -> None:
             num_queries=1,
             top_k=12,
         )
-        assert {each.id_ for each in nodes} == set(ids(both.retrieve(QUERY)))
+        assert {node.id_ for node in nodes} == set(ids(both.retrieve(QUERY)))

@@ -82,7 +82,7 @@ async def test_a_query_has_spans_and_events_only_for_those_who_get_them(
         assert await opened.aget_query_embedding("annual leave") == plain
     own = [span.method for span in recording.spans if span.instance is opened]
     assert own == ["get_query_embedding", "aget_query_embedding"]
-    assert [each.class_name() for each in recording.events][-1] == "EmbeddingEndEvent"
+    assert [event.class_name() for event in recording.events][-1] == "EmbeddingEndEvent"
     with monkeypatch.context() as patched:
         patched.setattr(BaseEmbedding, "get_query_embedding", None)
         assert opened.get_query_embedding("annual leave") == plain

@@ -59,8 +59,8 @@ async def test_each_call_of_a_recorded_model_is_one_event_with_the_name_of_the_m
         await model.aget_text_embedding("leave")
         model.get_text_embedding_batch(["leave"])
         await model.aget_text_embedding_batch(["leave"])
-    starts = [each for each in recording.events if isinstance(each, EmbeddingStartEvent)]
-    assert [each.model_dict["class_name"] for each in starts] == ["LocalEmbedding"] * 6
+    starts = [event for event in recording.events if isinstance(event, EmbeddingStartEvent)]
+    assert [start.model_dict["class_name"] for start in starts] == ["LocalEmbedding"] * 6
     assert {type(span.instance) for span in recording.spans} == {LocalEmbedding}
 
 

@@ -23,7 +23,10 @@ DRAWING = [
 
 def dots(drawn: Any, *, step: int = 1) -> dict[str, list[list[float]]]:
     """The positions of dots, by their label."""
-    return {each.get_label(): each.get_offsets().tolist() for each in drawn.collections[::step]}
+    return {
+        collection.get_label(): collection.get_offsets().tolist()
+        for collection in drawn.collections[::step]
+    }
 
 
 def lines(drawn: Any) -> list[tuple[str, list[float], list[float]]]:

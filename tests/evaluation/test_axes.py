@@ -30,7 +30,7 @@ pytestmark = DRAWING
 def _sweep() -> Any:
     words, meaning = legs()
     questions = {f"q{n}": f"leave {n}" for n in range(24)}
-    judged = Judgements(questions, {each: {"c": 1} for each in questions}, Level.NODE)
+    judged = Judgements(questions, {question: {"c": 1} for question in questions}, Level.NODE)
     tuning = tune(branches(words=words, meaning=meaning) >> RRF(), judged, progress=False)
     return plot_sweep(tuning, leg="meaning")
 

@@ -80,7 +80,7 @@ def test_the_datasets_of_llama_index_and_their_files(tmp_path: Path) -> None:
     rag = load_judgements(SimpleNamespace(examples=examples))
     assert (rag.relevant, rag.level) == ({"leave?": {"25 days": 1}}, Level.PASSAGE)
     assert rag.is_synthetic
-    saved = {"examples": [each.model_dump() for each in examples]}
+    saved = {"examples": [example.model_dump() for example in examples]}
     (tmp_path / "rag.json").write_text(json.dumps(saved))
     assert load_judgements(tmp_path / "rag.json") == rag
 

@@ -43,7 +43,7 @@ def test_the_front_of_quality_against_time_has_the_unbeaten_retrievers() -> None
 def test_a_sweep_shows_the_values_that_were_tried_and_the_chosen_one() -> None:
     words, meaning = legs()
     questions = {f"q{n}": f"leave {n}" for n in range(24)}
-    judged = Judgements(questions, {each: {"c": 1} for each in questions}, Level.NODE)
+    judged = Judgements(questions, {question: {"c": 1} for question in questions}, Level.NODE)
     tuning = tune(branches(words=words, meaning=meaning) >> RRF(), judged, progress=False)
     assert tuning.is_changed
     drawn = plot_sweep(tuning, leg="meaning")

@@ -52,7 +52,7 @@ def test_a_setting_that_held_out_questions_do_not_confirm_is_not_changed(
     assert result.is_changed is is_confirmed
     assert (result.retriever is pipeline) is not is_confirmed
     assert result.verdict.startswith("Changed " if is_confirmed else "Nothing changed.")
-    assert is_confirmed or any("was better on all" in each.why for each in result.choices)
+    assert is_confirmed or any("was better on all" in choice.why for choice in result.choices)
 
 
 def test_progress_is_shown_of_answers_and_of_settings(capsys: pytest.CaptureFixture[str]) -> None:

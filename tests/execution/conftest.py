@@ -38,7 +38,7 @@ class FusionRetriever(Retriever):
     def plan(self, query: Query) -> Plan[list[Hit]]:
         asks = {leg.name: Ask(leg, query) for leg in self.legs}
         rankings = yield from ask(asks, min_success=self.min_success)
-        hits = [as_hit(hit, source=self.name) for each in rankings.values() for hit in each]
+        hits = [as_hit(hit, source=self.name) for ranking in rankings.values() for hit in ranking]
         return ordered(hits)[: query.top_k]
 
 

@@ -238,7 +238,7 @@ def test_a_degradation_event_belongs_to_the_span_of_its_composite(fused: Composi
     with recorded() as recording:
         fused(inner, FakeRetriever()).retrieve("query")
     (event,) = degradations(recording, "leg 0/broken there")
-    (span,) = [each for each in recording.spans if each.id_ == event.span_id]
+    (span,) = [span for span in recording.spans if span.id_ == event.span_id]
     assert span.instance is inner
 
 

@@ -52,11 +52,11 @@ class GraphPermissions:
             graph.replace_sources({document: rows})
         for document, expected in written.items():
             found = answer(graph.plan_said_by([document]))[document]
-            assert {each.id: each for each in found.nodes} == {
-                each.id: each for each in expected.nodes
+            assert {node.id: node for node in found.nodes} == {
+                node.id: node for node in expected.nodes
             }
-            assert [each.properties for each in sorted(found.edges)] == [
-                each.properties for each in sorted(expected.edges)
+            assert [edge.properties for edge in sorted(found.edges)] == [
+                edge.properties for edge in sorted(expected.edges)
             ]
 
     def test_a_scope_with_principals_deletes_no_rows(self, graph: WritableGraph) -> None:
@@ -114,7 +114,7 @@ def _check_said(graph: WritableGraph, scope: Scope, visible: Mapping[str, Conten
         if node is not None:
             found = (node.label, node.name, node.properties.get("value"))
             assert found in (described or [("entity", id_, None)])
-    concluded = {(each.bindings[0][1], each.text) for each in conclusions}
+    concluded = {(conclusion.bindings[0][1], conclusion.text) for conclusion in conclusions}
     assert concluded == {
         (edge.source, f"{nodes[edge.source].name}: {nodes[edge.source].properties['value']}")
         for edge in contents.edges

@@ -135,8 +135,8 @@ def test_rows_written_in_several_batches_equal_those_of_one_batch(
     edges = [Edge.of(a.id, "R", b.id) for a in nodes for b in nodes if a != b]
     graph.upsert(nodes, edges, source="d")
     found = graph.said_by(["d"])["d"]
-    assert sorted((each.id, each.label, each.text) for each in found.nodes) == [
-        (each.id, each.label, each.text) for each in nodes
+    assert sorted((node.id, node.label, node.text) for node in found.nodes) == [
+        (node.id, node.label, node.text) for node in nodes
     ]
     assert {edge.id for edge in found.edges} == {edge.id for edge in edges}
     graph.delete_sources(["d"], scope=None)

@@ -48,5 +48,5 @@ def test_a_batch_is_there_as_a_whole_after_a_crash(tmp_path: Path) -> None:
     with EmbeddedGraph(tmp_path) as graph:
         (view,) = graph.views(None)
         batches = {edge.source for edge in view.outgoing()}
-        assert {len(own) for own in view.neighbours(batches, Hop()).values()} == {50}
+        assert {len(neighbour) for neighbour in view.neighbours(batches, Hop()).values()} == {50}
         assert {str(at) for at in range(6)} | set(confirmed) <= batches

@@ -53,7 +53,7 @@ def fast_disk(
 
 
 @pytest.fixture(
-    params=["embedded", *(pytest.param(each, marks=pytest.mark.slow) for each in SERVERS)]
+    params=["embedded", *(pytest.param(server, marks=pytest.mark.slow) for server in SERVERS)]
 )
 def engine(request: pytest.FixtureRequest) -> str:
     """Each engine; a test of some marks itself `EMBEDDED` or `BESIDE`."""
@@ -64,8 +64,8 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def servers(request: pytest.FixtureRequest) -> None:
     """All engines, ready."""
-    for each in SERVERS:
-        start(each, request)
+    for server in SERVERS:
+        start(server, request)
 
 
 @pytest.fixture

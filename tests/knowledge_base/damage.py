@@ -76,7 +76,9 @@ def answers(kb: KnowledgeBase) -> list[object]:
             for query in ("project of acme week 3", "plan 7"):
                 hits = kb.retriever(mode, top_k=30).search(query, scope=scope)
                 shown.append([(hit.node_id, round(hit.score or 0, 4), hit.text) for hit in hits])
-        shown.append([(each.document_id, each.allowed) for each in kb.documents(scope=scope)])
+        shown.append(
+            [(document.document_id, document.allowed) for document in kb.documents(scope=scope)]
+        )
         hits = kb.search("project", "keyword", filters=_OF_2003, scope=scope)
         shown.append([hit.node_id for hit in hits])
     return shown

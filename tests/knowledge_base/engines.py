@@ -13,7 +13,7 @@ from tests.servers import qdrant
 from tests.servers.given import collection_url
 
 ENGINES = ["embedded", "qdrant", "milvus", "elasticsearch"]
-SERVERS = [each for each in ENGINES if each != "embedded"]
+SERVERS = [engine for engine in ENGINES if engine != "embedded"]
 _CLIENTS = {"qdrant": "qdrant_client", "milvus": "pymilvus", "elasticsearch": "elasticsearch"}
 
 # For tests of what only the embedded engine has.

@@ -27,11 +27,15 @@ def names(paths: object) -> list[str]:
 
 def is_equal(kb: KnowledgeBase, folder: Path) -> bool:
     """Whether it has the documents that a new one of the folder has."""
-    return sorted(each.document_id for each in kb.documents()) == sorted(
+    return sorted(document.document_id for document in kb.documents()) == sorted(
         document.id_ for document in read_documents(folder) if document.text.strip()
     )
 
 
 def allowed_by_name(kb: KnowledgeBase) -> dict[str, tuple[str, ...]]:
     """Who may see the files that not everyone may see."""
-    return {Path(each.source).name: each.allowed for each in kb.documents() if each.allowed}
+    return {
+        Path(document.source).name: document.allowed
+        for document in kb.documents()
+        if document.allowed
+    }

@@ -37,7 +37,7 @@ def filled(kb: KnowledgeBase, scope: Scope | None = None) -> KnowledgeBase:
 
 
 def names(kb: KnowledgeBase) -> dict[str, tuple[int, int]]:
-    return {each.source: (each.documents, each.nodes) for each in kb.sources()}
+    return {source.source: (source.documents, source.nodes) for source in kb.sources()}
 
 
 def test_all_documents_of_a_file_are_deleted_by_its_path_and_one_by_its_id(open_kb: Open) -> None:
@@ -56,7 +56,7 @@ def test_all_documents_of_a_file_are_deleted_by_its_path_and_one_by_its_id(open_
 
 def test_the_same_path_in_another_scope_is_another_source(open_kb: Open) -> None:
     kb = filled(filled(open_kb()), ACME)
-    assert {(each.source, each.scope) for each in kb.sources(scope=ACME)} == {
+    assert {(source.source, source.scope) for source in kb.sources(scope=ACME)} == {
         (name, ACME) for name in (HANDBOOK, STAFF, "note")
     }
     assert len(kb.sources()) == 6
@@ -79,7 +79,7 @@ def test_a_file_can_be_named_by_its_relative_path(
 @EMBEDDED
 def test_documents_have_their_source_and_nodes_their_order(open_kb: Open) -> None:
     kb = filled(open_kb())
-    assert {each.document_id: each.source for each in kb.documents()} == {
+    assert {document.document_id: document.source for document in kb.documents()} == {
         **{f"{HANDBOOK}_part_{n}": HANDBOOK for n in range(3)},
         **{f"{STAFF}_part_{n}": STAFF for n in range(2)},
         "note": "note",

@@ -77,7 +77,7 @@ def test_processes_that_add_different_documents_neither_fail_nor_queue(
     names = [[f"{writer}-{n}" for n in range(N_ADDS)] for writer in "abc"]
     together_s = max(run_writers(url, names, ["1"] * 3))
     expected = {*alone, *(name for own in names for name in own)}
-    stored = {each.document_id: each.n_nodes for each in kb.documents()}
+    stored = {document.document_id: document.n_nodes for document in kb.documents()}
     assert stored == {"first": 1, **dict.fromkeys(expected, N_NODES)}
     hits = kb.retriever("keyword", top_k=1000).retrieve("leave")
     assert len(hits) == len(expected) * N_NODES
@@ -102,4 +102,4 @@ def test_the_first_documents_of_several_processes_are_all_stored(open_kb: Open, 
     run_writers(url, names, ["1"] * 2)
     assert time.monotonic() - started < 60
     with open_kb(embed_model=FakeEmbedding(dim=16)) as kb:
-        assert {each.document_id for each in kb.documents()} == {*names[0], *names[1]}
+        assert {document.document_id for document in kb.documents()} == {*names[0], *names[1]}

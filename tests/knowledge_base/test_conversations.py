@@ -121,7 +121,10 @@ def test_a_chinese_answer_is_found_by_its_question_on_each_kind_of_engine(url: s
         assert sorted(hit.text for hit in found) == sorted(text for _, text in rows[:3])
         hybrid = kb.search("阿波的陶艺课", scope=Scope("acme"))
         assert hybrid[0].text == "推迟到秋天"
-        assert {each.weight for hit in hybrid for each in hit.contributions} == {0.1, 0.9}
+        assert {contribution.weight for hit in hybrid for contribution in hit.contributions} == {
+            0.1,
+            0.9,
+        }
         assert kb.delete("monday", scope=Scope("acme")) == 1
         assert len(kb.search("陶艺课", "keyword", scope=Scope("acme"))) == 0
         assert len(kb.search("陶艺课", "keyword", scope=Scope("beta"))) == 3

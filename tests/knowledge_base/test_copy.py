@@ -52,10 +52,10 @@ def fill(url: str, model: FakeEmbedding, **options: Any) -> None:
     with KnowledgeBase.open(url, embed_model=model, **options) as kb:
         for scope in (ACME, GLOBEX):
             renamed = [
-                each.model_copy(update={"id_": f"{scope.tenant_id} {each.node_id}"})
-                if isinstance(each, TextNode) and not isinstance(each, Document)
-                else each
-                for each in documents()
+                document.model_copy(update={"id_": f"{scope.tenant_id} {document.node_id}"})
+                if isinstance(document, TextNode) and not isinstance(document, Document)
+                else document
+                for document in documents()
             ]
             kb.add(renamed, scope=scope, show_progress=False).raise_for_failures()
 
@@ -81,7 +81,7 @@ def chain(urls: list[str], fast_disk: Path, request: pytest.FixtureRequest) -> I
     with ExitStack() as places:
         yield [
             urls[0],
-            *(places.enter_context(place(each, fast_disk, request)) for each in SERVERS),
+            *(places.enter_context(place(server, fast_disk, request)) for server in SERVERS),
             urls[1],
         ]
 
@@ -125,7 +125,7 @@ def fill_again(url: str, model: FakeEmbedding) -> None:
     calls = len(model.calls)
     with KnowledgeBase.open(url, embed_model=model, require_scope=True) as kb:
         assert kb.add(documents()[:2], scope=ACME, show_progress=False).unchanged == 2
-        assert {each.kb_id for each in kb.documents(scope=Scope("acme"))} == {"手册"}
+        assert {document.kb_id for document in kb.documents(scope=Scope("acme"))} == {"手册"}
     assert len(model.calls) == calls
 
 

@@ -38,7 +38,7 @@ def section(text: str, file: str = "/far/a.md", **metadata: object) -> Document:
 
 
 def texts(kb: KnowledgeBase) -> list[str]:
-    return [node.get_content() for each in kb.sources() for node in kb.get(each.source)]
+    return [node.get_content() for source in kb.sources() for node in kb.get(source.source)]
 
 
 def open_at(place: Path) -> KnowledgeBase:
@@ -87,7 +87,7 @@ def test_the_same_file_in_another_scope_is_another_document(kb: KnowledgeBase) -
     for tenant in ("acme", "globex"):
         kb.add([section("Leave")], scope=Scope(tenant), show_progress=False)
     assert len(kb.documents()) == 2
-    assert {each.document_id for each in kb.documents()} == {"/far/a.md_part_0"}
+    assert {document.document_id for document in kb.documents()} == {"/far/a.md_part_0"}
 
 
 @pytest.mark.parametrize("odd", [{"page_label": ["1"]}, {"tenant_id": {"a": 1}}])
@@ -121,14 +121,14 @@ def test_a_random_id_without_a_file_is_warned_of_and_kept(
 ) -> None:
     with pytest.warns(UnstableIdWarning, match="of a document is random"):
         kb.add([bare], show_progress=False)
-    assert [each.document_id for each in kb.documents()] == [bare.node_id]
+    assert [document.document_id for document in kb.documents()] == [bare.node_id]
 
 
 def test_chosen_ids_stay_without_a_warning(kb: KnowledgeBase) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         kb.add([Document(id_="a", text="x", metadata={"file_path": "f"})], show_progress=False)
-    assert "a" in {each.document_id for each in kb.documents()}
+    assert "a" in {document.document_id for document in kb.documents()}
 
 
 def test_everything_but_the_text_of_a_long_document_counts_as_a_change_too(
@@ -137,5 +137,5 @@ def test_everything_but_the_text_of_a_long_document_counts_as_a_change_too(
     monkeypatch.setattr(documents, "LONG", 10)
     others = [{"mimetype": "text/html"}, {"path": "/a"}, {"url": "https://a.example/"}, {}]
     resources = [MediaResource.model_validate({"text": "long " * 9, **each}) for each in others]
-    made = [Document(id_="d", text_resource=each) for each in resources]
+    made = [Document(id_="d", text_resource=resource) for resource in resources]
     assert len({documents.digest_of([each]) for each in made}) == len(made)

@@ -53,10 +53,10 @@ def test_delete_where_deletes_documents_that_satisfy_the_filters(open_kb: Open) 
         ]
         kb.add(documents, scope=scope, show_progress=False)
     assert kb.delete_where(where("year", 2022), scope=ACME) == 1
-    assert [each.document_id for each in kb.documents(scope=ACME)] == ["2023", "2024"]
+    assert [document.document_id for document in kb.documents(scope=ACME)] == ["2023", "2024"]
     assert kb.delete_where(where("year", 2023)) == 2
     assert kb.delete_where(where("tenant_id", "globex"), scope=ACME) == 0
-    assert [each.document_id for each in kb.documents()] == ["2022", "2024", "2024"]
+    assert [document.document_id for document in kb.documents()] == ["2022", "2024", "2024"]
     assert len(kb.retriever("keyword").retrieve("leave")) == kb.count() == 3
     with pytest.raises(InvalidFilterError):
         kb.delete_where(MetadataFilters(filters=[]))
@@ -94,7 +94,7 @@ def test_clear_of_a_scope_keeps_the_other_scopes(open_kb: Open) -> None:
     for scope in (ACME, GLOBEX, None):
         kb.add([Document(id_="d", text="leave")], scope=scope, show_progress=False)
     assert kb.clear(scope=ACME) == 1
-    assert [each.tenant_id for each in kb.documents()] == [None, "globex"]
+    assert [document.tenant_id for document in kb.documents()] == [None, "globex"]
     assert len(kb.retriever("keyword").retrieve("leave")) == 2
 
 
@@ -116,7 +116,10 @@ def test_an_interrupted_clear_leaves_whole_documents(
     monkeypatch.setattr(Writer, "delete", failing)
     with pytest.raises(StoreUnavailableError, match="away"):
         kb.clear()
-    assert {each.document_id: each.n_nodes for each in kb.documents()} == {"b": 12, "c": 12}
+    assert {document.document_id: document.n_nodes for document in kb.documents()} == {
+        "b": 12,
+        "c": 12,
+    }
     assert kb.clear() == 2
 
 
@@ -155,7 +158,7 @@ def test_compact_frees_disk_space(open_kb: Open, url: str) -> None:
 
 def size_bytes(url: str) -> int:
     files = Path(url.partition(":")[2]).rglob("*")
-    return sum(each.stat().st_blocks * 512 for each in files if each.is_file())
+    return sum(file.stat().st_blocks * 512 for file in files if file.is_file())
 
 
 def test_a_required_scope_is_required_of_every_change(model: FakeEmbedding) -> None:

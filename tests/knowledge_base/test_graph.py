@@ -38,7 +38,11 @@ GRAPHS = pytest.mark.parametrize("engine", ["embedded", _NEO4J], indirect=True)
 
 
 @pytest.fixture(
-    params=["embedded", _NEO4J, *(pytest.param(each, marks=pytest.mark.slow) for each in SERVERS)]
+    params=[
+        "embedded",
+        _NEO4J,
+        *(pytest.param(server, marks=pytest.mark.slow) for server in SERVERS),
+    ]
 )
 def engine(request: pytest.FixtureRequest) -> str:
     """Each engine with an embedded graph, and the embedded one with Neo4j."""
@@ -113,7 +117,10 @@ def test_a_graph_search_finds_named_passages_of_its_own_tenant_only(kb: Knowledg
     legs = kb.retriever("graph") | kb.retriever("keyword")
     hits = (legs >> RRF()).search("Night Train", scope=ACME).hits
     assert hits[0].node.ref_doc_id == "film"
-    assert {each.leg for hit in hits for each in hit.contributions} == {"graph", "keyword"}
+    assert {contribution.leg for hit in hits for contribution in hit.contributions} == {
+        "graph",
+        "keyword",
+    }
 
 
 @GRAPHS
@@ -209,7 +216,7 @@ def test_a_write_fails_before_it_begins_if_the_graph_is_down(
             patch.setattr(kb.graph, method, down)
             with pytest.raises(StoreUnavailableError, match="is down"):
                 kb.add(films(), show_progress=False)
-        assert [each.document_id for each in kb.documents()] == ["film"]
+        assert [document.document_id for document in kb.documents()] == ["film"]
         assert len(kb.retriever("keyword").retrieve("Born in York unrelated things")) == 0
         check_in_step(kb)
     with monkeypatch.context() as patch:

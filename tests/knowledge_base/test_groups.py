@@ -94,8 +94,8 @@ def test_the_bar_moves_while_one_long_document_is_embedded(
 
 def test_documents_are_in_one_batch_while_they_are_few_and_short() -> None:
     short, long = Document(text="leave"), Document(text="leave. " * 300_000)
-    assert [len(each) for each in groups.group_batches([[short]] * 100)] == [64, 36]
-    assert [len(each) for each in groups.group_batches([[long]] * 5)] == [2, 2, 1]
+    assert [len(batch) for batch in groups.group_batches([[short]] * 100)] == [64, 36]
+    assert [len(batch) for batch in groups.group_batches([[long]] * 5)] == [2, 2, 1]
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ def test_get_returns_nodes_in_the_order_of_the_text(open_kb: Open) -> None:
     kb = open_kb()
     kb.add([*reversed(book("a")), *book("b")], show_progress=False)
     nodes = kb.get("a")
-    assert [each.node_id for each in nodes] == [f"a-{n}" for n in range(12)]
-    assert all(len(each.get_embedding()) == 16 for each in nodes)
+    assert [node.node_id for node in nodes] == [f"a-{n}" for n in range(12)]
+    assert all(len(node.get_embedding()) == 16 for node in nodes)
     assert kb.get("none") == []
 
 

@@ -185,13 +185,13 @@ def test_few_nodes_of_a_long_document_are_in_memory_at_a_time() -> None:
     class Counting(FakeEmbedding):
         def _embed(self, text: str) -> list[float]:
             if len(counts) % 10 == 0:
-                counts.append(sum(type(each) is TextNode for each in gc.get_objects()))
+                counts.append(sum(type(thing) is TextNode for thing in gc.get_objects()))
             else:
                 counts.append(0)
             return super()._embed(text)
 
     gc.collect()
-    before = sum(type(each) is TextNode for each in gc.get_objects())
+    before = sum(type(thing) is TextNode for thing in gc.get_objects())
     with KnowledgeBase.open("embedded::memory:", embed_model=Counting(dim=8)) as kb:
         kb.add([Document(id_="long", text=LONG * 10)])
         assert kb.count() > 40

@@ -63,7 +63,7 @@ def test_without_its_model_everything_works_that_embeds_nothing(open_kb: Open, u
         kb.add([Document(id_=ref, text=f"{ref} leave") for ref in "abc"], show_progress=False)
     with KnowledgeBase.open(url, must_exist=True) as kb:
         assert kb.info().embed_model == "PickyEmbedding"
-        assert [each.document_id for each in kb.documents()] == ["a", "b", "c"]
+        assert [document.document_id for document in kb.documents()] == ["a", "b", "c"]
         assert kb.delete("a") == 1
         assert len(kb.retriever("keyword").retrieve("leave")) == 2
         for kind in ("vector", "hybrid"):

@@ -70,7 +70,7 @@ def test_an_outage_of_the_server_raises_and_loses_no_document(line: Line) -> Non
                 call()
         assert "StoreUnavailableError" in repr(kb)
         line.mend()
-        assert [each.document_id for each in kb.documents()] == ["d"]
+        assert [document.document_id for document in kb.documents()] == ["d"]
         assert kb.add([Document(id_="e", text="sick leave")]).added == 1
         assert len(kb.retriever("keyword").retrieve("leave")) == kb.count() == 2
 

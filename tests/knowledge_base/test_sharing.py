@@ -274,7 +274,7 @@ def test_a_share_reaches_a_copy_that_is_open_to_read_when_it_is_refreshed(tmp_pa
             assert (seen(copy, HR), seen(copy, IT)) == ({"leave"}, set())
             assert copy.graph is not None
             names = [copy.graph.names(scope=scope) for scope in (HR, IT)]
-            assert [len(each) for each in names] == [1, 0]
+            assert [len(name) for name in names] == [1, 0]
 
 
 @pytest.mark.slow

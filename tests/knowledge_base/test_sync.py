@@ -170,13 +170,13 @@ def test_restricted_content_elsewhere_is_listed_until_somebody_is_named(
         report = kb.sync(folder, max_deletions=1)
         assert paths(report.failures) == paths(planned.failures) == listed.split()
         assert paths(report.moved.values()) == (moved.split() if is_first else [])
-        named = [each for each in kb.documents() if each.allowed]
+        named = [document for document in kb.documents() if document.allowed]
         assert paths(each.source for each in named) == restricted.split()
         assert all("user:" in each.allowed[0] for each in named)
     report = kb.sync(folder, max_deletions=1, allowed=["group:it"])
     assert report.failures == {}
     assert is_equal(kb, folder)
-    assert {each.allowed for each in kb.documents()} == {("group:it",)}
+    assert {document.allowed for document in kb.documents()} == {("group:it",)}
 
 
 def test_the_error_names_the_earlier_source_and_what_to_do(kb: KnowledgeBase, folder: Path) -> None:
@@ -205,7 +205,9 @@ def test_documents_whose_file_moves_are_restricted_to_whom_their_metadata_name(
     assert (len(report.failures), report.moved, kb.documents()) == (3, {}, before)
     report = kb.sync(pages("new", allowed=["group:hr"]), name="wiki", max_deletions=1)
     assert report.moved == {"/old/x": "/new/x"}
-    assert {(each.source, each.allowed) for each in kb.documents()} == {("/new/x", ("group:hr",))}
+    assert {(document.source, document.allowed) for document in kb.documents()} == {
+        ("/new/x", ("group:hr",))
+    }
 
 
 def test_whom_documents_name_follows_the_argument_without_embedding(
@@ -214,9 +216,9 @@ def test_whom_documents_name_follows_the_argument_without_embedding(
     kb.sync(folder)
     calls = len(model.calls)
     assert not kb.sync(folder, allowed=["group:hr"]).changed
-    assert {each.allowed for each in kb.documents()} == {("group:hr",)}
+    assert {document.allowed for document in kb.documents()} == {("group:hr",)}
     kb.sync(folder, allowed=lambda node: ["group:" + node.metadata["file_name"][0]])
-    named = {each.allowed[0] for each in kb.documents()}
+    named = {document.allowed[0] for document in kb.documents()}
     assert named == {"group:s", *(f"group:{number}" for number in range(8))}
     assert len(model.calls) == calls
 
@@ -303,7 +305,7 @@ def test_only_what_came_under_the_name_is_deleted(kb: KnowledgeBase, folder: Pat
     kb.sync(folder)
     (folder / "7.md").unlink()
     assert names(kb.sync(folder).deleted) == ["7.md"]
-    left = {each.document_id for each in kb.documents()}
+    left = {document.document_id for document in kb.documents()}
     assert {"note", "page"} <= left
     assert kb.sync([], name="wiki", max_deletions=1).deleted == ("page",)
 
@@ -543,7 +545,7 @@ def test_new_rows_of_a_file_are_visible_to_whom_all_its_others_are(
     kb: KnowledgeBase, folder: Path
 ) -> None:
     def rows() -> list[tuple[str, ...]]:
-        return [each.allowed for each in kb.documents() if each.source.endswith(".csv")]
+        return [document.allowed for document in kb.documents() if document.source.endswith(".csv")]
 
     def append_row() -> dict[str, Exception]:
         with (folder / "staff.csv").open("a") as file:
@@ -551,7 +553,7 @@ def test_new_rows_of_a_file_are_visible_to_whom_all_its_others_are(
         return dict(kb.sync(folder).failures)
 
     kb.sync(folder)
-    ids = [each.document_id for each in kb.documents() if each.source.endswith(".csv")]
+    ids = [document.document_id for document in kb.documents() if document.source.endswith(".csv")]
     kb.share(str(folder / "staff.csv"), allowed=["group:hr"])
     assert (append_row(), rows()) == ({}, [("group:hr",)] * 3)
     kb.share(ids[0], allowed=None)

@@ -312,7 +312,11 @@ def test_documents_are_pruned_by_source_and_moved_by_text(kb: KnowledgeBase) -> 
     report = kb.sync(second, name="export")
     assert (report.moved, report.unchanged) == ({"a.pdf": "c.pdf"}, ("b.pdf",))
     assert kb.embed_model.calls == []  # type: ignore[attr-defined]
-    assert [each.document_id for each in kb.documents()] == ["b.pdf_1", "c.pdf_1", "c.pdf_2"]
+    assert [document.document_id for document in kb.documents()] == [
+        "b.pdf_1",
+        "c.pdf_1",
+        "c.pdf_2",
+    ]
 
 
 def test_a_document_that_keeps_its_id_in_another_file_is_not_deleted(kb: KnowledgeBase) -> None:
@@ -321,7 +325,7 @@ def test_a_document_that_keeps_its_id_in_another_file_is_not_deleted(kb: Knowled
         [Document(id_="d", text="Text.", metadata={"file_path": "b.md"})], name="export"
     )
     assert report.moved == {"a.md": "b.md"}
-    assert [each.source for each in kb.documents()] == ["b.md"]
+    assert [document.source for document in kb.documents()] == ["b.md"]
 
 
 def test_files_that_a_reader_left_out_keep_their_documents(kb: KnowledgeBase, folder: Path) -> None:

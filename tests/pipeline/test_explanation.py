@@ -52,7 +52,7 @@ def test_an_account_holds_the_rank_and_score_of_a_hit_at_every_leg_and_stage() -
             weight = {"vector": 0.25, "keyword": 0.75}[name]
             assert part.weight == weight
             assert part.share == pytest.approx(weight * (part.normalised or 0.0))
-        at = {each.stage: (each.rank, each.score) for each in account.stages}
+        at = {stage.stage: (stage.rank, stage.score) for stage in account.stages}
         assert at == {
             **{name: (part.rank, part.score) for name, part in legs.items()},
             "hybrid": (account.rank, account.hit.score),
@@ -61,7 +61,7 @@ def test_an_account_holds_the_rank_and_score_of_a_hit_at_every_leg_and_stage() -
     assert reranked.accounts
     for account in reranked.accounts:
         (before, reranked_at), (_, cut) = account.rescored
-        assert before == next(each for each in account.stages if each.stage == "hybrid")
+        assert before == next(stage for stage in account.stages if stage.stage == "hybrid")
         assert reranked_at.stage == "RuleRerank()"
         assert (cut.rank, cut.score) == (account.rank, account.hit.score)
         assert account.filters == ("Scope(tenant_id='acme')", "year >= 2021")

@@ -194,7 +194,7 @@ def test_targets_outside_the_scope_are_dropped(searched: Searched) -> None:
 def test_an_answer_from_sources_outside_the_scope_is_dropped(
     searched: Searched, sources: list[dict[str, str]]
 ) -> None:
-    drawn = [NodeWithScore(node=TextNode(text="x", metadata=each)) for each in sources]
+    drawn = [NodeWithScore(node=TextNode(text="x", metadata=source)) for source in sources]
     engine = Engine(sources=drawn)
     found = Nodes((to(engine, "faq"), 0.7))
     result = searched(found, Query("query", scope=ACME))

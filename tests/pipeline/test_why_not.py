@@ -59,7 +59,7 @@ def test_why_not_of_a_node_that_no_leg_found_holds_the_depth_of_each_leg() -> No
     explanation = (branches(Leg("words", bm25), Leg("meaning", vector)) >> RRF()).explain(QUERY)
     missing = explanation.why_not("globex-travel")
     assert missing.reason is WhyNotReason.NOT_FOUND
-    assert [(each.leg, each.count) for each in missing.depths] == [("words", 2), ("meaning", 3)]
+    assert [(depth.leg, depth.count) for depth in missing.depths] == [("words", 2), ("meaning", 3)]
     assert "(globex-travel.md) was not found by any leg: words returned 2 hits" in str(missing)
     below = (branches(words=bm25, meaning=vector) >> RRF() >> Top(1)).explain(QUERY)
     ids = {id_ for stage in below.stages for id_ in stage.ranks} - {below.hits[0].node_id}

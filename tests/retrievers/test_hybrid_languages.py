@@ -101,8 +101,10 @@ def test_the_explanation_says_that_the_weights_differ() -> None:
     text = str(hybrid().explain(CHINESE))
     assert "vector 0.1, keyword 0.9: 100% of the letters" in text
     assert "weights:" not in str(hybrid().explain(ENGLISH))
-    contributions = [each for hit in hybrid().search(CHINESE) for each in hit.contributions]
-    assert {(each.leg, each.weight) for each in contributions} == {
+    contributions = [
+        contribution for hit in hybrid().search(CHINESE) for contribution in hit.contributions
+    ]
+    assert {(contribution.leg, contribution.weight) for contribution in contributions} == {
         ("vector", 0.1),
         ("keyword", 0.9),
     }
@@ -175,7 +177,10 @@ def test_a_knowledge_base_takes_the_languages_of_its_model() -> None:
     with KnowledgeBase.open("embedded::memory:", **options) as kb:
         kb.add(nodes(), show_progress=False)
         found = kb.search(CHINESE)
-        assert {each.weight for hit in found for each in hit.contributions} == {0.1, 0.9}
+        assert {contribution.weight for hit in found for contribution in hit.contributions} == {
+            0.1,
+            0.9,
+        }
         assert vector_weight(kb.retriever("auto")) == pytest.approx(0.1)
     with pytest.raises(ConfigurationError, match="languages are codes"):
         KnowledgeBase.open("embedded::memory:", embed_model=MODEL, languages=["Chinese"])

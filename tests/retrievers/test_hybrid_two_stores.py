@@ -87,7 +87,7 @@ def test_stages_find_embeddings_of_keyword_hits_in_the_store_for_vectors(
     two = HybridRetriever(first, keyword_store=second, embed_model=MODEL, top_k=6)
     keywords = HybridRetriever(first, keyword_store=second, embed_model=MODEL, alpha=0.0)
     origins = [origin_of(hit) for each in (two, keywords) for hit in each.retrieve("leave")]
-    assert {id(each and each.store) for each in origins} == {id(first.store)}
+    assert {id(origin and origin.store) for origin in origins} == {id(first.store)}
     model = FakeEmbedding()  # not called by MMR: the embeddings are stored
     two.embed_model = model
     found = (two >> MMR(0.5)).retrieve(Query("leave", embedding=MODEL.get_query_embedding("leave")))

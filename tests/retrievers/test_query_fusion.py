@@ -98,7 +98,7 @@ def test_scores_are_those_of_llama_indexs_fusion(mode: FUSION_MODES) -> None:
     )
     ours, theirs = (
         fusion(
-            [FakeRetriever(each) for each in rows],
+            [FakeRetriever(row) for row in rows],
             llm=MockLLM(),
             mode=mode,
             retriever_weights=None if mode == FUSION_MODES.SIMPLE else [3, 1, 1],

@@ -28,7 +28,7 @@ def test_every_edge_has_its_ends_and_every_entity_two_names() -> None:
 
 
 def test_texts_of_the_sample_graph_are_articles_of_the_regulations() -> None:
-    laws = {each.doc_id: each.text for each in zh_safety_laws()}
+    laws = {law.doc_id: law.text for law in zh_safety_laws()}
     passages = [node for node in construction_safety()[0] if node.is_passage]
     assert passages
     assert all(laws[node.id] == node.text for node in passages)

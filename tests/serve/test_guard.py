@@ -132,7 +132,7 @@ def test_logs_have_facts_and_no_content(connect: Connect, caplog: pytest.LogCapt
     client.get("/zeppelin?zeppelin=1", headers={"Authorization": "Bearer zeppelin"})
     records = [r for r in caplog.records if r.name == "llama_retrieval_ext.serve"]
     facts = [vars(record)["facts"] for record in records]
-    shown = [(each["route"], each["status"], each.get("key")) for each in facts]
+    shown = [(fact["route"], fact["status"], fact.get("key")) for fact in facts]
     assert shown == [
         ("/v1/search", 200, "acme"),
         ("/v1/search", 500, "acme"),
@@ -143,7 +143,7 @@ def test_logs_have_facts_and_no_content(connect: Connect, caplog: pytest.LogCapt
     ]
     assert facts[0]["hits"] == 2
     assert (facts[1]["error"], facts[1]["at"].partition(":")[0]) == ("RuntimeError", "conftest.py")
-    assert all(isinstance(each["ms"], float) for each in facts)
+    assert all(isinstance(fact["ms"], float) for fact in facts)
     whole = " ".join(
         str({**vars(record), "facts": str(vars(record)["facts"])}) for record in records
     )

@@ -115,7 +115,7 @@ async def test_mcp_over_stdio_serves_the_scope_it_was_started_with(url: str) -> 
         found = await client.call_tool("search", {"query": "annual leave", "top_k": 50})
         assert found.structured_content is not None
         passages = found.structured_content["passages"]
-    assert {each["document_id"].partition("-")[0] for each in passages} == {"tenant1"}
+    assert {passage["document_id"].partition("-")[0] for passage in passages} == {"tenant1"}
     assert len(passages) == 20
 
 

@@ -37,7 +37,7 @@ def test_writes_that_go_on_after_their_deadlines_are_limited(connect: Connect, g
     client, late = connect(limits=ServeLimits(concurrency=2)), {"X-Deadline-S": "0.05"}
     slow = {"documents": [{"id": "slow", "text": "slow to embed"}]}
     answers = [client.post("/v1/documents", json=slow, headers=late) for _ in range(3)]
-    assert [each.status_code for each in answers] == [504, 504, 503]
+    assert [answer.status_code for answer in answers] == [504, 504, 503]
     assert answers[-1].json()["error"]["type"] == "busy"
     gate.set()
 

@@ -66,7 +66,7 @@ class FakeOpenAI:
     @property
     def prompts(self) -> list[str]:
         """The prompts of the requests."""
-        return [each["messages"][-1]["content"] for each in self.requests]
+        return [request["messages"][-1]["content"] for request in self.requests]
 
     def reply(self, path: str, request: dict[str, Any]) -> tuple[int, bytes]:
         """Status and body of the next answer."""

@@ -142,7 +142,7 @@ def survive_a_kill(server: Server, start_again: Callable[[Server], Server], url:
 
         calls = [search, lambda: asyncio.run(asearch()), write]
         survive(Load(calls), servers[0].kill, lambda: servers.append(start_again(servers[0])))
-        stored = {each.document_id for each in kb.documents()}
+        stored = {document.document_id for document in kb.documents()}
         assert stored >= {"d", *written}
         assert len(kb.retriever("keyword", top_k=1000).retrieve("sick")) >= len(written)
 

@@ -31,7 +31,7 @@ def test_ask_cites_within_the_scope_and_the_token_budget(kb: KnowledgeBase) -> N
         BETA: asyncio.run(service.aask("How much annual leave?", scope=BETA)),
     }
     for (scope, answer), prompt in zip(answers.items(), prompts_of(made), strict=True):
-        assert [each.hit.node.ref_doc_id for each in answer.citations] == ["leave"]
+        assert [citation.hit.node.ref_doc_id for citation in answer.citations] == ["leave"]
         assert SECRET[scope] not in prompt
 
 
@@ -77,7 +77,7 @@ def test_a_timeline_has_dated_documents_and_memories(kb: KnowledgeBase) -> None:
     moment = datetime(2026, 1, 20, tzinfo=ZoneInfo("UTC"))
     memory = memories.remember("Asked for annual leave", timestamp=moment, scope=ACME)
     events = service.timeline("annual leave", start=date(2026, 1, 1), end=date(2026, 1, 31))
-    assert [(each.text, each.source) for each in events] == [
+    assert [(event.text, event.source) for event in events] == [
         ("Annual leave is 25 days a year. (acme)", "document"),
         ("Asked for annual leave", "memory"),
     ]

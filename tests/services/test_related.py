@@ -10,7 +10,7 @@ from llama_retrieval_ext.services.related import related_in_passages
 
 def related(text: str, subject: str) -> list[str]:
     hits = [Hit(node=TextNode(id_="n", text=text), score=1.0, source="vector")]
-    return [each.name for each in related_in_passages(hits, subject, ner=None)]
+    return [hit.name for hit in related_in_passages(hits, subject, ner=None)]
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def expanded(stage: Expand, hits: Sequence[Hit], query: str | Query = "trip") ->
 
 def plain(text: str) -> str:
     """The text with one character for each of white space."""
-    return "".join("_" if each.isspace() else each for each in text)
+    return "".join("_" if letter.isspace() else letter for letter in text)
 
 
 @pytest.fixture

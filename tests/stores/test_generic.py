@@ -139,7 +139,9 @@ def test_a_condition_goes_to_the_store_as_llama_index_filters(search: SearchFunc
     search(GenericBackend(store), Search(5, EN))
     filters = store.queries[0].filters
     assert filters is not None
-    assert [(each.key, each.value) for each in filters.legacy_filters()] == [("lang", "en")]
+    assert [(condition.key, condition.value) for condition in filters.legacy_filters()] == [
+        ("lang", "en")
+    ]
 
 
 def test_a_comparison_of_dates_that_another_store_could_make_as_text_is_refused(

@@ -12,7 +12,11 @@ def test_the_sample_conditions_try_every_operator_both_ways() -> None:
         name: sum(matches(condition, node.metadata) for node in nodes)
         for name, condition in SAMPLE_CONDITIONS.items()
     }
-    tried = {each.operator for each in SAMPLE_CONDITIONS.values() if isinstance(each, Compare)}
+    tried = {
+        condition.operator
+        for condition in SAMPLE_CONDITIONS.values()
+        if isinstance(condition, Compare)
+    }
     assert tried == set(FilterOperator)
     assert counts["EQ a whole number"] == 3
     assert counts["NE on a field that no node has"] == len(nodes)

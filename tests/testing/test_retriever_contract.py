@@ -42,7 +42,7 @@ class BestOf(Retriever):
 
     def plan(self, query: Query) -> Plan[list[Hit]]:
         rankings = yield from ask({leg.name: Ask(leg, query, query.top_k) for leg in self.legs})
-        hits = [as_hit(hit, source=self.name) for each in rankings.values() for hit in each]
+        hits = [as_hit(hit, source=self.name) for ranking in rankings.values() for hit in ranking]
         return ordered(hits)[: query.top_k]
 
 

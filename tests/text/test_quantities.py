@@ -14,7 +14,7 @@ SIGNS = "0123456789一二十百千万亿零点第分之,. '%/天个kMay one hund
 @given(st.text(st.sampled_from(SIGNS)) | st.text())
 def test_every_text_has_values_that_include_those_it_states(text: str) -> None:
     known = values(text)
-    assert all(each.is_among(known) for each in quantities(text) if each.readings)
+    assert all(quantity.is_among(known) for quantity in quantities(text) if quantity.readings)
 
 
 @given(st.integers(0, 10**12 - 1))

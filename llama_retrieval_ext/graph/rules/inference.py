@@ -254,7 +254,7 @@ class ProcessRequirements:
                 {"hazard": hazard, "measures": list(measures)} for hazard, measures in self.hazards
             ],
             "quality_points": list(self.quality_points),
-            "conclusions": [each.to_dict() for each in self.conclusions],
+            "conclusions": [conclusion.to_dict() for conclusion in self.conclusions],
         }
 
 

@@ -108,7 +108,7 @@ def plan_matchable(
     """
     if isinstance(graph, AdjacencyGraph):
         return graph
-    possible = [each for each in patterns if _context_holds(each, context)]
+    possible = [pattern for pattern in patterns if _context_holds(pattern, context)]
     on_nodes = (w.compare(context) for each in possible for w in each.where if w.variable)
     if not any(map(compares_dates, on_nodes)) and answers_cypher(graph, scope):
         return graph

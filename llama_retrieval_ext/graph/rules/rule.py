@@ -138,7 +138,7 @@ class Pattern:
 
     def where_of(self, variable: str) -> tuple[Where, ...]:
         """Return the conditions on a variable's node."""
-        return tuple(each for each in self.where if each.variable == variable)
+        return tuple(condition for condition in self.where if condition.variable == variable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +225,9 @@ def pattern_problems(pattern: Pattern) -> Iterator[str]:
         bound.add(step.target)
     yield from _unless_problems(pattern, bound)
     known = bound | {step.target for step in pattern.unless}
-    for each in pattern.where:
-        if each.variable is not None and each.variable not in known:
-            yield f"a condition is on {each.variable!r}, which no step binds"
+    for condition in pattern.where:
+        if condition.variable is not None and condition.variable not in known:
+            yield f"a condition is on {condition.variable!r}, which no step binds"
 
 
 def _unless_problems(pattern: Pattern, bound: set[str]) -> Iterator[str]:

@@ -164,7 +164,7 @@ class LocalJournal(Journal):
     def begin(self, documents: Sequence[Writable]) -> list[Reply]:
         """Claim documents before they are written; see `Journal.begin`."""
         with self._database.transaction() as connection:
-            return [_begin(connection, each) for each in documents]
+            return [_begin(connection, document) for document in documents]
 
     def begin_deleting(self, keys: Sequence[DocumentKey]) -> list[Reply]:
         """Claim documents before they are deleted; UNCHANGED for those that do not exist."""

@@ -361,8 +361,8 @@ class Ledger(ABC):
                 f"name the path of a file or the id of a document, got {name!r}"
             )
         paths = [] if "\0" in name else [os.path.realpath(name)]  # no path has a NUL
-        names = dict.fromkeys(each for path in (name, *paths) for each in spellings(path))
-        found = (self.named(each, scope) for each in names)
+        names = dict.fromkeys(spelling for path in (name, *paths) for spelling in spellings(path))
+        found = (self.named(name, scope) for name in names)
         return next(filter(None, found), [])
 
     @abstractmethod

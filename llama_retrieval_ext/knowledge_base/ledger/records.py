@@ -169,9 +169,9 @@ def record_id(key: DocumentKey) -> str:
 def documents_in(records: Iterable[Record]) -> dict[DocumentKey, DocumentRecord]:
     """Return the documents among records, by key."""
     found = [
-        DocumentRecord.from_record(each)
-        for each in records
-        if (each.fields or {}).get("kind") == _DOCUMENT
+        DocumentRecord.from_record(record)
+        for record in records
+        if (record.fields or {}).get("kind") == _DOCUMENT
     ]
     return {each.key: each for each in found}
 
@@ -253,7 +253,7 @@ class Values:
         """Return the text of each value; None where a part is missing."""
         values = list(values)
         found = self._records.get([id_ for value in values for id_ in value.part_ids])
-        parts = [[found[id_].text for id_ in each.part_ids if id_ in found] for each in values]
+        parts = [[found[id_].text for id_ in value.part_ids if id_ in found] for value in values]
         return [
             value.text + "".join(own) if len(own) == value.n_parts else None
             for value, own in zip(values, parts, strict=True)

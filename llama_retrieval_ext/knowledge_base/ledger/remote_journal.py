@@ -65,19 +65,19 @@ class RemoteJournal(Journal):
 
     def begin(self, documents: Sequence[Writable]) -> list[Reply]:
         """Claim documents before they are written; see `Journal.begin`."""
-        found = self._read(each.key for each in documents)
+        found = self._read(document.key for document in documents)
         ids = self._ledger.ids_of(found)
         replies: dict[DocumentKey, Reply] = {
-            each.key: _unclaimed(found.get(each.key), each) for each in documents
+            document.key: _unclaimed(found.get(document.key), document) for document in documents
         }
-        free = [each for each in documents if _is_free(found.get(each.key), each)]
+        free = [document for document in documents if _is_free(found.get(document.key), document)]
         errors = self._duplicates(free, ids)
         free = [each for each in free if each.key not in errors]
         claimed = self._claim(
             [self._changing(found.get(each.key), each, number) for number, each in enumerate(free)]
         )
         changes = [each.change for each in claimed.values()]
-        self._values.write(value for each in changes for value in (each.nodes, *each.redo))
+        self._values.write(value for change in changes for value in (change.nodes, *change.redo))
         for each in free:
             if each.key in claimed and claimed[each.key].change.n_redo > 1:
                 self._keep(each)
@@ -90,7 +90,7 @@ class RemoteJournal(Journal):
             old, _ = ids.get(each.key, _NO_IDS)
             replies[each.key] = _claim_on(self._claimed.get(each.key), old, each.node_ids)
         replies |= errors
-        return [replies[each.key] for each in documents]
+        return [replies[document.key] for document in documents]
 
     def begin_deleting(self, keys: Sequence[DocumentKey]) -> list[Reply]:
         """Claim documents before they are deleted; UNCHANGED for those that do not exist."""
@@ -113,12 +113,12 @@ class RemoteJournal(Journal):
         until_ms = now_ms - round(patience_s * 1000)
         found = self._records.find(temporary(until_ms=until_ms, writer=self._writer))
         documents = documents_in(found).values()
-        ours = {each.id for each in documents}
+        ours = {document.id for document in documents}
         self._records.delete([each.id for each in found if each.id not in ours])  # intents
-        claimed = self._claim([each for each in documents if not each.is_at_rest])
+        claimed = self._claim([document for document in documents if not document.is_at_rest])
         ids = self._ledger.ids_of(claimed)
         claims = [_claim_on(each, *ids[key]) for key, each in claimed.items()]
-        return [each for each in claims if each is not None]
+        return [claim for claim in claims if claim is not None]
 
     def new_version(self, claim: Claim) -> KeptVersion | None:
         """Return the new version of a document that is being updated; None if it was not kept."""
@@ -141,14 +141,14 @@ class RemoteJournal(Journal):
     def confirm(self, claims: Sequence[Claim]) -> list[Claim]:
         """Return the claims that no other writer has taken over; renew old ones."""
         old_ms = self._ledger.now_ms - round(self._ledger.patience_s * 500)
-        held = [self._claimed[each.key] for each in claims if each.key in self._claimed]
+        held = [self._claimed[claim.key] for claim in claims if claim.key in self._claimed]
         if any(each.since <= old_ms for each in held):
             self._claim(held)
-        return [each for each in claims if each.key in self._claimed]
+        return [claim for claim in claims if claim.key in self._claimed]
 
     def finish(self, claims: Sequence[Claim]) -> list[Claim]:
         """Record that claims are done; return those that no other writer had taken over."""
-        held = [self._claimed[each.key] for each in claims]
+        held = [self._claimed[claim.key] for claim in claims]
         deleting = [each for each in held if each.change.state is JournalState.DELETING]
         others = [each.finished() for each in held if each not in deleting]
         finished = self._end(others, deleting)
@@ -156,7 +156,7 @@ class RemoteJournal(Journal):
             sum(each.change.n_nodes - each.n_nodes for each in held if each.key in finished)
         )
         self._must_look = self._meets_claims or bool(self._claimed)
-        return [each for each in claims if each.key in finished]
+        return [claim for claim in claims if claim.key in finished]
 
     def undo(self, claim: Claim) -> None:
         """Record that a document has its old version again; see `Journal.undo`."""
@@ -168,8 +168,10 @@ class RemoteJournal(Journal):
 
     def unowned(self, claims: Sequence[Claim]) -> list[str]:
         """Return the ids of nodes written under lost claims that no document has."""
-        owned = self._owned_ids(each.key for each in claims)
-        return [id_ for each in claims for id_ in each.fresh if id_ not in owned.get(each.key, ())]
+        owned = self._owned_ids(claim.key for claim in claims)
+        return [
+            id_ for claim in claims for id_ in claim.fresh if id_ not in owned.get(claim.key, ())
+        ]
 
     def _read(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, DocumentRecord]:
         """Return the records of documents to be claimed."""
@@ -220,8 +222,8 @@ class RemoteJournal(Journal):
         if not records:
             return {}
         now_ms = self._ledger.now_ms
-        self._values.delete(value for each in records for value in each.trash)
-        new = [each._replace(trash=(), writer=self._writer, since=now_ms) for each in records]
+        self._values.delete(value for record in records for value in record.trash)
+        new = [record._replace(trash=(), writer=self._writer, since=now_ms) for record in records]
         versions = self._records.replace([each.to_record() for each in new])
         for each in new:
             self._claimed.pop(each.key, None)
@@ -268,7 +270,7 @@ class RemoteJournal(Journal):
         new: dict[str, Writable] = {}
         for document in documents:
             old = set(ids.get(document.key, _NO_IDS)[0])
-            for id_ in (each for each in document.node_ids if each not in old):
+            for id_ in (node_id for node_id in document.node_ids if node_id not in old):
                 if id_ in new:
                     errors[document.key] = duplicate_error(document, id_, new[id_].key)
                 new.setdefault(id_, document)

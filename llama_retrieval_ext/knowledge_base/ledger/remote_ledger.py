@@ -206,7 +206,7 @@ class RemoteLedger(Ledger):
     ) -> None:
         """Record sources of a sync, replacing earlier records, and forget others."""
         self.records.delete(synced_record(each).id for each in forget)
-        self.records.put([synced_record(each) for each in sources])
+        self.records.put([synced_record(source) for source in sources])
 
     def count(self) -> tuple[int, int]:
         """Return the number of documents, and of nodes in the store."""
@@ -231,11 +231,11 @@ class RemoteLedger(Ledger):
 
 
 def _visible(records: Iterable[DocumentRecord], scope: Scope | None) -> list[Entry]:
-    entries = (each.entry for each in records)
+    entries = (record.entry for record in records)
     return [
-        each
-        for each in entries
-        if scope is None or scope.has_principal_of({ALLOWED_KEY: each.allowed})
+        entry
+        for entry in entries
+        if scope is None or scope.has_principal_of({ALLOWED_KEY: entry.allowed})
     ]
 
 

@@ -194,8 +194,8 @@ def _prepare(
     documents: Sequence[SourceDocument],
     versions: Sequence[tuple[DocumentKey, str]],
 ) -> PreparedBatch:
-    by_version = {(each.key, each.version): each for each in documents}
-    batch = _fetched(*preparation).prepared([by_version[each] for each in versions])
+    by_version = {(document.key, document.version): document for document in documents}
+    batch = _fetched(*preparation).prepared([by_version[version] for version in versions])
     return replace(batch, results={key: _portable(each) for key, each in batch.results.items()})
 
 

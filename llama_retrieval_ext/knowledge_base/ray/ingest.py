@@ -140,7 +140,7 @@ def _source(
     if isinstance(documents, str | Path):
         documents = [documents]
     several = isinstance(documents, Collection)
-    if several and any(isinstance(each, str | Path) for each in islice(documents, 1)):
+    if several and any(isinstance(document, str | Path) for document in islice(documents, 1)):
         reading = Reading()
         files = find_files(documents, reading, **selection)
         cluster.leave_out(reading)

@@ -70,7 +70,7 @@ def definitions(text: str, suffix: str) -> list[Definition]:
 
     language: Any = _LANGUAGES[suffix]  # a literal type of some hundred names
     root = get_parser(language).parse(text.encode(errors="replace")).root_node
-    return sorted(_definitions(root), key=lambda each: (each.first, each.level))
+    return sorted(_definitions(root), key=lambda definition: (definition.first, definition.level))
 
 
 class _Place(NamedTuple):
@@ -144,6 +144,6 @@ def _name(node: "Node") -> str:
         named = named.child_by_field_name("declarator") or named.child_by_field_name("name")
     if named is node:
         fields = (node.child_by_field_name(field) for field in ("name", "type"))
-        words = (each for each in node.named_children if each.type.endswith("identifier"))
-        named = next((each for each in (*fields, *words) if each is not None), None)
+        words = (child for child in node.named_children if child.type.endswith("identifier"))
+        named = next((field for field in (*fields, *words) if field is not None), None)
     return "" if named is None or named.text is None else " ".join(named.text.decode().split())

@@ -152,9 +152,9 @@ def find_files(
     patterns = (_patterns(include, "include"), _patterns(exclude, "exclude"))
     selection = _Selection(*patterns, leave_out, follow_symlinks)
     files = dict.fromkeys(_files(_as_paths(paths), selection, reading))
-    unnamed = [each for each in files if str(each).encode("utf-8", "ignore").decode() != str(each)]
+    unnamed = [file for file in files if str(file).encode("utf-8", "ignore").decode() != str(file)]
     reading.left_out |= dict.fromkeys(unnamed, "its path is not text in UTF-8; rename it")
-    return [each for each in files if each not in reading.left_out]
+    return [file for file in files if file not in reading.left_out]
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class _Selection:
 
 def _matches(file: Path, patterns: Iterable[str]) -> bool:
     names = composed(file.name), composed(file.as_posix())
-    return any(fnmatch(name, composed(each)) for each in patterns for name in names)
+    return any(fnmatch(name, composed(pattern)) for pattern in patterns for name in names)
 
 
 def _as_paths(paths: object) -> list[str | Path]:
@@ -253,13 +253,13 @@ def _walk(
     folder: Path, patterns: set[tuple[str, ...]], selection: _Selection, reading: Reading
 ) -> Iterator[tuple[Path, bool]]:
     """Yield files with whether a symbolic link leads to them; ``**`` does not follow any."""
-    anywhere = {each for each in patterns if each[0] == _ANYWHERE}
+    anywhere = {pattern for pattern in patterns if pattern[0] == _ANYWHERE}
     here = patterns - anywhere | {each[1:] for each in anywhere if each[1:]}
     for entry in _entries(folder, reading):
         if not selection.enters(entry):
             continue
         is_linked = entry.is_symlink()
-        left = {each[1:] for each in here if fnmatch(composed(entry.name), composed(each[0]))}
+        left = {place[1:] for place in here if fnmatch(composed(entry.name), composed(place[0]))}
         path = Path(entry)
         if path.is_dir() if is_linked else entry.is_dir():
             below = (left if is_linked else left | anywhere) - {()}

@@ -86,9 +86,11 @@ class _Lines:
     """The lines of elements, each with the notes on it."""
 
     def __init__(self, elements: Sequence[_Element], *, spacing: bool = True) -> None:
-        self._elements = [each for each in elements if each["type"] not in _NOTES]
+        self._elements = [element for element in elements if element["type"] not in _NOTES]
         self._notes = {
-            (_note_kind(each), each["id"]): each for each in elements if each["type"] in _NOTES
+            (_note_kind(element), element["id"]): element
+            for element in elements
+            if element["type"] in _NOTES
         }
         self._tables = count(1)
         self._after = [Line("")] if spacing else []

@@ -120,18 +120,18 @@ def code_outline(text: str, suffix: str) -> Outline:
     """Return the classes and functions of a source text as headings; it is cut between lines."""
     lines = [0, *(found.end() for found in re.finditer("\n", text)), len(text)]
     headings: list[Heading] = []
-    for each in definitions(text, suffix):
+    for definition in definitions(text, suffix):
         # Blank lines and closing brackets belong to what they follow.
-        closing = _CLOSING.match(text, lines[min(each.last, len(lines) - 1)])
+        closing = _CLOSING.match(text, lines[min(definition.last, len(lines) - 1)])
         end = len(text) if closing is None else closing.end()
         end = text.rfind("\n", 0, end) + 1 if end < len(text) else end
-        headings.append(Heading(lines[each.first], each.level, each.name))
-        headings.append(Heading(end, each.level, ""))
+        headings.append(Heading(lines[definition.first], definition.level, definition.name))
+        headings.append(Heading(end, definition.level, ""))
     if not headings:
         return Outline()
     # At one position, what ends comes before what begins.
-    headings.sort(key=lambda each: (each.start, bool(each.text), each.level))
-    starts = sorted({0, *(each.start for each in headings), len(text)})
+    headings.sort(key=lambda heading: (heading.start, bool(heading.text), heading.level))
+    starts = sorted({0, *(heading.start for heading in headings), len(text)})
     blocks = tuple(Block(*pair) for pair in pairwise(starts))
     return Outline("", tuple(headings), blocks, is_code=True)
 

@@ -141,7 +141,7 @@ class _Numbering:
         if place not in levels:
             return ""
         counts[place] = counts[place] + 1 if place in counts else levels[place].start
-        for deeper in [each for each in counts if each > place]:
+        for deeper in [count for count in counts if count > place]:
             del counts[deeper]
         if levels[place].kind in ("bullet", "none"):
             return "-" if levels[place].kind == "bullet" else ""

@@ -101,7 +101,11 @@ def best(scores: npt.NDArray[np.float32], top_k: int) -> npt.NDArray[np.int64]:
 
 def _check_unchanged(candidates: Sequence[Candidate], condition: Condition | None) -> None:
     # Check again: callers can change the metadata of a node after its mask was cached.
-    stale = tuple(each.node_id for each in candidates if not matches(condition, each.node.metadata))
+    stale = tuple(
+        candidate.node_id
+        for candidate in candidates
+        if not matches(condition, candidate.node.metadata)
+    )
     if stale:
         raise ScopeViolationError(
             f"the metadata of {counted(len(stale), 'node')} has changed since indexing, and is now "

@@ -388,7 +388,7 @@ class BM25Retriever(Retriever):
         nodes = [entry.node.metadata for entry in self._index.entries.values()]
 
         def read(condition: Condition | None, limit: int) -> Plan[Sequence[Metadata]]:
-            fitting = (each for each in nodes if matches(condition, each))
+            fitting = (node for node in nodes if matches(condition, node))
             return (yield from call(Call(lambda: [*islice(fitting, limit)])))
 
         return (yield from Passages(read, by_words=True).hints(query))
@@ -410,10 +410,12 @@ class BM25Retriever(Retriever):
 
     def _hits(self, candidates: Sequence[Candidate]) -> list[Hit]:
         if self.normalise:
-            scores = min_max({each.node_id: each.score for each in candidates})
-            candidates = [Candidate(each.node, scores[each.node_id]) for each in candidates]
+            scores = min_max({candidate.node_id: candidate.score for candidate in candidates})
+            candidates = [
+                Candidate(candidate.node, scores[candidate.node_id]) for candidate in candidates
+            ]
         # Copies: LlamaIndex's postprocessors change the nodes that they get, and these are indexed.
         return [
-            Hit(node=node_copy(each.node), score=each.score, source=self.name)
-            for each in candidates
+            Hit(node=node_copy(candidate.node), score=candidate.score, source=self.name)
+            for candidate in candidates
         ]

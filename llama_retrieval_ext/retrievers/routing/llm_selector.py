@@ -74,7 +74,7 @@ class LLMSelector(Selector):
         answers: list[_SelectorAnswer | None] = yield from self._writer.written(
             repr(self),
             prompt,
-            lambda said: _read(said, [each.name for each in choices]),
+            lambda said: _read(said, [choice.name for choice in choices]),
             scope=query.scope,
         )
         numbers = answers[0].numbers[: self.max_routes] if answers and answers[0] else []

@@ -175,12 +175,12 @@ class RouterRetriever(Retriever):
 
     def _picked(self, query: Query) -> Plan[list[Selection]]:
         answer = yield from selected(self.selector, query, self.choices)
-        for each in answer:
-            if not 0 < each.confidence <= 1:
-                raise ExecutionError(f"{each} has a confidence that is not in (0, 1]")
+        for item in answer:
+            if not 0 < item.confidence <= 1:
+                raise ExecutionError(f"{item} has a confidence that is not in (0, 1]")
         unique = {selection.name: selection for selection in reversed(answer)}
         known = [
-            each for each in answer if unique.get(each.name) is each and each.name in self.legs
+            item for item in answer if unique.get(item.name) is item and item.name in self.legs
         ]
         if len(known) < len(unique):
             missing = sorted(set(unique) - set(self.legs))
@@ -197,7 +197,7 @@ class RouterRetriever(Retriever):
     ) -> Plan[Rankings]:
         """Return the plan for the rankings of the routes that succeed, by name."""
         child = self._for_children(query)
-        asks = {each.name: Ask(self.legs[each.name], child) for each in selections}
+        asks = {selection.name: Ask(self.legs[selection.name], child) for selection in selections}
         report = None if len(selections) == 1 else current_context().on_partial
         return ask(
             asks,
@@ -218,7 +218,7 @@ class RouterRetriever(Retriever):
     def _fused(
         self, selections: Sequence[Selection], rankings: Mapping[str, Sequence[NodeWithScore]]
     ) -> list[Hit]:
-        weights = {each.name: self.weights[each.name] for each in selections}
+        weights = {selection.name: self.weights[selection.name] for selection in selections}
         return fuse(self.fusion, rankings, weights=weights, source=self.name)
 
     def _get_prompt_modules(self) -> PromptMixinType:

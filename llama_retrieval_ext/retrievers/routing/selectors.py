@@ -188,7 +188,9 @@ class EmbeddingSelector(Selector):
         if not query.query_str.strip():
             return []
         texts = [
-            (text, each.name) for each in choices for text in (each.description, *each.examples)
+            (text, choice.name)
+            for choice in choices
+            for text in (choice.description, *choice.examples)
         ]
         vectors = yield from self._vectors([text for text, _ in texts])
         # Embed the text: an embedding in the query is from the routes' model.
@@ -235,7 +237,7 @@ class CascadeSelector(Selector):
         if not is_number(min_confidence) or not 0 <= min_confidence <= 1:
             raise ConfigurationError(f"min_confidence must be in [0, 1], got {min_confidence!r}")
         self.min_confidence = min_confidence
-        self.selectors = tuple(as_selector(each, "a selector") for each in selectors)
+        self.selectors = tuple(as_selector(selector, "a selector") for selector in selectors)
 
     def check(self, choices: Sequence[Choice]) -> None:
         """Raise if one of the selectors cannot pick among these routes."""
@@ -249,7 +251,7 @@ class CascadeSelector(Selector):
             share = 1 / (len(self.selectors) - number)
             plan = selected(selector, query, choices, share=share)
             answer = yield from or_degraded(repr(selector), plan, [])
-            known = [each for each in answer if each.name in names]
+            known = [item for item in answer if item.name in names]
             if known and (not best or known[0].confidence > best[0].confidence):
                 best = known
             if best and best[0].confidence >= self.min_confidence:
@@ -272,7 +274,9 @@ class LlamaIndexSelector(Selector):
 
     def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
         """Return the plan for the picks of the selector."""
-        tools = [ToolMetadata(name=each.name, description=each.description) for each in choices]
+        tools = [
+            ToolMetadata(name=choice.name, description=choice.description) for choice in choices
+        ]
         result: SelectorResult = yield self._call(tools, query)
         picks: dict[int, Selection] = {}
         for picked in result.selections:

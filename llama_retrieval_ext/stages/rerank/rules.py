@@ -75,7 +75,7 @@ class Boost(RecordsArguments):
     def __post_init__(self) -> None:
         if check_weight(self.weight, self.key) == 0:
             raise ConfigurationError(f"the weight of the boost for {self.key!r} must be above 0")
-        if not all(isinstance(each, str | int | float) for each in self._values):
+        if not all(isinstance(value, str | int | float) for value in self._values):
             raise ConfigurationError(
                 f"the value of the boost for {self.key!r} must be text or a number, or a tuple of "
                 f"these, got {self.values!r}"
@@ -89,7 +89,7 @@ class Boost(RecordsArguments):
         """Return whether a hit with this metadata is boosted."""
         value = metadata.get(self.key)
         items = value if isinstance(value, list | tuple | set) else (value,)
-        return any(item == each for item in items for each in self._values)
+        return any(item == value for item in items for value in self._values)
 
 
 def check_weight(weight: float, name: str) -> float:

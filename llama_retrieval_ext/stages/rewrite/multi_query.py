@@ -224,9 +224,11 @@ class WrittenQueries(FanOut):
             lambda answer: self._usable(answer, query),
             scope=query.scope,
         )
-        texts = [each for wordings in written for each in distinct(wordings, of=text)][: self.n]
+        texts = [wording for wordings in written for wording in distinct(wordings, of=text)][
+            : self.n
+        ]
         queries = [query] if self.include_original or not texts else []
-        queries += [reworded(query, each) for each in texts]
+        queries += [reworded(query, text) for text in texts]
         note_details(is_total=True, generated_queries=[*texts], queries_count=len(queries))
         return queries
 

@@ -209,7 +209,10 @@ class IndexFields:
         comparisons: Mapping[FilterOperator, Comparison[Json]] = {
             FilterOperator.EQ: lambda key, value: self._among(key, [value]),
             FilterOperator.IN: self._among,
-            **{each: self._bounded(f"{each.name[0].lower()}te") for each in ORDER_OPERATORS},
+            **{
+                operator: self._bounded(f"{operator.name[0].lower()}te")
+                for operator in ORDER_OPERATORS
+            },
             FilterOperator.ANY: self._among,
             FilterOperator.ALL: lambda key, values: all_of(
                 [self._among(key, [value]) for value in values]  # without values, empty lists match

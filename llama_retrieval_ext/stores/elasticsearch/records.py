@@ -55,7 +55,7 @@ class ElasticsearchRecords:
         """Return the records whose fields satisfy filters; all for None."""
         query = compile_target(Target(filters=filters))
         hits = self._run(self._refreshed(self._nodes.hits(query, STORED_NODES)))
-        return [_record(each["fields"][NODE][0], each) for each in hits]
+        return [_record(hit["fields"][NODE][0], hit) for hit in hits]
 
     def count(self, filters: MetadataFilters) -> int:
         """Return the number of records that satisfy filters."""
@@ -65,7 +65,7 @@ class ElasticsearchRecords:
     def put(self, records: Sequence[Record]) -> None:
         """Write records; overwrite existing ones with the same ids."""
         self._write(
-            [({"index": {"_id": key_of(each.id)}}, self._document(each)) for each in records]
+            [({"index": {"_id": key_of(record.id)}}, self._document(record)) for record in records]
         )
 
     def replace(
@@ -75,13 +75,13 @@ class ElasticsearchRecords:
         removals = {each.id for each in remove}
         written = self._write(
             [
-                *((_replacement(each), self._document(each)) for each in records),
+                *((_replacement(record), self._document(record)) for record in records),
                 *(({"delete": _condition(each)}, None) for each in remove),
             ],
             # The index of a claimed record is never dropped.
             is_there=held,
         )
-        ids = {key_of(each.id): each.id for each in (*records, *remove)}
+        ids = {key_of(record.id): record.id for record in (*records, *remove)}
         return {
             ids[key]: "" if ids[key] in removals else version for key, version in written.items()
         }
@@ -100,7 +100,7 @@ class ElasticsearchRecords:
             batch = actions[start : start + _BATCH]
             items = self._run(self._nodes.write(batch, (CONFLICT, NOT_FOUND)))
             written |= {
-                each["_id"]: _version(each) for each in items if each["status"] < FIRST_ERROR
+                item["_id"]: _version(item) for item in items if item["status"] < FIRST_ERROR
             }
         return written
 

@@ -153,7 +153,7 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
         if not description:
             return None
         settings = [each.get("settings", {}).get("index", {}) for each in description.values()]
-        self.window = min(WINDOW, *(int(each.get(_WINDOW, WINDOW)) for each in settings))
+        self.window = min(WINDOW, *(int(setting.get(_WINDOW, WINDOW)) for setting in settings))
         # A name could be an alias of several indices.
         metas = [each.get("mappings", {}).get("_meta", {}) for each in description.values()]
         return self.config_of(metas[0].get(_META) if len(metas) == 1 else None)

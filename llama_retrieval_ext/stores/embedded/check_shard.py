@@ -55,7 +55,7 @@ def damage_in(shard: EdgeShard, *, most_values: int = MOST_VALUES) -> Iterator[s
     Fields with more than ``most_values`` values are compared by the number of points that have one.
     It takes about 40 microseconds per point.
     """
-    columns = [_Column(*each) for each in shard.info().payload_schema.items()]
+    columns = [_Column(*item) for item in shard.info().payload_schema.items()]
     nodes: dict[Any, str] = {}  # Any: the engine's ids
     misplaced = []
     fields = ["node", *sorted({column.group for column in columns})]
@@ -70,7 +70,7 @@ def damage_in(shard: EdgeShard, *, most_values: int = MOST_VALUES) -> Iterator[s
     if len(nodes) != shard.info().points_count:
         yield f"{shard.info().points_count} nodes are counted, and {len(nodes)} are stored"
     yield from _not_found(shard, nodes)
-    for name in [each.name for each in columns if not each.agrees(shard, most_values)]:
+    for name in [column.name for column in columns if not column.agrees(shard, most_values)]:
         yield f"the index of {name!r} does not have the values of the nodes"
 
 

@@ -132,7 +132,9 @@ def recall(shard: EdgeShard, config: EmbeddedConfig, *, n: int, top_k: int) -> f
         )
         true += len(exact)
         cut = SCORES[config.distance](exact[-1]) - _NOISE if exact else 0.0
-        found += min(len(exact), sum(SCORES[config.distance](each) >= cut for each in near))
+        found += min(
+            len(exact), sum(SCORES[config.distance](neighbour) >= cut for neighbour in near)
+        )
     return found / true if true else 1.0
 
 

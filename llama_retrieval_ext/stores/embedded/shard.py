@@ -271,7 +271,7 @@ def _keywords(record: Record) -> SparseVector:
 
 def copy_points(records: Sequence[Record], new: EdgeShard, weights: Reweighing) -> None:
     """Write records, which include vectors and payload, to the new shard with new weights."""
-    points = [Point(each.id, weights.vectors(each), each.payload) for each in records]
+    points = [Point(record.id, weights.vectors(record), record.payload) for record in records]
     if points:
         new.update(UpdateOperation.upsert_points(points))
 

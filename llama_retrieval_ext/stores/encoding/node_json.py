@@ -175,7 +175,7 @@ def _packed(node: BaseNode) -> Fields:
 
 def _unpacked(packed: Fields, own: Fields) -> dict[NodeRelationship, object]:
     return {
-        _KINDS[kind]: [_related(each, own) for each in parts]
+        _KINDS[kind]: [_related(part, own) for part in parts]
         if not parts or isinstance(parts[0], list)
         else _related(parts, own)
         for kind, parts in packed.items()

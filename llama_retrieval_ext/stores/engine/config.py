@@ -31,7 +31,9 @@ class StoreConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the config as JSON values."""
-        data = {each.name: _as_json(getattr(self, each.name)) for each in fields(self)}
+        data = {
+            attribute.name: _as_json(getattr(self, attribute.name)) for attribute in fields(self)
+        }
         return {**data, "tokenizer": self.tokenizer.to_dict()}
 
     def checked(self, embedding: Sequence[float], where: object) -> list[float]:
@@ -42,7 +44,11 @@ class StoreConfig:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return the config from the output of `to_dict`; missing fields get defaults."""
-        known = {each.name: data[each.name] for each in fields(cls) if each.name in data}
+        known = {
+            attribute.name: data[attribute.name]
+            for attribute in fields(cls)
+            if attribute.name in data
+        }
         return cls(**{**known, "tokenizer": Tokenizer.from_dict(data["tokenizer"])})
 
 
@@ -153,7 +159,7 @@ class ConfigRequest:
     @property
     def _requested(self) -> Mapping[str, object]:
         """The compared fields that are not None."""
-        names = [each.name for each in fields(self) if each.name not in _APART]
+        names = [attribute.name for attribute in fields(self) if attribute.name not in _APART]
         values = {name: getattr(self, name) for name in names}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -205,7 +211,7 @@ def params_of(
     instead: Mapping[str, str] | None = None,
 ) -> P:
     """Return an engine's settings as a dataclass; raise for unknown settings."""
-    known = [each.name for each in fields(kind)]  # type: ignore[arg-type]  # a dataclass
+    known = [attribute.name for attribute in fields(kind)]  # type: ignore[arg-type]  # a dataclass
     check_names(params, known, where=f"store_params of {engine}", instead=instead)
     return kind(**params)
 

@@ -129,7 +129,7 @@ class IntentRecords:
     def put(self, records: Sequence[Record]) -> None:
         """Write records, regardless of stored versions."""
         if records:
-            self._store.add([node_of(replace(each, version=_token())) for each in records])
+            self._store.add([node_of(replace(record, version=_token())) for record in records])
 
     def replace(
         self, records: Sequence[Record], *, remove: Sequence[Record] = (), held: bool = False
@@ -137,14 +137,14 @@ class IntentRecords:
         """Write and remove records with unchanged versions; see `RecordStore.replace`."""
         if held or not self._is_shared:
             return self._replace(records, remove)
-        ids = [each.id for each in (*records, *remove)]
+        ids = [record.id for record in (*records, *remove)]
         prefix = f"intent:{_token()}/"
         fields = {_SINCE: round(self._clock() * 1000)}
         self.put([Record(f"{prefix}{id_}", fields={**fields, _TARGET: id_}) for id_ in ids])
         try:
             taken = self._other_targets(ids, prefix)
             return self._replace(
-                [each for each in records if each.id not in taken],
+                [record for record in records if record.id not in taken],
                 [each for each in remove if each.id not in taken],
             )
         finally:
@@ -156,12 +156,12 @@ class IntentRecords:
             self._store.delete_nodes(node_ids=some)
 
     def _replace(self, records: Sequence[Record], remove: Sequence[Record]) -> dict[str, str]:
-        stored = self.get([each.id for each in (*records, *remove)])
+        stored = self.get([record.id for record in (*records, *remove)])
         versions = {id_: each.version for id_, each in stored.items()}
         new = [
-            replace(each, version=_token())
-            for each in records
-            if versions.get(each.id, "") == each.version
+            replace(record, version=_token())
+            for record in records
+            if versions.get(record.id, "") == record.version
         ]
         if new:
             self._store.add([node_of(each) for each in new])

@@ -283,8 +283,8 @@ def _exists(field: str, _: object) -> Prefilter:
 
 _COMPARISONS: Final[Mapping[FilterOperator, Comparison[Prefilter]]] = {
     FilterOperator.EQ: _equal,
-    FilterOperator.IN: lambda field, values: _any_of([_equal(field, each) for each in values]),
-    **{each: _compared(each.value) for each in ORDER_OPERATORS},
+    FilterOperator.IN: lambda field, values: _any_of([_equal(field, value) for value in values]),
+    **{operator: _compared(operator.value) for operator in ORDER_OPERATORS},
     FilterOperator.ANY: _exists,
     FilterOperator.ALL: lambda _, __: _PASS_ALL,
     FilterOperator.CONTAINS: _exists,

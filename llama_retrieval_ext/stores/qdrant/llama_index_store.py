@@ -408,7 +408,7 @@ _LANGUAGE: Final = clause_language(
     {
         FilterOperator.EQ: lambda key, value: _no_list(key, _equal(key, value)),
         FilterOperator.IN: lambda key, values: _no_list(key, _equal(key, *values)),
-        **{each: _sized(each.name.lower()) for each in ORDER_OPERATORS},
+        **{operator: _sized(operator.name.lower()) for operator in ORDER_OPERATORS},
         FilterOperator.ANY: lambda key, values: _list(key, _equal(key, *values)),
         FilterOperator.ALL: _has_all,
         FilterOperator.CONTAINS: lambda key, value: _list(key, _equal(key, value)),

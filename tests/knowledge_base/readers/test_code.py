@@ -83,7 +83,7 @@ def cut(text: str, name: str, size: int = 200) -> list[TextNode]:
 @pytest.mark.parametrize("suffix", OTHERS)
 def test_the_definitions_of_each_language_are_found(suffix: str) -> None:
     text, names = OTHERS[suffix]
-    assert " ".join(each.name for each in definitions(text, suffix)) == names
+    assert " ".join(definition.name for definition in definitions(text, suffix)) == names
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_passage_names_its_class_and_its_method(name: str, text: str, paths: l
 def test_a_method_of_go_stands_below_the_type_of_its_receiver() -> None:
     assert [node.metadata["heading_path"] for node in cut(GO, "order.go")][-1] == "Order > Total"
     text = "func (s Stack[T]) Push(x T) {}\nfunc (*Order) Empty() {}\nfunc free(o *Order) {}"
-    names = [(each.level, each.name) for each in definitions(text, ".go")]
+    names = [(definition.level, definition.name) for definition in definitions(text, ".go")]
     assert names == [(1, "Stack"), (2, "Push"), (1, "Order"), (2, "Empty"), (1, "free")]
 
 
@@ -142,14 +142,20 @@ def test_a_section_of_code_may_have_no_tokens() -> None:
 def test_comments_are_with_the_type_of_go_that_follows_them() -> None:
     text = "package shop\n\n// Order is one.\ntype Order struct {\n\tid int\n}\n"
     text += "\ntype (\n\t// Line is one.\n\tLine int\n\tOther int\n)\n"
-    lines = [(each.name, each.first, each.last) for each in definitions(text, ".go")]
+    lines = [
+        (definition.name, definition.first, definition.last)
+        for definition in definitions(text, ".go")
+    ]
     assert lines == [("Order", 2, 6), ("Line", 8, 10), ("Other", 10, 11)]
 
 
 def test_comments_and_attributes_of_rust_are_with_what_follows_them() -> None:
     text = "use a;\n\n/// One.\n/// Two.\n#[derive(Debug)]\npub struct S { a: u8 }\n"
     text += "/// F.\nfn f() {}\n"
-    lines = [(each.name, each.first, each.last) for each in definitions(text, ".rs")]
+    lines = [
+        (definition.name, definition.first, definition.last)
+        for definition in definitions(text, ".rs")
+    ]
     assert lines == [("S", 2, 6), ("f", 6, 8)]
 
 

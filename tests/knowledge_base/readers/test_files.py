@@ -235,7 +235,7 @@ def test_a_file_is_named_in_composed_and_in_decomposed_letters(
         assert kb.share(str(file), allowed=["ann"]) == 1
         assert kb.get(str(file), scope=Scope(principals=["bob"])) == []
         assert kb.delete(str(file)) == 1
-        assert [each.source for each in kb.sources()] == [str(stored / "tea.txt")]
+        assert [source.source for source in kb.sources()] == [str(stored / "tea.txt")]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -245,9 +245,9 @@ def test_paths_and_patterns_find_files_in_either_form(stored: Path, form: Form) 
     for path in (file, file.parent, file.parent / "*.txt", stored / "*" / file.name):
         assert texts(path) == lunch
     for pattern in (file.name, file.parent.name, f"{file.parent.name}/*"):
-        assert [each.text for each in read_documents(stored, exclude=[pattern])] == tea
+        assert [document.text for document in read_documents(stored, exclude=[pattern])] == tea
     for pattern in (file.name, f"{file.parent.name}/*"):
-        assert [each.text for each in read_documents(stored, include=[pattern])] == lunch
+        assert [document.text for document in read_documents(stored, include=[pattern])] == lunch
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -260,7 +260,7 @@ def test_the_command_line_names_a_file_in_either_form(stored: Path, form: Form) 
         result = CliRunner().invoke(app, ["delete", str(named), "--kb", place])
         assert result.exit_code == 0, result.output
         with KnowledgeBase.open(place, embed_model=FakeEmbedding(dim=8)) as kb:
-            assert [each.source for each in kb.sources()] == [str(stored / "tea.txt")]
+            assert [source.source for source in kb.sources()] == [str(stored / "tea.txt")]
             kb.add(read_documents(stored))
 
 
@@ -282,4 +282,4 @@ def test_files_whose_names_look_the_same_are_both_kept(tmp_path: Path, by_sync: 
         assert [kb.get(str(file))[0].get_content() for file in files] == ["Lunch 0", "Lunch 1"]
         assert kb.sync(tmp_path, prune=False).deleted == ()
         assert kb.delete(str(files[1])) == 1
-        assert [each.source for each in kb.sources()] == [str(files[0])]
+        assert [source.source for source in kb.sources()] == [str(files[0])]

@@ -38,7 +38,7 @@ def test_html_is_read_in_its_encoding_without_scripts(
 def test_pdf_is_a_document_for_each_page(tmp_path: Path) -> None:
     write_pdf(tmp_path / "law.pdf", "Exits must be marked.", "Drills are held twice a year.")
     reading = read([tmp_path / "law.pdf"])
-    assert [(each.text, each.metadata["page"]) for each in reading.documents] == [
+    assert [(document.text, document.metadata["page"]) for document in reading.documents] == [
         ("Exits must be marked.", 1),
         ("Drills are held twice a year.", 2),
     ]
@@ -92,7 +92,7 @@ def test_spreadsheet_is_a_document_for_each_row_of_each_sheet(tmp_path: Path) ->
     workbook["rooms"].append([3, "canteen"])
     workbook.save(tmp_path / "book.xlsx")
     documents = read_documents(tmp_path / "book.xlsx")
-    assert [(each.text, each.metadata["sheet_name"]) for each in documents] == [
+    assert [(document.text, document.metadata["sheet_name"]) for document in documents] == [
         ("name: 李雷\nrole: welder", "staff"),
         ("name: Ann", "staff"),
         ("floor: 3\n2: canteen", "rooms"),
@@ -111,7 +111,7 @@ def test_slides_are_documents_with_their_tables_and_notes(tmp_path: Path) -> Non
     table.cell(0, 0).text, table.cell(0, 1).text = "floor", "2"
     slides.save(str(tmp_path / "talk.pptx"))
     documents = read_documents([tmp_path / "talk.pptx"])
-    assert [(each.text, each.metadata["page"]) for each in documents] == [
+    assert [(document.text, document.metadata["page"]) for document in documents] == [
         ("Fire drill Twice a year\nask the wardens", 1),
         ("floor | 2", 2),
     ]

@@ -110,7 +110,7 @@ def test_heading_in_a_box_rules_its_box_only(tmp_path: Path, box: str) -> None:
     }
     assert ("Leave", "Notice") in {path[:2] for path in paths}
     last = document.text.rindex(LONG[:40])
-    (path,) = (each.path for each in sections if each.start <= last < each.end)
+    (path,) = (section.path for section in sections if section.start <= last < section.end)
     assert "Tip" not in path
     assert any("Tip" in path for path in paths)
 

@@ -36,7 +36,9 @@ def words(outline: Outline) -> list[tuple[int, str]]:
 def test_headings_of_markdown(text: str, headings: list[tuple[int, str]]) -> None:
     outline = markdown_outline(text)
     assert words(outline) == headings
-    assert all(text[each.start :].lstrip("# ").startswith(each.text) for each in outline.headings)
+    assert all(
+        text[heading.start :].lstrip("# ").startswith(heading.text) for heading in outline.headings
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,7 @@ def test_lines_of_a_reader_have_their_positions_in_the_text() -> None:
     text, outline = outlined(lines)
     assert outline.title == "Rules"
     assert words(outline) == [(1, "Rules")]
-    found = [(text[each.start : each.end], each.header) for each in outline.blocks]
+    found = [(text[block.start : block.end], block.header) for block in outline.blocks]
     assert found == [("a | b\n1 | 2", "Days a year\na | b"), ("x | y", "x | y")]
 
 

@@ -32,7 +32,7 @@ BODY = (
 def outlined(path: Path) -> list[OutlinedDocument]:
     documents = read_documents(path)
     assert documents.left_out == {}
-    return [each for each in documents if isinstance(each, OutlinedDocument)]
+    return [document for document in documents if isinstance(document, OutlinedDocument)]
 
 
 def headings(document: OutlinedDocument) -> list[tuple[int, str]]:

@@ -58,7 +58,7 @@ def test_rewriting_retrievers_side_by_side_keep_their_details_apart(searched: Se
     hyde = HyDERetriever(source(), ScriptedLLM(["Staff have 25 days."]))
     result = searched(branches(multi=multi, hyde=hyde) >> RRF(), "annual leave")
     queries = {
-        name: [each["query"] for each in result.details[f"{name}/retrieval_details"]]  # type: ignore[attr-defined]
+        name: [detail["query"] for detail in result.details[f"{name}/retrieval_details"]]  # type: ignore[attr-defined]
         for name in ("multi", "hyde")
     }
     assert queries == {

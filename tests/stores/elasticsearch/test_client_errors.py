@@ -231,7 +231,7 @@ async def test_answers_after_the_deadline_leave_no_unretrieved_exception(
         *(keyword.asearch(NODE.text) for _ in range(4)),  # the client's own time limit
     ]
     outcomes = await asyncio.gather(*late, return_exceptions=True)
-    assert sum(isinstance(each, Exception) for each in outcomes) > 4
+    assert sum(isinstance(outcome, Exception) for outcome in outcomes) > 4
     line.down()
     line.up()
     line.silent.clear()
@@ -239,4 +239,4 @@ async def test_answers_after_the_deadline_leave_no_unretrieved_exception(
     store.close()
     gc.collect()
     await asyncio.sleep(0)
-    assert [each.getMessage() for each in caplog.records if each.name == "asyncio"] == []
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []

@@ -28,7 +28,7 @@ _CENTRES = [[_RNG.gauss(0, 1) for _ in range(_DIM)] for _ in range(20)]
 
 def embedding(number: int) -> list[float]:
     rng = random.Random(number)
-    return [each + rng.gauss(0, 0.4) for each in _CENTRES[number % len(_CENTRES)]]
+    return [centre + rng.gauss(0, 0.4) for centre in _CENTRES[number % len(_CENTRES)]]
 
 
 def nodes(first: int, last: int, text: str = "leave") -> list[TextNode]:

@@ -46,7 +46,7 @@ def bm25(
     scores: dict[int, float] = {}
     for place, document in enumerate(documents):
         for term in Tokenizer().query_tokens(query):
-            holders = sum(term in each for each in documents)
+            holders = sum(term in document for document in documents)
             idf = math.log(1 + (len(documents) - holders + 0.5) / (holders + 0.5))
             tf = document.count(term)
             norm = k1 * (1 - 0.75 + 0.75 * len(document) / mean)

@@ -73,7 +73,7 @@ _SETTINGS: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "settings"),
-    [(engine, each) for engine, settings in _SETTINGS.items() for each in settings],
+    [(engine, setting) for engine, settings in _SETTINGS.items() for setting in settings],
     ids=str,
 )
 def test_native_fusion_agrees_with_ours(

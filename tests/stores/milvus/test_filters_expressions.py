@@ -111,7 +111,7 @@ def test_no_chain_is_long(group: type[AnyOf | AllOf]) -> None:
     condition = group(tuple(Compare("k", EQ, f"x{number}") for number in range(3000)))
     written = compile_condition(condition)
     assert isinstance(written, str)
-    assert max(len(re.split(" and | or ", each)) for each in groups(written)) <= 32
+    assert max(len(re.split(" and | or ", group)) for group in groups(written)) <= 32
     assert all(f'"x{number}"' in written for number in range(3000))
 
 

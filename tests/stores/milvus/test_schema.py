@@ -37,7 +37,7 @@ def test_store_params_reach_the_engine(opened: Opened, params: dict[str, Any]) -
     index = store.client.describe_index(store.describe()["collection"], "dense")
     assert index["index_type"] == params.get("index_params", index)["index_type"]
     fields = store.client.describe_collection(store.describe()["collection"])["fields"]
-    assert any(each.get("is_partition_key") for each in fields) is params.get("by_tenant", False)
+    assert any(field.get("is_partition_key") for field in fields) is params.get("by_tenant", False)
 
 
 def test_a_collection_that_is_not_ours_is_refused(opened: Opened) -> None:

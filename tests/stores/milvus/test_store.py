@@ -13,4 +13,6 @@ Opened = Callable[..., MilvusStore]
 
 
 class TestStore(StoreContract[MilvusStore]):
-    odd_ids = tuple(each for each in StoreContract.odd_ids if each)  # Milvus has no empty id
+    odd_ids = tuple(
+        node_id for node_id in StoreContract.odd_ids if node_id
+    )  # Milvus has no empty id

@@ -132,7 +132,7 @@ def test_the_servers_engine_finds_in_llamaindex_payload_what_matches(
     engine: EdgeShard, condition: Condition
 ) -> None:
     # The binding of the engine in process sends a boolean as a number, the client of a server not.
-    assume(not any(_means_boolean(each) for each in comparisons(condition)))
+    assume(not any(_means_boolean(comparison) for comparison in comparisons(condition)))
     clause = as_edge_filter(flat_clause_of(condition))
     records, _ = engine.scroll(ScrollRequest(limit=1000, filter=clause))
     assert {str(record.id) for record in records} == matching(FLAT_NODES, condition)
