@@ -225,8 +225,10 @@ def _ordered(operator: str) -> Comparison[Json]:
     opposite = "lt" if operator.startswith("g") else "gt"
 
     def compare(key: str, value: Scalar) -> Json:
-        is_date = isinstance(value, str)
-        term = f"t{number_term(date_bound(value, operator))}" if is_date else scalar(value)
+        if isinstance(value, str):  # a date: `parse_filters` has checked it
+            term = f"t{number_term(date_bound(value, operator))}"
+        else:
+            term = scalar(value)
         # The range ends with the last number or date of this key: "o" follows "n".
         bound = chr(ord(term[0]) + 1) if opposite == "lt" else term[0]
         ends = {operator: prefix(key) + term, opposite: prefix(key) + bound}

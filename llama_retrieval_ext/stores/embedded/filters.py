@@ -69,5 +69,6 @@ NOTHING: Final = _group(every=[_ids(())])
 
 def as_filter(condition: "ConditionType | None") -> Filter | None:
     """Return a condition of the engine as a filter; None for no condition."""
-    is_filter = condition is None or isinstance(condition, Filter)
-    return condition if is_filter else Filter(must=[condition])  # type: ignore[return-value]  # narrowed
+    if condition is None or isinstance(condition, Filter):
+        return condition
+    return Filter(must=[condition])

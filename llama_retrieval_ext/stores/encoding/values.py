@@ -2,12 +2,13 @@
 
 import math
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeGuard, TypeVar
 
 from llama_index.core.schema import BaseNode, MetadataMode, TextNode
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
+from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.filters import SCOPE_KEYS
@@ -46,31 +47,38 @@ def storable(node: BaseNode) -> BaseNode:
                 f"node {node.node_id!r} has a lone surrogate in its {name}, as from a file name "
                 "that is not UTF-8; give it another"
             )
+    _check_values(node)
     text = node.get_content(MetadataMode.NONE)
-    is_ascii = text.isascii()
-    for key, value in node.metadata.items():
-        is_ascii = is_ascii and key.isascii()
-        for item in value if isinstance(value, list | tuple) else (value,):
-            reason = ""
-            if isinstance(item, str):
-                is_ascii = is_ascii and item.isascii()
-                if len(item) > _WHOLE_SECONDS and item[4] == "-":
-                    reason = _imprecise(item)
-            elif isinstance(item, int):
-                reason = "" if is_float(item) else _NO_FLOAT
-            elif item is not None and not isinstance(item, float):
-                is_ascii = False
-            if reason:
-                raise ConfigurationError(f"node {node.node_id!r} has {item!r} in {key!r}: {reason}")
-    if is_ascii:
-        return node
     try:
-        to_json((text, node.metadata))
+        if not (text.isascii() and _is_ascii(node.metadata)):
+            to_json((text, node.metadata))
     except PydanticSerializationError:
         clean = node_from_text(node_to_text(node))
         clean.embedding = node.embedding
         return clean
     return node
+
+
+def _is_ascii(metadata: Mapping[str, object]) -> bool:
+    """Return whether metadata is flat, and its keys and strings are ASCII."""
+    return all(
+        key.isascii() and (value.isascii() if isinstance(value, str) else is_number(value))
+        for key, value in metadata.items()
+    )
+
+
+def _check_values(node: BaseNode) -> None:
+    """Raise if engines would round a number or a date in the metadata."""
+    for key, value in node.metadata.items():
+        for item in value if isinstance(value, list | tuple) else (value,):
+            reason = ""
+            if isinstance(item, str):
+                if len(item) > _WHOLE_SECONDS and item[4] == "-":
+                    reason = _imprecise(item)
+            elif isinstance(item, int) and not is_float(item):
+                reason = _NO_FLOAT
+            if reason:
+                raise ConfigurationError(f"node {node.node_id!r} has {item!r} in {key!r}: {reason}")
 
 
 def _imprecise(date: str) -> str:

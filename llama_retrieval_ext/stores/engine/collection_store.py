@@ -3,7 +3,7 @@
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypedDict, TypeVar
 
 from llama_index.core.schema import BaseNode
 from pydantic import PrivateAttr
@@ -20,6 +20,15 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.urls import Address
 
 T = TypeVar("T")
+
+
+class StoreOptions(TypedDict, total=False):
+    """Arguments of every `CollectionStore`, as its constructor explains them."""
+
+    tokenizer: Tokenizer | None
+    dim: int | None
+    distance: Distance | None
+    store_params: Mapping[str, Any] | None
 
 
 class CollectionStore(EngineStore):
@@ -86,7 +95,7 @@ class CollectionStore(EngineStore):
         """Return the address of a URL."""
 
     @property
-    def connection(self) -> Any:  # noqa: ANN401 - the engine's
+    def connection(self) -> Any:  # noqa: ANN401 - the engine's class, which it declares
         """The engine's `Connection`; raises `StoreClosedError` after `close`."""
         connection = self._collection.connection
         if not self._closer.alive:
@@ -102,7 +111,8 @@ class CollectionStore(EngineStore):
     def call(self, steps: Callable[[], Steps[T]], *, empty: T) -> Call[T]:
         """Return the call that runs steps; its result is `empty` without a collection."""
         collection = self._collection
-        return self.connection.call(lambda: collection.if_exists(steps, empty=empty))
+        call: Call[T] = self.connection.call(lambda: collection.if_exists(steps, empty=empty))
+        return call
 
     def beside(self, suffix: str) -> Self:
         """Return a store of records in a separate collection, over the same client.
@@ -145,7 +155,8 @@ class CollectionStore(EngineStore):
         return config
 
     def _add(self, nodes: Sequence[BaseNode]) -> Call[None]:
-        return self.connection.call(lambda: self._collection.add(nodes))
+        call: Call[None] = self.connection.call(lambda: self._collection.add(nodes))
+        return call
 
     def _delete(self, target: Target) -> Call[None]:
         matching = self._compile_target(target)
@@ -160,4 +171,5 @@ class CollectionStore(EngineStore):
         return self.call(lambda: self._collection.count(matching), empty=0)
 
     def _clear(self) -> Call[None]:
-        return self.connection.call(self._collection.drop)
+        call: Call[None] = self.connection.call(self._collection.drop)
+        return call

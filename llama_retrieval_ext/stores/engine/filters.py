@@ -97,7 +97,7 @@ class FilterLanguage(Generic[E]):
         if operator in _EQUALITY and key not in SCOPE_KEYS:
             values: Any = value if isinstance(value, tuple) else (value,)
             meant = meanings(values)
-            if len(meant) > len(values):
+            if meant != [*values]:  # a value stands for a boolean, or has another spelling
                 return self.comparisons[FilterOperator.IN](key, meant)
         return self.comparisons[operator](key, value)
 

@@ -201,8 +201,10 @@ class EngineBackend(ABC, Generic[S, H]):
                 native = self.fused_search(vector, keyword, how, top_k=search.top_k)
             if native is not None:
                 return (yield from self._best(native))
-            legs = yield from self.rankings([vector, keyword])
-            return fuse_candidates(*legs, how.fusion, weights=how.weights, top_k=search.top_k)
+            nearest, words = yield from self.rankings([vector, keyword])
+            return fuse_candidates(
+                nearest, words, how.fusion, weights=how.weights, top_k=search.top_k
+            )
 
         return self.call(steps, empty=[])
 
@@ -271,4 +273,5 @@ class EngineBackend(ABC, Generic[S, H]):
         def read(keys: Sequence[str]) -> Call[Mapping[str, Candidate]]:
             return self.call(lambda: self.read(keys, search), empty={})
 
-        return HybridRankings(*(in_order_of_ids(leg, ids) for leg in legs), {}, read)
+        nearest, words = (in_order_of_ids(leg, ids) for leg in legs)
+        return HybridRankings(nearest, words, {}, read)

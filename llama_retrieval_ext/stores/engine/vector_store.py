@@ -189,9 +189,7 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
         """
         # LlamaIndex's retriever always passes node_ids=[], which means no restriction. It passes
         # doc_ids=[] only if its caller does, which means no document.
-        filter_ = self._compile_target(
-            Target(query.node_ids or None, query.doc_ids, query.filters)
-        )
+        filter_ = self._compile_target(Target(query.node_ids or None, query.doc_ids, query.filters))
         return call(query_call(self, query, kwargs, filter_).then(_result))
 
     aquery = asynchronous(query)  # type: ignore[arg-type]  # its self is this class

@@ -61,11 +61,7 @@ _DIGITS: Final = [chr(0xE001 + digit) for digit in range(64)]
 # Separates the values of a list; no stored text contains it.
 SEPARATOR: Final = "\ue041"
 
-_SPECIAL: Final = [
-    *range(0x20),
-    *map(ord, "\"'\\%_{}`\x7f"),
-    *range(0xE000, 0xE042),
-]
+_SPECIAL: Final = [*range(0x20), *map(ord, "\"'\\%_{}`\x7f"), *range(0xE000, 0xE042)]
 _TABLE: Final = {
     code: f"{_UNIT}{_DIGITS[index // 64]}{_DIGITS[index % 64]}"
     for index, code in enumerate(_SPECIAL)
@@ -309,10 +305,11 @@ def _any_of(values: Sequence[str]) -> str:
 
 def _ordered(operator: FilterOperator) -> Comparison[Expression]:
     def ordered(key: str, value: Scalar) -> Expression:
-        mark, number = NUMBER, value
         if isinstance(value, str):  # a date: `parse_filters` has checked it
-            mark, number = TIME, date_bound(value, operator.name.lower())
-        return compare(field(mark, key), f"{operator.value} {_quoted(number_term(number))}")
+            name, number = field(TIME, key), float(date_bound(value, operator.name.lower()))
+        else:
+            name, number = field(NUMBER, key), value
+        return compare(name, f"{operator.value} {_quoted(number_term(number))}")
 
     return ordered
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias, Unpack
 
 from pydantic import PrivateAttr
 from pymilvus import AnnSearchRequest, MilvusClient, RRFRanker, WeightedRanker
@@ -14,14 +14,9 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
-from llama_retrieval_ext.stores.encoding.vectors import (
-    BM25_RANGE,
-    SCORE_RANGES,
-    Distance,
-    cosine_score,
-)
+from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, cosine_score
 from llama_retrieval_ext.stores.engine.backend import Candidate, EngineFeatures, Search
-from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
+from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
 from llama_retrieval_ext.stores.engine.query_modes import Target
@@ -59,11 +54,13 @@ def negative_root(squared: float) -> float:
     return -math.sqrt(max(0.0, squared))
 
 
-# Milvus reports squared Euclidean distances.
-_SCORES: Final[Mapping[Distance, Callable[[float], float]]] = {
-    "cosine": cosine_score,
-    "dot": float,
-    "euclid": negative_root,
+# By metric. Milvus reports squared Euclidean distances, and only Milvus Lite negates BM25 scores;
+# none is below 0.
+SCORES: Final[Mapping[str, Callable[[float], float]]] = {
+    "COSINE": cosine_score,
+    "IP": float,
+    "L2": negative_root,
+    "BM25": abs,
 }
 
 
@@ -122,6 +119,9 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
 
     _collection: MilvusCollection = PrivateAttr()
 
+    def __init__(self, url: str, **options: Unpack[StoreOptions]) -> None:
+        super().__init__(url, **options)
+
     @property
     def features(self) -> EngineFeatures:
         """Vector and keyword search, each with a request of its own: `hybrid_search` only fuses."""
@@ -155,7 +155,7 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
             return None
         return ColumnSearch(
             top_k=search.top_k,
-            score=_SCORES[config.distance],
+            score=SCORES[METRICS[config.distance]],
             data=vector,
             column=DENSE,
             filter=filter_text(search.filter),
@@ -170,7 +170,7 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
             return None
         return ColumnSearch(
             top_k=search.top_k,
-            score=abs,  # only Milvus Lite negates BM25 scores; none is below 0
+            score=SCORES["BM25"],
             positive=True,
             data=terms,
             column=BM25,

@@ -1,4 +1,4 @@
-"""The filters of Qdrant's client, and those on our payload."""
+"""The filters of Qdrant's client; those on our payload, and on that of LlamaIndex's store."""
 
 from collections.abc import Collection, Sequence
 from typing import Final
@@ -6,7 +6,11 @@ from uuid import UUID
 
 from qdrant_client import models
 
-from llama_retrieval_ext.stores.qdrant_common.filters import Constructors, PayloadFilters
+from llama_retrieval_ext.stores.qdrant_common.filters import (
+    Constructors,
+    FlatFilters,
+    PayloadFilters,
+)
 
 
 def _equals(field: str, values: Sequence[str | int]) -> models.Condition:
@@ -42,13 +46,16 @@ def _group(
     )
 
 
-CONSTRUCTORS: Final[Constructors[models.Condition]] = Constructors(
+_CONSTRUCTORS: Final[Constructors[models.Condition]] = Constructors(
     equals=_equals, within=_within, contains=_contains, empty=_empty, ids=_ids, group=_group
 )
-FILTERS: Final = PayloadFilters(CONSTRUCTORS)
+NOTHING: Final = _group(every=[_ids(())])
+FILTERS: Final = PayloadFilters(_CONSTRUCTORS)
+FLAT_FILTERS: Final = FlatFilters(_CONSTRUCTORS)
 
 
 def as_filter(condition: models.Condition | None) -> models.Filter | None:
     """Return a condition of the client as a filter; None for no condition."""
-    is_filter = condition is None or isinstance(condition, models.Filter)
-    return condition if is_filter else models.Filter(must=[condition])  # type: ignore[return-value]  # narrowed
+    if condition is None or isinstance(condition, models.Filter):
+        return condition
+    return models.Filter(must=[condition])

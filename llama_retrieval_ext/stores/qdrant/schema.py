@@ -17,7 +17,7 @@ from llama_retrieval_ext.stores.engine.collection import Collection, CollectionM
 from llama_retrieval_ext.stores.engine.config import EngineParams, check_names
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.qdrant.client import MethodCall, QdrantConnection
-from llama_retrieval_ext.stores.qdrant.filters import FILTERS
+from llama_retrieval_ext.stores.qdrant.filters import NOTHING
 from llama_retrieval_ext.stores.qdrant_common.points import (
     ALLOWED_FIELD,
     DOC_FIELD,
@@ -230,7 +230,7 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
 
     def delete(self, matching: models.Filter | None) -> Steps[None]:
         """Delete the matching points; None deletes nothing."""
-        selector = models.FilterSelector(filter=matching or FILTERS.make.nothing)
+        selector = models.FilterSelector(filter=matching or NOTHING)
         yield self.request("delete", points_selector=selector, wait=True)
 
     def read(self, matching: models.Filter | None) -> Steps[list[BaseNode]]:

@@ -1,7 +1,7 @@
 """`QdrantStore`: a LlamaIndex vector store with keyword search in a Qdrant collection."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Unpack
 
 from pydantic import PrivateAttr
 from qdrant_client import QdrantClient, models
@@ -9,7 +9,7 @@ from qdrant_client import QdrantClient, models
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, SCORES
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures, Search
-from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
+from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.qdrant.client import QdrantConnection, parse_address
@@ -72,6 +72,9 @@ class QdrantStore(CollectionStore, QdrantSearch):
     parse_address = staticmethod(parse_address)
 
     _collection: QdrantCollection = PrivateAttr()
+
+    def __init__(self, url: str, **options: Unpack[StoreOptions]) -> None:
+        super().__init__(url, **options)
 
     @property
     def features(self) -> EngineFeatures:

@@ -1,7 +1,8 @@
-"""Filters on our payload, with the semantics of `matches`, for both clients of Qdrant.
+"""Filters on two payloads, with the semantics of `matches`, for both clients of Qdrant.
 
 The embedded engine and the server's client have different classes for the same filters. Each
-supplies a table of six constructors; `PayloadFilters` compiles conditions with them.
+supplies a table of six constructors, with which `PayloadFilters` compiles conditions on our
+payload, and `FlatFilters` those on that of LlamaIndex's store.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -11,6 +12,7 @@ from uuid import UUID
 
 from llama_index.core.vector_stores.types import FilterOperator
 
+from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, Scalar
 from llama_retrieval_ext.query import DOCUMENT_FIELD, START_FIELD
 from llama_retrieval_ext.stores.encoding.values import date_bound
@@ -20,6 +22,7 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
     ALLOWED,
     BOOLEAN,
     DOC,
+    EXACT,
     FILLED,
     LIST,
     LOWER,
@@ -183,3 +186,104 @@ class PayloadFilters(Generic[E]):
         numbers = [principal_number(name) for name in principals]
         named = [self.make.equals(ALLOWED, numbers)] if numbers else []
         return self.make.any_of([self.make.empty(ALLOWED), *named])
+
+
+# Fields of LlamaIndex's `QdrantVectorStore`, which overwrite metadata with the same key.
+_RESERVED: Final = {"_node_content", "_node_type", "document_id", "doc_id", "ref_doc_id"}
+
+
+class FlatFilters(Generic[E]):
+    """Filters on the payload of LlamaIndex's store, with metadata beside fields of its own.
+
+    A filter on ``key`` matches the value or an element of a list; a filter on ``key[]`` matches
+    only elements. So a field that matches by ``key`` but not by ``key[]`` is not a list. A field
+    that matches by both is a list with such an element, at any depth of nested lists.
+
+    Args:
+        make: The filters of the client.
+    """
+
+    def __init__(self, make: Constructors[E]) -> None:
+        self._make = make
+        self._language = make.language(
+            {
+                FilterOperator.EQ: lambda key, value: self._scalar(key, self._equal(key, [value])),
+                FilterOperator.IN: lambda key, values: self._scalar(key, self._equal(key, values)),
+                **{operator: self._ordered(operator.name.lower()) for operator in ORDER_OPERATORS},
+                FilterOperator.ANY: lambda key, values: self._listed(key, self._equal(key, values)),
+                FilterOperator.ALL: self._has_all,
+                FilterOperator.CONTAINS: lambda key, value: self._listed(
+                    key, self._equal(key, [value])
+                ),
+                FilterOperator.TEXT_MATCH: lambda key, text: self._scalar(
+                    key, lambda path: make.contains(path, text)
+                ),
+                FilterOperator.TEXT_MATCH_INSENSITIVE: self._in_any_case,
+                FilterOperator.IS_EMPTY: lambda key, _: make.empty(_flat_path(key)),
+            }
+        )
+
+    def compile(self, condition: Condition) -> E:
+        """Return the filter for a condition; raise for what the payload cannot express."""
+        return self._language.write(condition)
+
+    def _scalar(self, key: str, at: Callable[[str], E]) -> E:
+        path = _flat_path(key)
+        return self._make.group(every=[at(path)], no=[at(f"{path}[]")])
+
+    def _listed(self, key: str, at: Callable[[str], E]) -> E:
+        path = _flat_path(key)
+        return self._make.group(every=[at(path), at(f"{path}[]")])
+
+    def _equal(self, key: str, values: Sequence[Scalar]) -> Callable[[str], E]:
+        """Return the filter of a path for one of the values."""
+        texts = [value for value in values if isinstance(value, str)]
+        booleans = [value for value in values if isinstance(value, bool)]
+        numbers = [_exact(key, value) for value in values if not isinstance(value, str | bool)]
+
+        def at(path: str) -> E:
+            # A range, because the engine's value match distinguishes 3 from 3.0.
+            parts = [self._make.within(path, gte=number, lte=number) for number in numbers]
+            parts += [self._make.equals(path, [value]) for value in booleans]
+            return self._make.any_of([*parts, self._make.equals(path, texts)] if texts else parts)
+
+        return at
+
+    def _ordered(self, bound: str) -> Comparison[E]:
+        def write(key: str, value: Scalar) -> E:
+            exact = _exact(key, value)
+            return self._scalar(key, lambda path: self._make.within(path, **{bound: exact}))
+
+        return write
+
+    def _in_any_case(self, key: str, _: str) -> E:
+        raise _refused(key, "has no text in lower case; use TEXT_MATCH, or open the store by URL")
+
+    def _has_all(self, key: str, values: Sequence[Scalar]) -> E:
+        if not values:
+            raise _refused(key, "cannot tell lists from other fields; leave ALL of no values out")
+        return self._make.group(
+            every=[self._listed(key, self._equal(key, [value])) for value in values]
+        )
+
+
+def _flat_path(key: str) -> str:
+    if key in _RESERVED:
+        raise _refused(key, "keeps a field of its own there; store the metadata under another key")
+    return f'"{key}"'
+
+
+def _exact(key: str, value: Scalar) -> float:
+    if isinstance(value, str):
+        raise _refused(
+            key, "has dates as text only; store dates as numbers, or open a store by URL"
+        )
+    if abs(value) >= EXACT:
+        raise _refused(key, f"rounds numbers such as {value}; store them as strings")
+    return value
+
+
+def _refused(key: str, reason: str) -> UnsupportedFilterError:
+    return UnsupportedFilterError(
+        f"the filter on {key!r} is not exact, because LlamaIndex's QdrantVectorStore {reason}", ""
+    )

@@ -135,9 +135,9 @@ class PointsSearch(EngineBackend[PointSearch, P], Generic[P]):
         """Return the candidate of a point."""
         return Candidate.stored((hit.payload or {})[NODE], score)
 
-    @abstractmethod
     def embeddings(self, node_ids: Sequence[str]) -> Steps[dict[str, list[float]]]:
-        """Return the stored embeddings of existing nodes by id."""
+        """Return the stored embeddings of existing nodes by id; for MMR."""
+        raise NotImplementedError(node_ids)
 
     def diverse(
         self, embedding: Sequence[float], search: Search, *, lambda_mult: float, candidates: int

@@ -8,16 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
+from llama_retrieval_ext.stores.elasticsearch.nodes import indexed_text, query_text
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stores.elasticsearch.client import HttpRequest, Json
-from llama_retrieval_ext.stores.elasticsearch.nodes import indexed_text, query_text
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.engine.config import StoreConfig
-from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
 from llama_retrieval_ext.stores.engine.records import Record
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -66,7 +65,7 @@ def test_a_node_that_moves_to_another_tenant_is_there_once(open_store: Opener) -
     for tenant in ("acme", "globex", "initech", "umbrella"):
         scope = Scope(tenant)
         search = Search(10, scope.condition, scope)
-        found = CollectionBackend(store).keyword("leave", search).function()
+        found = store.keyword("leave", search).function()
         expected = {f"of-{tenant}"} | ({"a"} if tenant == "umbrella" else set())
         assert {each.node_id for each in found} == expected
     store.delete_nodes(["a", "of-acme"])
