@@ -29,6 +29,7 @@ from llama_retrieval_ext.retrievers import RouterRetriever as RouterRetriever
 from llama_retrieval_ext.retrievers import RouteRule as RouteRule
 from llama_retrieval_ext.retrievers import RuleSelector as RuleSelector
 from llama_retrieval_ext.retrievers import VectorRetriever as VectorRetriever
+from llama_retrieval_ext.schema import Schema as Schema
 from llama_retrieval_ext.serve import *
 from llama_retrieval_ext.services import *
 from llama_retrieval_ext.stages import *

@@ -144,6 +144,8 @@ def checked_call(function: Callable[P, T]) -> Callable[P, T]:
         llama_retrieval_ext.errors.ArgumentError: search() has no argument 'topk'; write top_k=3
 
     """
+    if getattr(function, "_is_checked", False):
+        return function
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -154,10 +156,11 @@ def checked_call(function: Callable[P, T]) -> Callable[P, T]:
         except _OF_ARGUMENTS as error:
             raise _explained(error, function, args, kwargs)  # noqa: B904 - which sets the cause
 
+    vars(call)["_is_checked"] = True
     if not inspect.iscoroutinefunction(function):
         return call
 
-    @wraps(function)
+    @wraps(call)
     async def acall(*args: P.args, **kwargs: P.kwargs) -> object:
         try:
             return await call(*args, **kwargs)  # type: ignore[misc]  # T is a coroutine

@@ -355,18 +355,18 @@ class Query(QueryBundle):
         context: Mapping[str, object] | None = None,
     ) -> "Query":
         """Return a copy; filters and scope are narrowed, other arguments replace values."""
+        changes: dict[str, Any] = {}
+        if filters is not None:
+            changes["filters"] = narrowed_filters(self.filters, filters)
         if scope is not None:
-            check_scope(scope)
-        return replace(
-            self,
-            filters=self.filters if filters is None else narrowed_filters(self.filters, filters),
-            scope=self.scope if scope is None else scope.narrowed(self.scope),
-            top_k=self.top_k if top_k is None else top_k,
-            timeout_s=self.timeout_s if timeout_s is None else timeout_s,
-            context=self.context
-            if context is None
-            else {**self.context, **of_type(context, Mapping, "context")},
-        )
+            changes["scope"] = check_scope(scope).narrowed(self.scope)
+        if top_k is not None:
+            changes["top_k"] = top_k
+        if timeout_s is not None:
+            changes["timeout_s"] = timeout_s
+        if context is not None:
+            changes["context"] = {**self.context, **of_type(context, Mapping, "context")}
+        return replace(self, **changes)
 
     def for_child(self, *, top_k: int | None = None) -> Self:
         """Return a copy for a leg of a composite, without the caller's ``top_k`` and time limit.

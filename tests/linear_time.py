@@ -16,10 +16,8 @@ from llama_index.core.schema import Document, TextNode
 from llama_index.core.vector_stores.types import FilterOperator
 from pydantic import BaseModel
 
-from llama_retrieval_ext.capabilities.language_model import shortened
 from llama_retrieval_ext.capabilities.query_engine import as_hits
 from llama_retrieval_ext.capabilities.rag import check_citations
-from llama_retrieval_ext.cli.filter_syntax import parse_filter_options
 from llama_retrieval_ext.cli.output import one_line, quote
 from llama_retrieval_ext.config.registry import default_registry
 from llama_retrieval_ext.config.yaml import validate_yaml
@@ -27,6 +25,7 @@ from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.display.results import hit_html
 from llama_retrieval_ext.errors import RetrievalExtError
 from llama_retrieval_ext.evaluation.datasets import load_judgements
+from llama_retrieval_ext.filter_syntax import parse_filter_texts
 from llama_retrieval_ext.filters import Compare, matches
 from llama_retrieval_ext.graph.elements import GraphNode
 from llama_retrieval_ext.graph.entity_linking import _lines
@@ -44,6 +43,7 @@ from llama_retrieval_ext.knowledge_base.readers.outline import (
     rst_outline,
 )
 from llama_retrieval_ext.llm import parsing
+from llama_retrieval_ext.llm.model import shortened
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.intent import default_intent_rules
@@ -150,7 +150,6 @@ FUNCTIONS: Final[dict[str, Reads]] = {
     "texts_in_json": parsing.texts_in_json,
     "visible": parsing.visible,
     "parse_structured": lambda text: parsing.parse_structured(text, _Facts),
-    "partly_structured": lambda text: parsing.partly_structured(text, _Facts),
     "wordings": lambda text: wordings(text, Query("annual leave")),
     "distinct": lambda text: distinct(text.split(" ")[:100], of=text),
     "keeps_language": lambda text: keeps_language(text, text),
@@ -160,9 +159,9 @@ FUNCTIONS: Final[dict[str, Reads]] = {
     "shortened": lambda text: shortened(text, 100),
     "RuleRerank": lambda text: RuleRerank().refine(Query(text[:1_000]), [_hit(text)]),
     "intent rules": lambda text: _RULES.select(Query(text), _CHOICES),
-    "--filter": lambda text: parse_filter_options([text]),
-    "--filter: a value": lambda text: parse_filter_options([f"a = {text}"]),
-    "--filter: a list": lambda text: parse_filter_options([f"a in (b, {text}"]),
+    "filter text": lambda text: parse_filter_texts([text]),
+    "filter text: a value": lambda text: parse_filter_texts([f"a = {text}"]),
+    "filter text: a list": lambda text: parse_filter_texts([f"a in (b, {text}"]),
     "one_line": lambda text: one_line(text, cells=80),
     "quote": lambda text: quote(f"{text}\na\n{text}", text[:1_000], width=80, lines=3),
     "hit_html": lambda text: hit_html(_hit(text)),

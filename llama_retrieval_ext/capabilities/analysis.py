@@ -11,11 +11,6 @@ from llama_index.core.response_synthesizers import BaseSynthesizer
 from llama_index.core.schema import NodeWithScore, QueryType
 from pydantic import BaseModel, Field
 
-from llama_retrieval_ext.capabilities.language_model import (
-    GENERATION_TIMEOUT_S,
-    Caller,
-    LanguageModel,
-)
 from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, SourcesOf
 from llama_retrieval_ext.capabilities.query_engine import (
     PassagesLike,
@@ -37,7 +32,8 @@ from llama_retrieval_ext.execution.running import (
     streamed,
     within,
 )
-from llama_retrieval_ext.llm.client import filled
+from llama_retrieval_ext.llm.functions import Caller
+from llama_retrieval_ext.llm.model import GENERATION_TIMEOUT_S, LanguageModel, filled
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 
@@ -301,9 +297,9 @@ class DataAnalyzer(BaseSynthesizer):
     ) -> Plan[list[Hit]]:
         texts = (finding.text for findings in analysis.metrics.values() for finding in findings)
         bound = Query(analysis.summary or " ".join(texts), scope=query.scope, filters=query.filters)
-        known = {hit.node_id for hit in hits}
-        history = yield from hits_of(retriever, bound, top_k=_HISTORY + len(known))
-        return [hit for hit in history if hit.node_id not in known][:_HISTORY]
+        given_ids = {hit.node_id for hit in hits}
+        history = yield from hits_of(retriever, bound, top_k=_HISTORY + len(given_ids))
+        return [hit for hit in history if hit.node_id not in given_ids][:_HISTORY]
 
     def _compared(self, analysis: Analysis, history: Sequence[Hit]) -> Plan[Analysis]:
         findings = "\n".join(

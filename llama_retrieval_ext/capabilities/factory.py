@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import wraps
+from functools import cached_property, wraps
 from inspect import signature
 from threading import RLock
 from typing import Any, Final, ParamSpec, Self, TypeVar
@@ -11,23 +11,29 @@ from typing import Any, Final, ParamSpec, Self, TypeVar
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM
 from llama_index.core.storage.docstore.types import BaseDocumentStore
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilters
 
 from llama_retrieval_ext.capabilities.analysis import DataAnalyzer
 from llama_retrieval_ext.capabilities.insight import InsightGenerator
 from llama_retrieval_ext.capabilities.intent import IntentRecognizer
-from llama_retrieval_ext.capabilities.language_model import Caller, as_llm
 from llama_retrieval_ext.capabilities.memory import MemoryManager
-from llama_retrieval_ext.capabilities.parts import CapabilityParts
+from llama_retrieval_ext.capabilities.memory_storage import documents_only
 from llama_retrieval_ext.capabilities.rag import RAGGenerator
 from llama_retrieval_ext.capabilities.style import StyleGenerator
 from llama_retrieval_ext.checks import checked_arguments, checked_call, nearest, of_type
+from llama_retrieval_ext.config.definitions import did_you_mean
+from llama_retrieval_ext.config.parts import RegistryParts
+from llama_retrieval_ext.config.registry import PRESETS, default_registry
 from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
-from llama_retrieval_ext.graph.entity_linking import NameFinder, check_ner
+from llama_retrieval_ext.graph.entity_linking import EntityLinker, NameFinder, check_ner
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs, as_passage_graphs
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.llm.functions import Caller, as_llm
+from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.stages.rerank.chain import AnyReranker
+from llama_retrieval_ext.stores.engine.backend import Backend
 from llama_retrieval_ext.stores.open import Storage, source_of
 
 
@@ -61,6 +67,7 @@ class CapabilityBundle:
 P = ParamSpec("P")
 T = TypeVar("T")
 _ADVANCED: Final = "advanced"
+_WITH_GRAPH: Final = (_ADVANCED, "auto")
 
 
 def _cached_by_key(create: Callable[P, T]) -> Callable[P, T]:
@@ -84,9 +91,11 @@ def _cached_by_key(create: Callable[P, T]) -> Callable[P, T]:
         with factory._lock:
             if (kind, key) not in factory._cache:
                 factory._cache[kind, key] = (options, create(*args, **kwargs))
-            known, capability = factory._cache[kind, key]
-        if known != options:  # whose values may contain secrets
-            names = (name for name in {**known, **options} if known.get(name) != options.get(name))
+            before, capability = factory._cache[kind, key]
+        if before != options:  # whose values may contain secrets
+            names = (
+                name for name in {**before, **options} if before.get(name) != options.get(name)
+            )
             raise ConfigurationError(
                 f"the cache_key {key!r} has a {kind} that was made with other values of "
                 f"{', '.join(names)}; use another key, or clear_cache()"
@@ -153,14 +162,18 @@ class CapabilityFactory:
             of_type(embeds, BaseEmbedding, "embed_model")
         if document_store is not None:
             of_type(document_store, BaseDocumentStore, "document_store")
-        self.parts = CapabilityParts(
-            backend=None if source is None else source.backend,
-            graphs=None if graph_store is None else as_passage_graphs(graph_store),
-            document_store=document_store,
+        backend = None if source is None else source.backend
+        self.kb: KnowledgeBase | None = None
+        self.ner = None if ner is None else check_ner(ner)
+        self.parts = RegistryParts(
+            backend=backend,
+            graph=None if graph_store is None else as_passage_graphs(graph_store),
+            docstore=document_store,
             llm=None if model is None else as_llm(model),
-            ner=None if ner is None else check_ner(ner),
             embed_model=embeds,
             reranker=reranker,
+            graph_seed=None,  # the designs' graph search starts from the names in a query
+            filters=None if backend is None else _document_filters(backend),
         )
         self._lock = RLock()
         self._cache: dict[tuple[str, Hashable], tuple[Mapping[str, object], object]] = {}
@@ -181,15 +194,17 @@ class CapabilityFactory:
         The other arguments are the same as for the class.
         """
         of_type(kb, KnowledgeBase, "kb", instead="or pass vector_store= to CapabilityFactory")
-        factory = cls(
-            kb.retriever("vector").backend,
-            kb.graph if graph_store is None else graph_store,
-            llm=llm,
-            ner=ner,
-            embed_model=kb.embed_model,
-            reranker=reranker,
+        factory = cls(llm=llm, ner=ner, reranker=reranker)
+        of_kb, given = kb.parts, factory.parts
+        factory.kb = kb
+        factory.parts = replace(
+            of_kb,
+            graph=of_kb.graph if graph_store is None else as_passage_graphs(graph_store),
+            llm=given.llm,
+            reranker=given.reranker,
+            graph_seed=given.graph_seed,
+            filters=_document_filters(of_kb.need_backend("capabilities")),
         )
-        factory.parts = replace(factory.parts, kb=kb)
         return factory
 
     @_cached_by_key
@@ -213,7 +228,7 @@ class CapabilityFactory:
         Raises:
             ConfigurationError: See the class; the message lists the presets and the parts.
         """
-        return self.parts.retriever(preset, options, use_graph=use_graph)
+        return self._retriever(preset, options, use_graph=use_graph)
 
     @_cached_by_key
     def create_rag_generator(
@@ -223,7 +238,7 @@ class CapabilityFactory:
 
         ``advanced`` has the graph and keyword search if there are any.
         """
-        llm = self.parts.llm_for("a RAG generator")
+        llm = self._llm_for("a RAG generator")
         return RAGGenerator(self._preset(retriever_preset), llm=llm, **options)
 
     @_cached_by_key
@@ -236,7 +251,7 @@ class CapabilityFactory:
         **options: Any,
     ) -> StyleGenerator:
         """Return a `StyleGenerator`; its examples come from a retriever by default."""
-        llm = self.parts.llm_for("a style generator")
+        llm = self._llm_for("a style generator")
         retriever = self._preset(retriever_preset) if with_retriever else None
         return StyleGenerator(
             retriever, llm=llm, **{"embed_model": self.parts.embed_model, **options}
@@ -252,7 +267,7 @@ class CapabilityFactory:
         **options: Any,
     ) -> DataAnalyzer:
         """Return a `DataAnalyzer`; with a retriever, it compares with earlier material."""
-        llm = self.parts.llm_for("a data analyzer")
+        llm = self._llm_for("a data analyzer")
         retriever = self._preset(retriever_preset) if with_retriever else None
         return DataAnalyzer(retriever, llm=llm, **options)
 
@@ -261,7 +276,7 @@ class CapabilityFactory:
         self, *, cache_key: Hashable = None, **options: Any
     ) -> InsightGenerator:
         """Return an `InsightGenerator`."""
-        return InsightGenerator(llm=self.parts.llm_for("an insight generator"), **options)
+        return InsightGenerator(llm=self._llm_for("an insight generator"), **options)
 
     @_cached_by_key
     def create_memory_manager(self, *, cache_key: Hashable = None, **options: Any) -> MemoryManager:
@@ -269,7 +284,11 @@ class CapabilityFactory:
 
         This factory's retrievers exclude memories.
         """
-        return self.parts.memory(options)
+        if self.kb is not None:
+            return MemoryManager(self.kb, **options)
+        self._need("a memory manager", "vector_store", "embed_model")
+        backend = self.parts.need_backend("a memory manager")
+        return MemoryManager(backend, embed_model=self.parts.embed_model, **options)
 
     @_cached_by_key
     def create_intent_recognizer(
@@ -283,7 +302,7 @@ class CapabilityFactory:
     def create_search_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
         """Return an ``advanced`` retriever and a memory manager."""
         return CapabilityBundle(
-            retriever=self._preset(_ADVANCED), memory_manager=self.create_memory_manager()
+            retriever=self.best_retriever(), memory_manager=self.create_memory_manager()
         )
 
     @_cached_by_key
@@ -300,7 +319,7 @@ class CapabilityFactory:
     def create_work_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
         """Return the same with an analyzer, a RAG generator and a style generator."""
         return CapabilityBundle(
-            retriever=self._preset(_ADVANCED),
+            retriever=self.best_retriever(),
             analyzer=self.create_data_analyzer(with_retriever=True),
             rag_generator=self.create_rag_generator(),
             memory_manager=self.create_memory_manager(),
@@ -311,7 +330,7 @@ class CapabilityFactory:
     def create_knowledge_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
         """Return an ``advanced`` retriever, an analyzer, insights and a memory manager."""
         return CapabilityBundle(
-            retriever=self._preset(_ADVANCED),
+            retriever=self.best_retriever(),
             analyzer=self.create_data_analyzer(with_retriever=True),
             insight_generator=self.create_insight_generator(),
             memory_manager=self.create_memory_manager(),
@@ -323,11 +342,68 @@ class CapabilityFactory:
     create_work_capability_bundle = create_work_bundle
     create_knowledge_capability_bundle = create_knowledge_bundle
 
+    def best_retriever(self) -> RetrievalPipeline:
+        """Return the retriever of ``advanced``, or of ``basic``, with all parts that there are."""
+        return self._retriever("auto", {}, use_graph=self.parts.graph is not None)
+
     def _preset(self, name: str) -> RetrievalPipeline:
-        """Return the retriever of a preset; ``advanced`` has all that the parts allow."""
-        if name == _ADVANCED:
-            return self.parts.best_retriever()
-        return self.parts.retriever(name, {})
+        return self.best_retriever() if name == _ADVANCED else self._retriever(name, {})
+
+    def _retriever(
+        self, preset: str, options: Mapping[str, Any], *, use_graph: bool = False
+    ) -> RetrievalPipeline:
+        of_type(use_graph, bool, "use_graph")
+        if preset not in PRESETS:
+            names = ", ".join(map(repr, PRESETS))
+            advice = did_you_mean(str(preset), PRESETS, otherwise="write one of them")
+            raise ConfigurationError(f"there is no preset {preset!r}, only {names}; {advice}")
+        graph = ["graph_store"] if use_graph and preset != "auto" else []
+        self._need(f"the preset {preset!r}", "vector_store", "embed_model", *graph)
+        if use_graph and preset not in _WITH_GRAPH:
+            raise ConfigurationError(
+                f"the preset {preset!r} does not use the graph; use_graph=True is for "
+                f"{' and '.join(map(repr, _WITH_GRAPH))}; {self._there}"
+            )
+        parts = self._searched if use_graph else replace(self._searched, graph=None)
+        return default_registry().make(preset, options, parts)  # type: ignore[return-value]
+
+    @cached_property
+    def _searched(self) -> RegistryParts:
+        """The parts of retrievers, with those that take time to make."""
+        graph, docstore = self.parts.graph, self.parts.docstore
+        return replace(
+            self.parts,
+            linker=None if graph is None else EntityLinker(graph.backend, ner=self.ner),
+            keyword=None if docstore is None else BM25Retriever.from_docstore(docstore),
+        )
+
+    def _llm_for(self, what: str) -> LLM:
+        if self.parts.llm is None:
+            raise ConfigurationError(f"{what} needs llm=; {self._there}")
+        return self.parts.llm
+
+    def _need(self, what: str, *names: str) -> None:
+        missing = [name for name in names if self._named[name] is None]
+        if missing:
+            raise ConfigurationError(f"{what} needs {' and '.join(missing)}; {self._there}")
+
+    @property
+    def _named(self) -> dict[str, object | None]:
+        """The parts by the names of the arguments."""
+        return {
+            "vector_store": self.parts.backend,
+            "graph_store": self.parts.graph,
+            "document_store": self.parts.docstore,
+            "llm": self.parts.llm,
+            "ner": self.ner,
+            "embed_model": self.parts.embed_model,
+            "reranker": self.parts.reranker,
+        }
+
+    @property
+    def _there(self) -> str:
+        present = [name for name, part in self._named.items() if part is not None]
+        return f"there is {', '.join(present) or 'nothing'}"
 
     def clear_cache(self) -> None:
         """Remove all cached objects."""
@@ -338,3 +414,9 @@ class CapabilityFactory:
 def _check_one(first: object, second: object, name: str, other: str) -> None:
     if first is not None and second is not None:
         raise ConfigurationError(f"{name} and {other} are two names of one part; give one")
+
+
+def _document_filters(backend: Backend) -> MetadataFilters | None:
+    """Return filters that exclude memories, if the engine can filter nodes without a key."""
+    operators = backend.features.operators or ()
+    return documents_only() if FilterOperator.IS_EMPTY in operators else None

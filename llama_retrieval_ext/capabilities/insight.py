@@ -9,11 +9,6 @@ from llama_index.core.types import BasePydanticProgram
 from pydantic import BaseModel, Field
 
 from llama_retrieval_ext.capabilities.analysis import Analysis
-from llama_retrieval_ext.capabilities.language_model import (
-    GENERATION_TIMEOUT_S,
-    Caller,
-    LanguageModel,
-)
 from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, SourcesOf
 from llama_retrieval_ext.capabilities.query_engine import text_of
 from llama_retrieval_ext.checks import check_count, checked_arguments
@@ -29,7 +24,8 @@ from llama_retrieval_ext.execution.running import (
     streamed,
     within,
 )
-from llama_retrieval_ext.llm.client import filled
+from llama_retrieval_ext.llm.functions import Caller
+from llama_retrieval_ext.llm.model import GENERATION_TIMEOUT_S, LanguageModel, check_prompt, filled
 
 INSIGHT_PROMPT: Final = """\
 Find at most {most} insights in the numbered records: patterns, causes, risks or changes that no \
@@ -127,10 +123,8 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
         prompt: str = INSIGHT_PROMPT,
         timeout_s: float = GENERATION_TIMEOUT_S,
     ) -> None:
-        if "{records}" not in prompt:
-            raise ConfigurationError(f"the prompt must contain {{records}}, got {prompt!r}")
         self.max_insights = check_count(max_insights, "max_insights")
-        self._prompt = prompt
+        self._prompt = check_prompt(prompt, "records")
         self._model = LanguageModel(llm, timeout_s)
 
     @property
@@ -249,5 +243,5 @@ def _item(record: object, number: int) -> Item:
         return Item(record.get_content(), (record.node_id,))
     if isinstance(record, BaseModel):
         record = record.model_dump(mode="json")
-    known = record.get("id") if isinstance(record, Mapping) else None
-    return Item(text_of(record), (f"record-{number}" if known is None else str(known),))
+    record_id = record.get("id") if isinstance(record, Mapping) else None
+    return Item(text_of(record), (f"record-{number}" if record_id is None else str(record_id),))

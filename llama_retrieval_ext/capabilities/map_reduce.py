@@ -7,18 +7,13 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from llama_index.core.node_parser import SentenceSplitter
 from pydantic import BaseModel
 
-from llama_retrieval_ext.capabilities.language_model import (
-    LanguageModel,
-    count_tokens,
-    shortened,
-    structured_prompt,
-)
 from llama_retrieval_ext.errors import GenerationError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.running import Report
 from llama_retrieval_ext.knowledge_base.long_texts import split_by
+from llama_retrieval_ext.llm.model import LanguageModel, count_tokens, shortened, structured_prompt
 
 M = TypeVar("M", bound=BaseModel)
 # Maximum number of concurrent prompts.
@@ -79,8 +74,8 @@ class MapReduce(Generic[M]):
             results = yield from self._answers(chunks, merging=True, report=None)
             findings = [
                 finding
-                for chunk, each in zip(chunks, results, strict=True)
-                for finding in (chunk if isinstance(each, GenerationError) else each)
+                for chunk, result in zip(chunks, results, strict=True)
+                for finding in (chunk if isinstance(result, GenerationError) else result)
             ]
         return findings
 
@@ -138,12 +133,12 @@ class MapReduce(Generic[M]):
         )
 
         def sources_of(numbers: Sequence[int]) -> tuple[str, ...]:
-            known = (chunk[number - 1] for number in numbers if 1 <= number <= len(chunk))
-            return tuple(dict.fromkeys(source for item in known for source in item.sources))
+            cited = (chunk[number - 1] for number in numbers if 1 <= number <= len(chunk))
+            return tuple(dict.fromkeys(source for item in cited for source in item.sources))
 
         findings = self.findings(answer, sources_of)
         is_lost = not any(finding.sources for finding in findings) and any(
-            each.sources for each in chunk
+            item.sources for item in chunk
         )
         if merging and is_lost:
             raise GenerationError(f"{self.name}: the LLM gave no findings")

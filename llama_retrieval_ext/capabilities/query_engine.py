@@ -29,7 +29,6 @@ from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, QueryT
 from llama_index.core.vector_stores.types import MetadataFilters
 from pydantic import BaseModel, PrivateAttr
 
-from llama_retrieval_ext.capabilities.language_model import LanguageModel, count_tokens, shortened
 from llama_retrieval_ext.capabilities.output_texts import check_language
 from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError
@@ -46,7 +45,13 @@ from llama_retrieval_ext.execution.running import (
     streamed,
     within,
 )
-from llama_retrieval_ext.llm.client import filled
+from llama_retrieval_ext.llm.model import (
+    LanguageModel,
+    check_prompt,
+    count_tokens,
+    filled,
+    shortened,
+)
 from llama_retrieval_ext.query import Query, Scope, source_in
 from llama_retrieval_ext.results import Hit, as_hit
 from llama_retrieval_ext.trace import Degradation
@@ -163,7 +168,7 @@ def _title(node: BaseNode) -> str:
     """Return the title of a node, or else its file name, and its headings, after a space."""
     title, path = (node.metadata.get(key) for key in ("title", "heading_path"))
     named = title if isinstance(title, str) and title else PurePath(source_in(node.metadata)).name
-    shown = [each for each in (named, path) if each and isinstance(each, str)]
+    shown = [part for part in (named, path) if part and isinstance(part, str)]
     return f" {on_one_line(' > '.join(shown), longest=_LONGEST_TITLE)}" if shown else ""
 
 
@@ -294,13 +299,7 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
 
     @classmethod
     def _checked_prompt(cls, prompt: str) -> str:
-        names = ("passages", "query", *cls.values_of_prompt)
-        missing = [f"{{{name}}}" for name in names if f"{{{name}}}" not in prompt]
-        if missing:
-            raise ConfigurationError(
-                f"the prompt must contain {' and '.join(missing)}, got {prompt!r}"
-            )
-        return prompt
+        return check_prompt(prompt, "passages", "query", *cls.values_of_prompt)
 
     def _request(
         self,
@@ -312,11 +311,11 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
         **options: Unpack[RequestOptions],
     ) -> GenerationRequest:
         bound, name = Query.of(query).but(**options), self.passages_argument
-        own, sections = None, ""
+        passages, sections = None, ""
         if isinstance(context, Mapping):
             sections = _sections(context)
         elif context is not None:
-            own = tuple(as_hits(context, name=name))
+            passages = tuple(as_hits(context, name=name))
         if temperature is not None and (not is_number(temperature) or temperature < 0):
             raise ConfigurationError(f"temperature must be 0 or more, got {temperature!r}")
         is_bound = bound.scope is not None or bound.filters is not None
@@ -325,12 +324,12 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
                 "scope and filters bound the retrieval, and there is no retriever; leave them "
                 "out, or give the generator a retriever"
             )
-        if is_bound and own is not None:
+        if is_bound and passages is not None:
             raise ConfigurationError(
                 f"scope and filters bound the retrieval, and with {name}= nothing is retrieved; "
                 f"leave them out, or {name}"
             )
-        return GenerationRequest(bound, own, sections, temperature, check_language(language))
+        return GenerationRequest(bound, passages, sections, temperature, check_language(language))
 
     def _answered(self, request: GenerationRequest, report: Report[R] | None = None) -> Plan[R]:
         """Return the plan for the answer within the time limit; report partial answers."""
@@ -382,18 +381,20 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
         return reported
 
 
-def _deltas(first: Response, rest: Iterator[Response]) -> Generator[str, None, None]:
+def _deltas(first: Response, following: Iterator[Response]) -> Generator[str, None, None]:
     yield (shown := first.response or "")
-    for each in rest:
-        if delta := _delta(text := each.response or "", shown):
+    for response in following:
+        if delta := _delta(text := response.response or "", shown):
             yield delta
         shown = text
 
 
-async def _adeltas(first: Response, rest: AsyncIterator[Response]) -> AsyncGenerator[str, None]:
+async def _adeltas(
+    first: Response, following: AsyncIterator[Response]
+) -> AsyncGenerator[str, None]:
     yield (shown := first.response or "")
-    async for each in rest:
-        if delta := _delta(text := each.response or "", shown):
+    async for response in following:
+        if delta := _delta(text := response.response or "", shown):
             yield delta
         shown = text
 

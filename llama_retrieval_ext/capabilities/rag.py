@@ -11,11 +11,6 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import LLM
 from llama_index.core.schema import NodeWithScore, QueryType
 
-from llama_retrieval_ext.capabilities.language_model import (
-    GENERATION_TIMEOUT_S,
-    Caller,
-    LanguageModel,
-)
 from llama_retrieval_ext.capabilities.output_texts import OutputTexts, check_language, language_of
 from llama_retrieval_ext.capabilities.query_engine import (
     ContextLike,
@@ -35,6 +30,8 @@ from llama_retrieval_ext.execution.running import (
     blocking,
     streamed,
 )
+from llama_retrieval_ext.llm.functions import Caller
+from llama_retrieval_ext.llm.model import GENERATION_TIMEOUT_S, LanguageModel
 from llama_retrieval_ext.query import check_top_k
 from llama_retrieval_ext.results import Hit, document_id
 from llama_retrieval_ext.text.near_duplicates import shingles
@@ -146,7 +143,7 @@ def check_citations(
         unknown = [number for number in numbers if not 1 <= number <= len(hits)]
         problems += [texts.unknown_passage.format(statement=statement, number=n) for n in unknown]
         cited = [Citation(n, hits[n - 1], statement) for n in numbers if n not in unknown]
-        names = tuple(each.number for each in cited)
+        names = tuple(citation.number for citation in cited)
         if names not in supports:
             supports[names] = _support(cited)
         if (statement, names) not in checked:
@@ -200,8 +197,10 @@ class _Support(NamedTuple):
 
 
 def _support(cited: Sequence[Citation]) -> _Support:
-    text = " ".join(f"{each.hit.node.get_content()} {_metadata(each.hit)}" for each in cited)
-    names = "".join(f"[{each.number}]" for each in cited)
+    text = " ".join(
+        f"{citation.hit.node.get_content()} {_metadata(citation.hit)}" for citation in cited
+    )
+    names = "".join(f"[{citation.number}]" for citation in cited)
     return _Support(names, values(text), shingles(text), dominant_script(text))
 
 
@@ -276,7 +275,7 @@ class RAGAnswer(GeneratedText):
                 for citation in self.citations
             ],
             "problems": list(self.problems),
-            "degraded": [asdict(each) for each in self.degraded],
+            "degraded": [asdict(part) for part in self.degraded],
             "hints": list(self.hints),
         }
 

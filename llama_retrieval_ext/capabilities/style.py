@@ -7,11 +7,6 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM
 from llama_index.core.schema import QueryType
 
-from llama_retrieval_ext.capabilities.language_model import (
-    GENERATION_TIMEOUT_S,
-    Caller,
-    LanguageModel,
-)
 from llama_retrieval_ext.capabilities.query_engine import (
     ContextLike,
     GeneratedText,
@@ -31,6 +26,8 @@ from llama_retrieval_ext.execution.running import (
     blocking,
     streamed,
 )
+from llama_retrieval_ext.llm.functions import Caller
+from llama_retrieval_ext.llm.model import GENERATION_TIMEOUT_S, LanguageModel
 from llama_retrieval_ext.pipeline.chains import refined
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit

@@ -16,7 +16,6 @@ from pydantic import (
     field_validator,
 )
 
-from llama_retrieval_ext.capabilities.language_model import count_tokens, shortened
 from llama_retrieval_ext.capabilities.memory_storage import MEMORY_KEYS
 from llama_retrieval_ext.capabilities.query_engine import fitted
 from llama_retrieval_ext.checks import check_count, check_seconds, checked_call, of_type, problems
@@ -25,6 +24,7 @@ from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.execution.running import asynchronous, blocking, called
 from llama_retrieval_ext.filters import SCOPE_KEYS
+from llama_retrieval_ext.llm.model import count_tokens, shortened
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import children_of
 from llama_retrieval_ext.query import ALLOWED_KEY, Query, Scope, check_scope, narrowed_filters
@@ -216,9 +216,9 @@ class Fields:
         self.about = about
         self._retriever = _searched(retriever)
         self._sample = sample
-        own = narrowed_filters(retriever.filters, filters)
+        bound = narrowed_filters(retriever.filters, filters)
         self._query = Query(
-            about, filters=own, scope=retriever.scope, top_k=sample or 1, timeout_s=timeout_s
+            about, filters=bound, scope=retriever.scope, top_k=sample or 1, timeout_s=timeout_s
         )
 
     def plan(self) -> Plan[str]:
@@ -274,8 +274,8 @@ class _Described(ToolMetadata):
 def _searched(retriever: Retriever) -> Retriever:
     """Return the first inner store retriever; one of vectors, which finds hits for any text."""
     retrievers: list[object] = [retriever]
-    for each in retrievers:  # grows
-        retrievers += children_of(each)
+    for inner in retrievers:  # grows
+        retrievers += children_of(inner)
     stores = [retriever for retriever in retrievers if isinstance(retriever, StoreRetriever)]
     vectors = [store for store in stores if isinstance(store, VectorRetriever)]
     return next(iter([*vectors, *stores, retriever]))

@@ -24,7 +24,7 @@ from llama_retrieval_ext.cli.output import (
 )
 from llama_retrieval_ext.errors import ConfigurationError, RetrievalExtError, describe
 from llama_retrieval_ext.text.normalization import composed
-from llama_retrieval_ext.wording import counted, path_tails
+from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.knowledge_base.ledger.ledger import StoredSource
@@ -220,31 +220,15 @@ def _source_as_json(source: "StoredSource") -> dict[str, object]:
 
 
 def _apply(action: Callable[..., T], source: str, kb: "ext.KnowledgeBase", options: KbOptions) -> T:
-    """Return the result of an action on a source; raise if there is no such source.
-
-    The source is a path, an id, or the end of a path, as searches print it, of one source.
-    """
-    result = action(source, scope=options.scope)
-    if result:
+    """Return the result of an action on a source; raise if there is no such source."""
+    if result := action(source, scope=options.scope):
         return result
-    names = sorted({source.source for source in kb.sources(scope=options.scope)})
-    tail = composed(Path(source).as_posix())
-    named = [name for name in names if source and tail in path_tails(composed(name))]
-    if len(named) > 1:
-        listed = ", ".join(map(repr, named))
-        raise ConfigurationError(f"{source!r} names {len(named)} files; write one of {listed}")
-    result = action(named[0], scope=options.scope) if named else result
-    if not result:
-        raise _unknown(source, names, options)
-    return result
-
-
-def _unknown(source: str, names: Sequence[str], options: KbOptions) -> ConfigurationError:
+    names = sorted({stored.source for stored in kb.sources(scope=options.scope)})
     same_file = [name for name in names if Path(name).name == Path(source).name]
     close = same_file or get_close_matches(source, names, n=1)
     proposed = " or ".join(map(repr, close))
     advice = f"did you mean {proposed}?" if close else "list shows what there is"
-    return ConfigurationError(f"{options.url} has no document {source!r}; {advice}")
+    raise ConfigurationError(f"{options.url} has no document {source!r}; {advice}")
 
 
 def _bytes(size: int) -> str:

@@ -113,7 +113,9 @@ def _warn_of_ambiguous(
 
     if judged.level is not Level.DOCUMENT:
         return
-    relevant = {id_ for own in judged.relevant.values() for id_, grade in own.items() if grade > 0}
+    relevant = {
+        id_ for grades in judged.relevant.values() for id_, grade in grades.items() if grade > 0
+    }
     sources = _sources_by_name(kb, scope)
     for name in sorted(relevant):
         if len(sources.get(name, ())) > 1:
@@ -132,13 +134,13 @@ def _sources_by_name(kb: "ext.KnowledgeBase", scope: "ext.Scope | None") -> Mapp
 
 def _show(experiment: "ext.Experiment", tuning: "Tuning | None", *, as_json: bool) -> None:
     if as_json:
-        known = {
+        facts = {
             "results": experiment.results.to_dict("records"),
             "significance": experiment.significance.to_dict("records"),
             "hints": list(experiment.hints),
             **({} if tuning is None else {"tuning": tuning.verdict}),
         }
-        say_json(known)
+        say_json(facts)
         return
     console().print(experiment)
     if tuning is not None:

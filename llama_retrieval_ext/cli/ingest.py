@@ -121,7 +121,7 @@ def exit_code(left_out: Mapping[Path, str] | Mapping[str, str], failures: Sized)
     from llama_retrieval_ext.knowledge_base.readers.document_list import NO_TEXT  # noqa: PLC0415
     from llama_retrieval_ext.knowledge_base.readers.formats import is_unsupported  # noqa: PLC0415
 
-    may_be_out = (each == NO_TEXT or is_unsupported(each) for each in left_out.values())
+    may_be_out = (reason == NO_TEXT or is_unsupported(reason) for reason in left_out.values())
     return 0 if all(may_be_out) and not failures else _LEFT_OUT
 
 

@@ -169,9 +169,9 @@ def quote(text: str, question: str, *, width: int, lines: int) -> list[str]:
         ['Leave is 25 days. Lunch …']
 
     """
-    own = [line.rstrip() for line in text.splitlines() if line.strip()]
-    if len(own) <= lines and all(cell_len(line) <= width for line in own):
-        return own
+    text_lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    if len(text_lines) <= lines and all(cell_len(line) <= width for line in text_lines):
+        return text_lines
     pieces = list(_pieces(text))
     shown = _lines(pieces, width)
     if len(shown) > lines:

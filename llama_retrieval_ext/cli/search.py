@@ -77,12 +77,12 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     Each hit has its rank, score and document, and in parentheses its rank in each leg.
     """
     # The import of LlamaIndex takes two seconds; --help does not need it.
-    from llama_retrieval_ext.cli.filter_syntax import parse_filter_options  # noqa: PLC0415
+    from llama_retrieval_ext.filter_syntax import parse_filter_texts  # noqa: PLC0415
 
     query = _query_of(words)
     if mode is not None and pipeline is not None:
         raise ConfigurationError("--mode and --pipeline exclude each other; give one of them")
-    narrowed = parse_filter_options(filters or [])
+    narrowed = parse_filter_texts(filters or [], name="--filter")
     with options.open() as opened:
         collapse = None if per_document is None else ext.Collapse(per_document)
         if pipeline is None:
@@ -193,9 +193,9 @@ def validate(
     # The import of LlamaIndex takes two seconds; --help does not need it.
     from llama_retrieval_ext.config.yaml import read_file  # noqa: PLC0415
 
-    found = ext.validate_yaml(read_file(file), ext.default_registry(), file=str(file))
-    for problem in found:
+    problems = ext.validate_yaml(read_file(file), ext.default_registry(), file=str(file))
+    for problem in problems:
         say_wrong(f"{file}, {problem}")
-    if found:
+    if problems:
         raise typer.Exit(1)
     say(f"{file} is valid")

@@ -1,5 +1,6 @@
 """`EntityLinker`: finds the entities that a question names, mostly without an LLM."""
 
+import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +20,8 @@ from llama_retrieval_ext.execution.retrieval import embed_text
 from llama_retrieval_ext.execution.running import callers
 from llama_retrieval_ext.formulas.cosine import Matrix, cosines, matrix
 from llama_retrieval_ext.graph.backend import GraphBackend
-from llama_retrieval_ext.llm.client import LLMWriter, filled
-from llama_retrieval_ext.llm.parsing import without_thinking
+from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel, filled
+from llama_retrieval_ext.llm.parsing import cleaned, texts_in_json, unfenced
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stages.hit_embeddings import embed_texts
 from llama_retrieval_ext.text.gazetteer import Gazetteer, Mention
@@ -30,6 +31,7 @@ from llama_retrieval_ext.wording import nearest, unknown
 _SCOPES: Final = 32
 # Most names that an answer of an LLM gives; a question names fewer.
 _MOST_LINES: Final = 50
+_MARK: Final = re.compile(r"\s*(?:[-*•]|\d{1,2}[.)])\s")  # of an item in a list
 # Likeness of a question and a name that share a letter or two.
 _LEAST: Final = 0.05
 _PROMPT: Final = (
@@ -130,7 +132,7 @@ class EntityLinker:
         self.ner = None if ner is None else check_ner(ner)
         self.embed_model = embed_model
         self.min_similarity = min_similarity
-        self.llm = None if llm is None else LLMWriter(llm)
+        self.llm = None if llm is None else LanguageModel(llm, SEARCH_TIMEOUT_S)
         self._names: OrderedDict[Scope | None, _Names] = OrderedDict()
         self._refreshes = 0
         self._lock = Lock()
@@ -157,7 +159,7 @@ class EntityLinker:
             found = yield from self._by_meaning(query, names, self.embed_model)
         if not found and self.llm is not None:
             prompt = filled(_PROMPT, query=query)
-            written = yield from self.llm.written("entity linking", prompt, _lines, scope=scope)
+            written = yield from self.llm.answers("entity linking", prompt, _lines, scope=scope)
             found = self._by_surface([name for own in written for name in own], names, "llm")
         return _best(found)[:limit]
 
@@ -273,10 +275,11 @@ def _surface(found: object) -> str:
 
 
 def _lines(answer: str) -> list[str]:
-    lines = (
-        line.strip().lstrip("-*•0123456789.) ") for line in without_thinking(answer).splitlines()
-    )
-    return [line for line in dict.fromkeys(lines) if line][:_MOST_LINES]
+    text = unfenced(cleaned(answer))
+    names = texts_in_json(text)
+    if names is None:
+        names = [_MARK.sub("", line).strip() for line in text.splitlines()]
+    return [name for name in dict.fromkeys(names) if name][:_MOST_LINES]
 
 
 def _best(found: Sequence[LinkedEntity]) -> list[LinkedEntity]:

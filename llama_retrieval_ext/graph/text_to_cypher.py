@@ -13,7 +13,7 @@ from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import callers
 from llama_retrieval_ext.graph.backend import CypherGraph, GraphBackend, GraphSummary, summary
 from llama_retrieval_ext.graph.cypher import Rows, without_internal
-from llama_retrieval_ext.llm.client import LLMWriter, filled
+from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel, filled
 from llama_retrieval_ext.llm.parsing import without_thinking
 from llama_retrieval_ext.query import Scope
 
@@ -97,7 +97,7 @@ class TextToCypher:
             )
         self.graph: CypherGraph = graph
         self.backend = of_type(graph, GraphBackend, "graph")
-        self.writer = LLMWriter(llm, share=1.0)
+        self.model = LanguageModel(llm, SEARCH_TIMEOUT_S, share=1.0)
 
     def plan_answer(
         self, question: str, *, scope: Scope | None = None
@@ -110,7 +110,7 @@ class TextToCypher:
         prompt = first = filled(_PROMPT, schema=_described(schema), question=question)
         problem = ""
         for _ in range(2):
-            written = yield from self.writer.written(NAME, prompt, stripped)
+            written = yield from self.model.answers(NAME, prompt, stripped)
             if not written:
                 return None
             try:
@@ -148,7 +148,7 @@ def stripped(answer: str) -> str:
     """
     text = without_thinking(answer)
     fenced = _FENCED.search(text)
-    text = fenced[1] if fenced else text
+    text = fenced[1] if fenced else text if "```" not in text else ""  # it was cut off
     start = re.search(r"(?im)^[^\S\n]*(?:optional\s+)?match\b", text)
     return text[start.start() if start else 0 :].strip().rstrip(";").strip()
 

@@ -1,7 +1,13 @@
-"""`Access`: whether a knowledge base is open, can be written to, and gets the scope it requires."""
+"""`Access`: the checks of each operation, and what the names of documents mean."""
+
+from pathlib import Path
 
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError, StoreClosedError
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
+from llama_retrieval_ext.knowledge_base.ledger.records import Entry
 from llama_retrieval_ext.query import Scope, check_principals, check_scope
+from llama_retrieval_ext.text.normalization import composed
+from llama_retrieval_ext.wording import path_tails
 
 
 class Access:
@@ -37,3 +43,23 @@ class Access:
             raise ConfigurationError(
                 "this knowledge base was opened to read only; open it without read_only to write"
             )
+
+
+def documents_named(ledger: Ledger, name: str, scope: Scope | None) -> list[Entry]:
+    """Return the documents of a source or id, or of the one source whose path ends with the name.
+
+    So names as views print them are names that every call takes.
+
+    Raises:
+        ConfigurationError: The name is empty, or the end of several paths.
+    """
+    if entries := ledger.find(name, scope):
+        return entries
+    tail = composed(Path(name).as_posix())
+    # Without a scope, a name means documents in no scope.
+    sources = (s.source for s in ledger.sources(scope) if scope is not None or s.scope is None)
+    named = sorted({source for source in sources if tail in path_tails(composed(source))})
+    if len(named) > 1:
+        listed = ", ".join(map(repr, named))
+        raise ConfigurationError(f"{name!r} names {len(named)} files; write one of {listed}")
+    return ledger.find(named[0], scope) if named else []

@@ -14,7 +14,7 @@ from llama_retrieval_ext.embeddings.resolve import embed_model_name
 from llama_retrieval_ext.errors import RetrievalExtError, UnsupportedModeError
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.graph.backend import WritableGraph
-from llama_retrieval_ext.knowledge_base.access import Access
+from llama_retrieval_ext.knowledge_base.access import Access, documents_named
 from llama_retrieval_ext.knowledge_base.checking import Check, CheckReport
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger, StoredDocument, StoredSource
 from llama_retrieval_ext.knowledge_base.storage import Storage, grouping_name
@@ -103,7 +103,7 @@ class Browsable:
         """Return the nodes of all documents of a source, or of one document, with embeddings.
 
         Args:
-            source_or_id: The path of the file, or the id of a document.
+            source_or_id: The path of the file or its end, or the id of a document, as for `delete`.
             scope: The scope it belongs to, as for `delete`.
 
         Returns:
@@ -111,11 +111,11 @@ class Browsable:
             node id. Empty if there is no such source or document.
 
         Raises:
-            ConfigurationError: The name is empty.
+            ConfigurationError: The name is empty, or the end of several paths.
             ScopeRequiredError: The knowledge base requires a scope.
         """
         self._access.check(scope)
-        entries = self._ledger.find(source_or_id, scope)
+        entries = documents_named(self._ledger, source_or_id, scope)
         ids = self._ledger.node_ids(entry.key for entry in entries)
         owners = {
             node_id: number
@@ -222,7 +222,7 @@ class Browsable:
             embed_model=embed_model_name(self.embed_model),
             dimension=config.dimension if config else None,
             documents=documents,
-            sources=self._ledger.n_sources(),
+            sources=len(self._ledger.sources(None)),
             nodes=nodes,
             size_bytes=None if location.path is None else bytes_on_disk(location.path),
             require_scope=self._access.require_scope,

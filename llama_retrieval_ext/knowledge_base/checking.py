@@ -10,8 +10,9 @@ from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQu
 
 from llama_retrieval_ext.filters import as_metadata_filters
 from llama_retrieval_ext.knowledge_base.graph import graph_target
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, Ledger
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import key_of_node
+from llama_retrieval_ext.knowledge_base.ledger.records import Entry
 from llama_retrieval_ext.knowledge_base.storage import Storage
 from llama_retrieval_ext.query import ALLOWED_KEY, Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore

@@ -27,7 +27,8 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.knowledge_base.documents import batched
 from llama_retrieval_ext.knowledge_base.graph import graph_target
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
+from llama_retrieval_ext.knowledge_base.ledger.config import KnowledgeBaseConfig
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     DocumentKey,
     Prepared,
@@ -35,6 +36,7 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     Writable,
     content_of,
 )
+from llama_retrieval_ext.knowledge_base.ledger.records import Entry
 from llama_retrieval_ext.knowledge_base.opening import writer_of
 from llama_retrieval_ext.knowledge_base.preparation import Embedder
 from llama_retrieval_ext.knowledge_base.report import CopyReport

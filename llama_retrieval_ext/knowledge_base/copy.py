@@ -15,7 +15,7 @@ from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.copier import Copier, CopyEnd, Reembedding
 from llama_retrieval_ext.knowledge_base.graph import GraphSide, open_graph_side, open_recorded
 from llama_retrieval_ext.knowledge_base.groups import progress
-from llama_retrieval_ext.knowledge_base.ledger.ledger import is_same_graph
+from llama_retrieval_ext.knowledge_base.ledger.config import is_same_graph
 from llama_retrieval_ext.knowledge_base.opening import open_ledger
 from llama_retrieval_ext.knowledge_base.report import CopyReport
 from llama_retrieval_ext.knowledge_base.storage import (

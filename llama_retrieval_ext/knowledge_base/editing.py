@@ -13,12 +13,12 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.checks import checked_methods
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
-from llama_retrieval_ext.knowledge_base.access import Access
+from llama_retrieval_ext.knowledge_base.access import Access, documents_named
 from llama_retrieval_ext.knowledge_base.adding import Addition, IngestionParts
 from llama_retrieval_ext.knowledge_base.documents import Allowed, allowed_names
 from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry
 from llama_retrieval_ext.knowledge_base.ledger.prepared import key_of_node
+from llama_retrieval_ext.knowledge_base.ledger.records import Entry
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncReport
 from llama_retrieval_ext.knowledge_base.storage import Storage, batches
 from llama_retrieval_ext.knowledge_base.sync import Sync, SyncOptions
@@ -184,7 +184,7 @@ class Editable:
         """Change who may see a document or a source, from the next query on; embed nothing.
 
         Args:
-            source_or_id: The path of the file or the id of a document, as for `delete`.
+            source_or_id: The path of the file, its end, or the id of a document, as for `delete`.
             allowed: The principals who may see them; None for everyone in their scope.
             scope: As for `delete`.
 
@@ -193,13 +193,13 @@ class Editable:
 
         Raises:
             ConfigurationError: ``allowed`` is empty, or not a list of names; or the scope has no
-                such document or source.
+                such document or source, or several.
             StoreError: A document is incomplete in the store.
         """
         names = () if allowed is None else allowed_names(allowed)
         with self._writing(scope):
             self._settle()
-            entries = pending = self._parts.ledger.find(source_or_id, scope)
+            entries = pending = documents_named(self._parts.ledger, source_or_id, scope)
             if not entries:
                 raise ConfigurationError(
                     f"there is no document or source {quoted(source_or_id)} in this scope, so "
@@ -212,7 +212,7 @@ class Editable:
                         raise outcome
                 # Another process has changed these: they are read again.
                 outdated = [k for k, each in outcomes.items() if each is WriteOutcome.OUTDATED]
-                found = self._parts.ledger.find(source_or_id, scope) if outdated else []
+                found = documents_named(self._parts.ledger, source_or_id, scope) if outdated else []
                 pending = [each for each in found if each.key in outdated]
             return len(entries)
 
@@ -223,7 +223,8 @@ class Editable:
 
         Args:
             source_or_id: The path of the file, as in ``file_path`` of its nodes or relative to the
-                working directory, or the id of a document.
+                working directory; the end of the path of one file, as searches print it; or the id
+                of a document.
             scope: Delete all documents of this name that are visible to it; None for only those in
                 no scope.
 
@@ -231,12 +232,12 @@ class Editable:
             The number of deleted documents; 0 if there is no such source or document.
 
         Raises:
-            ConfigurationError: The name is empty.
+            ConfigurationError: The name is empty, or the end of several paths, which are listed.
             ScopeRequiredError: The knowledge base requires a scope.
         """
         with self._writing(scope):
             self._settle()
-            return self._delete(self._parts.ledger.find(source_or_id, scope))
+            return self._delete(documents_named(self._parts.ledger, source_or_id, scope))
 
     adelete = _in_thread(delete)
 

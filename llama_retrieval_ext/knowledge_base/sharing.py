@@ -10,7 +10,7 @@ from llama_index.core.schema import BaseNode
 from llama_retrieval_ext.errors import StoreError
 from llama_retrieval_ext.knowledge_base.graph import graph_target
 from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, Ledger
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     DocumentKey,
     Prepared,
@@ -18,6 +18,7 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     Writable,
     content_of,
 )
+from llama_retrieval_ext.knowledge_base.ledger.records import Entry
 from llama_retrieval_ext.knowledge_base.storage import Storage, batches
 from llama_retrieval_ext.knowledge_base.write import Writer
 from llama_retrieval_ext.wording import counted

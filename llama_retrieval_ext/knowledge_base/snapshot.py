@@ -5,14 +5,13 @@ copies them to a temporary folder while the writer waits, and opens the copy, wh
 changes are undone or finished. The directory is only read, and may be on a read-only file system.
 """
 
-import json
 import logging
 import shutil
-import sqlite3
 import tempfile
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 from time import time
@@ -24,9 +23,7 @@ from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.sqlite_rows import FILE as GRAPH_FILE
 from llama_retrieval_ext.knowledge_base.graph import directory_of
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
-from llama_retrieval_ext.knowledge_base.ledger.local_ledger import LocalLedger
-from llama_retrieval_ext.knowledge_base.storage import LEDGER, Storage, missing
-from llama_retrieval_ext.stores.embedded.closed_files import copy_database
+from llama_retrieval_ext.knowledge_base.storage import LEDGER, Storage, missing, open_file
 from llama_retrieval_ext.stores.embedded.files import CAN_FREEZE, LOCK, DirectoryLock, frozen
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.urls import Location
@@ -68,13 +65,13 @@ class ReadOnlyCopy:
     def refresh(self, storage: Storage, ledger: Ledger) -> bool:
         """Update the open copy, while searches continue; return False if nothing was written."""
         store, side = storage.store, storage.graph
-        if not isinstance(store, EmbeddedVectorStore) or not isinstance(ledger, LocalLedger):
+        if not isinstance(store, EmbeddedVectorStore) or ledger.file is None:
             raise TypeError("a copy is on the embedded engine")
         if self._state() == self._seen:
             return False
         graph = side.graph if side and isinstance(side.graph, EmbeddedGraph) else None
-        with ledger.database.connection() as connection:
-            self._copy(store, connection, graph)
+        with ledger.file.connection():
+            self._copy(store, ledger, graph)
         return True
 
     def close(self) -> None:
@@ -85,14 +82,14 @@ class ReadOnlyCopy:
     def _copy_first(self) -> None:
         with ExitStack() as resources:
             store = resources.enter_context(EmbeddedVectorStore(self._kb))
-            ledger = resources.enter_context(closing(sqlite3.connect(self._kb / LEDGER)))
+            ledger = resources.enter_context(closing(open_file(self._kb / LEDGER, store.count)))
             graph = None
             if self.graph is not None:
                 graph = resources.enter_context(EmbeddedGraph(self._folder / "graph"))
             self._copy(store, ledger, graph)
 
     def _copy(
-        self, store: EmbeddedVectorStore, ledger: sqlite3.Connection, graph: EmbeddedGraph | None
+        self, store: EmbeddedVectorStore, ledger: Ledger, graph: EmbeddedGraph | None
     ) -> None:
         try:
             with frozen(self._source):
@@ -103,10 +100,11 @@ class ReadOnlyCopy:
                 store.load(self._source)
                 if graph is not None and self._graph_source is not None:
                     graph.load(self._graph_source)
-                copy_database(self._source / LEDGER, ledger)
+                if ledger.file is not None:
+                    ledger.file.copy_from(self._source / LEDGER)
                 self._record_graph(ledger)
                 self._seen = seen
-        except (OSError, sqlite3.Error) as error:
+        except OSError as error:
             if isinstance(error, StoreUnavailableError):
                 raise
             raise StoreUnavailableError(
@@ -114,21 +112,20 @@ class ReadOnlyCopy:
                 "read, and that there is room for a copy"
             ) from error
 
-    def _record_graph(self, ledger: sqlite3.Connection) -> None:
+    def _record_graph(self, ledger: Ledger) -> None:
         """Record the copy of the graph, because the writer owns the original."""
-        rows = ledger.execute("SELECT value FROM manifest WHERE key = 'graph'").fetchall()
-        recorded = json.loads(rows[0][0]) if rows else ""
+        config = ledger.config()
+        recorded = "" if config is None else config.graph
         if self._graph_source is not None and recorded != f"graph:{self._graph_source}":
             has = f"the graph {recorded}" if recorded else "no graph"
             raise ConfigurationError(
                 f"{self._source} has {has}, and is opened with graph:{self._graph_source}; open it "
                 "with its own, or leave graph out"
             )
-        with ledger:
-            if self.graph is None:
-                ledger.execute("UPDATE manifest SET value = '\"\"' WHERE key = 'graph_key'")
-            value = json.dumps(self.graph or "")
-            ledger.execute("UPDATE manifest SET value = ? WHERE key = 'graph'", (value,))
+        if config is not None:
+            key = config.graph_key if self.graph else ""
+            copied = replace(config, graph=self.graph or "", graph_key=key)
+            ledger.update_config(lambda _: copied)
 
     def _state(self) -> object:
         """Return a value that changes with every write, because each one changes the ledger."""

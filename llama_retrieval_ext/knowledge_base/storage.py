@@ -15,15 +15,11 @@ from pydantic_core import to_jsonable_python
 from llama_retrieval_ext.errors import ConfigurationError, ModelRequiredError
 from llama_retrieval_ext.knowledge_base.documents import batched
 from llama_retrieval_ext.knowledge_base.graph import GraphSide
-from llama_retrieval_ext.knowledge_base.ledger.ledger import (
-    MANY_TENANTS,
-    Entry,
-    KnowledgeBaseConfig,
-    Ledger,
-)
-from llama_retrieval_ext.knowledge_base.ledger.local_ledger import Database, LocalLedger
+from llama_retrieval_ext.knowledge_base.ledger.config import MANY_TENANTS, KnowledgeBaseConfig
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import Prepared, Writable
-from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
+from llama_retrieval_ext.knowledge_base.ledger.records import Entry
+from llama_retrieval_ext.knowledge_base.ledger.sqlite_records import SqliteRecords
 from llama_retrieval_ext.knowledge_base.write import lock_of
 from llama_retrieval_ext.stores.embedded.closed_files import SUFFIX
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
@@ -146,7 +142,7 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
         beside = store.beside(_SUFFIX)
         patience_s = _PATIENCE_S if location.is_on_server else 0.0
         records = beside.records(is_shared=location.is_on_server, clock=time, patience_s=patience_s)
-        ledger = RemoteLedger(records, count_stored=store.count, patience_s=patience_s)
+        ledger = Ledger(records, count_stored=store.count, patience_s=patience_s)
         recorded = ledger.config()
     except BaseException:
         store.close()
@@ -190,13 +186,18 @@ def _embedded(store: EmbeddedVectorStore, location: Location, *, params: str) ->
         count=store.count,
         tokenizer=_as_json(store.tokenizer),
         params=params,
-        ledger=lambda: LocalLedger(Database(file)),
+        ledger=lambda: open_file(file, store.count),
         lock=lock_of(location.identity),
         is_exclusive=True,
         is_shared=lambda: store.is_shared,
         compact_store=store.compact,
         remove=lambda: _delete(store, file),
     )
+
+
+def open_file(path: Path | None, count_stored: Callable[[], int]) -> Ledger:
+    """Open the ledger beside an embedded store: in a file, or without a path in memory."""
+    return Ledger(SqliteRecords(path), count_stored=count_stored)
 
 
 def _drop(*collections: CollectionStore) -> None:

@@ -18,13 +18,13 @@ from llama_retrieval_ext.errors import ConfigurationError, SyncRefusedError
 from llama_retrieval_ext.knowledge_base.adding import Addition, Predecessor
 from llama_retrieval_ext.knowledge_base.documents import SourceDocument, batched, name_of
 from llama_retrieval_ext.knowledge_base.groups import BATCH_WEIGHT, grouped, progress, weight_of
-from llama_retrieval_ext.knowledge_base.ledger.ledger import (
+from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, content_of
+from llama_retrieval_ext.knowledge_base.ledger.records import (
     Entry,
     SourceKey,
     SyncedSource,
     principals_json,
 )
-from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, content_of
 from llama_retrieval_ext.knowledge_base.preparation import is_searchable
 from llama_retrieval_ext.knowledge_base.readers.document_list import NO_TEXT
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncReport

@@ -28,12 +28,12 @@ from llama_retrieval_ext.knowledge_base.documents import each_or_error
 from llama_retrieval_ext.knowledge_base.ledger.journal import (
     Claim,
     Journal,
-    JournalState,
     Reply,
     Version,
     WriteOutcome,
 )
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared, Writable
+from llama_retrieval_ext.knowledge_base.ledger.records import JournalState
 
 T = TypeVar("T")
 

@@ -1,14 +1,15 @@
-"""Parses answers of language models: removes thoughts, tags and fences, reads JSON."""
+"""The one parser of language models' answers: removes thoughts, tags and fences, reads JSON.
+
+What is read in half counts as unreadable: JSON that ends before its brackets do has no value.
+"""
 # ruff: noqa: RUF001 - curly apostrophes on purpose
 
 import json
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json
 
 # Tags of DeepSeek, Qwen, Claude and others; Magistral; Kimi; Command; gpt-oss's channels.
 _THINKING: Final = re.compile(
@@ -111,21 +112,19 @@ def has_words(text: str) -> bool:
     return any(character.isalpha() for character in text)
 
 
-_START: Final = re.compile(r"^[^\S\n]*(?=[\[{])", re.MULTILINE)  # \s* takes quadratic time
-_OPENING: Final = re.compile(r"[\[{]")
-_NEXT: Final = re.compile(r"[\s,]*(?=[\[{])")
+# JSON at the beginning of a line: brackets also stand in sentences. \s* takes quadratic time.
+_LINE: Final = re.compile(r"^[^\S\n]*(?=[\[{])", re.MULTILINE)
+_SIGN: Final = re.compile(r"\\.|[\[\]{}\"]", re.DOTALL)
+_CLOSED_BY: Final = {"[": "]", "{": "}"}
 # An apostrophe, which json-repair takes for the end of a string in single quotes, and its stand-in.
 _APOSTROPHE: Final = re.compile(r"(?<=\w)'(?=\w)")
 _STAND_IN: Final = "\ue000"
-_SIGN: Final = re.compile(r"[\[\]{}\"']")
 # What is repaired: json-repair takes quadratic time or worse in brackets, quotes and nesting.
 _MOST_REPAIRED: Final = 10_000
 _MOST_SIGNS: Final = 2_000
 _DEEPEST_REPAIRED: Final = 30
-# Brackets that begin no valid JSON; each costs time linear in the text.
-_MOST_STARTS: Final = 500
-# The end of JSON that was not cut off.
-_CLOSING: Final = ("]", "}")
+# Values in an answer, which are validated one by one.
+_MOST_VALUES: Final = 500
 # Keys of the query in answers that also have its kind or reason.
 _NAMES: Final = frozenset({"query", "queries", "question", "questions", "text"})
 _DEEPEST: Final = 10
@@ -133,84 +132,153 @@ M = TypeVar("M", bound=BaseModel)
 _LONGEST_TAG: Final = 24
 
 
-def texts_in_json(text: str) -> list[str]:
-    r"""Return the texts in the JSON of an answer, in order, without keys.
-
-    The JSON may stand between other lines, be several values, be cut off, or be malformed, such as
-    with single quotes. Of an object with a ``query`` only that is returned; of JSON that was cut
-    off, the complete texts.
-
-    Examples:
-        >>> texts_in_json('Sure:\n{"queries": ["annual leave", {"query": "days off", "id": "b"}]}')
-        ['annual leave', 'days off']
-        >>> texts_in_json('["annual leave", "days o')
-        ['annual leave']
-
-    """
-    start = _START.search(text)
-    if start is None:
-        return []
-    text = text[start.end() :].rstrip()
-    texts = [each for value in _values(text) for each in _texts(value, _DEEPEST)]
-    cut_off = "" if text.endswith(_CLOSING) else text
-    return [text.strip() for text in texts if text.strip() and not cut_off.endswith(text)]
-
-
-def is_cut_off(answer: str) -> bool:
-    r"""Return whether the JSON in an answer lacks its end.
+def is_cut_off(text: str) -> bool:
+    r"""Return whether a bracket in a text is never closed.
 
     Examples:
         >>> is_cut_off('["annual leave", "days o'), is_cut_off('["annual leave"]\nDone')
         (True, False)
 
     """
-    text = unfenced(cleaned(answer))
-    start = _START.search(text)
+    return _spans(text) is None
+
+
+def texts_in_json(text: str) -> list[str] | None:
+    r"""Return the texts in the JSON of an answer, in order, without keys; None without JSON.
+
+    The JSON may stand between other lines, be several values, or be malformed, such as with single
+    quotes; there are no texts in JSON that was cut off. Of an object with a ``query`` only that is
+    returned.
+
+    Examples:
+        >>> texts_in_json('Sure:\n{"queries": ["annual leave", {"query": "days off", "id": "b"}]}')
+        ['annual leave', 'days off']
+        >>> texts_in_json('["annual leave", "days o'), texts_in_json("annual leave")
+        ([], None)
+
+    """
+    start = _LINE.search(text)
     if start is None:
-        return False
+        return None
     text = text[start.end() :]
-    try:
-        json.JSONDecoder().raw_decode(text)
-    except (ValueError, RecursionError):
-        return sum(map(text.count, "[{")) > sum(map(text.count, "]}"))
-    return False
+    spans = _spans(text)
+    if spans is None:
+        return []
+    end = spans[0][1]
+    for first, last in spans[1:]:  # remarks may follow
+        if text[end:first].strip(", \t\n"):
+            break
+        end = last
+    values = _values(text, [span for span in spans if span[1] <= end], repairs=True)
+    texts = [part.strip() for value in values for part in _texts(value, _DEEPEST)]
+    return [] if None in values else list(filter(None, texts)) or None
 
 
-def _values(text: str) -> list[object]:
-    """Return the JSON values at the beginning of a text, repaired if they are not valid."""
+def parse_structured(answer: str, output_cls: type[M]) -> tuple[M | None, str]:
+    r"""Return the one valid JSON value in an answer, or why there is none.
+
+    Fences, reasoning and text around the JSON are ignored; a bare list becomes the only list field
+    of the class. Malformed JSON is repaired, except if it was cut off.
+
+    Examples:
+        >>> class Facts(BaseModel):
+        ...     facts: list[str]
+        >>> parse_structured('<think>{}</think>Here:\n```json\n["leave"]\n```', Facts)[0]
+        Facts(facts=['leave'])
+        >>> parse_structured("{'facts': ['leave',]}", Facts)[0]
+        Facts(facts=['leave'])
+        >>> parse_structured("none", Facts)
+        (None, 'there is no JSON')
+
+    """
+    text = unfenced(cleaned(answer))
+    spans = _spans(text)
+    if spans is None:
+        return None, "it ends before its JSON does"
+    if not 0 < len(spans) <= _MOST_VALUES:
+        return None, f"it has more than {_MOST_VALUES} values" if spans else "there is no JSON"
+    objects, problem = _validated(_values(text, spans, repairs=False), output_cls)
+    if not objects:
+        objects, problem = _validated(_values(text, spans, repairs=True), output_cls)
+    if len(objects) > 1:
+        return None, f"it has {len(objects)} different answers"
+    return (objects[0], "") if objects else (None, problem)
+
+
+def _validated(values: list[object], output_cls: type[M]) -> tuple[list[M], str]:
+    """Return the different objects that values are, and what the last of the others lacks."""
+    objects: list[M] = []
+    problem: ValidationError | None = None
+    for value in values:
+        if isinstance(value, list) and len(output_cls.model_fields) == 1:
+            value = {next(iter(output_cls.model_fields)): value}  # noqa: PLW2901 - the same value
+        try:
+            validated = output_cls.model_validate(value)
+        except ValidationError as error:
+            problem = error
+        else:
+            objects += [] if validated in objects else [validated]
+    errors = problem.errors()[:3] if problem else ()
+    return objects, "; ".join(f"{error['loc']}: {error['msg']}" for error in errors)
+
+
+def _spans(text: str) -> list[tuple[int, int]] | None:
+    """Return where the outermost brackets of a text begin and end; None if one never ends.
+
+    Brackets in strings do not count, unless a string itself never ends.
+    """
+    spans, is_open = _brackets(text, skips_strings=True)
+    if is_open and text.rstrip().endswith(("]", "}")):
+        spans, is_open = _brackets(text, skips_strings=False)
+    return None if is_open else spans
+
+
+def _brackets(text: str, *, skips_strings: bool) -> tuple[list[tuple[int, int]], bool]:
+    """Return the parts of a text in outermost brackets, and whether one stays open."""
+    spans: list[tuple[int, int]] = []
+    opened: list[re.Match[str]] = []
+    is_string = False
+    for sign in _SIGN.finditer(text):
+        if sign[0] == '"':
+            is_string = skips_strings and bool(opened) and not is_string
+        elif sign[0] in _CLOSED_BY and not is_string:
+            opened.append(sign)
+        elif sign[0] in _CLOSED_BY.values() and opened and not is_string:
+            last = opened.pop()
+            if opened and sign[0] != _CLOSED_BY[last[0]]:
+                last = opened.pop()  # models forget to close one
+            spans += [] if opened else [(last.start(), sign.end())]
+    return spans, bool(opened)
+
+
+def _values(text: str, spans: list[tuple[int, int]], *, repairs: bool) -> list[object]:
+    """Return the values of parts of a text that are JSON; None for what cannot be repaired."""
     values: list[object] = []
-    position, decoder = 0, json.JSONDecoder()
-    try:
-        while (following := _NEXT.match(text, position)) is not None:
-            value, position = decoder.raw_decode(text, following.end())
-            values.append(value)
-    except (ValueError, RecursionError):
-        return [_repaired(text)]
+    room = _MOST_REPAIRED
+    for start, end in spans:
+        try:
+            values.append(json.loads(text[start:end]))
+        except (ValueError, RecursionError):
+            if repairs:
+                room -= end - start
+                values.append(None if room < 0 else _repaired(text[start:end]))
     return values
 
 
 def _repaired(text: str) -> object:
-    """Return the value of JSON that is cut off or malformed; None if nothing is left of it."""
-    if not text.endswith(_CLOSING):
-        with suppress(ValueError):
-            return from_json(text, allow_partial=True)  # omits a last string that was cut off
-    from json_repair import repair_json  # noqa: PLC0415 - a search imports this module, not that
-
-    try:
-        marked = _APOSTROPHE.sub(_STAND_IN, _repairable(text))
-        return from_json(repair_json(marked, ensure_ascii=False).replace(_STAND_IN, "'"))
-    except (ValueError, RecursionError):
-        return None
-
-
-def _repairable(text: str) -> str:
-    """Return the beginning of a text that is repaired in bounded time."""
+    """Return the value of malformed JSON; None if that takes long, or nothing is left of it."""
     depth = 0
-    for count, sign in enumerate(_SIGN.finditer(text, 0, _MOST_REPAIRED)):
+    for count, sign in enumerate(_SIGN.finditer(text)):
         depth += (sign[0] in "[{") - (sign[0] in "]}")
         if count == _MOST_SIGNS or depth > _DEEPEST_REPAIRED:
-            return text[: sign.start()]
-    return text[:_MOST_REPAIRED]
+            return None
+    from json_repair import repair_json  # noqa: PLC0415 - a search imports this module, not that
+
+    marked = _APOSTROPHE.sub(_STAND_IN, text)
+    try:
+        return json.loads(repair_json(marked, ensure_ascii=False).replace(_STAND_IN, "'"))
+    except (ValueError, RecursionError):
+        return None
 
 
 def _texts(value: object, depth: int) -> Iterator[str]:
@@ -237,80 +305,3 @@ def visible(answer: str) -> str:
 
 def _is_closed(tag: str) -> bool:
     return any(sign in tag for sign in ">]▷")
-
-
-def parse_structured(answer: str, output_cls: type[M]) -> tuple[M | None, str]:
-    r"""Return the first valid JSON value in an answer, or the error of the last one.
-
-    Fences, reasoning and text around the JSON are ignored; a bare list becomes the only list field
-    of the class. Malformed JSON is repaired, except if it was cut off.
-
-    Examples:
-        >>> class Facts(BaseModel):
-        ...     facts: list[str]
-        >>> parse_structured('<think>{}</think>Here:\n```json\n["leave"]\n```', Facts)[0]
-        Facts(facts=['leave'])
-        >>> parse_structured("{'facts': ['leave',]}", Facts)[0]
-        Facts(facts=['leave'])
-        >>> parse_structured("none", Facts)
-        (None, 'no complete JSON')
-
-    """
-    problem = "no complete JSON"
-    for value in _json_in(unfenced(cleaned(answer))):
-        try:
-            return output_cls.model_validate(_as_object(value, output_cls)), ""
-        except ValidationError as error:
-            problem = "; ".join(f"{each['loc']}: {each['msg']}" for each in error.errors()[:3])
-    return None, problem
-
-
-def partly_structured(answer: str, output_cls: type[M]) -> M | None:
-    """Return the complete entries of an answer that was cut off; None if there are none.
-
-    Whoever uses them notes that the answer is degraded.
-    """
-    text = unfenced(cleaned(answer))
-    start = _next_json(text, 0)
-    value = None if start is None else _repaired(text[start:])
-    for candidate in (value, _without_last(value)):
-        try:
-            return output_cls.model_validate(_as_object(candidate, output_cls))
-        except ValidationError:
-            continue
-    return None
-
-
-def _json_in(text: str) -> Iterator[object]:
-    """Yield the JSON values in a text, then its repaired whole unless it is cut off."""
-    position, failures, decoder = 0, 0, json.JSONDecoder()
-    while failures < _MOST_STARTS and (start := _next_json(text, position)) is not None:
-        try:
-            value, position = decoder.raw_decode(text, start)
-            yield value
-        except ValueError:
-            position, failures = start + 1, failures + 1
-        except RecursionError:  # the next start would fail as late; a model repeats itself
-            return
-    first = _next_json(text, 0)
-    if first is not None and text.endswith(_CLOSING):
-        yield _repaired(text[first:])
-
-
-def _without_last(value: object) -> object:
-    """Return a value that was cut off, without the entry that was; None for a list of no other."""
-    if isinstance(value, dict):
-        last = next(reversed(value), None)  # the parts before it are complete
-        return {k: _without_last(v) if k == last else v for k, v in value.items()}
-    return (value[:-1] or None) if isinstance(value, list) else value
-
-
-def _next_json(text: str, start: int) -> int | None:
-    opening = _OPENING.search(text, start)
-    return opening and opening.start()
-
-
-def _as_object(value: object, output_cls: type[BaseModel]) -> object:
-    if isinstance(value, list) and len(output_cls.model_fields) == 1:
-        return {next(iter(output_cls.model_fields)): value}
-    return value

@@ -9,7 +9,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.arguments import value_expression
 from llama_retrieval_ext.errors import CompositionError
-from llama_retrieval_ext.execution.context import current_context, emit_fusion, step
+from llama_retrieval_ext.execution.context import current_context, emit_fusion, is_heard, step
 from llama_retrieval_ext.execution.legs import Ask, Leg, Rankings, ask
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
@@ -229,7 +229,8 @@ class FusionRetriever(_Composite):
         )
         self._note(asks, rankings)
         hits = fused(rankings)
-        emit_fusion(self.name, self.fusion, rankings, weights, returned=len(hits))
+        if is_heard():
+            emit_fusion(self.name, self.fusion, rankings, weights, returned=len(hits))
         return hits
 
     def _note(self, asks: Mapping[str, Ask], rankings: Rankings) -> None:

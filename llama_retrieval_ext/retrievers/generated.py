@@ -29,8 +29,8 @@ class GeneratedRetriever(Retriever):
         if answer is None:
             return []
         metadata: dict[str, object] = {"kind": NAME, "statement": answer.statement}
-        own = None if query.filters is None else parse_filters(query.filters)
-        if not matches(own, metadata):
+        condition = None if query.filters is None else parse_filters(query.filters)
+        if not matches(condition, metadata):
             return []
         nodes = [TextNode(text=sentence, metadata=metadata) for sentence in answer.sentences()]
         for node in nodes:

@@ -7,7 +7,7 @@ from llama_index.core.llms import LLM
 
 from llama_retrieval_ext.execution.context import current_context, note_details
 from llama_retrieval_ext.execution.legs import Ask, Leg, Rankings
-from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S
+from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S
 from llama_retrieval_ext.pipeline.branches import Branches
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
 from llama_retrieval_ext.pipeline.stages import FanOut
@@ -42,7 +42,7 @@ class QueryVariantsRetriever(FusionRetriever):
         if current_context().trace is None:
             return
         source = self.legs[0].name
-        found = {name: rankings.get(name, []) for name in asks}
+        by_name = {name: rankings.get(name, []) for name in asks}
         note_details(
             retrieval_details=[
                 {
@@ -50,7 +50,7 @@ class QueryVariantsRetriever(FusionRetriever):
                     "hits_count": len(ranking),
                     "hits": [as_hit(hit, source=source).to_dict() for hit in ranking],
                 }
-                for name, ranking in found.items()
+                for name, ranking in by_name.items()
             ]
         )
 
@@ -98,7 +98,7 @@ class MultiQueryRetriever(QueryVariantsRetriever):
         rrf_k: float = 60.0,
         top_k: int | None = 10,
         prompt: str = MULTI_QUERY_PROMPT,
-        timeout_s: float = LLM_TIMEOUT_S,
+        timeout_s: float = SEARCH_TIMEOUT_S,
         name: str = "multi_query",
     ) -> None:
         queries = MultiQuery(
@@ -159,7 +159,7 @@ class HyDERetriever(QueryVariantsRetriever):
         top_k: int | None = 10,
         max_tokens: int | None = None,
         prompt: str = HYDE_PROMPT,
-        timeout_s: float = LLM_TIMEOUT_S,
+        timeout_s: float = SEARCH_TIMEOUT_S,
         name: str = "hyde",
     ) -> None:
         documents = HyDEFanOut(

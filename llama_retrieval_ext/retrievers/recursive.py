@@ -24,7 +24,6 @@ from llama_retrieval_ext.pipeline.index_nodes import (
     target_key,
 )
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.pipeline.searching import ranking
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Hit
@@ -123,7 +122,7 @@ class RecursiveRetriever(Retriever):
         sources: Sources = {}
         noting = copy.copy(self)
         noting._sources = sources  # noqa: SLF001 - its own class
-        nodes = yield from ranking(noting, query_bundle)
+        nodes = yield from noting.answer(Query.of(query_bundle))
         return nodes, _drawn_on(nodes, sources)
 
     aretrieve_all = asynchronous(retrieve_all)

@@ -7,7 +7,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import QueryType
 
 from llama_retrieval_ext.arguments import value_expression
-from llama_retrieval_ext.checks import checked_call, of_type
+from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import hits_of
@@ -79,7 +79,6 @@ class RetrievalPipeline(Retriever):
         self._stages = (*self._stages, stage)
         return self
 
-    @checked_call
     @blocking
     def execute(
         self,
@@ -100,7 +99,7 @@ class RetrievalPipeline(Retriever):
             bound = bound.but(top_k=_TOP_K)
         return search_plan(self, bound)
 
-    aexecute = checked_call(asynchronous(execute))
+    aexecute = asynchronous(execute)
 
     @property
     def pipeline(self) -> Self:

@@ -137,7 +137,8 @@ class StoreRetriever(Retriever):
     def _collapsed(self, hits: Answering, query: Query) -> Plan[list[Hit]]:
         """Return a collapsed ranking, and note what to look at if it is empty."""
         ranking = yield from self._collapse(hits, query)
-        note_nested(query, (hit.node.metadata for hit in ranking))
+        if query.filter is not None:
+            note_nested(query.filter, [hit.node.metadata for hit in ranking])
         if not ranking:
             # A vector search finds every node that it may.
             key = ("filters", id(self.backend.store), query.condition)
@@ -417,11 +418,8 @@ def checked_hits(
     dropped = tuple(hit.node_id for hit in hits if not matches(condition, hit.node.metadata))
     if not dropped:
         return hits
-    emit(
-        lambda: ScopeViolationEvent(
-            store=store, source=source, violations=len(dropped), returned=len(hits)
-        )
-    )
+    violations, returned = len(dropped), len(hits)
+    emit(ScopeViolationEvent(store=store, source=source, violations=violations, returned=returned))
     message = (
         f"{store} returned {len(dropped)} of {len(hits)} hits from outside the query's scope or "
         "filters"

@@ -91,9 +91,9 @@ def document_router(service: Service) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = _PAGE,
     ) -> Response:
         """List the documents that the key can see, by id."""
-        found = await service.read(context, lambda: kb.documents(scope=scope))
-        page = [_listed(each) for each in found[offset : offset + limit]]
-        return as_json({"total": len(found), "documents": page})
+        documents = await service.read(context, lambda: kb.documents(scope=scope))
+        page = [_listed(document) for document in documents[offset : offset + limit]]
+        return as_json({"total": len(documents), "documents": page})
 
     @router.get("/{document_id:path}", responses={200: json_example(_PASSAGES)})
     async def get(document_id: str, context: Context, scope: QueryScope) -> Response:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from llama_index.core.llms import LLM
     from mcp.server.mcpserver import MCPServer
 
-    from llama_retrieval_ext.capabilities.language_model import Caller
+    from llama_retrieval_ext.llm.functions import Caller
 
 
 @checked_call

@@ -97,10 +97,10 @@ class _Bound:
     def scope(self) -> Scope | None:
         """The scope of a call: what is served, for the principals of the caller's key."""
         caller = _caller.get()
-        own = None if caller is None else caller.bounded(None)
-        if own is None or own.principals is None:
+        bounded = None if caller is None else caller.bounded(None)
+        if bounded is None or bounded.principals is None:
             return self.served
-        return own if self.served is None else self.served.narrowed(own)
+        return bounded if self.served is None else self.served.narrowed(bounded)
 
 
 def build_mcp_server(
@@ -262,8 +262,8 @@ def _graph_tools(bound: _Bound, graph: GraphBackend, *, rules: Rules | None) -> 
         """List what rules conclude from the knowledge graph for a question, each with its proof."""
         timeout_s = bound.limits.timeout_s
         query = Query(question, scope=bound.scope, top_k=top_k, timeout_s=timeout_s)
-        found = await concluding.asearch(query)
-        return {"conclusions": [_conclusion(hit) for hit in found.hits]}
+        result = await concluding.asearch(query)
+        return {"conclusions": [_conclusion(hit) for hit in result.hits]}
 
     return [_tool_of(neighbours), _tool_of(conclude, name="rules")]
 
@@ -346,11 +346,12 @@ def _answered(tool: Callable[P, Awaitable[Facts]]) -> Callable[P, Awaitable[Call
         except ToolError:
             raise
         except Exception as error:  # noqa: BLE001 - said in words, and logged without content
-            known = http_error_of(error)
-            if known.status >= _SERVER_ERROR:  # the MCP package would log the message of the error
+            failure = http_error_of(error)
+            # The MCP package would log the message of the error.
+            if failure.status >= _SERVER_ERROR:
                 facts = {"tool": tool.__name__, "error": type(error).__name__}
                 log.error("tool", extra={"facts": {**facts, "at": raised_at(error)}})
-            raise ToolError(known.message) from None
+            raise ToolError(failure.message) from None
 
     return wrapped
 
@@ -378,7 +379,7 @@ def _shown(metadata: Facts) -> Facts:
 
 
 def _found(result: SearchResult) -> Facts:
-    degraded = [f"{each.where} failed" for each in result.degraded]
+    degraded = [f"{part.where} failed" for part in result.degraded]
     passages = [_passage(hit) for hit in result.hits]
     return {"passages": passages, "degraded": degraded, "hints": list(result.hints)}
 

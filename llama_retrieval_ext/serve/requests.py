@@ -54,8 +54,8 @@ class Filters(Sent):
         """Return the conditions as LlamaIndex filters."""
         return MetadataFilters(
             filters=[
-                each.to_filter() if isinstance(each, FieldCondition) else each.to_filters()
-                for each in self.filters
+                part.to_filter() if isinstance(part, FieldCondition) else part.to_filters()
+                for part in self.filters
             ],
             condition=FilterCondition(self.condition),
         )
@@ -63,7 +63,7 @@ class Filters(Sent):
     @property
     def n_conditions(self) -> int:
         """Number of comparisons, also in groups."""
-        return sum(each.n_conditions if isinstance(each, Filters) else 1 for each in self.filters)
+        return sum(part.n_conditions if isinstance(part, Filters) else 1 for part in self.filters)
 
     @model_validator(mode="after")
     def _limited(self) -> Self:

@@ -117,12 +117,12 @@ class KnowledgeService(ScopedService):
         """
         parts = factory.parts
         return cls(
-            parts.best_retriever(),
+            factory.best_retriever(),
             factory.create_rag_generator(),
             factory.create_insight_generator(),
             memory_manager=factory.create_memory_manager(),
-            graph=None if parts.graphs is None else parts.graphs.backend,
-            ner=parts.ner,
+            graph=None if parts.graph is None else parts.graph.backend,
+            ner=factory.ner,
             date_field=date_field,
             scope=scope,
             require_scope=parts.requires_scope,
@@ -143,8 +143,8 @@ class KnowledgeService(ScopedService):
             GenerationError: The model fails, times out, or returns nothing.
             DeadlineExceededError: The time ran out.
         """
-        rag, own = self.rag_generator, self._within(scope)
-        return called(rag.generate, rag.agenerate, question, language=language, scope=own)
+        rag, within_scope = self.rag_generator, self._within(scope)
+        return called(rag.generate, rag.agenerate, question, language=language, scope=within_scope)
 
     aask = asynchronous(ask)
 
@@ -266,9 +266,9 @@ class KnowledgeService(ScopedService):
         events = self._dated(hits, during)[:top_k]
         manager = self.memory_manager
         if manager is not None:
-            own = query.but(filters=memory_filters(None, *during))
+            dated = query.but(filters=memory_filters(None, *during))
             memories = yield from called(
-                manager.retrieve, manager.aretrieve, own, top_k=top_k, scope=own.scope
+                manager.retrieve, manager.aretrieve, dated, top_k=top_k, scope=dated.scope
             )
             events += [TimelineEvent(m.timestamp, m.text, m.id, "memory") for m in memories]
         return sorted(events, key=lambda event: (event.timestamp, event.node_id))

@@ -6,13 +6,13 @@ from typing import Final, Self
 from llama_index.core.schema import QueryType
 
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
-from llama_retrieval_ext.capabilities.language_model import takes_temperature
 from llama_retrieval_ext.capabilities.query_engine import GeneratedText, PassagesLike
 from llama_retrieval_ext.capabilities.style import StyleGenerator
 from llama_retrieval_ext.checks import checked_arguments, checked_call
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking, called
+from llama_retrieval_ext.llm.functions import takes_temperature
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.services.scoped import USER_KEY, ScopedService, by_metadata
 
@@ -97,9 +97,9 @@ class MimicService(ScopedService):
                 "use_history=False"
             )
         examples: PassagesLike | None = None if use_history else []
-        own = query if use_history else replace(query, scope=None)
+        task = query if use_history else replace(query, scope=None)
         if temperature is None and takes_temperature(style.llm):
             temperature = _TEMPERATURE
-        return called(style.generate, style.agenerate, own, examples, temperature)
+        return called(style.generate, style.agenerate, task, examples, temperature)
 
     agenerate_response = asynchronous(generate_response)

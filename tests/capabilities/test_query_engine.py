@@ -1,13 +1,24 @@
-"""What capabilities that write a text put into the prompt."""
+"""Capabilities that write a text: their prompts, the model's window, its time and failures."""
+
+import asyncio
+import time
+from itertools import count
+from threading import Event
+from typing import Any
 
 import pytest
+from llama_index.core.base.llms.types import CompletionResponse
 from llama_index.core.schema import TextNode
+from pydantic import PrivateAttr
 
 from llama_retrieval_ext.capabilities import DataAnalyzer, RAGGenerator
 from llama_retrieval_ext.capabilities.insight import Insight
-from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.testing import FakeRetriever, ScriptedLLM
+from llama_retrieval_ext.errors import ConfigurationError, DeadlineExceededError, GenerationError
+from llama_retrieval_ext.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.samples.regulations import zh_safety_laws
+from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, ScriptedLLM
+from tests.capabilities.conftest import ACME, QUESTION
 
 INSIGHTS = [Insight(title="Leave grows", explanation="It was 20.", evidence=["2024"])]
 
@@ -67,3 +78,89 @@ def test_a_passage_in_the_prompt_has_its_title_and_headings(
     hits = FakeRetriever([("leave", 0.9, "Annual leave is 25 days.", metadata)])
     RAGGenerator(hits, llm=llm).generate("How much?")
     assert f"{head}Annual leave is 25 days." in llm.prompts[0]
+
+
+def test_the_prompt_stays_within_the_context_window() -> None:
+    laws = zh_safety_laws()[:60]
+    with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as kb:
+        kb.add(laws, show_progress=False)
+        llm = ScriptedLLM(["NOT_IN_PASSAGES"], context_window=1200, num_output=200)  # it checks
+        rag = RAGGenerator(kb.retriever(top_k=40), llm=llm)
+        answer = rag.generate("生产经营单位的主要负责人")
+    assert 1 <= len(answer.source_nodes) < 40
+    with pytest.raises(GenerationError, match="too long for the context window of 1200"):
+        rag.generate("word " * 1100, ["passage"])
+
+
+@pytest.mark.parametrize(
+    "answer", ["", "<think>and then the window was full", RuntimeError("503"), (1.0, "late")]
+)
+def test_a_failing_model_is_a_clear_error(
+    kb: KnowledgeBase, answer: str | BaseException | tuple[float, str]
+) -> None:
+    rag = RAGGenerator(kb.retriever(), llm=ScriptedLLM([answer]), timeout_s=0.05)
+    with pytest.raises(GenerationError, match="rag: the LLM"):
+        rag.generate(QUESTION, scope=ACME)
+
+    async def streamed() -> None:
+        async for _ in rag.astream(QUESTION, scope=ACME):
+            pass
+
+    rag = RAGGenerator(kb.retriever(), llm=ScriptedLLM([answer, answer]), timeout_s=0.05)
+    with pytest.raises(GenerationError, match="rag: the LLM"):
+        list(rag.stream(QUESTION, scope=ACME))
+    with pytest.raises(GenerationError, match="rag: the LLM"):
+        asyncio.run(streamed())
+
+
+def test_the_time_of_a_call_bounds_everything(kb: KnowledgeBase) -> None:
+    rag = RAGGenerator(kb.retriever(), llm=ScriptedLLM([(1.0, "late")] * 3))
+
+    async def streamed() -> None:
+        async for _ in rag.astream(QUESTION, scope=ACME, timeout_s=0.1):
+            pass
+
+    with pytest.raises(DeadlineExceededError):
+        rag.generate(QUESTION, scope=ACME, timeout_s=0.1)
+    with pytest.raises(DeadlineExceededError):
+        list(rag.stream(Query(QUESTION, timeout_s=0.1), scope=ACME))
+    with pytest.raises(DeadlineExceededError):
+        asyncio.run(streamed())
+
+
+class EndlessLLM(ScriptedLLM):
+    """Streams a text without an end until it is closed."""
+
+    _stopped: Event = PrivateAttr(default_factory=Event)
+
+    def __init__(self) -> None:
+        super().__init__([])
+
+    def stream_complete(self, prompt: str, *_: Any, **__: Any) -> Any:
+        try:
+            for number in count():
+                yield CompletionResponse(text="so " * number)
+                time.sleep(0.001)
+        finally:
+            self._stopped.set()
+
+
+def test_a_stream_that_is_closed_stops_the_model() -> None:
+    llm = EndlessLLM()
+    answers = RAGGenerator(FakeRetriever([("a", 1.0)]), llm=llm).stream(QUESTION)
+    next(answers)
+    answers.close()  # type: ignore[attr-defined]  # a generator
+    assert llm._stopped.wait(20)
+
+
+def test_a_stream_has_no_reasoning_of_the_model(kb: KnowledgeBase) -> None:
+    said = "<think>secret plan</think>Annual leave is 25 days [1]."
+    shown = [
+        each.text
+        for each in RAGGenerator(kb.retriever(), llm=ScriptedLLM([said])).stream(
+            QUESTION, scope=ACME
+        )
+    ]
+    assert shown[-1] == "Annual leave is 25 days [1]."
+    assert all(shown[-1].startswith(each) for each in shown)
+    assert len(shown) > 3

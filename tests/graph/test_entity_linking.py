@@ -87,8 +87,11 @@ def test_a_model_without_async_methods_embeds_the_names_in_a_thread(graph: Embed
 
 
 def test_an_llm_links_entities_if_nothing_else_does(graph: EmbeddedGraph) -> None:
-    llm = ScriptedLLM(["<think>hm</think>- foundation pit\n"] * 2)
-    assert linked(graph, "the hole in the ground", llm=llm) == [("pit", "llm")]
+    for answer in ("<think>hm</think>- foundation pit\n", '["foundation pit"]'):
+        llm = ScriptedLLM([answer] * 2)
+        assert linked(graph, "the hole in the ground", llm=llm) == [("pit", "llm")]
+    cut_off = ScriptedLLM(['["foundation pit", "cra'] * 2)
+    assert linked(graph, "the hole in the ground", llm=cut_off) == []
 
 
 @pytest.mark.parametrize("name", ["中" * 10_000, "i" * 10_000, "ab " * 3_000, "-" * 10_000])

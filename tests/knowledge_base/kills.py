@@ -126,7 +126,7 @@ def is_torn(url: str) -> bool:
     if engine != "embedded":
         return False
     with closing(sqlite3.connect(f"{directory}/ledger.sqlite3")) as ledger:
-        query = "SELECT count(*) FROM documents WHERE state IS NOT NULL"
+        query = "SELECT count(*) FROM records WHERE since IS NOT NULL"
         return bool(ledger.execute(query).fetchone()[0])
 
 

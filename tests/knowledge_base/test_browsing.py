@@ -7,7 +7,7 @@ import pytest
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import Document, TextNode
 
-from llama_retrieval_ext.errors import UnsupportedModeError
+from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
@@ -52,6 +52,26 @@ def test_all_documents_of_a_file_are_deleted_by_its_path_and_one_by_its_id(open_
         assert again.delete(HANDBOOK) == 0
         assert [again.delete(name) for name in ("note", STAFF)] == [1, 2]
         assert again.count() == 0
+
+
+def test_a_name_that_a_search_prints_is_a_name_of_every_call(open_kb: Open) -> None:
+    kb, here = open_kb(), "/docs/sub/leave.md"
+    for path in ("/docs/leave.md", here):
+        kb.add(parts(path, f"leave of {path}"), show_progress=False)
+    kb.add(parts("/secret/leave.md", "secret"), scope=ACME, allowed=["hr"], show_progress=False)
+    for call in (kb.get, kb.delete, lambda name: kb.share(name, allowed=None)):
+        with pytest.raises(ConfigurationError) as ambiguous:
+            call("leave.md")
+        assert str(ambiguous.value) == (
+            "'leave.md' names 2 files; write one of '/docs/leave.md', '/docs/sub/leave.md'"
+        )
+    assert [node.get_content() for node in kb.get("sub/leave.md")] == [f"leave of {here}"]
+    assert kb.share("sub/leave.md", allowed=["hr"]) == 1
+    assert kb.delete("./sub/leave.md") == 1
+    assert len(kb.get("leave.md")) == 1
+    assert kb.get("ve.md") == []
+    assert kb.get("leave.md", scope=Scope("acme", principals=["sales"])) == []  # hidden: not there
+    assert len(kb.get("leave.md", scope=Scope("acme", principals=["hr"]))) == 1
 
 
 def test_the_same_path_in_another_scope_is_another_source(open_kb: Open) -> None:

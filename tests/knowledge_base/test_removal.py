@@ -16,7 +16,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.knowledge_base import copy, storage
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.knowledge_base.ledger.remote_journal import RemoteJournal
+from llama_retrieval_ext.knowledge_base.ledger.journal import Journal
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -228,14 +228,14 @@ def test_a_writer_overtaken_by_removal_fails_and_leaves_nothing(
     open_kb: Open, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kb = open_kb()
-    begin = RemoteJournal.begin
+    begin = Journal.begin
 
-    def overtaken(journal: RemoteJournal, documents: Any) -> Any:
-        monkeypatch.setattr(RemoteJournal, "begin", begin)
+    def overtaken(journal: Journal, documents: Any) -> Any:
+        monkeypatch.setattr(Journal, "begin", begin)
         KnowledgeBase.remove(url)
         return begin(journal, documents)
 
-    monkeypatch.setattr(RemoteJournal, "begin", overtaken)
+    monkeypatch.setattr(Journal, "begin", overtaken)
     with pytest.raises((StoreUnavailableError, StoreClosedError)):
         kb.add([Document(id_="d", text="leave")], show_progress=False)
     with open_store(url) as store:

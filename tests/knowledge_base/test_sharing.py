@@ -15,9 +15,8 @@ from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base import sharing
 from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.knowledge_base.ledger.journal import Reply
+from llama_retrieval_ext.knowledge_base.ledger.journal import Journal, Reply
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Writable
-from llama_retrieval_ext.knowledge_base.ledger.remote_journal import RemoteJournal
 from llama_retrieval_ext.knowledge_base.sharing import Sharing
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
@@ -111,14 +110,14 @@ def test_sharing_does_not_bring_back_what_another_process_has_changed(
 ) -> None:
     kb, other = open_kb(), open_kb()
     kb.add([leave(), Document(id_="lunch", text="lunch and leave")])
-    begin = RemoteJournal.begin
+    begin = Journal.begin
 
-    def overtaken(journal: RemoteJournal, documents: Sequence[Writable]) -> list[Reply]:
-        monkeypatch.setattr(RemoteJournal, "begin", begin)
+    def overtaken(journal: Journal, documents: Sequence[Writable]) -> list[Reply]:
+        monkeypatch.setattr(Journal, "begin", begin)
         other.add([leave("other leave")])
         return begin(journal, documents)
 
-    monkeypatch.setattr(RemoteJournal, "begin", overtaken)
+    monkeypatch.setattr(Journal, "begin", overtaken)
     assert kb.share("leave", allowed=["group:hr"]) == 1
     assert [node.get_content() for node in kb.get("leave")] == ["other leave"]
     assert (seen(kb, HR), seen(kb, IT)) == ({"leave", "lunch"}, {"lunch"})

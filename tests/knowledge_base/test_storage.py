@@ -16,7 +16,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.knowledge_base import storage
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -77,7 +77,7 @@ def test_a_store_that_lost_nodes_opens_without_write_permission(
     store.delete("a")
     store.close()
 
-    class ReadOnly(RemoteLedger):
+    class ReadOnly(Ledger):
         def __init__(self, records: Any, **options: Any) -> None:
             super().__init__(records, **options)
             records.replace = forbidden
@@ -85,7 +85,7 @@ def test_a_store_that_lost_nodes_opens_without_write_permission(
     def forbidden(*_: object, **__: object) -> None:
         raise StoreUnavailableError("the key may only read")
 
-    monkeypatch.setattr(storage, "RemoteLedger", ReadOnly)
+    monkeypatch.setattr(storage, "Ledger", ReadOnly)
     kb = open_kb()
     assert "the key may only read" in caplog.text
     assert len(kb.documents()) == 2

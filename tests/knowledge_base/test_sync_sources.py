@@ -14,7 +14,7 @@ from llama_index.core.schema import Document
 
 from llama_retrieval_ext.errors import ConfigurationError, SyncRefusedError
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.knowledge_base.ledger.ledger import SourceKey
+from llama_retrieval_ext.knowledge_base.ledger.records import SourceKey
 from llama_retrieval_ext.knowledge_base.readers import files
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from llama_retrieval_ext.knowledge_base.sync_sources import FoundFile

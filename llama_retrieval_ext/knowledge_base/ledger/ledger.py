@@ -1,163 +1,53 @@
-"""The ledger: the configuration of a knowledge base, and its documents, which `Journal` changes."""
+"""The ledger: the configuration of a knowledge base, and its documents, which `Journal` changes.
+
+Both are records beside the store: in a SQLite file, or in a companion collection on a server.
+"""
 
 import json
 import os
-import secrets
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+from dataclasses import asdict, dataclass, replace
+from random import uniform
+from time import sleep, time
+from typing import Final
+
+from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
-    GraphRequiredError,
-    ModelMismatchError,
+    StoreClosedError,
     StoreFormatError,
     StoreUnavailableError,
 )
+from llama_retrieval_ext.knowledge_base.ledger.config import KnowledgeBaseConfig, config_from
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.knowledge_base.ledger.records import (
+    DocumentRecord,
+    Entry,
+    SourceKey,
+    SyncedSource,
+    Value,
+    Values,
+    all_documents,
+    begun_after,
+    documents_in,
+    named_documents,
+    principals_json,
+    record_id,
+    synced_by,
+    synced_from,
+    synced_record,
+)
+from llama_retrieval_ext.knowledge_base.ledger.sqlite_records import SqliteRecords
+from llama_retrieval_ext.query import ALLOWED_KEY, Scope
+from llama_retrieval_ext.stores.engine.records import Record, Records
 from llama_retrieval_ext.text.normalization import spellings
 from llama_retrieval_ext.wording import counted
 
-_FORMAT: Final = 2
-# Name in `KnowledgeBaseConfig.params`, on engines that have no setting for it.
-MANY_TENANTS: Final = "many_tenants"
-
-
-@dataclass(frozen=True, slots=True)
-class KnowledgeBaseConfig:
-    """The configuration of a knowledge base, as recorded or as requested by a caller."""
-
-    embed_model: str  # its name
-    tokenizer: str = ""  # as JSON; empty if the engine has its own
-    require_scope: bool | None = False  # None in a request keeps the recorded setting
-    dimension: int | None = None  # None until the first vector is stored
-    format: int = _FORMAT
-    removing: bool = False
-    params: str = ""  # engine settings as JSON, applied when the collection is created
-    graph: str = ""  # its URL; empty for none
-    model_record: str = (
-        ""  # JSON, by which `RecordedEmbedding` builds the model; empty if it cannot
-    )
-    splitting: str = ""  # how the last documents were split; empty before the first
-    graph_key: str = ""  # distinguishes its rows from those of others in the same graph
-
-    def check_format(self, where: str) -> None:
-        """Raise if another version wrote it."""
-        if self.format != _FORMAT:
-            raise StoreFormatError(
-                f"{where} has format {self.format}, this version reads {_FORMAT}; open it with the "
-                "version that wrote it, or add its documents to a new knowledge base"
-            )
-
-    def opened(self, requested: "KnowledgeBaseConfig", where: str) -> "KnowledgeBaseConfig":
-        """Return the configuration to keep when a knowledge base is opened, or raise.
-
-        The caller may require a scope although the knowledge base does not; this then applies to
-        this caller only.
-        """
-        self.check_format(where)
-        if self.removing:
-            raise StoreUnavailableError(
-                f"{where} is being removed, or an earlier removal was interrupted; to finish it: "
-                f"KnowledgeBase.remove({where!r})"
-            )
-        self._check_model(requested, where)
-        self._check_grouping(requested, where)
-        if self.require_scope and requested.require_scope is False:
-            raise ConfigurationError(
-                f"{where} was made with require_scope=True, and is opened with "
-                "require_scope=False; leave it out, and give queries a scope"
-            )
-        if self.graph and not requested.graph:
-            raise GraphRequiredError(
-                f"{where} has the graph {self.graph}, and what is written to one has to be written "
-                f"to the other; open it with graph={self.graph!r}",
-                self.graph,
-            )
-        same_graph = is_same_graph(self.graph, requested.graph)
-        if self.dimension is None:  # nothing has been indexed yet
-            params = {**self.grouping, **json.loads(requested.params or "{}")}
-            kept = replace(
-                self,
-                tokenizer=requested.tokenizer,
-                params=json.dumps(params, sort_keys=True) if params else "",
-            )
-            return kept if same_graph else _with_graph(kept, requested.graph)
-        if not same_graph:
-            made, advice = "without a graph", "to get one with a graph, copy it"
-            if self.graph:
-                made, advice = f"with the graph {self.graph}", "open it with the first, or copy it"
-            raise ConfigurationError(
-                f"{where} was made {made}, and is opened with {requested.graph}; {advice}: "
-                f"copy_knowledge_base({where!r}, new_url, graph=...)"
-            )
-        if self.tokenizer != requested.tokenizer:
-            raise ConfigurationError(
-                f"{where} was indexed with the tokenizer {self.tokenizer}, and is opened with "
-                f"{requested.tokenizer}; leave tokenizer= out, or make a new knowledge base"
-            )
-        return self
-
-    @property
-    def grouping(self) -> Mapping[str, bool]:
-        """The recorded ``many_tenants``; empty without one, or if the engine has a setting."""
-        params = json.loads(self.params or "{}")
-        return {name: value for name, value in params.items() if name == MANY_TENANTS}
-
-    def as_new(self) -> "KnowledgeBaseConfig":
-        """Return the configuration to record for a new knowledge base."""
-        new = replace(self, dimension=None, require_scope=bool(self.require_scope), format=_FORMAT)
-        return _with_graph(new, self.graph) if self.graph else new
-
-    def _check_grouping(self, requested: "KnowledgeBaseConfig", where: str) -> None:
-        grouped = self.grouping.get(MANY_TENANTS, False)
-        if self.dimension is not None and requested.grouping.get(MANY_TENANTS, grouped) != grouped:
-            raise ConfigurationError(
-                f"{where} was made with many_tenants={grouped}, and is opened with "
-                f"many_tenants={not grouped}, which counts only when it is made; leave it out"
-            )
-
-    def _check_model(self, requested: "KnowledgeBaseConfig", where: str) -> None:
-        if requested.embed_model and self.embed_model != requested.embed_model:
-            raise ModelMismatchError(
-                f"{where} was made with the embedding model {self.embed_model!r}, and is opened "
-                f"with {requested.embed_model!r}; open it with the first, or embed its texts anew "
-                f"in a new place: copy_knowledge_base({where!r}, new_url, embed_model=...)"
-            )
-        dimensions = {self.dimension, requested.dimension}
-        if None not in dimensions and len(dimensions) > 1:
-            raise ModelMismatchError(
-                f"{where} holds vectors of dimension {self.dimension}, and is opened with "
-                f"{requested.embed_model!r}, which makes vectors of dimension "
-                f"{requested.dimension}; open it with the model that made those, or copy it to a "
-                f"new place: copy_knowledge_base({where!r}, new_url, embed_model=...)"
-            )
-
-
-def is_same_graph(recorded: str, given: str) -> bool:
-    """Return whether two URLs name one graph; options such as credentials do not count.
-
-    Examples:
-        >>> is_same_graph("neo4j://db/kb?user_env=USER", "neo4j://db:7687/kb")
-        True
-
-    """
-    return _identity(recorded) == _identity(given)
-
-
-def _identity(url: str) -> object:
-    if "://" not in url:
-        return url
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname, parts.port or 7687, parts.path.strip("/")
-
-
-def _with_graph(config: KnowledgeBaseConfig, url: str) -> KnowledgeBaseConfig:
-    key = config.graph_key or secrets.token_hex(8)
-    return replace(config, graph=url, graph_key=key)
+CONFIG: Final = "config"
+TOTALS: Final = "totals"
+_TRIES: Final = 20
+_PAUSE_S: Final = (0.005, 0.05)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,43 +89,6 @@ class StoredSource:
     scope: Scope | None
 
 
-class Entry(NamedTuple):
-    """The ledger's entry for a document; its digest is that of its version."""
-
-    key: DocumentKey
-    digest: str
-    source: str
-    n_nodes: int
-    allowed: tuple[str, ...] = ()
-
-
-class SourceKey(NamedTuple):
-    """The identity of a source: its scope, whose parts may be empty, and its name."""
-
-    tenant: str
-    kb: str
-    source: str
-
-
-class SyncedSource(NamedTuple):
-    """A source as `KnowledgeBase.sync` found it; it is the same while all fields are."""
-
-    owner: str  # the name and the scope of the sync
-    key: SourceKey
-    size: int = -1
-    mtime_ns: int = -1  # -1 if a later edit may not change it
-    content: str = ""  # digest of the file; empty if it is unknown
-    stamp: str = ""  # digest of its stored documents; empty until they are complete
-    allowed: str = ""  # as JSON, the principals of its documents, for when they are not stored
-    earlier: str = ""  # the restricted source of its content, until somebody is named here
-
-
-def principals_json(allowed: Iterable[tuple[str, ...]]) -> str:
-    """Return the principals of documents as JSON, two if they differ; "" for everyone."""
-    names = sorted({*allowed} - {()})[:2]
-    return json.dumps(names) if names else ""
-
-
 def unknown_nodes_error(where: str, count: int) -> StoreFormatError:
     """Return the error for a store with nodes but without a ledger."""
     return StoreFormatError(
@@ -244,16 +97,42 @@ def unknown_nodes_error(where: str, count: int) -> StoreFormatError:
     )
 
 
-class Ledger(ABC):
-    """The configuration of a knowledge base and its documents."""
+class Ledger:
+    """The configuration of a knowledge base and its documents, in records beside its store.
 
-    _admitted: tuple[KnowledgeBaseConfig, str] | None = None
+    Args:
+        records: The records.
+        count_stored: Returns the number of nodes in the store.
+        clock: Returns the seconds since 1970.
+        patience_s: Seconds after which a claim belongs to a dead writer; 0 where no other process
+            writes.
+    """
 
-    @abstractmethod
+    def __init__(
+        self,
+        records: Records,
+        *,
+        count_stored: Callable[[], int],
+        clock: Callable[[], float] = time,
+        patience_s: float = 0.0,
+    ) -> None:
+        self.records = records
+        self.values = Values(records)
+        self.patience_s = patience_s
+        self._count_stored = count_stored
+        self._clock = clock
+        self._config: KnowledgeBaseConfig | None = None
+        self._admitted: tuple[KnowledgeBaseConfig, str] | None = None
+
+    @property
+    def now_ms(self) -> int:
+        """The time in milliseconds since 1970."""
+        return round(self._clock() * 1000)
+
     def config(self) -> KnowledgeBaseConfig | None:
         """Return the configuration; None if the knowledge base is not set up yet."""
+        return self._config_in(self.records.get([CONFIG]))
 
-    @abstractmethod
     def update_config(
         self, change: Callable[[KnowledgeBaseConfig | None], KnowledgeBaseConfig | None]
     ) -> KnowledgeBaseConfig | None:
@@ -261,6 +140,24 @@ class Ledger(ABC):
 
         `change` is called again if another writer has changed the configuration meanwhile.
         """
+        for _ in range(_TRIES):
+            stored = self.records.get([CONFIG])
+            recorded = self._config_in(stored)
+            config = change(recorded)
+            if config is None or config == recorded:
+                return config
+            value = self.values.create(json.dumps(asdict(config)))
+            self.values.write([value])
+            text = json.dumps(value)
+            version = stored[CONFIG].version if CONFIG in stored else ""
+            if self.records.replace([Record(CONFIG, text, {"kind": CONFIG}, version)]):
+                self.values.delete(_values_in(stored.get(CONFIG)))
+                return config
+            self.values.delete([value])
+            sleep(uniform(*_PAUSE_S))  # noqa: S311 - so that two do not keep in step
+        raise StoreUnavailableError(
+            "other processes keep changing how this knowledge base is set up; do this again"
+        )
 
     def admit(self, requested: KnowledgeBaseConfig, where: str) -> bool:
         """Check the caller's configuration; return False if there is no knowledge base yet."""
@@ -273,7 +170,7 @@ class Ledger(ABC):
         if recorded is None:
             return False
         if recorded.opened(requested, where) != recorded:
-            self.update_config(lambda found: found and found.opened(requested, where))
+            self.update_config(lambda config: config and config.opened(requested, where))
         return True
 
     @property
@@ -283,6 +180,8 @@ class Ledger(ABC):
 
     def dimension(self) -> int | None:
         """Return the dimension of the vectors; None until the first is stored."""
+        if self._config is not None and self._config.dimension is not None:
+            return self._config.dimension  # constant once recorded
         config = self.config()
         return None if config is None else config.dimension
 
@@ -292,6 +191,9 @@ class Ledger(ABC):
         The first writer sets the tokenizer and whether all callers need a scope. Raise if another
         process has set it up with other settings since it was opened.
         """
+        if self.config() is None:
+            count = self._count_stored()
+            raise unknown_nodes_error("the store", count) if count else _removed_error()
 
         def decided(recorded: KnowledgeBaseConfig | None) -> KnowledgeBaseConfig | None:
             if recorded is None or self._admitted is None:
@@ -307,105 +209,134 @@ class Ledger(ABC):
     def forget_dimension(self) -> None:
         """Forget the dimension if there are no nodes: the next ones may have another."""
         if self.n_nodes_at_rest(exact=True) == 0 and self.dimension() is not None:
-            self.update_config(lambda config: config and replace(config, dimension=None))
+            self._config = self.update_config(
+                lambda config: config and replace(config, dimension=None)
+            )
 
     def record_splitting(self, splitting: str) -> None:
         """Record how documents are split from now on."""
         config = self.config()
         if config is not None and config.splitting != splitting:
-            self.update_config(lambda found: found and replace(found, splitting=splitting))
+            self.update_config(lambda config: config and replace(config, splitting=splitting))
 
-    def check_exists(self) -> None:  # noqa: B027 - a file that is open exists
+    def read(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, DocumentRecord]:
+        """Return the records of documents; check that the configuration is unchanged."""
+        stored = self.records.get([CONFIG, *map(record_id, keys)])
+        self._config = self._config_in(stored)
+        if self._config is not None and self._admitted is not None:
+            self._config.opened(*self._admitted)
+        return documents_in(stored.values())
+
+    def read_to_write(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, DocumentRecord]:
+        """Return the result of `read`; raise StoreClosedError if the knowledge base was removed."""
+        stored = self.read(keys)
+        if self._config is None:
+            raise _removed_error()
+        return stored
+
+    def check_exists(self) -> None:
         """Raise StoreClosedError if the knowledge base was removed since it was opened."""
+        self.read_to_write([])
 
-    @abstractmethod
     def check_unwritten(self, where: str) -> None:
         """Raise StoreUnavailableError if another process is writing."""
+        if self.records.count(begun_after(self.now_ms - round(self.patience_s * 1000))):
+            raise StoreUnavailableError(
+                f"{where} is being written to by another process; do this again when it is done. A "
+                f"process that died counts as writing for {self.patience_s:g} seconds"
+            )
 
-    @abstractmethod
     def n_nodes_at_rest(self, *, exact: bool = False) -> int | None:
-        """Return the expected number of nodes in the store; None during writes."""
+        """Return the expected number of nodes in the store; None during writes.
 
-    @abstractmethod
+        The recorded number is an estimate: a crash or concurrent writers may make it wrong.
+        """
+        if self.records.count(begun_after(0)):
+            return None
+        totals = self.records.get([TOTALS]).get(TOTALS)
+        recorded = 0 if totals is None else int(totals.text)
+        if not exact:
+            return recorded
+        n_nodes = sum(document.n_nodes for document in self._find(all_documents()))
+        if n_nodes != recorded:
+            self.add_nodes(n_nodes - recorded)
+        return n_nodes
+
+    def add_nodes(self, difference: int) -> None:
+        """Change the recorded number of nodes."""
+        for _ in range(_TRIES if difference else 0):
+            totals = self.records.get([TOTALS]).get(TOTALS, Record(TOTALS, "0", {"kind": TOTALS}))
+            text = str(int(totals.text) + difference)
+            if self.records.replace([replace(totals, text=text)], held=True):
+                return
+
     def digests(self, keys: Iterable[DocumentKey]) -> list[str | None]:
         """Return the digest of each document, in order; None for one that is not stored."""
+        keys = list(keys)
+        stored = self.read(keys)
+        return [
+            stored[key].digest if key in stored and stored[key].is_at_rest else None for key in keys
+        ]
 
-    @abstractmethod
     def allowed(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, tuple[str, ...]]:
         """Return the principals of the documents that are stored and visible to some only."""
+        entries = {key: record.entry for key, record in self.read(keys).items()}
+        return {key: entry.allowed for key, entry in entries.items() if entry.allowed}
 
-    @abstractmethod
     def node_ids(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, list[str]]:
         """Return the ids of each document's nodes, in ascending order."""
+        return {key: sorted(ids) for key, (ids, _) in self.ids_of(self.read(keys)).items()}
 
-    @abstractmethod
+    def ids_of(
+        self, records: Mapping[DocumentKey, DocumentRecord]
+    ) -> dict[DocumentKey, tuple[list[str], list[str]]]:
+        """Return the node ids of each document, and of its new version; [] if a part is missing."""
+        values = [
+            value for record in records.values() for value in (record.nodes, record.change.nodes)
+        ]
+        ids = [json.loads(text or "[]") for text in self.values.read(values)]
+        return dict(zip(records, zip(ids[::2], ids[1::2], strict=True), strict=True))
+
+    def visible_ids(self, scope: Scope | None, limit: int | None = None) -> list[str]:
+        """Return the first node ids visible to a scope, in ascending order; without one, of any."""
+        ids = self.node_ids(entry.key for entry in self.visible(scope))
+        return sorted(node_id for document in ids.values() for node_id in document)[:limit]
+
     def doubt_all(self) -> None:
         """Mark every document as changed, so that adding it again writes it again."""
+        at_rest = [record for record in self._find(all_documents()) if record.is_at_rest]
+        self.records.replace([record._replace(digest="").to_record() for record in at_rest])
 
-    @abstractmethod
     def entries(self) -> list[Entry]:
         """Return all documents that are not being written, in insertion order."""
-
-    @abstractmethod
-    def named(self, name: str, scope: Scope | None) -> list[Entry]:
-        """Return the documents with this id or source in a scope; None means in no scope."""
+        return [record.entry for record in self._find(all_documents()) if record.is_at_rest]
 
     def find(self, name: str, scope: Scope | None) -> list[Entry]:
         """Return the documents with this id or source, which may be a relative path.
 
-        An id may come from elsewhere and look like any path, so ``~`` is not expanded. An empty
-        name is an error: it would be the source of all documents that have none.
+        Without a scope, they are in none. An id may come from elsewhere and look like any path, so
+        ``~`` is not expanded. An empty name is an error: it would be the source of all documents
+        that have none.
         """
         if not isinstance(name, str) or not name:
             raise ConfigurationError(
                 f"name the path of a file or the id of a document, got {name!r}"
             )
         paths = [] if "\0" in name else [os.path.realpath(name)]  # no path has a NUL
-        names = dict.fromkeys(spelling for path in (name, *paths) for spelling in spellings(path))
-        found = (self.named(name, scope) for name in names)
-        return next(filter(None, found), [])
+        for spelling in dict.fromkeys(each for path in (name, *paths) for each in spellings(path)):
+            entries = _visible(self._find(named_documents(spelling, scope)), scope)
+            if entries:
+                return entries
+        return []
 
-    @abstractmethod
     def visible(self, scope: Scope | None) -> list[Entry]:
         """Return the documents visible to a scope in insertion order; without a scope, all."""
-
-    @abstractmethod
-    def synced(self, owner: str | None = None) -> list[SyncedSource]:
-        """Return the sources that a sync has recorded; None for those of all."""
-
-    @abstractmethod
-    def record_synced(
-        self, sources: Sequence[SyncedSource], *, forget: Sequence[SyncedSource] = ()
-    ) -> None:
-        """Record sources of a sync, replacing earlier records, and forget others."""
-
-    def remember_principals(self, entries: Iterable[Entry]) -> None:
-        """Record who sees documents that will be deleted, for when a sync finds them again."""
-        seen_by: dict[SourceKey, list[tuple[str, ...]]] = {}
-        for (tenant, kb, _), _, source, _, allowed in entries:
-            if allowed:
-                seen_by.setdefault(SourceKey(tenant, kb, source), []).append(allowed)
-        if seen_by:
-            found = [each for each in self.synced() if each.key in seen_by]
-            self.record_synced(
-                [each._replace(allowed=principals_json(seen_by[each.key])) for each in found]
-            )
-
-    @abstractmethod
-    def count(self) -> tuple[int, int]:
-        """Return the number of documents and nodes."""
-
-    def compact(self) -> None:  # noqa: B027 - servers do it themselves
-        """Remove what is left of deleted records."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close the ledger's resources."""
+        return _visible(self._find(all_documents(scope)), scope)
 
     def documents(self, scope: Scope | None) -> list[StoredDocument]:
         """Return the documents visible to a scope, by id; without a scope, all."""
         entries = sorted(
-            self.visible(scope), key=lambda each: (each.key.ref, each.key.tenant, each.key.kb)
+            self.visible(scope), key=lambda entry: (entry.key.ref, entry.key.tenant, entry.key.kb)
         )
         principals = None if scope is None else scope.principals
         return [
@@ -422,25 +353,95 @@ class Ledger(ABC):
         for key, _, source, n_nodes, _ in self.visible(scope):
             counts.setdefault((source, key.tenant, key.kb), []).append(n_nodes)
         return [
-            StoredSource(source, len(each), sum(each), _scope_of(tenant, kb))
-            for (source, tenant, kb), each in sorted(counts.items())
+            StoredSource(source, len(nodes), sum(nodes), _scope_of(tenant, kb))
+            for (source, tenant, kb), nodes in sorted(counts.items())
         ]
 
-    def n_sources(self) -> int:
-        """Return the number of sources."""
-        return len(self.sources(None))
+    def count(self) -> tuple[int, int]:
+        """Return the number of documents, and of nodes in the store."""
+        return self.records.count(all_documents()), self._count_stored()
 
-    def visible_ids(self, scope: Scope | None, limit: int | None = None) -> list[str]:
-        """Return the first node ids visible to a scope, in ascending order; without one, of any."""
-        ids = self.node_ids(each.key for each in self.visible(scope))
-        return sorted(node_id for own in ids.values() for node_id in own)[:limit]
+    def synced(self, owner: str | None = None) -> list[SyncedSource]:
+        """Return the sources that a sync has recorded; None for those of all."""
+        return [synced_from(record) for record in self.records.find(synced_by(owner))]
+
+    def record_synced(
+        self, sources: Sequence[SyncedSource], *, forget: Sequence[SyncedSource] = ()
+    ) -> None:
+        """Record sources of a sync, replacing earlier records, and forget others."""
+        self.records.delete(synced_record(source).id for source in forget)
+        self.records.put([synced_record(source) for source in sources])
+
+    def remember_principals(self, entries: Iterable[Entry]) -> None:
+        """Record who sees documents that will be deleted, for when a sync finds them again."""
+        seen_by: dict[SourceKey, list[tuple[str, ...]]] = {}
+        for (tenant, kb, _), _, source, _, allowed in entries:
+            if allowed:
+                seen_by.setdefault(SourceKey(tenant, kb, source), []).append(allowed)
+        if seen_by:
+            self.record_synced(
+                [
+                    synced._replace(allowed=principals_json(seen_by[synced.key]))
+                    for synced in self.synced()
+                    if synced.key in seen_by
+                ]
+            )
+
+    @property
+    def file(self) -> SqliteRecords | None:
+        """The records in a file or in memory, to which no other process writes; None elsewhere."""
+        return self.records if isinstance(self.records, SqliteRecords) else None
+
+    def settled_node_ids(self) -> list[str]:
+        """Return the ids of nodes that are not being added or deleted, which the store has."""
+        documents = documents_in(self.records.find(all_documents()))
+        ids = self.ids_of(documents)
+        return [
+            node_id
+            for key, document in documents.items()
+            for node_id in ids[key][0]
+            if document.is_at_rest or node_id in ids[key][1]
+        ]
+
+    def compact(self) -> None:
+        """Remove what is left of deleted records; servers do it themselves."""
+        if self.file is not None:
+            self.file.compact()
+
+    def close(self) -> None:
+        """Close the file; what is on a server stays open with the store."""
+        if self.file is not None:
+            self.file.close()
+
+    def _find(self, filters: MetadataFilters) -> list[DocumentRecord]:
+        """Return documents in insertion order."""
+        documents = documents_in(self.records.find(filters)).values()
+        return sorted(documents, key=lambda record: (record.created, record.key))
+
+    def _config_in(self, stored: Mapping[str, Record]) -> KnowledgeBaseConfig | None:
+        if CONFIG not in stored:
+            return None
+        (text,) = self.values.read(_values_in(stored[CONFIG]))
+        return None if text is None else config_from(json.loads(text))
 
 
-def config_from(recorded: Mapping[str, object]) -> KnowledgeBaseConfig | None:
-    """Return the configuration from a ledger's record; None if it is empty."""
-    # A newer version may record other fields; `check_format` rejects it.
-    fields = {name: recorded[name] for name in KnowledgeBaseConfig.__slots__ if name in recorded}
-    return KnowledgeBaseConfig(**fields) if fields else None  # type: ignore[arg-type]  # from JSON
+def _visible(records: Iterable[DocumentRecord], scope: Scope | None) -> list[Entry]:
+    entries = (record.entry for record in records)
+    return [
+        entry
+        for entry in entries
+        if scope is None or scope.has_principal_of({ALLOWED_KEY: entry.allowed})
+    ]
+
+
+def _values_in(record: Record | None) -> list[Value]:
+    return [] if record is None else [Value(*json.loads(record.text))]
+
+
+def _removed_error() -> StoreClosedError:
+    return StoreClosedError(
+        "the knowledge base was removed since it was opened; open it again to make a new one"
+    )
 
 
 def _scope_of(tenant: str, kb: str) -> Scope | None:

@@ -1,4 +1,4 @@
-"""The records of a ledger on a server: one per document, which is replaced as a whole.
+"""The records of a ledger: one per document, which is replaced as a whole.
 
 Long values are stored in separate records, their parts. A document lists its parts before they are
 written and until they are deleted, so that a crash leaves no unlisted part.
@@ -7,16 +7,16 @@ written and until they are deleted, so that a crash leaves no unlisted part.
 import json
 import secrets
 from collections.abc import Iterable
+from enum import StrEnum
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
 
-from llama_retrieval_ext.knowledge_base.ledger.journal import JournalState
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, SourceKey, SyncedSource
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stores.engine.records import Record, RecordStore, all_of, where
+from llama_retrieval_ext.stores.engine.records import Record, Records, all_of, where
 
 _DOCUMENT: Final = "document"
 _SYNCED: Final = "synced"
@@ -25,6 +25,51 @@ _WRITER: Final = "writer"
 # At most 30,000 characters a record; a document's has up to three values, and its names.
 _PART: Final = 30_000
 _INLINE: Final = 4_000
+
+
+class Entry(NamedTuple):
+    """The ledger's entry for a document; its digest is that of its version."""
+
+    key: DocumentKey
+    digest: str
+    source: str
+    n_nodes: int
+    allowed: tuple[str, ...] = ()
+
+
+class SourceKey(NamedTuple):
+    """The identity of a source: its scope, whose parts may be empty, and its name."""
+
+    tenant: str
+    kb: str
+    source: str
+
+
+class SyncedSource(NamedTuple):
+    """A source as `KnowledgeBase.sync` found it; it is the same while all fields are."""
+
+    owner: str  # the name and the scope of the sync
+    key: SourceKey
+    size: int = -1
+    mtime_ns: int = -1  # -1 if a later edit may not change it
+    content: str = ""  # digest of the file; empty if it is unknown
+    stamp: str = ""  # digest of its stored documents; empty until they are complete
+    allowed: str = ""  # as JSON, the principals of its documents, for when they are not stored
+    earlier: str = ""  # the restricted source of its content, until somebody is named here
+
+
+def principals_json(allowed: Iterable[tuple[str, ...]]) -> str:
+    """Return the principals of documents as JSON, two if they differ; "" for everyone."""
+    names = sorted({*allowed} - {()})[:2]
+    return json.dumps(names) if names else ""
+
+
+class JournalState(StrEnum):
+    """The kind of a change."""
+
+    ADDING = "adding"
+    UPDATING = "updating"
+    DELETING = "deleting"
 
 
 class Value(NamedTuple):
@@ -95,6 +140,11 @@ class DocumentRecord(NamedTuple):
         source = shown.source or self.key.ref
         return Entry(self.key, self.digest, source, shown.n_nodes, shown.allowed)
 
+    def deleting(self) -> "DocumentRecord":
+        """Return the record as of a document to be deleted, with the nodes of both versions."""
+        change = self.change._replace(state=JournalState.DELETING, n_nodes=0)
+        return self._replace(change=change)
+
     def finished(self) -> "DocumentRecord":
         """Return the record with the change done."""
         new = self.change
@@ -161,6 +211,7 @@ def _change(state: str | None, *others: Any) -> Change:  # noqa: ANN401 - JSON
     return Change(JournalState(state), *shown, Value(*nodes), parts, n_redo)
 
 
+@lru_cache(maxsize=4096)
 def record_id(key: DocumentKey) -> str:
     """Return the id of a document's record."""
     return f"{_DOCUMENT}:{_digest(json.dumps(key))}"
@@ -229,7 +280,7 @@ def begun_after(ms: int) -> MetadataFilters:
 class Values:
     """Stores the parts of values."""
 
-    def __init__(self, records: RecordStore) -> None:
+    def __init__(self, records: Records) -> None:
         self._records = records
         self._unwritten: dict[str, str] = {}
 
@@ -266,5 +317,6 @@ class Values:
             self._records.delete(ids)
 
 
+@lru_cache(maxsize=4096)
 def _digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -373,7 +373,8 @@ class BM25Retriever(Retriever):
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Search the index in memory."""
         hits = self._hits((yield from step("search", call(Call(partial(self._find, query))))))
-        note_nested(query, (hit.node.metadata for hit in hits))
+        if query.filter is not None:
+            note_nested(query.filter, [hit.node.metadata for hit in hits])
         if not hits and not self._index.entries:
             whose = self._follower
             reason = "there are no nodes" if whose is None else f"{whose.what} is empty"

@@ -8,8 +8,9 @@ from llama_index.core.llms import LLM
 
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S, LLMWriter, filled
-from llama_retrieval_ext.llm.parsing import cleaned, texts_in_json
+from llama_retrieval_ext.llm.functions import Caller
+from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel, filled
+from llama_retrieval_ext.llm.parsing import cleaned, is_cut_off, texts_in_json
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.routing.selectors import Choice, Selection, Selector
 
@@ -51,7 +52,7 @@ class LLMSelector(Selector):
     answer of the router is marked degraded.
 
     Args:
-        llm: Any LlamaIndex LLM.
+        llm: Any LlamaIndex LLM, or a function from prompt to text.
         max_routes: Maximum number of routes, at least 1.
         timeout_s: Time limit in seconds, at most half of the remaining time of the query.
 
@@ -59,10 +60,12 @@ class LLMSelector(Selector):
         ConfigurationError: The LLM is missing, or a number is out of range.
     """
 
-    def __init__(self, llm: LLM, *, max_routes: int = 1, timeout_s: float = LLM_TIMEOUT_S) -> None:
+    def __init__(
+        self, llm: LLM | Caller, *, max_routes: int = 1, timeout_s: float = SEARCH_TIMEOUT_S
+    ) -> None:
         self.max_routes = check_count(max_routes, "max_routes")
         # The router and the cascade have already limited the time.
-        self._writer = LLMWriter(llm, timeout_s, share=1.0)
+        self._model = LanguageModel(llm, timeout_s, share=1.0)
 
     def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
         """Return the routes that the model chose, in its order."""
@@ -71,7 +74,7 @@ class LLMSelector(Selector):
             for number, each in enumerate(choices, start=1)
         )
         prompt = filled(_PROMPT, choices=listed, most=self.max_routes, query=query.query_str)
-        answers: list[_SelectorAnswer | None] = yield from self._writer.written(
+        answers: list[_SelectorAnswer | None] = yield from self._model.answers(
             repr(self),
             prompt,
             lambda said: _read(said, [choice.name for choice in choices]),
@@ -88,11 +91,15 @@ def _read(said: str, names: Sequence[str]) -> _SelectorAnswer | None:
     text = cleaned(said)
     if _NONE.match(text):
         return _SelectorAnswer([])
+    if is_cut_off(text):
+        return None
     named = [int(number) for number in _NUMBER.findall(text)]
     numbers = [number for number in dict.fromkeys(named) if 1 <= number <= len(names)]
     if not numbers:  # some models answer with names
         places = {name.casefold(): number for number, name in enumerate(names, start=1)}
-        parts = texts_in_json(text) or re.split("[,，、\n]", text)  # noqa: RUF001 - Chinese
+        parts = texts_in_json(text)
+        if parts is None:
+            parts = re.split("[,，、\n]", text)  # noqa: RUF001 - Chinese
         said_names = dict.fromkeys(part.strip(" .。*\"'`").casefold() for part in parts)
         numbers = [places.get(name, 0) for name in said_names if name]
     elif _LIST.fullmatch(text) and len(numbers) < len(set(named)):

@@ -25,7 +25,7 @@ from llama_retrieval_ext.execution.legs import or_degraded
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.retrieval import embed_text, embeds_async
 from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
-from llama_retrieval_ext.llm.client import has_async
+from llama_retrieval_ext.llm.model import has_async
 from llama_retrieval_ext.pipeline.stages import items_of, plan_of, undefined
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.stages.hit_embeddings import embed_texts

@@ -11,10 +11,9 @@ from llama_index.core.llms import LLM
 from llama_index.core.schema import MetadataMode
 
 from llama_retrieval_ext.checks import check_count
-from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
-from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S, LLMWriter, check_prompt, filled
-from llama_retrieval_ext.llm.parsing import cleaned, unfenced
+from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel, check_prompt, filled
+from llama_retrieval_ext.llm.parsing import cleaned, is_cut_off, unfenced
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind, reranked
 from llama_retrieval_ext.results import Hit
@@ -76,8 +75,8 @@ def relevances_in(answer: str, *, documents: int) -> dict[int, float]:
 
     """
     text = unfenced(cleaned(answer))
-    if any(text.count(first) != text.count(last) for first, last in ("[]", "{}")):
-        return {}  # it was cut off
+    if is_cut_off(text):
+        return {}
     pairs = list(_from_json(text)) or list(_from_lines(text)) or _from_order(text)
     relevances: dict[int, float] = {}
     for number, relevance in pairs:
@@ -210,19 +209,15 @@ class LLMRerank(Reranker):
     timeout_s: float | None = None
     prompt: str = RERANK_PROMPT
     score_kind: ScoreKind = field(default="probability", init=False, repr=False)
-    _writer: LLMWriter = field(init=False)
+    _model: LanguageModel = field(init=False)
 
     def __post_init__(self) -> None:
         check_limits(self.top_k, self.timeout_s)
         check_count(self.batch_size, "batch_size")
         check_count(self.max_characters, "max_characters")
-        if "{documents}" not in check_prompt(self.prompt):
-            raise ConfigurationError(
-                "the prompt must say where the documents go: write {documents} in it, "
-                f"got {self.prompt!r}"
-            )
-        writer = LLMWriter(self.llm, timeout_s=self.timeout_s or LLM_TIMEOUT_S, share=1.0)
-        object.__setattr__(self, "_writer", writer)
+        check_prompt(self.prompt, "documents", "query")
+        model = LanguageModel(self.llm, self.timeout_s or SEARCH_TIMEOUT_S, share=1.0)
+        object.__setattr__(self, "_model", model)
 
     def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
         """Return the plan for the hits by relevance."""
@@ -245,13 +240,13 @@ class LLMRerank(Reranker):
         documents = "\n\n".join(
             f"Document {number}:\n{self._shown(hit)}" for number, hit in enumerate(batch, start=1)
         )
-        written = yield from self._writer.written(
+        written = yield from self._model.answers(
             "LLMRerank",
             filled(self.prompt, documents=documents, query=query.query_str),
             lambda answer: relevances_in(answer, documents=len(batch)),
             scope=query.scope,
         )
-        return {start + index: score for said in written for index, score in said.items()}
+        return {start + index: score for judged in written for index, score in judged.items()}
 
     def _shown(self, hit: Hit) -> str:
         return hit.node.get_content(metadata_mode=MetadataMode.LLM)[: self.max_characters]

@@ -9,8 +9,8 @@ from llama_index.core.llms import LLM
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.execution.context import note_details
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S, LLMWriter, check_prompt, filled
-from llama_retrieval_ext.llm.parsing import cleaned, has_words, is_refusal
+from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel, check_prompt, filled
+from llama_retrieval_ext.llm.parsing import cleaned, has_words, is_cut_off, is_refusal
 from llama_retrieval_ext.pipeline.stages import FanOut, Rewrite
 from llama_retrieval_ext.query import Query, reworded
 from llama_retrieval_ext.stages.rewrite.multi_query import distinct
@@ -56,19 +56,19 @@ class HypotheticalDocuments:
     include_original: bool = True
     prompt: str = HYDE_PROMPT
     max_tokens: int | None = None
-    timeout_s: float = LLM_TIMEOUT_S
-    _writer: LLMWriter = field(init=False)
+    timeout_s: float = SEARCH_TIMEOUT_S
+    _model: LanguageModel = field(init=False)
 
     def __post_init__(self) -> None:
         check_count(self.n, "n")
-        check_prompt(self.prompt)
-        writer = LLMWriter(self.llm, timeout_s=self.timeout_s, max_tokens=self.max_tokens)
-        object.__setattr__(self, "_writer", writer)
+        check_prompt(self.prompt, "query")
+        model = LanguageModel(self.llm, self.timeout_s, max_tokens=self.max_tokens)
+        object.__setattr__(self, "_model", model)
 
     def documents(self, query: Query) -> Plan[list[str]]:
         """Return the plan for the passages; empty, and degraded, if the LLM fails."""
         prompt = filled(self.prompt, query=query.query_str)
-        written = yield from self._writer.written(
+        written = yield from self._model.answers(
             "HyDE", prompt, passage_in, times=self.n, scope=query.scope
         )
         documents = distinct(written)
@@ -87,14 +87,15 @@ def passage_in(answer: str) -> str:
 
     """
     text = cleaned(answer)
-    heading, _, rest = text.partition("\n")
+    heading, _, remainder = text.partition("\n")
     announces = heading.rstrip("*_ ").endswith((":", "：")) and len(heading) <= _LONGEST_HEADING  # noqa: RUF001
-    text = rest.strip() if announces and rest.strip() else text
+    text = remainder.strip() if announces and remainder.strip() else text
     fenced = _FENCED.fullmatch(text)
     text = text if fenced is None else fenced[1].strip()
     label = _LABEL.match(text)
     text = text if label is None else text[label.end() :]
-    return text if has_words(text) and not is_refusal(text) else ""
+    is_half = text.startswith(("[", "{")) and is_cut_off(text)
+    return text if has_words(text) and not is_refusal(text) and not is_half else ""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -11,7 +11,7 @@ from llama_index.core.llms import LLM
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.execution.context import note_details
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S, LLMWriter, check_prompt, filled
+from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel, check_prompt, filled
 from llama_retrieval_ext.llm.parsing import cleaned, has_words, is_refusal, texts_in_json, unfenced
 from llama_retrieval_ext.pipeline.stages import FanOut
 from llama_retrieval_ext.query import Query, reworded
@@ -114,7 +114,8 @@ def queries_in(answer: str) -> list[str]:
 
     """
     text = unfenced(cleaned(answer))
-    texts = [_unwrapped(each)[0] for each in texts_in_json(text)] or _listed(text.splitlines())
+    listed = texts_in_json(text)
+    texts = _listed(text.splitlines()) if listed is None else [_unwrapped(t)[0] for t in listed]
     return [query for query in texts if has_words(query) and len(query) <= _LONGEST]
 
 
@@ -205,20 +206,20 @@ class WrittenQueries(FanOut):
     n: int
     include_original: bool = True
     prompt: str
-    timeout_s: float = LLM_TIMEOUT_S
-    _writer: LLMWriter = field(init=False)
+    timeout_s: float = SEARCH_TIMEOUT_S
+    _model: LanguageModel = field(init=False)
 
     def __post_init__(self) -> None:
         check_count(self.n, "n")
-        check_prompt(self.prompt)
-        object.__setattr__(self, "_writer", LLMWriter(self.llm, timeout_s=self.timeout_s))
+        check_prompt(self.prompt, "query")
+        object.__setattr__(self, "_model", LanguageModel(self.llm, self.timeout_s))
 
     def fan_out_plan(self, query: Query) -> Plan[list[Query]]:
         """Return the plan for the query and those that the model writes."""
         text = query.query_str
         if not text.strip():
             return [query]
-        written = yield from self._writer.written(
+        written = yield from self._model.answers(
             type(self).__name__,
             filled(self.prompt, query=text, n=self.n, num_queries=self.n),
             lambda answer: self._usable(answer, query),

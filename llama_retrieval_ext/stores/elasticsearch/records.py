@@ -37,7 +37,7 @@ _ABSENT: Final = "index_not_found_exception"
 
 
 class ElasticsearchRecords:
-    """A `RecordStore`: reads by id are realtime, searches refresh the index first.
+    """A `Records`: reads by id are realtime, searches refresh the index first.
 
     Args:
         index: The index; it contains records only.
@@ -71,7 +71,7 @@ class ElasticsearchRecords:
     def replace(
         self, records: Sequence[Record], *, remove: Sequence[Record] = (), held: bool = False
     ) -> dict[str, str]:
-        """Write and remove records if their versions match; see `RecordStore.replace`."""
+        """Write and remove records if their versions match; see `Records.replace`."""
         removals = {each.id for each in remove}
         written = self._write(
             [

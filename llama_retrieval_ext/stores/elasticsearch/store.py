@@ -43,7 +43,7 @@ from llama_retrieval_ext.stores.engine.backend import Candidate, EngineFeatures,
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
 from llama_retrieval_ext.stores.engine.query_modes import Target
-from llama_retrieval_ext.stores.engine.records import RecordStore, in_parts
+from llama_retrieval_ext.stores.engine.records import Records, in_parts
 from llama_retrieval_ext.stores.engine.search import EngineBackend, NativeSearch
 
 # The engine adds scores; a cosine counts as (1 + cosine) / 2. Other similarities are not linear.
@@ -195,7 +195,7 @@ class ElasticsearchVectorStore(CollectionStore, EngineBackend[IndexSearch, Json]
         """The transport that sends requests."""
         return self._collection.connection
 
-    def records(self, **_: object) -> RecordStore:
+    def records(self, **_: object) -> Records:
         """Return a record store over this index, which compares and sets in any case."""
         return ElasticsearchRecords(self._collection)
 

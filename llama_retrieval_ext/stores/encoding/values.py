@@ -8,7 +8,6 @@ from typing import Final, TypeGuard, TypeVar
 from llama_index.core.schema import BaseNode, MetadataMode, TextNode
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.filters import SCOPE_KEYS
@@ -61,10 +60,11 @@ def storable(node: BaseNode) -> BaseNode:
 
 def _is_ascii(metadata: Mapping[str, object]) -> bool:
     """Return whether metadata is flat, and its keys and strings are ASCII."""
-    return all(
-        key.isascii() and (value.isascii() if isinstance(value, str) else is_number(value))
-        for key, value in metadata.items()
-    )
+    for key, value in metadata.items():
+        is_ascii = value.isascii() if isinstance(value, str) else isinstance(value, int | float)
+        if not (is_ascii and key.isascii()):
+            return False
+    return True
 
 
 def _check_values(node: BaseNode) -> None:

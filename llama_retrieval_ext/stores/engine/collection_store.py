@@ -14,7 +14,7 @@ from llama_retrieval_ext.stores.engine.collection import Collection
 from llama_retrieval_ext.stores.engine.config import ConfigRequest, EngineParams, StoreConfig
 from llama_retrieval_ext.stores.engine.connection import Connection, Steps
 from llama_retrieval_ext.stores.engine.query_modes import Target
-from llama_retrieval_ext.stores.engine.records import IntentRecords, RecordStore
+from llama_retrieval_ext.stores.engine.records import IntentRecords, Records
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.urls import Address
@@ -133,9 +133,7 @@ class CollectionStore(EngineStore):
         store._collection = collection  # noqa: SLF001 - own class
         return store
 
-    def records(
-        self, *, is_shared: bool, clock: Callable[[], float], patience_s: float
-    ) -> RecordStore:
+    def records(self, *, is_shared: bool, clock: Callable[[], float], patience_s: float) -> Records:
         """Return a record store over this collection, which must hold only records.
 
         Args:

@@ -1,6 +1,6 @@
 """Versioned records by id, with replacement only if the version is unchanged.
 
-Each record is stored as one node. An engine with compare-and-set has its own `RecordStore`;
+Each record is stored as one node. An engine with compare-and-set has its own `Records`;
 `IntentRecords` needs no compare-and-set. It adds an intent, reads all intents on the same record,
 and continues only if there is no other. Of two writers, at least one sees the other's intent.
 """
@@ -46,7 +46,7 @@ class Record:
     version: str = ""
 
 
-class RecordStore(Protocol):
+class Records(Protocol):
     """Records in a separate collection. Writes are visible when the call returns."""
 
     def get(self, ids: Sequence[str]) -> dict[str, Record]:
@@ -134,7 +134,7 @@ class IntentRecords:
     def replace(
         self, records: Sequence[Record], *, remove: Sequence[Record] = (), held: bool = False
     ) -> dict[str, str]:
-        """Write and remove records with unchanged versions; see `RecordStore.replace`."""
+        """Write and remove records with unchanged versions; see `Records.replace`."""
         if held or not self._is_shared:
             return self._replace(records, remove)
         ids = [record.id for record in (*records, *remove)]

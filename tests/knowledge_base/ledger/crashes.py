@@ -1,6 +1,8 @@
 """A process that dies between any two steps of a write, and what must be left of its documents."""
 
-from collections.abc import Callable, Sequence
+import sqlite3
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
 from threading import RLock
@@ -10,17 +12,15 @@ import hypothesis.strategies as st
 from llama_index.core.schema import BaseNode, TextNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.knowledge_base.ledger.journal import Claim, Journal, LocalJournal, Reply
-from llama_retrieval_ext.knowledge_base.ledger.ledger import KnowledgeBaseConfig, Ledger
-from llama_retrieval_ext.knowledge_base.ledger.local_ledger import Database, LocalLedger
+from llama_retrieval_ext.knowledge_base.ledger.config import KnowledgeBaseConfig
+from llama_retrieval_ext.knowledge_base.ledger.journal import Journal
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     DocumentKey,
     Prepared,
     SpooledDocument,
-    Writable,
 )
-from llama_retrieval_ext.knowledge_base.ledger.remote_journal import RemoteJournal
-from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
+from llama_retrieval_ext.knowledge_base.ledger.sqlite_records import SqliteRecords
 from llama_retrieval_ext.knowledge_base.write import Writer
 from llama_retrieval_ext.stores.engine.records import IntentRecords
 from tests.knowledge_base.ledger.memory_server import Nodes
@@ -82,26 +82,18 @@ class FusedStore(Nodes):
         self.nodes = dict(self._on_disk or {})
 
 
-class FusedJournal(LocalJournal):
-    """Each transaction of the journal is a step."""
+class FusedRecords(SqliteRecords):
+    """Records in memory that outlive the process; each transaction is a step."""
 
-    fuse: Fuse
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.fuse = Fuse(ENDLESS)
 
-    def begin(self, documents: Sequence[Writable]) -> list[Reply]:
+    @contextmanager
+    def transaction(self) -> Generator[sqlite3.Connection]:
         self.fuse.step()
-        return super().begin(documents)
-
-    def begin_deleting(self, keys: Sequence[DocumentKey]) -> list[Reply]:
-        self.fuse.step()
-        return super().begin_deleting(keys)
-
-    def finish(self, claims: Sequence[Claim]) -> list[Claim]:
-        self.fuse.step()
-        return super().finish(claims)
-
-    def undo(self, claim: Claim) -> None:
-        self.fuse.step()
-        super().undo(claim)
+        with super().transaction() as connection:
+            yield connection
 
 
 class World:
@@ -110,15 +102,20 @@ class World:
     def __init__(self) -> None:
         self.store = FusedStore(waits_for_flush=True)
         self.graph = FusedStore()  # what it has taken is on disk
-        self.file = Database(None)
+        self.records: FusedRecords | FusedStore = self.make_records()
+        config = KnowledgeBaseConfig("model", dimension=1)
+        self.ledger(Fuse(ENDLESS)).update_config(lambda _: config)
+
+    def make_records(self) -> FusedRecords | FusedStore:
+        return FusedRecords()
 
     def ledger(self, fuse: Fuse) -> Ledger:
-        return LocalLedger(self.file)
+        self.records.fuse = fuse
+        assert isinstance(self.records, FusedRecords)
+        return Ledger(self.records, count_stored=lambda: len(self.store.nodes))
 
     def journal(self, fuse: Fuse) -> Journal:
-        journal = FusedJournal(self.file)
-        journal.fuse = fuse
-        return journal
+        return Journal(self.ledger(fuse), lambda ids: self.store.get_nodes(list(ids)))
 
     def writer(self, fuse: Fuse) -> Writer:
         self.store.fuse = self.graph.fuse = fuse
@@ -127,38 +124,36 @@ class World:
     def stored(self) -> dict[str, dict[str, str]]:
         """Texts of each document's nodes in the store, by what the ledger says is whose."""
         ledger = self.ledger(Fuse(ENDLESS))
-        ids = ledger.node_ids(each.key for each in ledger.visible(None))
+        ids = ledger.node_ids(entry.key for entry in ledger.visible(None))
         texts = self.store.texts()
-        found = {key.ref: {id_: texts[id_] for id_ in own} for key, own in ids.items()}
-        assert sum(map(len, found.values())) == len(self.store.nodes)  # and there is no other
+        stored = {key.ref: {id_: texts[id_] for id_ in nodes} for key, nodes in ids.items()}
+        assert sum(map(len, stored.values())) == len(self.store.nodes)  # and there is no other
         assert self.graph.texts() == texts
-        return found
+        return stored
 
-
-class ServerWorld(World):
-    """A store and a ledger on a server: each node of the ledger that is touched is a step, too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.records = FusedStore()
-        config = KnowledgeBaseConfig("model", dimension=1)
-        self.ledger(Fuse(ENDLESS)).update_config(lambda _: config)
-
-    def ledger(self, fuse: Fuse) -> RemoteLedger:
-        # Nothing is left of what the process knew, and all others count as dead.
-        self.records.fuse = fuse
-        records = IntentRecords(self.records, is_shared=True, clock=time, patience_s=0.0)  # type: ignore[arg-type]  # the methods that records need
-        return RemoteLedger(records, count_stored=lambda: len(self.store.nodes))
-
-    def journal(self, fuse: Fuse) -> Journal:
-        return RemoteJournal(self.ledger(fuse), lambda ids: self.store.get_nodes(list(ids)))
+    def record_ids(self) -> set[str]:
+        return {record.id for record in self.ledger(Fuse(ENDLESS)).records.find()}
 
     def leftovers(self) -> set[str]:
         """What belongs to no document."""
         stored = {f"document:{ref}" for ref in self.stored()}
-        names = {name for name in self.records.nodes if not name.startswith("document:")}
-        assert len(self.records.nodes) == len(stored) + len(names)
+        ids = self.record_ids()
+        names = {name for name in ids if not name.startswith("document:")}
+        assert len(ids) == len(stored) + len(names)
         return names - {"config", "totals"}
+
+
+class ServerWorld(World):
+    """A store and a ledger on a server: each node of the ledger that is touched is a step."""
+
+    def make_records(self) -> FusedStore:
+        return FusedStore()
+
+    def ledger(self, fuse: Fuse) -> Ledger:
+        # Nothing is left of what the process knew, and all others count as dead.
+        self.records.fuse = fuse
+        records = IntentRecords(self.records, is_shared=True, clock=time, patience_s=0.0)  # type: ignore[arg-type]  # the methods that records need
+        return Ledger(records, count_stored=lambda: len(self.store.nodes))
 
 
 WORLDS = {"file": World, "server": ServerWorld}

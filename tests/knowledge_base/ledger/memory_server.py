@@ -8,10 +8,10 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.filters import matches, parse_filters
-from llama_retrieval_ext.knowledge_base.ledger.ledger import KnowledgeBaseConfig
+from llama_retrieval_ext.knowledge_base.ledger.config import KnowledgeBaseConfig
+from llama_retrieval_ext.knowledge_base.ledger.journal import Journal
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
-from llama_retrieval_ext.knowledge_base.ledger.remote_journal import RemoteJournal
-from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
 from llama_retrieval_ext.knowledge_base.write import Writer
 from llama_retrieval_ext.stores.engine.records import IntentRecords
 
@@ -76,17 +76,15 @@ class Server:
         self.now_s = 1e9
         self.ledger().update_config(lambda _: CONFIG)
 
-    def ledger(self) -> RemoteLedger:
+    def ledger(self) -> Ledger:
         def clock() -> float:
             return self.now_s
 
         records = IntentRecords(self.beside, is_shared=True, clock=clock, patience_s=PATIENCE_S)  # type: ignore[arg-type]  # the methods that records need
-        return RemoteLedger(
-            records, count_stored=self.store.count, clock=clock, patience_s=PATIENCE_S
-        )
+        return Ledger(records, count_stored=self.store.count, clock=clock, patience_s=PATIENCE_S)
 
-    def journal(self) -> RemoteJournal:
-        return RemoteJournal(self.ledger(), lambda ids: self.store.get_nodes(list(ids)))
+    def journal(self) -> Journal:
+        return Journal(self.ledger(), lambda ids: self.store.get_nodes(list(ids)))
 
     def writer(self) -> Writer:
         return Writer([self.store], self.journal(), lock=RLock())

@@ -11,7 +11,6 @@ from tests.knowledge_base.ledger.crashes import (
     WORLDS,
     Fuse,
     Killed,
-    ServerWorld,
     Version,
     apply,
     batches,
@@ -92,16 +91,16 @@ def test_a_crash_at_each_step_leaves_a_document_in_parts_whole(old: Version, kin
             finished = check_after_crashes(
                 before, {"a": new}, fuses, power_cut=False, world=world, in_parts=True
             )
-            if isinstance(world, ServerWorld):
-                apply(world.writer(Fuse(ENDLESS)), {"b": {"b1": "new"}})
-                assert world.leftovers() == set(), steps
+            apply(world.writer(Fuse(ENDLESS)), {"b": {"b1": "new"}})
+            assert world.leftovers() == set(), steps
         steps += 1
     assert steps > 6
 
 
-def test_the_next_write_deletes_records_left_by_a_crash() -> None:
+@pytest.mark.parametrize("kind", ["file", "server"])
+def test_the_next_write_deletes_records_left_by_a_crash(kind: str) -> None:
     for steps in range(40):
-        world = ServerWorld()
+        world = WORLDS[kind]()
         apply(world.writer(Fuse(ENDLESS)), {"a": {"a1": "old", "a2": "old"}})
         with suppress(Killed):
             apply(world.writer(Fuse(steps)), {"a": {"a1": "new", "a3": "new"}})

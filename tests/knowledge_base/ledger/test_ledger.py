@@ -1,73 +1,43 @@
-"""The recorded configuration of a knowledge base: model, dimension, tokenizer and scope."""
-
-from collections.abc import Callable
+"""The ledger: its configuration, its counts, and how little it reads."""
 
 import pytest
-from llama_index.core import MockEmbedding
-from llama_index.core.schema import Document
 
 from llama_retrieval_ext.errors import ConfigurationError, ModelMismatchError
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.text.tokenizer import Tokenizer
-from tests.knowledge_base.engines import LEDGERS
-
-pytestmark = LEDGERS
-
-Open = Callable[..., KnowledgeBase]
+from llama_retrieval_ext.knowledge_base.ledger.config import KnowledgeBaseConfig
+from tests.knowledge_base.ledger.memory_server import CONFIG, Server, prepared
 
 
-def test_another_embedding_model_is_refused_and_both_are_named(open_kb: Open) -> None:
-    with open_kb() as kb:
-        kb.add([Document(text="leave")])
-    with pytest.raises(ModelMismatchError, match=r"PickyEmbedding.*copy_knowledge_base"):
-        open_kb(embed_model=MockEmbedding(16))
-    assert open_kb().count() == 1  # the failed attempt holds nothing
+def test_opening_and_writing_read_no_other_documents(server: Server) -> None:
+    server.writer().write([prepared(ref) for ref in "abc"])
+    records = [name for name in server.beside.nodes if name.startswith("document:")]
+    server.beside.reads.clear()
+    ledger = server.ledger()
+    assert ledger.admit(CONFIG, "here")
+    assert ledger.n_nodes_at_rest() == 3
+    server.writer().write([prepared("d")])
+    assert len(records) == 3
+    found = [each for each in server.beside.reads if isinstance(each, list)]
+    assert not {name for each in found for name in each}.intersection(records)
 
 
-def test_the_tokenizer_is_recorded(open_kb: Open) -> None:
-    with open_kb(tokenizer=Tokenizer(language="none")) as kb:
-        kb.add([Document(id_="d", text="leaves")])
-    again = open_kb()
-    assert again.retriever("keyword").retrieve("leave") == []
-    assert len(again.retriever("keyword").retrieve("leaves")) == 1
-
-
-def test_another_tokenizer_is_refused_after_the_first_document(open_kb: Open) -> None:
-    open_kb().close()
-    with open_kb(tokenizer=Tokenizer(language="none")) as kb:
-        kb.add([Document(text="leave")])
+def test_concurrent_writers_of_the_configuration_agree(server: Server) -> None:
+    del server.beside.nodes["config"]
+    first, second = server.ledger(), server.ledger()
+    for ledger, tokenizer in ((first, "t"), (second, "u")):
+        assert not ledger.admit(KnowledgeBaseConfig("model", tokenizer=tokenizer), "here")
+    for ledger in (first, second):
+        ledger.update_config(lambda config: config or KnowledgeBaseConfig("model", tokenizer="t"))
+    first.record_dimension(3)
     with pytest.raises(ConfigurationError, match="tokenizer"):
-        open_kb(tokenizer=Tokenizer(language="german"))
-
-
-def test_an_empty_knowledge_base_keeps_its_settings(open_kb: Open) -> None:
-    open_kb(require_scope=True, tokenizer=Tokenizer(language="none")).close()
-    with pytest.raises(ConfigurationError, match="require_scope"):
-        open_kb(require_scope=False)
+        second.record_dimension(3)
     with pytest.raises(ModelMismatchError):
-        open_kb(embed_model=MockEmbedding(16))
-    kb = open_kb()
-    assert kb.require_scope
-    kb.add([Document(text="leaves")], scope=Scope("acme"))
-    assert kb.retriever("keyword", scope=Scope("acme")).retrieve("leave") == []
+        first.record_dimension(4)
+    assert server.ledger().dimension() == 3
 
 
-def test_a_scope_required_with_the_first_document_is_required_of_all(open_kb: Open) -> None:
-    with open_kb(), open_kb(require_scope=True) as kb:
-        kb.add([Document(text="leave")], scope=Scope("acme"))
-    assert open_kb().require_scope
-
-
-def test_a_model_of_another_dimension_is_refused_when_it_is_opened(open_kb: Open) -> None:
-    with open_kb(embed_model=MockEmbedding(16)) as kb:
-        kb.add([Document(text="leave")], show_progress=False)
-    with pytest.raises(ModelMismatchError, match=r"dimension 16.*MockEmbedding.*dimension 8"):
-        open_kb(embed_model=MockEmbedding(8))
-    assert open_kb(embed_model=MockEmbedding(16)).count() == 1
-
-
-def test_an_empty_knowledge_base_accepts_a_model_of_another_dimension(open_kb: Open) -> None:
-    open_kb(embed_model=MockEmbedding(16)).close()
-    kb = open_kb(embed_model=MockEmbedding(8))
-    assert kb.add([Document(text="leave")], show_progress=False).added == 1
+def test_a_wrong_number_of_nodes_is_corrected(server: Server) -> None:
+    server.writer().write([prepared("a", n_nodes=3)])
+    del server.beside.nodes["totals"]
+    assert server.ledger().n_nodes_at_rest() == 0
+    assert server.ledger().n_nodes_at_rest(exact=True) == 3
+    assert server.ledger().n_nodes_at_rest() == 3

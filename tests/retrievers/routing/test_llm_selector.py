@@ -20,6 +20,8 @@ LLM_ANSWERS: dict[str, tuple[ScriptedAnswer, list[str], bool]] = {
     "a fraction": ("Between 1.5 and 2.5", ["food"], True),
     "a name": ("**Code**", ["code"], False),
     "a name in JSON": ('{"sources": ["code"]}', ["code"], False),
+    "JSON that was cut off": ('{"sources": [2, ', ["food"], True),
+    "names in JSON that was cut off": ('["code", "fo', ["food"], True),
     "a name and another": ("code, zeppelins", ["food"], True),
     "a name inside prose": ("Not code.", ["food"], True),
     "none": ("none", ["food"], False),

@@ -28,12 +28,12 @@ BUILDS: dict[str, Build] = {
 BUILT = pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
 UNUSABLE: list[ScriptedAnswer] = [
     *("9", "I'm sorry, but I can't help with that.", "<think>The user wants"),
+    '["How much vacation is there", "and ho',
     ConnectionError("no route to host"),
 ]
 USABLE = [
     "1. How much vacation is there",
     "<think>leave?</think>```\nHow much vacation is there\n```",
-    '["How much vacation is there", "and ho',
     "The question is about vacation and how much of it there is",
 ]
 
@@ -62,7 +62,7 @@ def test_a_usable_answer_is_read_from_any_layout(
     source = FakeRetriever([("a", 0.9)])
     result = searched(build(ScriptedLLM([answer]), source), Query("annual leave"))
     assert node_ids(result.hits) == ["a"]
-    assert ["cut off" in each.reason for each in result.degraded] == [True] * (answer[0] == "[")
+    assert result.degraded == ()
     texts = {text for call in source.calls for text in call.embedding_strs}
     assert any("vacation" in text for text in texts)
     assert not any("think" in text or "`" in text for text in texts)

@@ -39,7 +39,7 @@ LAYOUTS = {
     "a sentence behind plain lines": "annual leave days\nhow many days off\n\nThe second is plain.",
     "JSON": '["annual leave days", "how many days off"]',
     "JSON in a fence": '```json\n{"queries": ["annual leave days", "how many days off"]}\n```',
-    "broken JSON": '["annual leave days", "how many days off", "and',
+    "broken JSON": '["annual leave days", "how many days off",]',
     "a thought before": "<think>1. sick leave?</think>annual leave days\nhow many days off",
     "tags": "<query>annual leave days</query><query>how many days off</query>",
 }

@@ -1,4 +1,4 @@
-"""The grammar of ``--filter``."""
+"""The grammar of filters in words."""
 
 import string
 from collections.abc import Callable
@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter
 
-from llama_retrieval_ext.cli.filter_syntax import parse_filter_options
 from llama_retrieval_ext.errors import InvalidFilterError
+from llama_retrieval_ext.filter_syntax import parse_filter_texts
 from llama_retrieval_ext.filters import matches, parse_filters
 
 
 def parsed(option: str) -> MetadataFilter:
-    filters = parse_filter_options([option])
+    filters = parse_filter_texts([option])
     assert filters is not None
     (one,) = filters.filters
     assert isinstance(one, MetadataFilter)
@@ -75,7 +75,7 @@ ROWS = [(year, lang) for year in (2020, 2021) for lang in ("en", "zh", "de")]
 )
 def test_conditions_are_combined(option: str, holds: Callable[[int, str], bool]) -> None:
     for options, also in (([option], 0), ([option, "year>2020"], 2021)):  # all must hold
-        filters = parse_filter_options(options)
+        filters = parse_filter_texts(options)
         assert filters is not None
         condition = parse_filters(filters)
         for year, lang in ROWS:
@@ -101,7 +101,7 @@ def test_conditions_are_combined(option: str, holds: Callable[[int, str], bool])
 )
 def test_what_is_no_filter_is_refused_with_what_to_write(option: str, message: str) -> None:
     with pytest.raises(InvalidFilterError, match=message):
-        parse_filter_options([option])
+        parse_filter_texts([option])
 
 
 @given(

@@ -8,7 +8,6 @@ from llama_index.core.schema import Document, TextNode
 
 from llama_retrieval_ext.errors import StoreFormatError, StoreUnavailableError
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.knowledge_base.ledger.local_ledger import LocalLedger
 from tests.knowledge_base.engines import EMBEDDED
 
 Open = Callable[..., KnowledgeBase]
@@ -22,10 +21,9 @@ def directory(url: str) -> Path:
 @EMBEDDED
 def test_a_newer_knowledge_base_is_refused(open_kb: Open) -> None:
     kb = open_kb()
-    assert isinstance(kb._ledger, LocalLedger)
-    with kb._ledger.database.transaction() as connection:
-        connection.execute("UPDATE manifest SET value = '4' WHERE key = 'format'")
-        connection.execute("INSERT INTO manifest VALUES ('novelty', '1')")
+    assert kb._ledger.file is not None
+    with kb._ledger.file.connection() as connection:
+        connection.execute("PRAGMA user_version = 4")
     with pytest.raises(StoreFormatError, match="format 4"):
         open_kb()
 
@@ -54,11 +52,11 @@ def test_a_ledger_that_cannot_be_written_loses_no_document(
 ) -> None:
     kb = open_kb()
     kb.add([Document(id_="d", text="annual leave")])
-    assert isinstance(kb._ledger, LocalLedger)
-    kb._ledger.database._connection.execute(trouble)
+    assert kb._ledger.file is not None
+    kb._ledger.file._connection.execute(trouble)
     many = [TextNode(id_=f"node {number}", text="leave") for number in range(100)]
     with pytest.raises(StoreUnavailableError, match=message):
         kb.add(many)
     assert len(kb.retriever("keyword").retrieve("leave")) == kb.count() == 1
-    kb._ledger.database._connection.execute(relief)
+    kb._ledger.file._connection.execute(relief)
     assert kb.add(many).added == 100

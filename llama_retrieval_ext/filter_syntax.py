@@ -1,4 +1,4 @@
-"""Syntax of ``--filter`` on the command line."""
+"""The grammar of filters in words, as of ``--filter`` on the command line."""
 
 import math
 import re
@@ -12,9 +12,9 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 
-from llama_retrieval_ext.cli.output import one_line
 from llama_retrieval_ext.errors import InvalidFilterError
 from llama_retrieval_ext.filters import parse_filters
+from llama_retrieval_ext.wording import short
 
 Expression: TypeAlias = MetadataFilter | MetadataFilters
 Scalar: TypeAlias = int | float | str
@@ -51,54 +51,55 @@ _GRAMMAR = (
 )
 
 
-def parse_filter_options(options: Sequence[str]) -> MetadataFilters | None:
-    """Return the filters of ``--filter`` options, combined by AND.
+def parse_filter_texts(texts: Sequence[str], *, name: str = "the filter") -> MetadataFilters | None:
+    """Return the filters that texts stand for, combined by AND.
 
     Args:
-        options: Each ``key=value``, ``key!=value``, ``key>=value``, ``key>value``, ``key<=value``,
+        texts: Each ``key=value``, ``key!=value``, ``key>=value``, ``key>value``, ``key<=value``,
             ``key<value``, ``key~part`` (the string contains that part, ignoring case),
             ``key in (value, value)`` or ``key not in (value, value)``; or several of these with
             ``and``, ``or``, ``not`` and parentheses, where ``not`` binds tightest and ``or`` least.
             A value that parses as a number is a number unless quoted. A value must be quoted if it
             starts with ``=``, ``<`` or ``>``, or contains the words ``and`` or ``or``; a quote
             inside is doubled.
+        name: What errors call a text.
 
     Returns:
-        LlamaIndex filters, or None if there are no options.
+        LlamaIndex filters, or None if there are no texts.
 
     Raises:
-        InvalidFilterError: An option has another form, or a value does not fit its operator.
+        InvalidFilterError: A text has another form, or a value does not fit its operator.
 
     Examples:
-        >>> for part in parse_filter_options(["year>=2020", 'article="3"', "law~safety"]).filters:
+        >>> for part in parse_filter_texts(["year>=2020", 'article="3"', "law~safety"]).filters:
         ...     print(part.key, part.operator.name, repr(part.value))
         year GTE 2020
         article EQ '3'
         law TEXT_MATCH_INSENSITIVE 'safety'
-        >>> (either,) = parse_filter_options(["lang in (zh, en) or year<2000"]).filters
+        >>> (either,) = parse_filter_texts(["lang in (zh, en) or year<2000"]).filters
         >>> either.condition.name, [part.key for part in either.filters]
         ('OR', ['lang', 'year'])
 
     """
-    if not options:
+    if not texts:
         return None
-    filters = MetadataFilters(filters=[_Parser(option).parse() for option in options])
+    filters = MetadataFilters(filters=[_Parser(text, name).parse() for text in texts])
     parse_filters(filters)
     return filters
 
 
 class _Parser:
-    """Recursive descent parser of one option."""
+    """Recursive descent parser of one text."""
 
-    def __init__(self, option: str) -> None:
-        self._option = option
-        self._text = option.strip()
+    def __init__(self, text: str, name: str) -> None:
+        self._name = name
+        self._text = text.strip()
         self._at = 0
         self._depth = 0  # of parentheses
         self._nesting = 0  # of parentheses and negations
 
     def parse(self) -> Expression:
-        """Return the whole option as one expression."""
+        """Return the whole text as one expression."""
         expression = self._disjunction()
         if self._at < len(self._text):
             raise self._error(f"cannot be read from {self._text[self._at :]!r} on")
@@ -199,10 +200,10 @@ class _Parser:
 
     def _skip(self, sign: str) -> bool:
         """Skip a sign, and return whether it was next."""
-        found = self._text.startswith(sign, self._at)
-        if found:
+        is_next = self._text.startswith(sign, self._at)
+        if is_next:
             self._advance(len(sign))
-        return found
+        return is_next
 
     def _advance(self, length: int) -> None:
         """Advance by a length and over the following white space."""
@@ -210,8 +211,8 @@ class _Parser:
         self._at = len(self._text) if following is None else following.end()
 
     def _error(self, problem: str) -> InvalidFilterError:
-        option = one_line(self._option, cells=_SHOWN)
-        return InvalidFilterError(f"--filter {option!r} {problem}; {_GRAMMAR}")
+        shown = short(self._text, _SHOWN)
+        return InvalidFilterError(f"{self._name} {shown!r} {problem}; {_GRAMMAR}")
 
 
 def _group(parts: list[Expression], condition: FilterCondition) -> Expression:
