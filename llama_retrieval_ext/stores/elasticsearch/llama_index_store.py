@@ -98,7 +98,7 @@ class LlamaIndexElasticsearchBackend(PrefilteredBackend[ElasticsearchStore, Json
     @property
     def where(self) -> str:
         """The index, for messages."""
-        return f"the index {self._store.index_name!r} at {self._transport.where}"
+        return f"the index {self._store.index_name!r}"
 
     @property
     def features(self) -> EngineFeatures:
@@ -107,7 +107,7 @@ class LlamaIndexElasticsearchBackend(PrefilteredBackend[ElasticsearchStore, Json
         return EngineFeatures(
             dense=_RANGES[self._store.distance_strategy or "COSINE"] if has_vectors else None,
             keyword=BM25_RANGE,
-            most_hits=WINDOW,
+            most_hits=self.most_candidates,
             real_async=True,
         )
 
@@ -195,8 +195,12 @@ class LlamaIndexElasticsearchBackend(PrefilteredBackend[ElasticsearchStore, Json
     def describe(self) -> dict[str, object]:
         """Return the engine, its hosts, and the fields that are searched."""
         store = self._store
-        fields = {"text_field": store.text_field, "vector_field": store.vector_field}
-        return {**super().describe(), **fields}
+        return {
+            **super().describe(),
+            "url": self._transport.where,
+            "text_field": store.text_field,
+            "vector_field": store.vector_field,
+        }
 
 
 def backend_of(store: BasePydanticVectorStore) -> Backend | None:

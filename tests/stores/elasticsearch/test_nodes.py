@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
-from llama_retrieval_ext.stores.elasticsearch.nodes import indexed_text, query_text
+from llama_retrieval_ext.stores.elasticsearch.schema import indexed_text, query_text
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Scope
@@ -101,7 +101,7 @@ def test_pages_of_large_nodes_have_few(
 ) -> None:
     texts = ["x" * 10_000] * 210 + ["x"] * 90
     store.add([TextNode(id_=f"{n:03}", text=text, embedding=[1.0]) for n, text in enumerate(texts)])
-    monkeypatch.setattr("llama_retrieval_ext.stores.elasticsearch.nodes._PAGE_BYTES", 50_000)
+    monkeypatch.setattr("llama_retrieval_ext.stores.elasticsearch.schema._PAGE_BYTES", 50_000)
     send, sizes = store.transport.perform, list[int]()
 
     def watched(request: HttpRequest) -> Json:

@@ -72,7 +72,7 @@ def test_a_store_of_another_release_is_refused_and_left_alone(tmp_path: Path) ->
     assert manifest.read_text() == other
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"format": 3, "tokenizer": {}}'])
+@pytest.mark.parametrize("content", ["", "[]", '{"format": 4, "tokenizer": {}}'])
 def test_a_broken_manifest_is_refused_and_left_alone(tmp_path: Path, content: str) -> None:
     EmbeddedVectorStore(tmp_path / "s").close()
     manifest = tmp_path / "s" / "store.json"
