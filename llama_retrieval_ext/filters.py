@@ -41,9 +41,9 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_retrieval_ext.arguments import value_expression
-from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.dates import given_instant, instant
 from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.text.normalization import composed, spellings, valid_text
 
 # Stored with each node; they say whose it is (see `query`), and are no part of its text.

@@ -3,13 +3,12 @@
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypedDict, TypeVar
 
 from llama_index.core.schema import BaseNode, QueryBundle
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
 
-from llama_retrieval_ext.arguments import RecordsArguments
-from llama_retrieval_ext.checks import check_count, check_seconds, checked_arguments, of_type
+from llama_retrieval_ext.checks import Part, check_count, check_seconds, checked_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError, ScopeRequiredError
 from llama_retrieval_ext.filters import (
     SCOPE_KEYS,
@@ -22,6 +21,7 @@ from llama_retrieval_ext.filters import (
     matches,
     parse_filters,
 )
+from llama_retrieval_ext.parameters import Check
 from llama_retrieval_ext.text.normalization import valid_text
 
 # The principals in `ALLOWED_KEY` may see a node: a list; without one, everyone in its scope.
@@ -47,9 +47,12 @@ TURN_KEY = "memory_turn"
 Node = TypeVar("Node", bound=BaseNode)
 
 
-@checked_arguments
+# Any iterable is accepted, and each message says what isolation needs.
+_CHECKED_HERE: Final = Check(lambda _: None)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class Scope(RecordsArguments):
+class Scope(Part):
     """The nodes that a query can access: those of a tenant, of some knowledge bases, or both.
 
     A scope is trusted: derive it from the authenticated user, never from text that a user or a
@@ -75,9 +78,9 @@ class Scope(RecordsArguments):
 
     """
 
-    tenant_id: str | None = None
-    kb_ids: Sequence[str] | None = None
-    principals: Sequence[str] | None = None
+    tenant_id: Annotated[str | None, _CHECKED_HERE] = None
+    kb_ids: Annotated[Sequence[str] | None, _CHECKED_HERE] = None
+    principals: Annotated[Sequence[str] | None, _CHECKED_HERE] = None
 
     def __post_init__(self) -> None:
         given = () if self.kb_ids is None else self.kb_ids
@@ -292,6 +295,9 @@ class Query(QueryBundle):
             return ``top_k``; a leg returns its own number if that is larger. Set by composites.
         exact: Whether vector searches compare every embedding instead of using an approximate
             index; keyword searches are always exact.
+        correct: Whether a knowledge base corrects typing errors: a word that no visible node has is
+            replaced by the nearest that one has, which ``corrected`` of the result says. Words in
+            quotation marks, in capitals, with digits and in code stay.
 
     Raises:
         ConfigurationError: A value is out of range.
@@ -310,6 +316,7 @@ class Query(QueryBundle):
     context: Mapping[str, object] = field(default_factory=dict)
     at_least: int | None = None
     exact: bool = False
+    correct: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.query_str, str):
@@ -326,6 +333,7 @@ class Query(QueryBundle):
         if self.scope is not None:
             check_scope(self.scope)
         of_type(self.context, Mapping, "context")
+        of_type(self.correct, bool, "correct")
         self.filter = None if self.filters is None else parse_filters(self.filters)
 
     if not TYPE_CHECKING:  # which would otherwise accept any name
@@ -355,6 +363,7 @@ class Query(QueryBundle):
         top_k: int | None = None,
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
+        correct: bool | None = None,
     ) -> "Query":
         """Return a copy; filters and scope are narrowed, other arguments replace values."""
         changes: dict[str, Any] = {}
@@ -368,6 +377,8 @@ class Query(QueryBundle):
             changes["timeout_s"] = timeout_s
         if context is not None:
             changes["context"] = {**self.context, **of_type(context, Mapping, "context")}
+        if correct is not None:
+            changes["correct"] = of_type(correct, bool, "correct")
         return replace(self, **changes)
 
     def for_child(self, *, top_k: int | None = None) -> Self:
@@ -399,6 +410,7 @@ class SearchOptions(TypedDict, total=False):
     top_k: int | None
     timeout_s: float | None
     context: Mapping[str, object] | None
+    correct: bool | None
 
 
 def described_binding(query: Query) -> list[str]:

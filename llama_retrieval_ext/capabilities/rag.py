@@ -14,10 +14,10 @@ from llama_index.core.schema import NodeWithScore, QueryType
 from llama_retrieval_ext.capabilities.output_texts import OutputTexts, check_language, language_of
 from llama_retrieval_ext.capabilities.query_engine import (
     ContextLike,
+    Excerpts,
     GeneratedText,
     GeneratingQueryEngine,
     GenerationRequest,
-    Passages,
     RequestOptions,
 )
 from llama_retrieval_ext.checks import checked_arguments, checked_call
@@ -394,14 +394,14 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
         return (yield from hits_of(self.retriever, request.query, top_k=top_k))
 
     def _partial(
-        self, text: str, passages: Passages, request: GenerationRequest
+        self, text: str, passages: Excerpts, request: GenerationRequest
     ) -> RAGAnswer | None:
         del request
         if NOT_IN_PASSAGES.startswith(text[: len(NOT_IN_PASSAGES)]):
             return None
         return RAGAnswer(text, list(passages.hits))
 
-    def _finished(self, text: str, passages: Passages, request: GenerationRequest) -> RAGAnswer:
+    def _finished(self, text: str, passages: Excerpts, request: GenerationRequest) -> RAGAnswer:
         hits: list[NodeWithScore] = list(passages.hits)
         language = request.language or self.language or language_of(request.query.query_str)
         if not text or NOT_IN_PASSAGES in text:

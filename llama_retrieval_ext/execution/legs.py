@@ -5,20 +5,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
 
-from llama_retrieval_ext.arguments import RecordsArguments, value_expression
-from llama_retrieval_ext.checks import (
-    CheckedArguments,
-    check_count,
-    check_seconds,
-    checked_arguments,
-    is_number,
-    of_type,
-)
+from llama_retrieval_ext.arguments import value_expression
+from llama_retrieval_ext.checks import Part
 from llama_retrieval_ext.errors import (
     CircuitOpenError,
     CompositionError,
@@ -36,12 +29,13 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Sleep, Task, Together
-from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
+from llama_retrieval_ext.execution.retrieval import retrieval
 from llama_retrieval_ext.execution.running import WhileOpen, reporting
-from llama_retrieval_ext.query import Query, check_top_k
+from llama_retrieval_ext.parameters import Count, Range, Seconds, TimeLimit, Weight, WholeNumber
+from llama_retrieval_ext.query import Query
 
 
-class CircuitBreaker(CheckedArguments, RecordsArguments):
+class CircuitBreaker(Part):
     """Circuit breaker: opens after consecutive failures and later allows one trial call.
 
     Pass it to a `Leg`: ``Leg("web", retriever, breaker=CircuitBreaker(failures=3, reset_s=10))``.
@@ -69,12 +63,12 @@ class CircuitBreaker(CheckedArguments, RecordsArguments):
     def __init__(
         self,
         *,
-        failures: int = 5,
-        reset_s: float = 30.0,
+        failures: Count = 5,
+        reset_s: Seconds = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.failures = check_count(failures, "failures")
-        self.reset_s = check_seconds(reset_s, "reset_s")
+        self.failures = failures
+        self.reset_s = reset_s
         self._clock = clock
         self._lock = Lock()
         self._in_a_row = 0
@@ -152,9 +146,8 @@ def or_degraded(where: str, plan: Plan[T], otherwise: T) -> Plan[T]:
         return otherwise
 
 
-@checked_arguments
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Leg(RecordsArguments):
+class Leg(Part):
     """Named child of a composite, with its limits and failure handling.
 
     A failed leg is left out and the answer is marked degraded, unless the leg is ``required``. The
@@ -195,35 +188,18 @@ class Leg(RecordsArguments):
 
     name: str
     retriever: BaseRetriever
-    weight: float = 1.0
-    top_k: int | None = None
-    timeout_s: float | None = None
+    weight: Weight = 1.0
+    top_k: Count | None = None
+    timeout_s: TimeLimit = None
     required: bool = False
-    retries: int = 0
-    backoff_s: float = 0.1
+    retries: WholeNumber = 0
+    backoff_s: Annotated[float, Range(least=0, unit="of seconds")] = 0.1
     breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
     languages: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if not of_type(self.name, str, "the name of a leg"):
+        if not self.name:
             raise ConfigurationError("a leg needs a name")
-        whose = f"of leg {self.name!r}"
-        check_retriever(self.retriever, f"the retriever {whose}")
-        of_type(self.breaker, CircuitBreaker, f"the breaker {whose}")
-        if not (is_number(self.weight) and self.weight >= 0):
-            raise ConfigurationError(
-                f"the weight {whose} must be finite and not negative, got {self.weight!r}"
-            )
-        if self.timeout_s is not None:
-            otherwise = "for no limit leave it out"
-            check_seconds(self.timeout_s, f"timeout_s {whose}", otherwise=otherwise)
-        check_count(self.retries, f"retries {whose}", least=0)
-        if not (is_number(self.backoff_s) and self.backoff_s >= 0):
-            raise ConfigurationError(
-                f"backoff_s {whose} must be a number of seconds, 0 or more, got {self.backoff_s!r}"
-            )
-        if self.top_k is not None:
-            check_top_k(self.top_k)
 
     if not TYPE_CHECKING:  # a type checker reports this earlier
 

@@ -16,7 +16,7 @@ from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, ScoreError
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.formulas.scores import ranked, sum_of_legs
-from llama_retrieval_ext.pipeline.leg_weights import Weights, check_weights, resolved_weights
+from llama_retrieval_ext.pipeline.leg_weights import MinSuccess, Weights, resolved_weights
 from llama_retrieval_ext.pipeline.stages import (
     Operand,
     Refine,
@@ -111,12 +111,7 @@ class Fusion(Operand, ABC):
     weights: Weights = None
     # Number of legs that must answer; None for the branches' number, by default 1. Dataclass
     # subclasses declare it as a field.
-    min_success: int | None = None
-
-    def __post_init__(self) -> None:
-        check_weights(self.weights)
-        if self.min_success is not None:
-            check_count(self.min_success, "min_success", least=0)
+    min_success: MinSuccess = None
 
     def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:  # noqa: ARG002
         """Return the share of each leg in the score of each of its ids, one mapping per leg."""

@@ -10,7 +10,6 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore
 
 from llama_retrieval_ext.arguments import call_expression, handle_expression
-from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.drivers import awaits, blocking_or_awaited
@@ -18,13 +17,7 @@ from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import visible
 from llama_retrieval_ext.pipeline.stages import Refine, ranking_of
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.reordering import (
-    ScoreKind,
-    calibrated,
-    check_score_kind,
-    replaced,
-    with_score,
-)
+from llama_retrieval_ext.reordering import ScoreKind, calibrated, replaced, with_score
 from llama_retrieval_ext.results import Contribution, Hit, as_hit, node_copy, node_ids
 from llama_retrieval_ext.wording import counted
 
@@ -67,10 +60,6 @@ class Postprocessed(Refine):
     postprocessor: BaseNodePostprocessor
     _: KW_ONLY
     score_kind: ScoreKind = "unknown"
-
-    def __post_init__(self) -> None:
-        of_type(self.postprocessor, BaseNodePostprocessor, "postprocessor")
-        check_score_kind(self.score_kind)
 
     @property
     def keeps_order(self) -> bool:

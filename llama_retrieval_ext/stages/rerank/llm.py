@@ -10,14 +10,14 @@ from typing import Final
 from llama_index.core.llms import LLM
 from llama_index.core.schema import MetadataMode
 
-from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
 from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel, check_prompt, filled
 from llama_retrieval_ext.llm.parsing import cleaned, is_cut_off, unfenced
+from llama_retrieval_ext.parameters import Count, TimeLimit
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind, reranked
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.stages.rerank.reranker import Reranker, check_limits
+from llama_retrieval_ext.stages.rerank.reranker import Reranker
 
 # The highest relevance of the scale in the prompt; the lowest is 0.
 BEST: Final = 10.0
@@ -203,18 +203,15 @@ class LLMRerank(Reranker):
 
     llm: LLM
     _: KW_ONLY
-    top_k: int | None = None
-    batch_size: int = 10
-    max_characters: int = MAX_CHARACTERS
-    timeout_s: float | None = None
+    top_k: Count | None = None
+    batch_size: Count = 10
+    max_characters: Count = MAX_CHARACTERS
+    timeout_s: TimeLimit = None
     prompt: str = RERANK_PROMPT
     score_kind: ScoreKind = field(default="probability", init=False, repr=False)
     _model: LanguageModel = field(init=False)
 
     def __post_init__(self) -> None:
-        check_limits(self.top_k, self.timeout_s)
-        check_count(self.batch_size, "batch_size")
-        check_count(self.max_characters, "max_characters")
         check_prompt(self.prompt, "documents", "query")
         model = LanguageModel(self.llm, self.timeout_s or SEARCH_TIMEOUT_S, share=1.0)
         object.__setattr__(self, "_model", model)

@@ -30,6 +30,7 @@ from qdrant_edge import (
 from llama_retrieval_ext.execution.drivers import drive
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition, matches
+from llama_retrieval_ext.schema import Schema, indexed_weights
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import EmbeddedConfig
 from llama_retrieval_ext.stores.embedded.filters import EVERYTHING, FILTERS, as_filter
@@ -40,12 +41,8 @@ from llama_retrieval_ext.stores.encoding.vectors import SCORES
 from llama_retrieval_ext.stores.engine.backend import Candidate, Search
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.qdrant_common.points import NODE
-from llama_retrieval_ext.stores.qdrant_common.search import (
-    PointSearch,
-    PointsSearch,
-    Recipe,
-    query_weights,
-)
+from llama_retrieval_ext.stores.qdrant_common.search import PointSearch, PointsSearch, Recipe
+from llama_retrieval_ext.stores.qdrant_common.terms import query_terms
 
 T = TypeVar("T")
 NativeFusionQuery: TypeAlias = Fusion | Formula
@@ -110,6 +107,11 @@ class EmbeddedSearch(PointsSearch[ScoredPoint]):
     def _directory(self) -> StoreDirectory:
         """The open directory."""
 
+    @property
+    @abstractmethod
+    def field_schema(self) -> Schema:
+        """The fields of keyword search, with their weights."""
+
     def call(self, steps: Callable[[], Steps[T]], *, empty: T) -> Call[T]:
         """Return the call that runs steps on one shard, for async callers on their event loop.
 
@@ -156,8 +158,9 @@ class EmbeddedSearch(PointsSearch[ScoredPoint]):
 
     def keyword_search(self, text: str, search: Search) -> PointSearch | None:
         """Return the search for shared terms; None without terms."""
-        directory = self._directory
-        weights = query_weights(text, directory.config.tokenizer)
+        directory, config, schema = self._directory, self._directory.config, self.field_schema
+        fields = indexed_weights(schema.weights(search.fields), config.schema)
+        weights = query_terms(text, config.tokenizer, schema, fields)
         if weights is None:
             return None
         corpus = search.corpus or (EVERYTHING if directory.inexact else None)

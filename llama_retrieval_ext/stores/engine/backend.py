@@ -138,6 +138,7 @@ class Search:
         scope: The scope alone. Statistics such as IDF cover only its nodes, so that scores do
             not reveal other tenants' documents.
         exact: Whether a vector search compares every embedding instead of using an index.
+        fields: Weight of each field of a keyword search; None for those of the store's schema.
         filter: The condition in the engine's form, which a backend fills in; None for no filter.
         corpus: The filter for the nodes that IDF is computed on, which ignores principals; None for
             all nodes.
@@ -147,6 +148,7 @@ class Search:
     condition: Condition | None = None
     scope: Scope | None = None
     exact: bool = False
+    fields: Mapping[str, float] | None = None
     filter: Any = None  # Any: the engine's
     corpus: Any = None
 

@@ -11,10 +11,11 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
 )
 
-from llama_retrieval_ext.checks import check_count, is_number
+from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, parse_filters
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.query import DOCUMENT_FIELD, START_FIELD, check_top_k
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from llama_index.core.schema import BaseNode
 from pydantic import ValidationError
@@ -22,16 +22,14 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
     ALLOWED_FIELD,
     DOC_FIELD,
     NODE,
-    USUAL_LENGTH,
     Field,
     PointBatch,
     QdrantConfig,
-    Weighed,
     fields_to_index,
-    mean_length,
     metadata_field,
     prepare_batches,
 )
+from llama_retrieval_ext.stores.qdrant_common.terms import Weighed, mean_lengths
 
 # A server accepts 32 MB per request; a node with 1,500 dimensions needs about 40 kB.
 BATCH: Final = 128
@@ -220,13 +218,16 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
         batches: list[PointBatch] = yield lambda: prepare_batches(
             nodes, size=BATCH, config=config, where=self.where
         )
-        average = mean_length(batches)
+        settings = {
+            "average_lengths": mean_lengths([batch.terms for batch in batches]),
+            "schema": config.schema,
+        }
         for batch in batches:
             try:
-                yield from self._upsert(batch, average)
+                yield from self._upsert(batch, settings)
             except CollectionMissingError:  # deleted by another process
                 self.forget()
-                yield from self._upsert(batch, average)
+                yield from self._upsert(batch, settings)
 
     def delete(self, matching: models.Filter | None) -> Steps[None]:
         """Delete the matching points; None deletes nothing."""
@@ -256,8 +257,8 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
         count: int = answer.count
         return count
 
-    def _upsert(self, batch: PointBatch, average: float) -> Steps[None]:
-        config = yield from self.create(len(batch.vectors[0]), average_length=average)
+    def _upsert(self, batch: PointBatch, settings: Mapping[str, Any]) -> Steps[None]:
+        config = yield from self.create(len(batch.vectors[0]), **settings)
         yield from self._add_indexes(fields_to_index(batch.payloads, self.indexed))
         points = yield lambda: [
             models.PointStruct(
@@ -265,7 +266,7 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
                 vector={DENSE: ready.vector, BM25: sparse_vector(ready.weighed)},
                 payload=ready.payload,
             )
-            for ready in batch.ready(average_length=config.average_length or USUAL_LENGTH)
+            for ready in batch.ready(config.average_lengths)
         ]
         yield self.request("upsert", points=points, wait=True)
 

@@ -7,6 +7,7 @@ from pydantic import PrivateAttr
 from qdrant_client import QdrantClient, models
 
 from llama_retrieval_ext.filters import Condition
+from llama_retrieval_ext.schema import indexed_weights
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, SCORES
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures, Search
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
@@ -23,7 +24,8 @@ from llama_retrieval_ext.stores.qdrant.schema import (
 )
 from llama_retrieval_ext.stores.qdrant.search import QdrantSearch
 from llama_retrieval_ext.stores.qdrant_common.points import point_id
-from llama_retrieval_ext.stores.qdrant_common.search import PointSearch, fusions_of, query_weights
+from llama_retrieval_ext.stores.qdrant_common.search import PointSearch, fusions_of
+from llama_retrieval_ext.stores.qdrant_common.terms import query_terms
 from llama_retrieval_ext.urls import local_path
 
 # Local mode writes this file to each directory.
@@ -118,7 +120,9 @@ class QdrantStore(CollectionStore, QdrantSearch):
 
     def keyword_search(self, text: str, search: Search) -> PointSearch | None:
         """Return the search for shared terms; None without terms."""
-        weights = query_weights(text, self.tokenizer)
+        config, schema = self._collection.config, self.field_schema
+        fields = indexed_weights(schema.weights(search.fields), config.schema)
+        weights = query_terms(text, config.tokenizer, schema, fields)
         if weights is None:
             return None
         return PointSearch(

@@ -13,8 +13,7 @@ from llama_retrieval_ext.stores.engine.backend import Candidate, Search
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, Line, NativeFusion
 from llama_retrieval_ext.stores.engine.search import EngineBackend, NativeSearch
-from llama_retrieval_ext.stores.qdrant_common.points import NO_TERM, NODE, Weighed
-from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.stores.qdrant_common.points import NODE
 
 _DISTRIBUTION: Final = Normalisation.DISTRIBUTION_BASED
 _RAW: Final = Normalisation.NONE
@@ -161,10 +160,3 @@ class PointsSearch(EngineBackend[PointSearch, P], Generic[P]):
             return [ranking[index] for index, _ in picks]
 
         return self.call(steps, empty=[])
-
-
-def query_weights(text: str, tokenizer: Tokenizer) -> Weighed | None:
-    """Return the terms of a query with their counts; None without terms."""
-    terms = tokenizer.query_terms(text)
-    terms.pop(NO_TERM, None)
-    return (list(terms), [float(count) for count in terms.values()]) if terms else None

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
-from llama_retrieval_ext.stores.elasticsearch.schema import indexed_text, query_text
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stores.elasticsearch.client import HttpRequest, Json
+from llama_retrieval_ext.stores.elasticsearch.schema import indexed_text, query_text
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.engine.config import StoreConfig
