@@ -1,6 +1,5 @@
 """`Query` (text, filters and limits of a search) and `Scope` (the visible nodes)."""
 
-import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypedDict, TypeVar
@@ -294,6 +293,9 @@ class Query(QueryBundle):
             return ``top_k``; a leg returns its own number if that is larger. Set by composites.
         exact: Whether vector searches compare every embedding instead of using an approximate
             index; keyword searches are always exact.
+        correct: Whether a knowledge base corrects typing errors: a word that no visible node has is
+            replaced by the nearest that one has, which ``corrected`` of the result says. Words in
+            quotation marks, in capitals, with digits and in code stay.
 
     Raises:
         ConfigurationError: A value is out of range.
@@ -312,6 +314,7 @@ class Query(QueryBundle):
     context: Mapping[str, object] = field(default_factory=dict)
     at_least: int | None = None
     exact: bool = False
+    correct: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.query_str, str):
@@ -321,12 +324,13 @@ class Query(QueryBundle):
             )
         for number in (self.top_k, self.at_least):
             if number is not None:
-                check_top_k(number)
+                check_count(number, "top_k")
         if self.timeout_s is not None:
             check_seconds(self.timeout_s, "timeout_s", otherwise="for no limit leave it out")
         if self.scope is not None:
             check_scope(self.scope)
         of_type(self.context, Mapping, "context")
+        of_type(self.correct, bool, "correct")
         self.filter = None if self.filters is None else parse_filters(self.filters)
 
     if not TYPE_CHECKING:  # which would otherwise accept any name
@@ -356,6 +360,7 @@ class Query(QueryBundle):
         top_k: int | None = None,
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
+        correct: bool | None = None,
     ) -> "Query":
         """Return a copy; filters and scope are narrowed, other arguments replace values."""
         changes: dict[str, Any] = {}
@@ -369,6 +374,8 @@ class Query(QueryBundle):
             changes["timeout_s"] = timeout_s
         if context is not None:
             changes["context"] = {**self.context, **of_type(context, Mapping, "context")}
+        if correct is not None:
+            changes["correct"] = of_type(correct, bool, "correct")
         return replace(self, **changes)
 
     def for_child(self, *, top_k: int | None = None) -> Self:
@@ -376,9 +383,9 @@ class Query(QueryBundle):
 
         A leg returns ``top_k`` hits if given, else its own number, but at least ``at_least``.
         """
-        child = copy.copy(self)
-        child.top_k = top_k
-        child.timeout_s = None  # the deadline is part of the execution context
+        child = object.__new__(type(self))
+        # The deadline is part of the execution context.
+        vars(child).update(vars(self), top_k=top_k, timeout_s=None)
         return child
 
     @property
@@ -400,6 +407,7 @@ class SearchOptions(TypedDict, total=False):
     top_k: int | None
     timeout_s: float | None
     context: Mapping[str, object] | None
+    correct: bool | None
 
 
 def described_binding(query: Query) -> list[str]:

@@ -46,10 +46,10 @@ from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.parameters import Path
 from llama_retrieval_ext.pipeline.branches import Branches, Unfused
-from llama_retrieval_ext.pipeline.chains import FanOutChain, RefineChain, RewriteChain
-from llama_retrieval_ext.pipeline.fusion import Fusion, FusionChain
-from llama_retrieval_ext.pipeline.operators import FunctionStage
+from llama_retrieval_ext.pipeline.chains import FanOutChain, FusionChain, RefineChain, RewriteChain
+from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
+from llama_retrieval_ext.pipeline.postprocessor import FunctionStage
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import FanOut, Refine, Rewrite
 from llama_retrieval_ext.query import Scope

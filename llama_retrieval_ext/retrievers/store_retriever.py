@@ -30,7 +30,7 @@ from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, described_binding
-from llama_retrieval_ext.results import Hit, Origin, with_origin
+from llama_retrieval_ext.results import Hit, Origin, asked_for, with_origin
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.encoding.node_json import assembled
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search
@@ -184,7 +184,7 @@ class StoreRetriever(Retriever):
         return origin_in(self.backend, self.embed_model)
 
     def _gated(self, candidates: Sequence[Candidate], query: Query) -> list[Hit]:
-        return checked_hits(
+        hits = checked_hits(
             candidates,
             query.condition,
             store=type(self.backend.store).__name__,
@@ -192,6 +192,9 @@ class StoreRetriever(Retriever):
             source=self.name,
             origin=self._origin,
         )
+        for hit in hits:
+            asked_for(hit, query.query_str, getattr(self.backend.store, "tokenizer", None))
+        return hits
 
     def _embed(self, query: Query) -> Plan[list[float]]:
         if query.embedding is not None:

@@ -28,6 +28,7 @@ from qdrant_edge import (
 
 from llama_retrieval_ext.execution.drivers import drive
 from llama_retrieval_ext.filters import Condition, matches
+from llama_retrieval_ext.schema import Schema, indexed_weights
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import EmbeddedConfig
 from llama_retrieval_ext.stores.embedded.filters import EVERYTHING, as_edge_filter
@@ -44,12 +45,8 @@ from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.search import EngineRequest
 from llama_retrieval_ext.stores.qdrant_common.filters import clause_of
 from llama_retrieval_ext.stores.qdrant_common.points import NODE
-from llama_retrieval_ext.stores.qdrant_common.search import (
-    PointSearch,
-    PointsSearch,
-    Recipe,
-    query_weights,
-)
+from llama_retrieval_ext.stores.qdrant_common.search import PointSearch, PointsSearch, Recipe
+from llama_retrieval_ext.stores.qdrant_common.terms import query_terms
 
 T = TypeVar("T")
 NativeFusionQuery: TypeAlias = Fusion | Formula
@@ -107,6 +104,7 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
     def __init__(self, directory: StoreDirectory) -> None:
         super().__init__()
         self._directory = directory
+        self.schema: Schema | None = None
 
     def compile(self, condition: Condition) -> Filter:
         """Return the engine's filter for a condition."""
@@ -145,7 +143,10 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
         self, query: KeywordQuery, request: EngineRequest[Filter]
     ) -> PointSearch | None:
         """Return the search for shared terms; None without terms."""
-        weights = query_weights(query.text, self._directory.config.tokenizer)
+        config = self._directory.config
+        schema = self.schema or config.schema
+        fields = indexed_weights(schema.weights(query.search.fields), config.schema)
+        weights = query_terms(query.text, config.tokenizer, schema, fields)
         if weights is None:
             return None
         corpus = request.corpus or (EVERYTHING if self._directory.inexact else None)

@@ -13,6 +13,7 @@ from qdrant_edge import EdgeShard, Filter
 from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
 from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.embedded.check_shard import damage_in
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import (
@@ -85,6 +86,9 @@ class EmbeddedVectorStore(EngineStore):
         index: ``auto`` builds an HNSW index in the background when 100,000 nodes are not indexed,
             ``hnsw`` when 10,000 are not; ``exact`` never does. None for the recorded value, or
             ``auto``.
+        schema: The fields of keyword search, with weights; None for the recorded ones, or title,
+            headings and everything. Other weights than the recorded ones apply to this object; a
+            new field is searched after `index_fields`.
 
     Raises:
         StoreFormatError: The directory contains other files, or a store from a newer release.
@@ -120,6 +124,7 @@ class EmbeddedVectorStore(EngineStore):
         min_free_bytes: int = MIN_FREE_BYTES,
         vectors: VectorType | None = None,
         index: IndexKind | None = None,
+        schema: Schema | None = None,
     ) -> None:
         if not isinstance(path, str | Path):
             raise ConfigurationError(f"path must be a directory's, or ':memory:', got {path!r}")
@@ -130,9 +135,11 @@ class EmbeddedVectorStore(EngineStore):
         self.path = str(path)
         self.min_free_bytes = min_free_bytes
         self._opened = open_directories.acquire(
-            path, EmbeddedRequest(tokenizer, distance, dim, vectors=vectors, index=index)
+            path,
+            EmbeddedRequest(tokenizer, distance, dim, schema=schema, vectors=vectors, index=index),
         )
         self._searcher = EmbeddedSearch(self._opened)
+        self._searcher.schema = schema
         # Also runs at garbage collection and at interpreter exit.
         self._closer = weakref.finalize(self, open_directories.release, self._opened)
 
@@ -140,6 +147,15 @@ class EmbeddedVectorStore(EngineStore):
     def client(self) -> EdgeShard | None:
         """The engine's shard; None before the first node."""
         return self._directory.read(lambda shard: shard, empty=None)
+
+    @property
+    def field_schema(self) -> Schema:
+        """The fields of keyword search, with their weights."""
+        return self._searcher.schema or self._config.schema
+
+    def use_schema(self, schema: Schema) -> None:
+        """Search by another schema; an empty store will index its fields."""
+        self._searcher.schema = schema
 
     @property
     def searcher(self) -> EmbeddedSearch:
@@ -200,6 +216,19 @@ class EmbeddedVectorStore(EngineStore):
         rebuild = build if self.index_info().indexed else compact  # neither copies deleted nodes
         rebuild(self._directory, min_free=self.min_free_bytes)
         return max(0, before - bytes_on_disk(self._directory.path))
+
+    def index_fields(self) -> int:
+        """Index the fields of the schema, from the stored nodes; a no-op if they are indexed.
+
+        The nodes are copied to new files, as by `compact`.
+
+        Returns:
+            Number of nodes that were indexed.
+        """
+        if set(self.field_schema.text) == set(self._config.schema.text):
+            return 0
+        compact(self._directory, min_free=self.min_free_bytes, schema=self.field_schema)
+        return self.count()
 
     def build_index(self) -> bool:
         """Index all nodes, regardless of their number; blocks.
@@ -300,7 +329,9 @@ class EmbeddedVectorStore(EngineStore):
 
     def _add(self, nodes: Sequence[BaseNode]) -> Call[None]:
         def add() -> None:
-            add_nodes(self._directory, nodes, min_free=self.min_free_bytes)
+            add_nodes(
+                self._directory, nodes, min_free=self.min_free_bytes, schema=self.field_schema
+            )
             build_if_due(self._directory, min_free=self.min_free_bytes)
 
         return Call(add)

@@ -138,12 +138,14 @@ class Search:
         scope: The scope alone. Statistics such as IDF cover only its nodes, so that scores do
             not reveal other tenants' documents.
         exact: Whether a vector search compares every embedding instead of using an index.
+        fields: Weight of each field of a keyword search; None for those of the store's schema.
     """
 
     top_k: int
     condition: Condition | None = None
     scope: Scope | None = None
     exact: bool = False
+    fields: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from llama_retrieval_ext.errors import (
     StoreError,
     StoreFormatError,
 )
+from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors
 from llama_retrieval_ext.stores.engine.config import (
     ConfigRequest,
@@ -69,6 +70,17 @@ class Collection(ABC, Generic[C, K, P]):
         self.forget()
 
     config: C
+
+    @property
+    def schema(self) -> Schema:
+        """The fields of keyword search, with the weights of searches."""
+        return self._request.schema or self.config.schema
+
+    def use_schema(self, schema: Schema) -> None:
+        """Search by another schema; a new collection will index its fields."""
+        self._request = replace(self._request, schema=schema)
+        if not self._exists:
+            self.forget()
 
     @property
     def where(self) -> str:

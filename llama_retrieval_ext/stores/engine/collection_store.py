@@ -9,6 +9,7 @@ from llama_index.core.schema import BaseNode
 from pydantic import PrivateAttr
 
 from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
 from llama_retrieval_ext.stores.engine.collection import Collection, Nodes
@@ -31,6 +32,7 @@ class StoreOptions(TypedDict, total=False):
     dim: int | None
     distance: Distance | None
     store_params: Mapping[str, Any] | None
+    schema: Schema | None
 
 
 class CollectionStore(EngineStore):
@@ -44,6 +46,9 @@ class CollectionStore(EngineStore):
         distance: ``cosine``, ``dot`` or ``euclid``; None for the recorded one, or cosine.
         store_params: Settings of the engine. Those for the creation of the collection must equal
             the recorded ones, or be left out.
+        schema: The fields of keyword search, with weights; None for the recorded ones, or title,
+            headings and everything. Other weights than the recorded ones apply to this object; a
+            new field is searched after `index_fields`.
 
     Attributes:
         engine: Name of the engine.
@@ -82,10 +87,11 @@ class CollectionStore(EngineStore):
         dim: int | None = None,
         distance: Distance | None = None,
         store_params: Mapping[str, Any] | None = None,
+        schema: Schema | None = None,
     ) -> None:
         super().__init__(stores_text=True)
         address, params = self.parse_address(url), self.params_type.of(store_params or {})
-        request = ConfigRequest(tokenizer, distance, dim, params.recorded)
+        request = ConfigRequest(tokenizer, distance, dim, params.recorded, schema)
         connection = self.connection_type.of_address(address)
         # Also runs at garbage collection and at interpreter exit.
         self._closer = weakref.finalize(self, connection.close)
@@ -108,6 +114,16 @@ class CollectionStore(EngineStore):
     @abstractmethod
     def features(self) -> EngineFeatures:
         """Operations that the engine supports natively."""
+
+    @property
+    def field_schema(self) -> Schema:
+        """The fields of keyword search, with their weights."""
+        schema: Schema = self._collection.schema
+        return schema
+
+    def use_schema(self, schema: Schema) -> None:
+        """Search by another schema; an empty store will index its fields."""
+        self._collection.use_schema(schema)
 
     @property
     def connection(self) -> Connection:

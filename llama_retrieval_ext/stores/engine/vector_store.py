@@ -16,6 +16,7 @@ from llama_retrieval_ext.errors import ConfigurationError, StoreError
 from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.plan import Call, Plan, finished
 from llama_retrieval_ext.execution.running import asynchronous, blocking
+from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.stores.engine.config import StoreConfig
@@ -52,6 +53,20 @@ class EngineStore(BasePydanticVectorStore):
     def tokenizer(self) -> Tokenizer:
         """Tokenizer that splits text into terms."""
         return self._config.tokenizer
+
+    @property
+    @abstractmethod
+    def field_schema(self) -> Schema:
+        """The fields of keyword search, with their weights."""
+
+    @abstractmethod
+    def use_schema(self, schema: Schema) -> None:
+        """Search by another schema; an empty store will index its fields."""
+
+    @property
+    def unindexed(self) -> list[str]:
+        """The fields of the schema that stored nodes are not searched by; see `index_fields`."""
+        return [name for name in self.field_schema.text if name not in self._config.schema.text]
 
     @property
     def distance(self) -> Distance:

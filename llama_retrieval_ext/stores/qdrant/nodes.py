@@ -1,7 +1,7 @@
 """`QdrantNodes`: addition, reading, counting and deletion of nodes."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from llama_index.core.schema import BaseNode
 from qdrant_client import models
@@ -14,13 +14,11 @@ from llama_retrieval_ext.stores.qdrant.schema import BM25, DENSE, QdrantCollecti
 from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, Clause
 from llama_retrieval_ext.stores.qdrant_common.points import (
     NODE,
-    USUAL_LENGTH,
     PointBatch,
-    Weighed,
     fields_to_index,
-    mean_length,
     prepare_batches,
 )
+from llama_retrieval_ext.stores.qdrant_common.terms import Weighed, mean_lengths
 
 # A server accepts 32 MB per request; a node with 1,500 dimensions needs about 40 kB.
 BATCH: Final = 128
@@ -37,17 +35,20 @@ class QdrantNodes(Nodes[Clause | None]):
     def add(self, nodes: Sequence[BaseNode]) -> Steps[None]:
         """Add nodes, or replace nodes with the same ids."""
         collection = self._collection
-        known = (yield from collection.look_up()) or collection.config
+        config = (yield from collection.look_up()) or collection.config
         batches: list[PointBatch] = yield lambda: prepare_batches(
-            nodes, size=BATCH, config=known, where=collection.where
+            nodes, size=BATCH, config=config, where=collection.where
         )
-        average = mean_length(batches)
+        settings = {
+            "average_lengths": mean_lengths([batch.terms for batch in batches]),
+            "schema": config.schema,
+        }
         for batch in batches:
             try:
-                yield from self._upsert(batch, average)
+                yield from self._upsert(batch, settings)
             except CollectionMissingError:  # deleted by another process
                 collection.forget()
-                yield from self._upsert(batch, average)
+                yield from self._upsert(batch, settings)
 
     def delete(self, matching: Clause | None) -> Steps[None]:
         """Delete the matching points; None deletes nothing."""
@@ -78,22 +79,22 @@ class QdrantNodes(Nodes[Clause | None]):
         count: int = answer.count
         return count
 
-    def _upsert(self, batch: PointBatch, average: float) -> Steps[None]:
+    def _upsert(self, batch: PointBatch, settings: Mapping[str, Any]) -> Steps[None]:
         collection, dimension = self._collection, len(batch.vectors[0])
-        config = yield from collection.create(dimension, average_length=average)
+        config = yield from collection.create(dimension, **settings)
         yield from collection.add_indexes(fields_to_index(batch.payloads, collection.indexed))
-        points = yield lambda: _points(batch, config.average_length or USUAL_LENGTH)
+        points = yield lambda: _points(batch, config.average_lengths)
         yield self._collection.request("upsert", points=points, wait=True)
 
 
-def _points(batch: PointBatch, average_length: float) -> list[models.PointStruct]:
+def _points(batch: PointBatch, average_lengths: Mapping[str, float]) -> list[models.PointStruct]:
     return [
         models.PointStruct(
             id=str(ready.id),
             vector={DENSE: ready.vector, BM25: _sparse_vector(ready.weighed)},
             payload=ready.payload,
         )
-        for ready in batch.ready(average_length=average_length)
+        for ready in batch.ready(average_lengths)
     ]
 
 

@@ -160,7 +160,7 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
         indexed: Names of the fields with an index.
     """
 
-    format = 4
+    format = 5
     config_type = QdrantConfig
     llama_index_store = "QdrantVectorStore"
     version = UNKNOWN

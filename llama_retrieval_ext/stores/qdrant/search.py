@@ -6,6 +6,7 @@ from typing import ClassVar, Final, TypeAlias
 from qdrant_client import models
 
 from llama_retrieval_ext.filters import Condition
+from llama_retrieval_ext.schema import indexed_weights
 from llama_retrieval_ext.stores.encoding.vectors import SCORES
 from llama_retrieval_ext.stores.engine.backend import KeywordQuery, VectorQuery
 from llama_retrieval_ext.stores.engine.connection import Steps
@@ -15,12 +16,8 @@ from llama_retrieval_ext.stores.qdrant.filters import as_filter
 from llama_retrieval_ext.stores.qdrant.schema import BM25, DENSE, QdrantCollection
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause, clause_of
 from llama_retrieval_ext.stores.qdrant_common.points import NODE, point_id
-from llama_retrieval_ext.stores.qdrant_common.search import (
-    PointSearch,
-    PointsSearch,
-    Recipe,
-    query_weights,
-)
+from llama_retrieval_ext.stores.qdrant_common.search import PointSearch, PointsSearch, Recipe
+from llama_retrieval_ext.stores.qdrant_common.terms import query_terms
 
 # The engine drops hits with lower scores; it computes in 32 bits.
 _ABOVE_ZERO: Final = 1e-30
@@ -177,12 +174,15 @@ class CollectionSearch(QdrantSearch):
         self, query: KeywordQuery, request: EngineRequest[Clause]
     ) -> PointSearch | None:
         """Return the search for shared terms; None without terms."""
-        weights = query_weights(query.text, self._collection.config.tokenizer)
-        if weights is None:
+        collection, config = self._collection, self._collection.config
+        schema = collection.schema
+        fields = indexed_weights(schema.weights(query.search.fields), config.schema)
+        weighed = query_terms(query.text, config.tokenizer, schema, fields)
+        if weighed is None:
             return None
-        ids, counts = weights
+        ids, weights = weighed
         return PointSearch(
-            query=models.SparseVector(indices=ids, values=counts),
+            query=models.SparseVector(indices=ids, values=weights),
             using=BM25,
             top_k=request.top_k,
             score=float,

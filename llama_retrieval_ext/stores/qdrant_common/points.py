@@ -19,26 +19,22 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha1
-from itertools import accumulate, pairwise
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 from uuid import NAMESPACE_OID, UUID
 
-import numpy as np
-import numpy.typing as npt
 from llama_index.core.schema import BaseNode
 from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.dates import NANOSECONDS, instant
-from llama_retrieval_ext.formulas.bm25 import bm25_term_counts, bm25_term_weight
 from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.node_json import node_to_text
-from llama_retrieval_ext.stores.encoding.values import all_utf8_safe, keyword_text
+from llama_retrieval_ext.stores.encoding.values import all_utf8_safe
 from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors
 from llama_retrieval_ext.stores.engine.config import StoreConfig
-from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.stores.qdrant_common.terms import Terms, Weighed, terms_of
 
 Payload: TypeAlias = dict[str, object]
 _Groups: TypeAlias = dict[str, dict[str, object]]
@@ -182,82 +178,9 @@ def _is_comparable(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class QdrantConfig(StoreConfig):
-    """The config of a store of a Qdrant engine, with the mean number of terms in all weights."""
+    """The config of a store of a Qdrant engine, with the mean lengths in all keyword weights."""
 
-    average_length: float | None = None
-
-
-# Term of texts without terms: without a sparse vector, the engine would not include such texts in
-# the document count of IDF.
-NO_TERM: Final = 2**32 - 1
-_ID_BITS: Final = np.uint64(32)
-_ID_BYTES: Final = 4
-_NO_NUMBER: Final = np.uint64(2**64 - 1)
-# Term ids and their weights.
-Weighed: TypeAlias = tuple[list[int], list[float]]
-
-
-_Numbers: TypeAlias = npt.NDArray[np.integer[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """Term counts of several texts in concatenated arrays, to save memory.
-
-    Attributes:
-        ids: Distinct term ids of the first text, then of the second, and so on.
-        counts: Number of occurrences of each id.
-        sizes: Number of ids per text.
-        lengths: Number of terms per text, repetitions included.
-    """
-
-    ids: _Numbers
-    counts: _Numbers
-    sizes: _Numbers
-    lengths: _Numbers
-
-    def weighed(self, *, average_length: float) -> Iterator[Weighed]:
-        """Yield the BM25 weights of each text without IDF, which the engine computes."""
-        ids = self.ids.tolist()
-        weights: list[float] = bm25_term_weight(
-            self.counts.astype(np.float64),
-            length=np.repeat(self.lengths, self.sizes),
-            average_length=average_length,
-        ).tolist()
-        for start, end in pairwise(accumulate(self.sizes.tolist(), initial=0)):
-            yield (ids[start:end], weights[start:end]) if end > start else ([NO_TERM], [0.0])
-
-
-def terms_of(nodes: Sequence[BaseNode], tokenizer: Tokenizer) -> Terms:
-    """Return the term counts of the keyword texts of nodes."""
-    texts = [tokenizer.term_ids(keyword_text(node)) for node in nodes]
-    lengths = np.array([len(text) for text in texts]) // _ID_BYTES
-    # One sort counts all texts: text number in the upper half, term id in the lower half.
-    numbers = np.repeat(np.arange(len(texts), dtype=np.uint64) << _ID_BITS, lengths)
-    numbers |= np.frombuffer(b"".join(texts), dtype=np.uint32)
-    numbers.sort()
-    first = np.flatnonzero(np.diff(numbers, prepend=_NO_NUMBER))
-    keys, counts = numbers[first], np.diff(first, append=len(numbers))
-    sizes = np.bincount((keys >> _ID_BITS).astype(np.intp), minlength=len(texts))
-    return Terms(keys.astype(np.uint32), counts.astype(np.uint32), sizes, lengths)
-
-
-# Texts in our test collections have 50 to 110 terms on average. Too large a value does less harm
-# than too small a value.
-USUAL_LENGTH: Final = 100
-_USUAL_NODES: Final = 10
-
-
-def text_length(weights: Sequence[float], average_length: float) -> float:
-    """Return the number of terms of a text from its stored weights."""
-    return float(bm25_term_counts(np.asarray(weights), average_length=average_length).sum())
-
-
-def reweighed(weights: Sequence[float], *, old: float, new: float) -> list[float]:
-    """Return the weights of a text for a new mean number of terms."""
-    tf = bm25_term_counts(np.asarray(weights), average_length=old)
-    changed: list[float] = bm25_term_weight(tf, length=tf.sum(), average_length=new).tolist()
-    return changed
+    average_lengths: Mapping[str, float] = field(default_factory=dict)
 
 
 class Ready(NamedTuple):
@@ -285,9 +208,9 @@ class PointBatch:
         numbers = len(self.vectors) * len(self.vectors[0]) * 4 + len(self.terms.ids) * 8
         return texts + numbers
 
-    def ready(self, *, average_length: float) -> Iterator[Ready]:
-        """Yield the parts of each point, weighted with a mean number of terms."""
-        weighed = self.terms.weighed(average_length=average_length)
+    def ready(self, average_lengths: Mapping[str, float]) -> Iterator[Ready]:
+        """Yield the parts of each point, weighted with mean numbers of terms."""
+        weighed = self.terms.weighed(average_lengths)
         ids = (point_id(node.node_id) for node in self.nodes)
         return map(Ready._make, zip(ids, self.vectors, weighed, self.payloads, strict=True))
 
@@ -305,21 +228,9 @@ def prepare_batches(
             distance=config.distance,
             where=where,
         )
-        terms = terms_of(some, config.tokenizer)
+        terms = terms_of(some, config.tokenizer, config.schema)
         batches.append(PointBatch(some, vectors, terms, [payload_of(node) for node in some]))
     return batches
-
-
-def mean_length(batches: Sequence[PointBatch]) -> float:
-    """Return the mean number of terms, smoothed with pseudo-documents of `USUAL_LENGTH`.
-
-    The mean is recorded with the first nodes. Without smoothing, a first document of two words
-    would make all later documents count as too long, which costs an eighth to a fifth of the
-    nDCG@10 of keyword search.
-    """
-    lengths = [length for batch in batches for length in batch.terms.lengths.tolist()]
-    mean: float = (sum(lengths) + _USUAL_NODES * USUAL_LENGTH) / (len(lengths) + _USUAL_NODES)
-    return mean
 
 
 def point_id(node_id: str) -> UUID:

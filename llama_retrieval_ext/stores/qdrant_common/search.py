@@ -13,8 +13,7 @@ from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, Line, NativeFusion
 from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch, NativeSearch
-from llama_retrieval_ext.stores.qdrant_common.points import NO_TERM, NODE, Weighed
-from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.stores.qdrant_common.points import NODE
 
 F = TypeVar("F")
 
@@ -160,10 +159,3 @@ class PointsSearch(EngineSearch[F, PointSearch, P], Generic[F, P]):
             return [ranking[index] for index, _ in picks]
 
         return self.if_exists(steps, empty=[])
-
-
-def query_weights(text: str, tokenizer: Tokenizer) -> Weighed | None:
-    """Return the terms of a query with their counts; None without terms."""
-    terms = tokenizer.query_terms(text)
-    terms.pop(NO_TERM, None)
-    return (list(terms), [float(count) for count in terms.values()]) if terms else None

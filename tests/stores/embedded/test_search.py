@@ -37,11 +37,14 @@ def bm25(
     mean: float = 0.0,
     k1: float = 1.2,
 ) -> dict[int, float]:
-    """Robertson's formula with Lucene's IDF; the mean length is given, or of the measured texts."""
+    """Robertson's formula with Lucene's IDF; the mean length is given, or of the measured texts.
+
+    As in Lucene, texts without terms do not count in the mean.
+    """
     tokens = Tokenizer().tokens
     documents = [tokens(text) for text in texts]
     # With ten texts of 100 terms.
-    lengths = [*(len(tokens(text)) for text in measured or texts), *[100] * 10]
+    lengths = [*filter(None, (len(tokens(text)) for text in measured or texts)), *[100] * 10]
     mean = mean or sum(lengths) / len(lengths)
     scores: dict[int, float] = {}
     for place, document in enumerate(documents):
