@@ -1,6 +1,5 @@
 """`Query` (text, filters and limits of a search) and `Scope` (the visible nodes)."""
 
-import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypedDict, TypeVar
@@ -327,7 +326,7 @@ class Query(QueryBundle):
         self.query_str = valid_text(self.query_str)  # as stored texts are
         for number in (self.top_k, self.at_least):
             if number is not None:
-                check_top_k(number)
+                check_count(number, "top_k")
         if self.timeout_s is not None:
             check_seconds(self.timeout_s, "timeout_s", otherwise="for no limit leave it out")
         if self.scope is not None:
@@ -386,9 +385,9 @@ class Query(QueryBundle):
 
         A leg returns ``top_k`` hits if given, else its own number, but at least ``at_least``.
         """
-        child = copy.copy(self)
-        child.top_k = top_k
-        child.timeout_s = None  # the deadline is part of the execution context
+        child = object.__new__(type(self))
+        # The deadline is part of the execution context.
+        vars(child).update(vars(self), top_k=top_k, timeout_s=None)
         return child
 
     @property
