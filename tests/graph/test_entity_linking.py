@@ -121,7 +121,7 @@ def test_names_that_come_too_late_for_one_question_are_there_for_the_next(
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(linker.alink("the foundation pit", scope=SCOPE), 0.05)
         go.set()
-        while not linker._names:
+        while not linker._names:  # noqa: ASYNC110 - another thread sets it
             await asyncio.sleep(0.01)
 
     asyncio.run(too_late())
