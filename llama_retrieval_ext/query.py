@@ -1,6 +1,5 @@
 """`Query` (text, filters and limits of a search) and `Scope` (the visible nodes)."""
 
-import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypedDict, TypeVar
@@ -29,6 +28,7 @@ from llama_retrieval_ext.filters import (
     parse_filters,
 )
 from llama_retrieval_ext.parameters import Check
+from llama_retrieval_ext.text.normalization import valid_text
 
 # The principals in `ALLOWED_KEY` may see a node: a list; without one, everyone in its scope.
 TENANT_KEY, KB_KEY, ALLOWED_KEY = SCOPE_KEYS
@@ -303,6 +303,9 @@ class Query(QueryBundle):
             index; keyword searches are always exact.
         fields: The fields of keyword searches, with weights; None for those of the retriever, or of
             the `Schema`.
+        correct: Whether a knowledge base corrects typing errors: a word that no visible node has is
+            replaced by the nearest that one has, which ``corrected`` of the result says. Words in
+            quotation marks, in capitals, with digits and in code stay.
 
     Raises:
         ConfigurationError: A value is out of range.
@@ -322,6 +325,7 @@ class Query(QueryBundle):
     at_least: int | None = None
     exact: bool = False
     fields: Mapping[str, float] | None = None
+    correct: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.query_str, str):
@@ -329,9 +333,10 @@ class Query(QueryBundle):
                 f"a query is a string, or a QueryBundle or Query of one, got {self.query_str!r}; "
                 "several queries go to retrieve_many"
             )
+        self.query_str = valid_text(self.query_str)  # as stored texts are
         for number in (self.top_k, self.at_least):
             if number is not None:
-                check_top_k(number)
+                check_count(number, "top_k")
         if self.timeout_s is not None:
             check_seconds(self.timeout_s, "timeout_s", otherwise="for no limit leave it out")
         if self.scope is not None:
@@ -339,6 +344,7 @@ class Query(QueryBundle):
         of_type(self.context, Mapping, "context")
         if self.fields is not None:
             check_weights(self.fields, "fields")
+        of_type(self.correct, bool, "correct")
         self.filter = None if self.filters is None else parse_filters(self.filters)
 
     if not TYPE_CHECKING:  # which would otherwise accept any name
@@ -360,7 +366,7 @@ class Query(QueryBundle):
             )
         return cls(query)
 
-    def but(
+    def but(  # noqa: PLR0913 - what a search takes
         self,
         *,
         filters: MetadataFilters | None = None,
@@ -369,6 +375,7 @@ class Query(QueryBundle):
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
         fields: Mapping[str, float] | None = None,
+        correct: bool | None = None,
     ) -> "Query":
         """Return a copy; filters and scope are narrowed, other arguments replace values."""
         changes: dict[str, Any] = {}
@@ -384,6 +391,8 @@ class Query(QueryBundle):
             changes["context"] = {**self.context, **of_type(context, Mapping, "context")}
         if fields is not None:
             changes["fields"] = fields
+        if correct is not None:
+            changes["correct"] = of_type(correct, bool, "correct")
         return replace(self, **changes)
 
     def for_child(self, *, top_k: int | None = None) -> Self:
@@ -391,9 +400,9 @@ class Query(QueryBundle):
 
         A leg returns ``top_k`` hits if given, else its own number, but at least ``at_least``.
         """
-        child = copy.copy(self)
-        child.top_k = top_k
-        child.timeout_s = None  # the deadline is part of the execution context
+        child = object.__new__(type(self))
+        # The deadline is part of the execution context.
+        vars(child).update(vars(self), top_k=top_k, timeout_s=None)
         return child
 
     @property
@@ -416,6 +425,7 @@ class SearchOptions(TypedDict, total=False):
     timeout_s: float | None
     context: Mapping[str, object] | None
     fields: Mapping[str, float] | None
+    correct: bool | None
 
 
 def described_binding(query: Query) -> list[str]:

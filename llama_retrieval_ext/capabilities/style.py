@@ -9,10 +9,10 @@ from llama_index.core.schema import QueryType
 
 from llama_retrieval_ext.capabilities.query_engine import (
     ContextLike,
+    Excerpts,
     GeneratedText,
     GeneratingQueryEngine,
     GenerationRequest,
-    Passages,
     RequestOptions,
 )
 from llama_retrieval_ext.checks import check_count, checked_arguments
@@ -179,6 +179,6 @@ class StyleGenerator(GeneratingQueryEngine[GeneratedText]):
         stage = MMR(1 - self.diversity, top_k=self.examples, embed_model=self.embed_model)
         return (yield from refined(stage, query, kept))
 
-    def _finished(self, text: str, passages: Passages, request: GenerationRequest) -> GeneratedText:
+    def _finished(self, text: str, passages: Excerpts, request: GenerationRequest) -> GeneratedText:
         del request
         return GeneratedText(text, list(passages.hits))

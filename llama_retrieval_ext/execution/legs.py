@@ -1,9 +1,9 @@
 """Legs (named children of composites), and `ask`, which calls them and skips failed ones."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
@@ -233,6 +233,7 @@ class Ask:
 
 
 Rankings: TypeAlias = dict[str, list[NodeWithScore]]
+_Task: TypeAlias = Task[list[NodeWithScore]]
 
 
 def ask(
@@ -242,11 +243,14 @@ def ask(
     on_answer: Callable[[Rankings], object] | None = None,
 ) -> Plan[Rankings]:
     """Return the plan that sends requests to legs in parallel; failed ones are left out."""
-    if on_answer is None and (len(asks) > 1 or current_context().on_partial is None):
-        plans = [_answer(this) for this in asks.values()]
-        outcomes = yield from _together(asks, plans)
+    tasks: dict[str, _Task] = {}
+    for name, this in asks.items():
+        leg = this.leg
+        tasks[name] = Task(leg.name, _answer(this), leg.timeout_s, leg=leg.name)
+    if on_answer is None and (len(tasks) > 1 or current_context().on_partial is None):
+        outcomes: list[Outcome[list[NodeWithScore]]] = yield Together([*tasks.values()])
     else:
-        outcomes = yield from _with_partials(asks, on_answer)
+        outcomes = yield from _with_partials(tasks, on_answer)
     rankings: Rankings = {}
     failures: dict[str, BaseException] = {}
     for (name, this), outcome in zip(asks.items(), outcomes, strict=True):
@@ -256,13 +260,8 @@ def ask(
         else:
             _update_breaker(this.leg, outcome.error)
             failures[name] = outcome.error
-    for name, error in failures.items():
-        leg = asks[name].leg
-        if leg.required or isinstance(error, MISTAKES):
-            raise error
-        note_degraded(leg.name, error)
     if failures:
-        _check_enough(asks, rankings, failures, min_success)
+        _degrade(asks, rankings, failures, min_success)
     return rankings
 
 
@@ -282,14 +281,20 @@ def attempt(leg: str, part: str, plan: Plan[T], breaker: CircuitBreaker) -> Plan
     return outcome
 
 
-def _check_enough(
+def _degrade(
     asks: Mapping[str, Ask],
     rankings: Rankings,
     failures: Mapping[str, BaseException],
     min_success: int,
 ) -> None:
-    """Raise if too few legs answered; a leg with several requests counts once."""
-    legs = {each.leg.name for each in asks.values()}
+    """Note the failures; raise one that must not be left out, or if too few legs answered."""
+    for name, error in failures.items():
+        leg = asks[name].leg
+        if leg.required or isinstance(error, MISTAKES):
+            raise error
+        note_degraded(leg.name, error)
+    # A leg with several requests counts once.
+    legs = {this.leg.name for this in asks.values()}
     answered = {asks[name].leg.name for name in rankings}
     if len(answered) >= min(min_success, len(legs)):
         return
@@ -303,25 +308,21 @@ def _check_enough(
 
 
 def _with_partials(
-    asks: Mapping[str, Ask], on_answer: Callable[[Rankings], object] | None
+    tasks: Mapping[str, _Task], on_answer: Callable[[Rankings], object] | None
 ) -> Plan[list[Outcome[list[NodeWithScore]]]]:
     """Return the plan for the outcomes that also reports the rankings so far, or those of a leg."""
-    plans = {name: _answer(this) for name, this in asks.items()}
+    outcomes: list[Outcome[list[NodeWithScore]]]
     if on_answer is not None:
         with WhileOpen(on_answer) as report:
-            return (yield from _together(asks, _reported(plans, report)))
-    with WhileOpen(current_context().on_partial) as report_partial:
-        alone = [reporting(plan, report_partial) for plan in plans.values()]
-        return (yield from _together(asks, alone))
-
-
-def _together(
-    asks: Mapping[str, Ask], plans: Iterable[Plan[list[NodeWithScore]]]
-) -> Plan[list[Outcome[list[NodeWithScore]]]]:
-    tasks: list[Task[list[NodeWithScore]]] = []
-    for this, plan in zip(asks.values(), plans, strict=True):
-        tasks.append(Task(this.leg.name, plan, this.leg.timeout_s, leg=this.leg.name))
-    outcomes: list[Outcome[list[NodeWithScore]]] = yield Together(tasks)
+            outcomes = yield Together(_reporting_all(tasks, report))
+    else:
+        with WhileOpen(current_context().on_partial) as report_partial:
+            outcomes = yield Together(
+                [
+                    replace(task, plan=reporting(task.plan, report_partial))
+                    for task in tasks.values()
+                ]
+            )
     return outcomes
 
 
@@ -351,23 +352,23 @@ def _time_for(pause_s: float) -> bool:
     return left is None or pause_s < left
 
 
-def _reported(
-    plans: Mapping[str, Plan[list[NodeWithScore]]], on_answer: Callable[[Rankings], object]
-) -> list[Plan[list[NodeWithScore]]]:
-    """Return the plans, changed so that each reports all rankings so far when it ends."""
+def _reporting_all(
+    tasks: Mapping[str, _Task], on_answer: Callable[[Rankings], object]
+) -> list[_Task]:
+    """Return the tasks, changed so that each reports all rankings so far when it ends."""
     answered: Rankings = {}
     lock = Lock()
 
-    def reported(name: str, plan: Plan[list[NodeWithScore]]) -> Plan[list[NodeWithScore]]:
-        hits = yield from plan
+    def reported(name: str) -> Plan[list[NodeWithScore]]:
+        hits = yield from tasks[name].plan
         # In the lock, to report in order. A score that cannot be fused fails the final answer, not
         # the leg that reports.
         with lock, suppress(ScoreError):
             answered[name] = hits
-            on_answer({plan: answered[plan] for plan in plans if plan in answered})
+            on_answer({leg: answered[leg] for leg in tasks if leg in answered})
         return hits
 
-    return [reported(name, plan) for name, plan in plans.items()]
+    return [replace(task, plan=reported(name)) for name, task in tasks.items()]
 
 
 def _update_breaker(leg: Leg, error: BaseException) -> None:

@@ -29,7 +29,7 @@ from llama_retrieval_ext.knowledge_base.kinds import (
     StoreKind,
 )
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
-from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.retriever import Curation, Retriever
 from llama_retrieval_ext.pipeline.searching import search_plan
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import SearchResult
@@ -76,6 +76,7 @@ class Searchable:
         *,
         languages: Sequence[str] | None,
         graphs: "PassageGraphs | None",
+        curation: Curation | None = None,
     ) -> None:
         self.url = access.url
         self.require_scope = access.require_scope
@@ -85,6 +86,7 @@ class Searchable:
         self._backend = backend
         self._languages = languages
         self._graphs = graphs
+        self._curation = curation
         self._prototypes: dict[tuple[object, ...], StoreRetriever] = {}  # by kind and arguments
 
     @property
@@ -100,6 +102,7 @@ class Searchable:
             defaults=DEFAULTS,
             requires_scope=self.require_scope,
             requires_principals=self.require_principals,
+            curation=self._curation,
         )
 
     @overload
@@ -241,6 +244,7 @@ class Searchable:
         collapse: Collapse | None = None,
         timeout_s: float | None = None,
         fields: Mapping[str, float] | None = None,
+        correct: bool | None = None,
     ) -> Plan[SearchResult]:
         """Return the best hits for a query; ``retriever(mode, ...).search(query)``.
 
@@ -254,6 +258,8 @@ class Searchable:
             timeout_s: Time limit in seconds; None for no limit.
             fields: The fields of keyword searches, with weights, such as ``{"title": 1}``; None for
                 those of the `Schema`.
+            correct: Whether typing errors are corrected, as for `Query`; None for True. The result
+                says so in ``corrected``.
 
         Returns:
             The hits, best first, with missing legs and the trace.
@@ -266,7 +272,7 @@ class Searchable:
         arguments = {"top_k": top_k} if collapse is None else {"top_k": top_k, "collapse": collapse}
         self._check_fields(fields, mode)
         bound = Query.of(query).but(
-            filters=filters, scope=scope, timeout_s=timeout_s, fields=fields
+            filters=filters, scope=scope, timeout_s=timeout_s, fields=fields, correct=correct
         )
         prototype = self._prototype(mode, arguments)
         if prototype is None:

@@ -5,7 +5,7 @@ import inspect
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final, Self, Unpack
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
@@ -64,6 +64,14 @@ _log = logging.getLogger(__name__)
 _RETRIEVE: Final = frozenset({"retrieve", "aretrieve", "_retrieve", "_aretrieve"})
 
 
+class Curation(Protocol):
+    """What the owner of a store does to every query: here the correction of typing errors."""
+
+    def plan(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
+        """Return the plan for the hits of a query; `search` returns the plan of the retriever."""
+        ...
+
+
 class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     """LlamaIndex retriever with the contract of this package.
 
@@ -96,6 +104,10 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     requires_principals: bool = False
     # Fields of keyword searches, with weights, for queries that have none.
     fields: Mapping[str, float] | None = None
+    # Set by a knowledge base, for every retriever over it.
+    curation: Curation | None = None
+    # False where names in a query are linked to a graph, whose words may be in no passage.
+    takes_curation: ClassVar[bool] = True
     # Whether a subclass defines one of LlamaIndex's methods beside its plan.
     _overrides_retrieve: ClassVar[bool] = False
 
@@ -158,7 +170,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         return bound
 
     @blocking
-    def search(  # noqa: PLR0913 - what a query has
+    def search(  # noqa: PLR0913 - the options of a query
         self,
         query: QueryType,
         *,
@@ -168,6 +180,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
         fields: Mapping[str, float] | None = None,
+        correct: bool | None = None,
     ) -> Plan[SearchResult]:
         """Return the hits together with degraded parts, trace and details.
 
@@ -179,6 +192,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             timeout_s: Seconds for the whole answer.
             context: Values for the application's own stages.
             fields: The fields of keyword searches, with weights, for this call.
+            correct: Whether typing errors are corrected, as for `Query`; None for True.
 
         Returns:
             The hits of ``retrieve``, the degraded parts, and the trace.
@@ -190,6 +204,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             timeout_s=timeout_s,
             context=context,
             fields=fields,
+            correct=correct,
         )
         return search_plan(self, bound)
 
@@ -339,7 +354,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             trace.requests.append(TracedRequest(self, query))
         if query.is_blank:
             return []
-        plan = self.plan(query)
+        curation = self.curation if self.takes_curation else None
+        plan = self.plan(query) if curation is None else curation.plan(query, self.plan)
         if query.timeout_s is not None:
             reported = reporting(plan, current_context().on_partial)
             plan = within(self.name, reported, query.timeout_s)

@@ -27,7 +27,7 @@ from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed_text
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.parameters import Count, Share
-from llama_retrieval_ext.pipeline.fusion import FusedId, Fusion, fuse
+from llama_retrieval_ext.pipeline.fusion import FusedId, Fusion
 from llama_retrieval_ext.pipeline.leg_weights import (
     Weights,
     check_languages,
@@ -336,7 +336,7 @@ class HybridRetriever(StoreRetriever):
                 ids = [FusedId(node_id, score, ()) for node_id, score in ranking]
                 candidates = yield from both.chosen(ids, top_k=len(ids))
                 hits_of_legs[leg] = self._gated(candidates, query)
-            hits = fuse(fusion, hits_of_legs, weights=weights, top_k=top_k, source=self.name)
+            hits = fusion.fuse_legs(hits_of_legs, weights, top_k, self.name)
         if is_heard():
             emit_fusion(self.name, fusion, rankings, weights, returned=len(hits))
         return hits

@@ -35,12 +35,12 @@ from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, described_binding
-from llama_retrieval_ext.results import Hit, Origin, with_origin
+from llama_retrieval_ext.results import Hit, Origin, asked_for, with_origin
 from llama_retrieval_ext.schema import keys_of
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.encoding.node_json import assembled
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
+from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.generic import nodes_by_id, origin_in
 from llama_retrieval_ext.stores.open import Storage, StoredTexts, StoreNodes, source_of
@@ -213,7 +213,7 @@ class StoreRetriever(Retriever):
         return origin_in(self.backend, self.embed_model)
 
     def _gated(self, candidates: Sequence[Candidate], query: Query) -> list[Hit]:
-        return checked_hits(
+        hits = checked_hits(
             candidates,
             query.condition,
             store=type(self.backend.store).__name__,
@@ -221,6 +221,9 @@ class StoreRetriever(Retriever):
             source=self.name,
             origin=self._origin,
         )
+        for hit in hits:
+            asked_for(hit, query.query_str, getattr(self.backend.store, "tokenizer", None))
+        return hits
 
     def _embed(self, query: Query) -> Plan[list[float]]:
         if query.embedding is not None:

@@ -19,7 +19,7 @@ from llama_retrieval_ext.execution.legs import Ask, Leg, Rankings, ask, or_degra
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.parameters import Advice, Count
 from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of, unique_legs
-from llama_retrieval_ext.pipeline.fusion import Fusion, fuse
+from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.index_nodes import objects_by_id
 from llama_retrieval_ext.pipeline.leg_weights import resolved_min_success, resolved_weights
 from llama_retrieval_ext.pipeline.retriever import Retriever
@@ -221,7 +221,7 @@ class RouterRetriever(Retriever):
         self, selections: Sequence[Selection], rankings: Mapping[str, Sequence[NodeWithScore]]
     ) -> list[Hit]:
         weights = {selection.name: self.weights[selection.name] for selection in selections}
-        return fuse(self.fusion, rankings, weights=weights, source=self.name)
+        return self.fusion.fuse_legs(rankings, weights, None, self.name)
 
     def _get_prompt_modules(self) -> PromptMixinType:
         if isinstance(self.selector, LlamaIndexSelector):
