@@ -7,6 +7,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeGuard, TypeVar
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.filters import (
+    MEMBERSHIP_OPERATORS,
     SCOPE_KEYS,
     AllOf,
     AnyOf,
@@ -14,7 +15,7 @@ from llama_retrieval_ext.filters import (
     Condition,
     Not,
     Scalar,
-    Value,
+    in_all_spellings,
     meanings,
 )
 from llama_retrieval_ext.query import ALLOWED_KEY
@@ -24,7 +25,6 @@ E = TypeVar("E")
 # Any: `parse_filters` has checked that each operator has a value of its kind.
 Comparison: TypeAlias = Callable[[str, Any], E]
 
-_EQUALITY: Final = {FilterOperator.EQ, FilterOperator.IN}
 _NEGATIONS: Final = {FilterOperator.NE: FilterOperator.EQ, FilterOperator.NIN: FilterOperator.IN}
 
 
@@ -64,7 +64,10 @@ class FilterLanguage(Generic[E]):
         match condition:
             case Compare(key, operator, value):
                 positive = _NEGATIONS.get(operator, operator)
-                written = self._comparison(key, positive, value)
+                spelled = in_all_spellings(Compare(key, positive, value))
+                language = (self.in_choice or self) if len(spelled) > 1 else self
+                parts = [language._comparison(part) for part in spelled]  # noqa: SLF001 - its own
+                written = parts[0] if len(parts) == 1 else self.any_of(parts)
                 return written if positive is operator else self.negated(written)
             case AnyOf(
                 (
@@ -83,8 +86,9 @@ class FilterLanguage(Generic[E]):
             case Not(part):
                 return self.negated(self.write(part))
 
-    def _comparison(self, key: str, operator: FilterOperator, value: Value) -> E:
-        if operator in _EQUALITY and key not in SCOPE_KEYS:
+    def _comparison(self, compare: Compare) -> E:
+        key, operator, value = compare.key, compare.operator, compare.value
+        if operator in MEMBERSHIP_OPERATORS and key not in SCOPE_KEYS:
             values: Any = value if isinstance(value, tuple) else (value,)
             meant = meanings(values)
             if len(meant) > len(values):
