@@ -16,6 +16,7 @@ from llama_retrieval_ext.checks import (
     of_type,
 )
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError, ScopeRequiredError
+from llama_retrieval_ext.filter_syntax import describe_filters
 from llama_retrieval_ext.filters import (
     SCOPE_KEYS,
     AllOf,
@@ -23,7 +24,6 @@ from llama_retrieval_ext.filters import (
     Compare,
     Condition,
     both,
-    describe_filters,
     matches,
     parse_filters,
 )
