@@ -90,8 +90,18 @@ def test_an_llm_links_entities_if_nothing_else_does(graph: EmbeddedGraph) -> Non
     for answer in ("<think>hm</think>- foundation pit\n", '["foundation pit"]'):
         llm = ScriptedLLM([answer] * 2)
         assert linked(graph, "the hole in the ground", llm=llm) == [("pit", "llm")]
-    cut_off = ScriptedLLM(['["foundation pit", "cra'] * 2)
-    assert linked(graph, "the hole in the ground", llm=cut_off) == []
+    for answer in ('["foundation pit", "cra', 'Entities: ["foundation pit", "cra'):
+        cut_off = ScriptedLLM([answer] * 2)
+        assert linked(graph, "the hole in the ground", llm=cut_off) == []
+
+
+def test_names_found_in_a_question_are_bounded(graph: EmbeddedGraph) -> None:
+    too_late, too_long = (
+        [*(f"thing {n}" for n in range(50)), "foundation pit"],
+        ["foundation pit " * 60],
+    )
+    assert linked(graph, "the hole", ner=lambda _: [*too_long, "tower crane"]) == [("crane", "ner")]
+    assert linked(graph, "the hole", ner=lambda _: too_late) == []
 
 
 @pytest.mark.parametrize("name", ["中" * 10_000, "i" * 10_000, "ab " * 3_000, "-" * 10_000])
