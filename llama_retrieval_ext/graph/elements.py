@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from llama_index.core.graph_stores.types import ChunkNode, EntityNode, LabelledNode, Relation
 
-from llama_retrieval_ext.checks import check_count, is_number, of_type
+from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY, Scope, principals_of
 
 T = TypeVar("T")

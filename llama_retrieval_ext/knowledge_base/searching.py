@@ -19,16 +19,13 @@ from llama_retrieval_ext.knowledge_base.engines import chat_engine, query_engine
 from llama_retrieval_ext.knowledge_base.kinds import (
     DEFAULTS,
     CompositeKind,
-    GraphArguments,
     Kind,
-    PresetArguments,
     PresetKind,
-    SearchArguments,
-    StoreArguments,
+    RetrieverArguments,
     StoreKind,
 )
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
-from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.retriever import Curation, Retriever
 from llama_retrieval_ext.pipeline.searching import search_plan
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import SearchResult
@@ -71,6 +68,7 @@ class Searchable:
         *,
         languages: Sequence[str] | None,
         graphs: "PassageGraphs | None",
+        curation: Curation | None = None,
     ) -> None:
         self.url = access.url
         self.require_scope = access.require_scope
@@ -80,6 +78,7 @@ class Searchable:
         self._backend = backend
         self._languages = languages
         self._graphs = graphs
+        self._curation = curation
         self._prototypes: dict[tuple[object, ...], StoreRetriever] = {}  # by kind and arguments
 
     @property
@@ -95,31 +94,32 @@ class Searchable:
             defaults=DEFAULTS,
             requires_scope=self.require_scope,
             requires_principals=self.require_principals,
+            curation=self._curation,
         )
 
     @overload
     def retriever(
-        self, kind: StoreKind = "hybrid", **arguments: Unpack[StoreArguments]
+        self, kind: StoreKind = "hybrid", **arguments: Unpack[RetrieverArguments]
     ) -> StoreRetriever: ...
 
     @overload
     def retriever(
-        self, kind: Literal["graph"], **arguments: Unpack[GraphArguments]
+        self, kind: Literal["graph"], **arguments: Unpack[RetrieverArguments]
     ) -> "GraphRetriever": ...
 
     @overload
     def retriever(
-        self, kind: Literal["kg_rule"], **arguments: Unpack[GraphArguments]
+        self, kind: Literal["kg_rule"], **arguments: Unpack[RetrieverArguments]
     ) -> "KGRuleRetriever": ...
 
     @overload
     def retriever(
-        self, kind: Literal["knowledge"], **arguments: Unpack[GraphArguments]
+        self, kind: Literal["knowledge"], **arguments: Unpack[RetrieverArguments]
     ) -> "KnowledgeRetriever": ...
 
     @overload
     def retriever(
-        self, kind: PresetKind, **arguments: Unpack[PresetArguments]
+        self, kind: PresetKind, **arguments: Unpack[RetrieverArguments]
     ) -> "RetrievalPipeline": ...
 
     @overload
@@ -130,7 +130,7 @@ class Searchable:
     ) -> Retriever: ...
 
     @overload
-    def retriever(self, kind: Kind, **arguments: Unpack[SearchArguments]) -> Retriever: ...
+    def retriever(self, kind: Kind, **arguments: Unpack[RetrieverArguments]) -> Retriever: ...
 
     def retriever(  # noqa: PLR0913 - the arguments of every retriever
         self,
@@ -216,6 +216,7 @@ class Searchable:
         scope: Scope | None = None,
         collapse: Collapse | None = None,
         timeout_s: float | None = None,
+        correct: bool | None = None,
     ) -> Plan[SearchResult]:
         """Return the best hits for a query; ``retriever(mode, ...).search(query)``.
 
@@ -227,6 +228,8 @@ class Searchable:
             scope: The scope of the caller.
             collapse: Maximum number of hits per source; None for no limit.
             timeout_s: Time limit in seconds; None for no limit.
+            correct: Whether typing errors are corrected, as for `Query`; None for True. The result
+                says so in ``corrected``.
 
         Returns:
             The hits, best first, with missing legs and the trace.
@@ -237,7 +240,9 @@ class Searchable:
         """
         self._check_open()
         arguments = {"top_k": top_k} if collapse is None else {"top_k": top_k, "collapse": collapse}
-        bound = Query.of(query).but(filters=filters, scope=scope, timeout_s=timeout_s)
+        bound = Query.of(query).but(
+            filters=filters, scope=scope, timeout_s=timeout_s, correct=correct
+        )
         prototype = self._prototype(mode, arguments)
         if prototype is None:
             retriever = self.retriever(mode, filters=filters, scope=scope, **arguments)
