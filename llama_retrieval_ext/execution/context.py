@@ -302,8 +302,10 @@ def note_merged(merged: Mapping[str, str]) -> None:
     """Record the nodes that were merged into others."""
     trace = recording()
     if trace is not None and merged:
-        known = trace.notes.get("merged")
-        trace.notes["merged"] = {**known, **merged} if isinstance(known, dict) else dict(merged)
+        merged_before = trace.notes.get("merged")
+        trace.notes["merged"] = (
+            {**merged_before, **merged} if isinstance(merged_before, dict) else dict(merged)
+        )
 
 
 def step(part: object, plan: Plan[T], *, reports: bool = False) -> Plan[T]:
