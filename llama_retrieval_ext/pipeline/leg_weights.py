@@ -74,8 +74,8 @@ def resolved_min_success(min_success: int | None, fusion: "Fusion", *, legs: int
     """Return the number of legs that must answer: the composite's, the fusion's, or else 1."""
     if min_success is not None and fusion.min_success not in (None, min_success):
         raise ConfigurationError(
-            f"min_success is {min_success} for the legs and {fusion.min_success} in {fusion!r}; give it "
-            "once"
+            f"min_success is {min_success} for the legs and {fusion.min_success} in {fusion!r}; "
+            "give it once"
         )
     least = fusion.min_success if min_success is None else min_success
     return 1 if least is None else check_min_success(least, legs=legs)
@@ -108,7 +108,8 @@ def check_languages(languages: Sequence[str]) -> tuple[str, ...]:
     for language in given:
         if str(language).partition("-")[0] not in codes:
             raise ConfigurationError(
-                f"languages are codes such as ['en', 'zh'], got {language!r}; codes: {' '.join(codes)}"
+                f"languages are codes such as ['en', 'zh'], got {language!r}; "
+                f"known: {' '.join(codes)}"
             )
     return given
 
@@ -140,10 +141,8 @@ def weights_for(
     for leg, foreign in outside.items():
         share = weights[leg] / whole
         reduced[leg] = (1 - foreign) * share + foreign * min(share, _FOREIGN_SHARE)
-    left_over = 1 - math.fsum(reduced.values())
-    changed = {
-        leg: reduced.get(leg, left_over * weight / others) for leg, weight in weights.items()
-    }
+    left = 1 - math.fsum(reduced.values())
+    changed = {leg: reduced.get(leg, left * weight / others) for leg, weight in weights.items()}
     trace = current_context().trace
     if trace is not None:
         named = ", ".join(f"{leg} {weight:.2g}" for leg, weight in changed.items())

@@ -168,8 +168,6 @@ def _one_target_an_id(*dicts: Mapping[str, Target]) -> dict[str, Target]:
     for mapping in dicts:
         twice = sorted(set(mapping) & set(targets))
         if twice:
-            raise ConfigurationError(
-                f"these ids lead to two things: {twice}; give mapping one only"
-            )
+            raise ConfigurationError(f"these ids lead to two things: {twice}; give each one only")
         targets.update(mapping)
     return targets

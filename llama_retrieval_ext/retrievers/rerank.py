@@ -97,6 +97,6 @@ def _check_room(reranker: object, top_k: int | None) -> None:
     if isinstance(top_n, int) and top_n < top_k:
         name = type(reranker.postprocessor).__name__
         raise ConfigurationError(
-            f"{name} is set to return top_n={own} hits, fewer than top_k={top_k}; "
+            f"{name} is set to return top_n={top_n} hits, fewer than top_k={top_k}; "
             f"write {name}(..., top_n={top_k})"
         )
