@@ -21,6 +21,7 @@ from llama_retrieval_ext.filters import (
     parse_filters,
 )
 from llama_retrieval_ext.parameters import Check
+from llama_retrieval_ext.text.normalization import valid_text
 
 # The principals in `ALLOWED_KEY` may see a node: a list; without one, everyone in its scope.
 TENANT_KEY, KB_KEY, ALLOWED_KEY = SCOPE_KEYS
@@ -322,6 +323,7 @@ class Query(QueryBundle):
                 f"a query is a string, or a QueryBundle or Query of one, got {self.query_str!r}; "
                 "several queries go to retrieve_many"
             )
+        self.query_str = valid_text(self.query_str)  # as stored texts are
         for number in (self.top_k, self.at_least):
             if number is not None:
                 check_count(number, "top_k")

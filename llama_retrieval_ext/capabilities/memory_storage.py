@@ -52,7 +52,7 @@ from llama_retrieval_ext.retrievers.store_retriever import (
     checked_hits,
 )
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
+from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.open import source_of
 from llama_retrieval_ext.text.relative_dates import dates_in, words_of
 

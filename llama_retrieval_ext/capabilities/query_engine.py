@@ -155,13 +155,7 @@ def _plain(value: object) -> object:
 
 
 _LONGEST_TITLE: Final = 300
-_SECTIONS: Final = "Further context from the application; use it, but do not cite it.\n\n"
-
-
-def _sections(values: Mapping[str, object]) -> str:
-    """Return named values as sections of a prompt."""
-    texts = (f"{name}:\n{text_of(value)}" for name, value in values.items())
-    return _SECTIONS + "\n\n".join(texts) if values else ""
+_SECTIONS: Final = "Further context from the application; use it, but do not cite it."
 
 
 def _title(node: BaseNode) -> str:
@@ -313,7 +307,8 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
         bound, name = Query.of(query).but(**options), self.passages_argument
         passages, sections = None, ""
         if isinstance(context, Mapping):
-            sections = _sections(context)
+            parts = [f"{key}:\n{text_of(value)}" for key, value in context.items()]
+            sections = "\n\n".join([_SECTIONS, *parts]) if parts else ""
         elif context is not None:
             passages = tuple(as_hits(context, name=name))
         if temperature is not None and (not is_number(temperature) or temperature < 0):

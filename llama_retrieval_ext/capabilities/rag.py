@@ -166,7 +166,9 @@ def _statements(answer: str) -> Iterator[tuple[str, list[int]]]:
     for match in _STATEMENT.finditer(_CITED.sub(_numbers_cited, plain)):
         numbers = [int(n) for cited in _NUMBERS.findall(match[0]) for n in cited.split(",")]
         if numbers:
-            yield _words_of(match[0]).translate(shown), list(dict.fromkeys(numbers))
+            text = _NUMBERS.sub("", _ENTRY.sub("", match[0])).strip().rstrip(".。!！?？ ")
+            text = re.sub(r"(?<!\s)\s+(?=[.,;:])", "", text)
+            yield text.translate(shown), list(dict.fromkeys(numbers))
 
 
 def _numbers_cited(citation: re.Match[str]) -> str:
@@ -180,11 +182,6 @@ def _numbers_cited(citation: re.Match[str]) -> str:
 
 def _range(first: int, last: int) -> Sequence[int]:
     return range(first, last + 1) if 0 <= last - first < _WIDEST_RANGE else (first, last)
-
-
-def _words_of(statement: str) -> str:
-    text = _NUMBERS.sub("", _ENTRY.sub("", statement)).strip().rstrip(".。!！?？ ")
-    return re.sub(r"(?<!\s)\s+(?=[.,;:])", "", text)
 
 
 class _Support(NamedTuple):

@@ -280,7 +280,8 @@ def _lines(answer: str) -> list[str]:
     names = texts_in_json(text)
     if names is None:
         names = [_MARK.sub("", line).strip() for line in text.splitlines()]
-    return [name for name in dict.fromkeys(names) if name][:_MOST_LINES]
+    names = [name for name in dict.fromkeys(names) if name]
+    return names if len(names) <= _MOST_LINES else []
 
 
 def _best(found: Sequence[LinkedEntity]) -> list[LinkedEntity]:

@@ -77,7 +77,9 @@ def relevances_in(answer: str, *, documents: int) -> dict[int, float]:
     text = unfenced(cleaned(answer))
     if is_cut_off(text):
         return {}
-    pairs = list(_from_json(text)) or list(_from_lines(text)) or _from_order(text)
+    pairs = list(_from_json(text)) or list(_from_lines(text))
+    if not pairs and _ORDER.fullmatch(text):
+        pairs = _falling(map(int, re.findall(r"\d+", text)))
     relevances: dict[int, float] = {}
     for number, relevance in pairs:
         if 1 <= number <= documents and 0 <= relevance <= BEST:
@@ -95,12 +97,6 @@ def _from_lines(text: str) -> Iterator[tuple[int, float]]:
     plain = [match for line in text.splitlines() if (match := _PAIR.fullmatch(line))]
     for match in labelled or plain:
         yield int(match[1]), float(match[2])
-
-
-def _from_order(text: str) -> list[tuple[int, float]]:
-    if not _ORDER.fullmatch(text):
-        return []
-    return _falling(map(int, re.findall(r"\d+", text)))
 
 
 def _falling(numbers: Iterable[int]) -> list[tuple[int, float]]:
@@ -124,7 +120,7 @@ def _from_json(text: str) -> Iterator[tuple[int, float]]:
 
 def _judgements(value: object, depth: int) -> Iterator[tuple[int, float]]:
     if isinstance(value, list):
-        if len(value) > 1 and all(_is_whole(part) for part in value):
+        if len(value) > 1 and {int} == {*map(type, value)}:
             yield from _falling(value)
         elif depth:
             for part in value:
@@ -155,10 +151,6 @@ def _number(values: Iterable[object]) -> float | None:
         if isinstance(value, str) and re.fullmatch(r"\d{1,4}(?:\.\d+)?", value.strip()):
             return float(value)
     return None
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 RERANK_PROMPT = """\
