@@ -14,6 +14,7 @@ from llama_retrieval_ext.filters import (
     EQUALITY_OPERATORS,
     Compare,
     compares_dates,
+    in_all_spellings,
     matches,
     meanings,
 )
@@ -374,6 +375,10 @@ class _Compilation:
         return f"NOT EXISTS {{ MATCH {self._path(f'x{at}', step)} {_where(conditions)} }}"
 
     def _condition(self, variable: str, compare: Compare) -> str:
+        parts = [self._comparison(variable, part) for part in in_all_spellings(compare)]
+        return parts[0] if len(parts) == 1 else f"({' OR '.join(parts)})"
+
+    def _comparison(self, variable: str, compare: Compare) -> str:
         parameter = f"c{len(self.parameters)}"
         value: Any = compare.value
         text = _CONDITIONS[compare.operator]
