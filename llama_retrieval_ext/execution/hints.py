@@ -156,9 +156,9 @@ class Passages:
         self, condition: Condition, scope: Condition | None, sample: Sequence[Metadata]
     ) -> Plan[Sequence[Metadata]]:
         """Return the metadata of some passages in the scope that satisfy a condition."""
-        some = [metadata for metadata in sample if matches(condition, metadata)]
-        if some or len(sample) < _SAMPLE or not self.is_exact:
-            return some
+        fitting = [metadata for metadata in sample if matches(condition, metadata)]
+        if fitting or len(sample) < _SAMPLE or not self.is_exact:
+            return fitting
         return (yield from self._visible(both(scope, condition), scope, _FEW))
 
     def _visible(
