@@ -17,7 +17,7 @@ from llama_index.core.llms.callbacks import llm_completion_callback
 
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
 from llama_retrieval_ext.execution.drivers import either_way, in_thread
-from llama_retrieval_ext.parameters import Check
+from llama_retrieval_ext.parameters import Advice
 
 # A function from prompt to text, sync or async.
 Caller: TypeAlias = Callable[..., str] | Callable[..., Awaitable[str]]
@@ -141,7 +141,13 @@ def as_llm(llm: LLM | Caller) -> LLM:
 
 
 # Any LlamaIndex LLM, or a function from prompt to text, sync or async.
-AnyLLM: TypeAlias = Annotated[LLM | Caller, Check(as_llm)]
+AnyLLM: TypeAlias = Annotated[
+    LLM | Caller,
+    Advice(
+        "pass a LlamaIndex LLM, or a function from prompt to text; there is no default, and "
+        "LlamaIndex's Settings are not used"
+    ),
+]
 
 
 def takes_temperature(llm: LLM) -> bool:
