@@ -389,8 +389,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         return nodes
 
     def _bound(self, query: Query) -> Query:
-        own = self.top_k and max(self.top_k, query.at_least or 0)
-        bound = query.but(filters=self.filters, scope=self.scope, top_k=query.top_k or own)
+        top_k = self.top_k and max(self.top_k, query.at_least or 0)
+        bound = query.but(filters=self.filters, scope=self.scope, top_k=query.top_k or top_k)
         bound.at_least = query.top_k or query.at_least  # the caller's number
         if self.requires_scope and bound.scope is None:
             raise ScopeRequiredError(

@@ -166,14 +166,14 @@ class HybridRetriever(StoreRetriever):
         self.fusion = _PLAIN_SUM if fusion is None else fusion
         self.uses_default_fusion = fusion is None
         self.candidates = candidates
-        own = _leg_weights(self.fusion, alpha)
+        given_weights = _leg_weights(self.fusion, alpha)
         share = vector_share_of(self.embed_model) if fusion is None else 0.5
-        self.weights = resolved_weights(own, LEGS, (2 * share, 2 * (1 - share)))
+        self.weights = resolved_weights(given_weights, LEGS, (2 * share, 2 * (1 - share)))
         # A fusion that defines only `fuse` may take no weights.
         fuses_ids = type(self.fusion).fuse is Fusion.fuse
-        declared = languages_of(self.embed_model) if own is None and fuses_ids else ()
-        known = check_languages(declared if languages is None else languages)
-        self.leg_languages = {"vector": known}
+        declared = languages_of(self.embed_model) if given_weights is None and fuses_ids else ()
+        codes = check_languages(declared if languages is None else languages)
+        self.leg_languages = {"vector": codes}
         self.pushdown = pushdown
         if pushdown:
             self._check_native()
@@ -353,8 +353,8 @@ class HybridRetriever(StoreRetriever):
                 self._nonsense.append((yield from embed_text(text, self.embed_model)))
         scores = [0.0]
         for embedding in self._nonsense:
-            found = yield from call(self.backend.dense(embedding, search_of(query, top_k=1)))
-            scores += [each.score for each in found]
+            candidates = yield from call(self.backend.dense(embedding, search_of(query, top_k=1)))
+            scores += [candidate.score for candidate in candidates]
         far = nearest <= max(scores)
         return ["no words in common; the nearest in meaning is far away"] if far else []
 

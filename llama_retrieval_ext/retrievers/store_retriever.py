@@ -358,9 +358,9 @@ class _DocstoreKeywords:
         while True:
             hits = bm25.plan(query.but(top_k=depth))
             what = "store" if isinstance(self._texts.docstore, StoreNodes) else "docstore"
-            found = yield from step(f"BM25 in memory, over the {what}", hits)
-            kept = [hit for hit in found if self._texts.has(hit.node.node_id)]
-            if len(kept) >= top_k or len(found) < depth:
+            ranking = yield from step(f"BM25 in memory, over the {what}", hits)
+            kept = [hit for hit in ranking if self._texts.has(hit.node.node_id)]
+            if len(kept) >= top_k or len(ranking) < depth:
                 return kept[:top_k]
             depth *= _GROWTH
 
@@ -385,7 +385,7 @@ def _no_keyword_search(backend: Backend) -> UnsupportedModeError:
 
 
 def checked_hits(
-    found: Sequence[Candidate],
+    candidates: Sequence[Candidate],
     condition: Condition | None,
     *,
     store: str,
@@ -404,15 +404,15 @@ def checked_hits(
                 Hit,
                 {
                     **_HIT,
-                    "node": each.node,
-                    "score": each.score,
+                    "node": candidate.node,
+                    "score": candidate.score,
                     "source": source,
-                    "contributions": each.contributions,
+                    "contributions": candidate.contributions,
                 },
             ),
             origin,
         )
-        for each in found
+        for candidate in candidates
     ]
     dropped = tuple(hit.node_id for hit in hits if not matches(condition, hit.node.metadata))
     if not dropped:

@@ -68,14 +68,14 @@ class LLMSelector(Selector):
     def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
         """Return the routes that the model chose, in its order."""
         listed = "\n".join(
-            f"{number}. {each.name}: {each.description}"
-            for number, each in enumerate(choices, start=1)
+            f"{number}. {choice.name}: {choice.description}"
+            for number, choice in enumerate(choices, start=1)
         )
         prompt = filled(_PROMPT, choices=listed, most=self.max_routes, query=query.query_str)
         answers: list[_SelectorAnswer | None] = yield from self._model.answers(
             repr(self),
             prompt,
-            lambda said: _read(said, [choice.name for choice in choices]),
+            lambda answer: _read(answer, [choice.name for choice in choices]),
             scope=query.scope,
         )
         numbers = answers[0].numbers[: self.max_routes] if answers and answers[0] else []
@@ -84,9 +84,9 @@ class LLMSelector(Selector):
         ]
 
 
-def _read(said: str, names: Sequence[str]) -> _SelectorAnswer | None:
+def _read(answer: str, names: Sequence[str]) -> _SelectorAnswer | None:
     """Return the distinct routes that an answer chooses, by number; None if none is usable."""
-    text = cleaned(said)
+    text = cleaned(answer)
     if _NONE.match(text):
         return _SelectorAnswer([])
     if is_cut_off(text):
