@@ -180,6 +180,14 @@ def checked_arguments(kind: type[T]) -> type[T]:
     return kind
 
 
+def declared_arguments(kind: type[T]) -> type[T]:
+    """`checked_arguments` for a class whose arguments have the types that it declares."""
+    own = vars(kind).get("__init__")
+    if inspect.isfunction(own) and not hasattr(own, "__wrapped__"):
+        type.__setattr__(kind, "__init__", checked_call(declared_call(own)))
+    return kind
+
+
 def checked_methods(kind: type[T]) -> type[T]:
     """Apply `checked_call` to the class's own public methods."""
     for name, method in list(vars(kind).items()):

@@ -121,6 +121,8 @@ def expected(hint: Any) -> str:  # noqa: ANN401, PLR0911 - a type
     Examples:
         >>> expected(Count | None), expected(Literal["a", "b"]), expected(Sequence[str])
         ('a whole number of at least 1 or None', "one of ['a', 'b']", 'a list of str')
+        >>> expected(str | Callable[[str], str])
+        'of type str or a function'
 
     """
     arms = list(arms_of(hint))
@@ -132,6 +134,8 @@ def expected(hint: Any) -> str:  # noqa: ANN401, PLR0911 - a type
         return " ".join([expected(inside[0]), *ranges])
     if origin is Literal:
         return f"one of {list(inside)}"
+    if origin is Callable:
+        return "a function"
     if isinstance(hint, EnumType):
         return f"one of {', '.join(map(str, hint))}"
     if isinstance(origin, type) and issubclass(origin, Iterable):
