@@ -7,11 +7,11 @@ from typing import Any, Protocol, runtime_checkable
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import MetadataMode, NodeWithScore
 
+from llama_retrieval_ext.embeddings.fastembed_models import CrossEncoder
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import either_way
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed
-from llama_retrieval_ext.fastembed_models import CrossEncoder
 from llama_retrieval_ext.formulas.cosine import cosines, matrix
 from llama_retrieval_ext.parameters import Count, TimeLimit
 from llama_retrieval_ext.pipeline.stages import ranking_of
