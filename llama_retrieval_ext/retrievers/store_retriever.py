@@ -328,12 +328,8 @@ class KeywordRetriever(StoreRetriever):
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Search the store by keywords."""
         if self._in_memory is not None:
-            return self._collapsed(partial(self._in_docstore, self._in_memory), query)
+            return self._collapsed(partial(self._in_memory.plan, origin=self._origin), query)
         return self._hits(query, partial(self.backend.keyword, query.query_str))
-
-    def _in_docstore(self, docstore: "_DocstoreKeywords", query: Query) -> Plan[list[Hit]]:
-        hits = yield from docstore.plan(query)
-        return [with_origin(hit, self._origin) for hit in hits]
 
     @property
     def _embeds(self) -> bool:
@@ -352,14 +348,16 @@ class _DocstoreKeywords:
         self._bm25: BM25Retriever | None = None
         self._lock = Lock()
 
-    def plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query, origin: Origin) -> Plan[list[Hit]]:
         bm25 = yield Call(self._indexed)
         top_k = depth = query.top_k or 1
         while True:
             hits = bm25.plan(query.but(top_k=depth))
             what = "store" if isinstance(self._texts.docstore, StoreNodes) else "docstore"
             ranking = yield from step(f"BM25 in memory, over the {what}", hits)
-            kept = [hit for hit in ranking if self._texts.has(hit.node.node_id)]
+            kept = [
+                with_origin(hit, origin) for hit in ranking if self._texts.has(hit.node.node_id)
+            ]
             if len(kept) >= top_k or len(ranking) < depth:
                 return kept[:top_k]
             depth *= _GROWTH
