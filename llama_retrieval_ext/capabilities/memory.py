@@ -25,7 +25,7 @@ from llama_retrieval_ext.capabilities.memory_storage import (
     session_filters,
     text_of,
 )
-from llama_retrieval_ext.checks import checked_arguments, checked_call, is_number, of_type
+from llama_retrieval_ext.checks import checked_arguments, checked_call, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
@@ -33,6 +33,7 @@ from llama_retrieval_ext.formulas.decay import exponential_decay
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.conversations import SAID_KEY
 from llama_retrieval_ext.llm.model import count_tokens
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.query import (
     SESSION_KEY,
     SPEAKER_KEY,

@@ -17,7 +17,7 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 
-from llama_retrieval_ext.checks import is_number, of_type
+from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import called
@@ -30,6 +30,7 @@ from llama_retrieval_ext.knowledge_base.conversations import (
     context_of,
     searched_with_context,
 )
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.query import (
     ALLOWED_KEY,
     KB_KEY,
@@ -51,7 +52,7 @@ from llama_retrieval_ext.retrievers.store_retriever import (
     checked_hits,
 )
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
+from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.open import source_of
 from llama_retrieval_ext.text.relative_dates import dates_in, words_of
 

@@ -14,10 +14,10 @@ from llama_index.core.schema import NodeWithScore, QueryType
 from llama_retrieval_ext.capabilities.output_texts import OutputTexts, check_language, language_of
 from llama_retrieval_ext.capabilities.query_engine import (
     ContextLike,
+    Excerpts,
     GeneratedText,
     GeneratingQueryEngine,
     GenerationRequest,
-    Passages,
     RequestOptions,
 )
 from llama_retrieval_ext.checks import checked_arguments, checked_call
@@ -166,7 +166,9 @@ def _statements(answer: str) -> Iterator[tuple[str, list[int]]]:
     for match in _STATEMENT.finditer(_CITED.sub(_numbers_cited, plain)):
         numbers = [int(n) for cited in _NUMBERS.findall(match[0]) for n in cited.split(",")]
         if numbers:
-            yield _words_of(match[0]).translate(shown), list(dict.fromkeys(numbers))
+            text = _NUMBERS.sub("", _ENTRY.sub("", match[0])).strip().rstrip(".。!！?？ ")
+            text = re.sub(r"(?<!\s)\s+(?=[.,;:])", "", text)
+            yield text.translate(shown), list(dict.fromkeys(numbers))
 
 
 def _numbers_cited(citation: re.Match[str]) -> str:
@@ -180,11 +182,6 @@ def _numbers_cited(citation: re.Match[str]) -> str:
 
 def _range(first: int, last: int) -> Sequence[int]:
     return range(first, last + 1) if 0 <= last - first < _WIDEST_RANGE else (first, last)
-
-
-def _words_of(statement: str) -> str:
-    text = _NUMBERS.sub("", _ENTRY.sub("", statement)).strip().rstrip(".。!！?？ ")
-    return re.sub(r"(?<!\s)\s+(?=[.,;:])", "", text)
 
 
 class _Support(NamedTuple):
@@ -394,14 +391,14 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
         return (yield from hits_of(self.retriever, request.query, top_k=top_k))
 
     def _partial(
-        self, text: str, passages: Passages, request: GenerationRequest
+        self, text: str, passages: Excerpts, request: GenerationRequest
     ) -> RAGAnswer | None:
         del request
         if NOT_IN_PASSAGES.startswith(text[: len(NOT_IN_PASSAGES)]):
             return None
         return RAGAnswer(text, list(passages.hits))
 
-    def _finished(self, text: str, passages: Passages, request: GenerationRequest) -> RAGAnswer:
+    def _finished(self, text: str, passages: Excerpts, request: GenerationRequest) -> RAGAnswer:
         hits: list[NodeWithScore] = list(passages.hits)
         language = request.language or self.language or language_of(request.query.query_str)
         if not text or NOT_IN_PASSAGES in text:

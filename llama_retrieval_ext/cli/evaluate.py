@@ -65,7 +65,8 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     with options.open() as opened:
         judged = _judgements(questions, opened)
         _warn_of_ambiguous(judged, opened, options.scope)
-        kinds = chosen or _modes(opened)
+        searches: list[SearchKind] = ["vector", "keyword", "hybrid", "graph"]
+        kinds = chosen or searches[: None if opened.graph else -1]
         retrievers: dict[str, ext.Retriever] = {
             kind: opened.retriever(kind, top_k=top_k, scope=options.scope) for kind in kinds
         }
@@ -86,12 +87,6 @@ def _kind(mode: str) -> SearchKind:
         choices = ", ".join(map(repr, kinds))
         raise typer.BadParameter(f"{mode!r} is not one of {choices}", param_hint="'--mode'")
     return kinds[mode]
-
-
-def _modes(kb: "ext.KnowledgeBase") -> list[SearchKind]:
-    """Return the searches of a knowledge base, with that of its graph."""
-    with_graph: list[SearchKind] = ["graph"] if kb.graph is not None else []
-    return ["vector", "keyword", "hybrid", *with_graph]
 
 
 def _judgements(questions: str | None, kb: "ext.KnowledgeBase") -> "ext.Judgements":

@@ -17,7 +17,6 @@ from llama_retrieval_ext.wording import counted
 if TYPE_CHECKING:
     from llama_retrieval_ext.graph.backend import GraphBackend
     from llama_retrieval_ext.graph.entity_linking import LinkedEntity
-    from llama_retrieval_ext.graph.rules.inference import Conclusion
 
 SAMPLE: Final = "sample"
 _MAX_HOPS: Final = 8
@@ -161,16 +160,12 @@ def run_rules(
         return
     language = str(values.get("language") or language_of(ext.Query(process)))
     for conclusion in requirements.conclusions:
-        _show(conclusion, language)
+        priority, confidence = conclusion.rule.priority, three_digits(conclusion.confidence)
+        say(f"{conclusion.text}  ({conclusion.rule.id}, priority {priority}, {confidence})")
+        for edge in conclusion.proof_in_words(language=language):
+            say(f"    {edge}", style="dim")
     if not requirements.conclusions:
         say(f"no rule concludes anything for {requirements.process}")
-
-
-def _show(conclusion: "Conclusion", language: str) -> None:
-    priority, confidence = conclusion.rule.priority, three_digits(conclusion.confidence)
-    say(f"{conclusion.text}  ({conclusion.rule.id}, priority {priority}, {confidence})")
-    for edge in conclusion.proof_in_words(language=language):
-        say(f"    {edge}", style="dim")
 
 
 def _opened(url: str) -> "closing[GraphBackend]":

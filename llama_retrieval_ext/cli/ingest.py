@@ -131,7 +131,11 @@ def interruptible(kb: "ext.KnowledgeBase", options: KbOptions) -> Generator[None
     try:
         yield
     except KeyboardInterrupt:
-        say_aside(_interrupted(kb, options), style="yellow")
+        stopped = "interrupted"
+        if not options.is_in_memory:
+            count = counted(len(kb.documents(scope=options.scope)), "document")
+            stopped += f": {count} in {options.url}; run the same command again to add the rest"
+        say_aside(stopped, style="yellow")
         raise typer.Exit(_INTERRUPTED) from None
 
 
@@ -141,13 +145,6 @@ def _read_from(reading: "Reading") -> str:
         return ""
     files = counted(len(reading.files), "file")
     return f"{counted(len(reading.ids), 'document')} from {files}: "
-
-
-def _interrupted(kb: "ext.KnowledgeBase", options: KbOptions) -> str:
-    if options.is_in_memory:
-        return "interrupted"
-    count = counted(len(kb.documents(scope=options.scope)), "document")
-    return f"interrupted: {count} in {options.url}; run the same command again to add the rest"
 
 
 def _delete_outdated(kb: "ext.KnowledgeBase", reading: "Reading", options: KbOptions) -> None:

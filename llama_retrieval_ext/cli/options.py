@@ -262,7 +262,7 @@ class ReaderOptions(KbOptions):
 
 
 @dataclass(frozen=True)
-class SearchOptions(ReaderOptions):
+class QueryOptions(ReaderOptions):
     """Options of commands that search, as the caller or as somebody else would."""
 
     principals: Annotated[

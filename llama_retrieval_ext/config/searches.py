@@ -6,12 +6,12 @@ from typing import ClassVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
 
-from llama_retrieval_ext.config.definitions import Count, Share, Weight
 from llama_retrieval_ext.config.embedding import EmbeddingConfig
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.embeddings.resolve import languages_of, vector_share_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.normalisation import min_max
+from llama_retrieval_ext.parameters import Count, Share, Weight
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.pipeline.stages import Refine

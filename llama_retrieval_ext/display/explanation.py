@@ -1,4 +1,4 @@
-"""Views of explanations, and of two side by side: text, HTML, rich console."""
+"""Views of explanations: text, HTML, rich console."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple

@@ -58,7 +58,15 @@ def _add_mermaid(retriever: object, label: str, lines: list[str]) -> str:
 
 def _drawing(sketch: Sketch) -> Markup:
     """Return boxes below each other in the order of a search; legs stand beside each other."""
-    legs = [_leg(name, inner, n) for n, (name, inner) in enumerate(sketch.legs)]
+    legs = [
+        tag(
+            "div",
+            *([chip(name, colour=number)] if name else []),
+            _drawing(inner),
+            class_=f"leg c{number % N_COLOURS}",
+        )
+        for number, (name, inner) in enumerate(sketch.legs)
+    ]
     return tag(
         "div",
         *([tag("small", sketch.frame)] if sketch.frame else []),
@@ -67,11 +75,6 @@ def _drawing(sketch: Sketch) -> Markup:
         *map(_box, sketch.after),
         class_="flow frame" if sketch.frame else "flow",
     )
-
-
-def _leg(name: str, sketch: Sketch, number: int) -> Markup:
-    named = [chip(name, colour=number)] if name else []
-    return tag("div", *named, _drawing(sketch), class_=f"leg c{number % N_COLOURS}")
 
 
 def _box(label: str) -> Markup:

@@ -188,6 +188,10 @@ class LocalEmbedding(InProcessEmbedding):
     def _vectors(self, texts: list[str], *, query: bool = False) -> list[list[float]]:  # noqa: ARG002 - the same for both
         return _embed(texts)
 
+    def embed_static(self, texts: list[str]) -> list[list[float]]:
+        """Return embeddings without events of LlamaIndex: microseconds a sentence."""
+        return _embed(texts)
+
     @without_span
     async def _aget_query_embedding(self, query: str) -> list[float]:
         if len(query) <= _SHORT and _load.cache_info().currsize:

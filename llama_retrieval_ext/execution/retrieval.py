@@ -138,13 +138,15 @@ def _foreign_retrieval(retriever: BaseRetriever, query: Query) -> Plan[list[Node
 
     effect = _call_of(retriever, query, embedding)
     if current_context().on_partial is None:
-        ranking = yield effect
+        ranking: list[NodeWithScore] = yield effect
     else:  # its parts do not apply the scope, and several may report at once
         ranking = yield from reporting(call(effect), None)
     for hit in ranking:
         if hit.score is not None and not isfinite(hit.score):  # stages handle missing scores
             finite_score(hit.node.node_id, hit.score)
-    seen = visible(ranking, query, type(retriever).__name__)
+    seen = ranking
+    if query.condition is not None:
+        seen = visible(ranking, query, type(retriever).__name__)
     if isinstance(retriever, VectorIndexRetriever):
         origin = Origin(retriever._vector_store, retriever._embed_model)  # noqa: SLF001 - as below
         return [with_origin(as_hit(hit), origin) for hit in seen]
@@ -165,7 +167,7 @@ def _call_of(
         return await retriever.aretrieve(bundle())
 
     def blocking() -> list[NodeWithScore]:
-        return blocking_or_awaited(lambda: retriever.retrieve(bundle()), attempt)
+        return blocking_or_awaited(partial(retriever.retrieve, bundle()), attempt)
 
     async def awaited() -> list[NodeWithScore]:
         if not _has_async(retriever):
@@ -207,8 +209,6 @@ def _has_async(retriever: BaseRetriever) -> bool:
 def visible(hits: list[NodeWithScore], query: Query, name: str) -> list[NodeWithScore]:
     """Return the hits within the query's scope and filters; dropped hits degrade the answer."""
     condition = query.condition
-    if condition is None:
-        return hits
     seen = [hit for hit in hits if matches(condition, hit.node.metadata)]
     if len(seen) < len(hits):
         note_degraded(

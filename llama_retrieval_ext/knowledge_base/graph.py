@@ -170,7 +170,7 @@ class GraphTarget:
 
     def missing(self, passages: Sequence[BaseNode]) -> set[str]:
         """Return the ids of stored passages whose rows, but for extracted ones, are not there."""
-        stored = self._graph.said_by([self.source(passage.node_id) for passage in passages])
+        stored = self._graph.claims_of([self.source(passage.node_id) for passage in passages])
         missing = set()
         for passage in passages:
             rows, expected = stored[self.source(passage.node_id)], self._rows(passage, "")
@@ -188,14 +188,14 @@ class GraphTarget:
 
     def copy_unsaid_to(self, other: WritableGraph) -> None:
         """Copy the rows that come from no document, such as an equipment graph."""
-        rows = self._graph.said_by([""])[""]
+        rows = self._graph.claims_of([""])[""]
         if rows.nodes or rows.edges:
             other.upsert(*rows)
 
     def rows_of(self, node_ids: Sequence[str]) -> dict[str, str]:
         """Return the rows of each passage as JSON, without the passage itself."""
         ids = {self.source(node_id): node_id for node_id in node_ids}
-        found = self._graph.said_by(list(ids))
+        found = self._graph.claims_of(list(ids))
         return {
             ids[source]: _packed(
                 Contents([n for n in rows.nodes if n.id != ids[source]], rows.edges)
@@ -213,7 +213,7 @@ class GraphTarget:
         if any(len(old) != len(new) for old, new in names):
             return {}
         ids = {name: new for pair in names for name, new in zip(*pair, strict=True)}
-        found = self._graph.said_by([self.source(old.node_id) for old, _ in pairs])
+        found = self._graph.claims_of([self.source(old.node_id) for old, _ in pairs])
         moved: dict[str, str] = {}
         for old, new in pairs:
             rows, own = found[self.source(old.node_id)], self._rows(old, "")

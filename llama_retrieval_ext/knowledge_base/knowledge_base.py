@@ -18,6 +18,7 @@ from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.access import Access
 from llama_retrieval_ext.knowledge_base.adding import IngestionParts
 from llama_retrieval_ext.knowledge_base.browsing import Browsable
+from llama_retrieval_ext.knowledge_base.correcting import Correcting
 from llama_retrieval_ext.knowledge_base.editing import Editable
 from llama_retrieval_ext.knowledge_base.graph import extraction_for
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
@@ -42,7 +43,7 @@ from llama_retrieval_ext.knowledge_base.storage import (
 from llama_retrieval_ext.knowledge_base.weighing import Weighing, weigh
 from llama_retrieval_ext.pipeline.leg_weights import check_languages
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
+from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -101,6 +102,13 @@ class KnowledgeBase(Searchable, Browsable, Editable):
             parts.preparation.embed_model,
             languages=languages,
             graphs=None if storage.graph is None else storage.graph.graphs,
+            curation=Correcting(
+                storage.words,
+                lambda scope: storage.nodes(ledger.visible_ids(scope)),
+                backend,
+                Tokenizer.from_dict(json.loads(storage.tokenizer)),
+                is_shared=not storage.is_exclusive,
+            ),
         )
         Browsable.__init__(self, access, storage, ledger)
         config = ledger.config()
@@ -290,6 +298,7 @@ class KnowledgeBase(Searchable, Browsable, Editable):
                 raise ConfigurationError(f"{self.url} is no copy: leave refresh() out")
             changed = self._copied.refresh(self._storage, self._ledger)
             if changed:
+                self._storage.words.forget()
                 self._settle()
             return changed
 
@@ -297,6 +306,7 @@ class KnowledgeBase(Searchable, Browsable, Editable):
         """Close the store after pending writes; a second call is a no-op."""
         with self._storage.lock:
             self._access.is_closed = True
+            self._storage.words.forget()  # another process may write to it from now on
             self._resources.close()
 
     def __enter__(self) -> Self:

@@ -28,7 +28,7 @@ from llama_retrieval_ext.knowledge_base.kinds import (
     StoreKind,
 )
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
-from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.retriever import Curation, Retriever
 from llama_retrieval_ext.pipeline.searching import search_plan
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import SearchResult
@@ -71,6 +71,7 @@ class Searchable:
         *,
         languages: Sequence[str] | None,
         graphs: "PassageGraphs | None",
+        curation: Curation | None = None,
     ) -> None:
         self.url = access.url
         self.require_scope = access.require_scope
@@ -80,6 +81,7 @@ class Searchable:
         self._backend = backend
         self._languages = languages
         self._graphs = graphs
+        self._curation = curation
         self._prototypes: dict[tuple[object, ...], StoreRetriever] = {}  # by kind and arguments
         self._weigh_vectors(None)
 
@@ -101,6 +103,7 @@ class Searchable:
             vector_share=self._vector_share,
             requires_scope=self.require_scope,
             requires_principals=self.require_principals,
+            curation=self._curation,
         )
 
     @overload
@@ -223,6 +226,7 @@ class Searchable:
         scope: Scope | None = None,
         collapse: Collapse | None = None,
         timeout_s: float | None = None,
+        correct: bool | None = None,
     ) -> Plan[SearchResult]:
         """Return the best hits for a query; ``retriever(mode, ...).search(query)``.
 
@@ -234,6 +238,8 @@ class Searchable:
             scope: The scope of the caller.
             collapse: Maximum number of hits per source; None for no limit.
             timeout_s: Time limit in seconds; None for no limit.
+            correct: Whether typing errors are corrected, as for `Query`; None for True. The result
+                says so in ``corrected``.
 
         Returns:
             The hits, best first, with missing legs and the trace.
@@ -244,7 +250,9 @@ class Searchable:
         """
         self._check_open()
         arguments = {"top_k": top_k} if collapse is None else {"top_k": top_k, "collapse": collapse}
-        bound = Query.of(query).but(filters=filters, scope=scope, timeout_s=timeout_s)
+        bound = Query.of(query).but(
+            filters=filters, scope=scope, timeout_s=timeout_s, correct=correct
+        )
         prototype = self._prototype(mode, arguments)
         if prototype is None:
             retriever = self.retriever(mode, filters=filters, scope=scope, **arguments)

@@ -13,6 +13,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.errors import ConfigurationError, ModelRequiredError
+from llama_retrieval_ext.knowledge_base.correcting import StoredWords, words_of
 from llama_retrieval_ext.knowledge_base.documents import batched
 from llama_retrieval_ext.knowledge_base.graph import GraphSide
 from llama_retrieval_ext.knowledge_base.ledger.config import MANY_TENANTS, KnowledgeBaseConfig
@@ -67,6 +68,7 @@ class Storage:
     is_shared: Callable[[], bool]  # whether another object of this process has its files open
     compact_store: Callable[[], int]  # frees the disk space of deleted nodes; the number of bytes
     remove: Callable[[], None]  # first the nodes, then the ledger; can be repeated
+    words: StoredWords  # by which typing errors in questions are corrected
     graph: GraphSide | None = None
 
     def nodes(self, ids: Sequence[str]) -> Iterator[BaseNode]:
@@ -80,11 +82,14 @@ class Storage:
 
     def upsert(self, documents: Sequence[Prepared]) -> None:
         """Add the nodes of documents, or replace those with the same id."""
-        self.store.add([node for document in documents for node in document.nodes])
+        nodes = [node for document in documents for node in document.nodes]
+        self.store.add(nodes)
+        self.words.write(nodes)
 
     def delete(self, node_ids: Sequence[str]) -> None:
         """Delete nodes; missing ids are ignored."""
         self.store.delete_nodes(node_ids=list(node_ids))
+        self.words.delete(node_ids)
 
     def record_dimension(self, ledger: Ledger, dimension: int) -> None:
         """Record the dimension of the vectors before the first is stored.
@@ -168,6 +173,7 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
         is_exclusive=not location.is_on_server,
         is_shared=lambda: False,  # other objects get an error when they write
         compact_store=lambda: 0,
+        words=words_of(location.identity),
         remove=lambda: _drop(store, beside),
     )
 
@@ -191,6 +197,7 @@ def _embedded(store: EmbeddedVectorStore, location: Location, *, params: str) ->
         is_exclusive=True,
         is_shared=lambda: store.is_shared,
         compact_store=store.compact,
+        words=words_of(location.identity),
         remove=lambda: _delete(store, file),
     )
 

@@ -15,7 +15,7 @@ from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.pipeline.branches import Unfused, chosen_names
 from llama_retrieval_ext.pipeline.chains import fanned_out, refined, rewritten
-from llama_retrieval_ext.pipeline.fusion import Fusion, fuse
+from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.leg_weights import (
     check_languages,
     resolved_min_success,
@@ -219,7 +219,7 @@ class FusionRetriever(_Composite):
                     asks[name], weights[name] = Ask(leg, form), by_leg[leg.name]
 
         def fused(rankings: Rankings) -> list[Hit]:
-            return fuse(self.fusion, rankings, weights=weights, top_k=query.top_k, source=self.name)
+            return self.fusion.fuse_legs(rankings, weights, query.top_k, self.name)
 
         report = current_context().on_partial
         rankings = yield from ask(

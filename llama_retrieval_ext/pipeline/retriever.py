@@ -5,7 +5,7 @@ import inspect
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final, Self, Unpack
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
@@ -13,7 +13,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.checks import checked_call, of_type
+from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.execution.context import call, current_context, is_observed, recording
 from llama_retrieval_ext.execution.drivers import arun, run
@@ -29,6 +29,7 @@ from llama_retrieval_ext.execution.running import (
     within,
 )
 from llama_retrieval_ext.filters import parse_filters
+from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.explanation import Explanation, explanation_of
 from llama_retrieval_ext.pipeline.index_nodes import Resolver, Target
 from llama_retrieval_ext.pipeline.searching import (
@@ -63,6 +64,14 @@ _log = logging.getLogger(__name__)
 _RETRIEVE: Final = frozenset({"retrieve", "aretrieve", "_retrieve", "_aretrieve"})
 
 
+class Curation(Protocol):
+    """What the owner of a store does to every query: here the correction of typing errors."""
+
+    def plan(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
+        """Return the plan for the hits of a query; `search` returns the plan of the retriever."""
+        ...
+
+
 class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     """LlamaIndex retriever with the contract of this package.
 
@@ -93,13 +102,17 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     # Set by the owner of the store, such as a knowledge base that rejects queries without a scope.
     requires_scope: bool = False
     requires_principals: bool = False
+    # Set by a knowledge base, for every retriever over it.
+    curation: Curation | None = None
+    # False where names in a query are linked to a graph, whose words may be in no passage.
+    takes_curation: ClassVar[bool] = True
     # Whether a subclass defines one of LlamaIndex's methods beside its plan.
     _overrides_retrieve: ClassVar[bool] = False
 
     def __init__(
         self,
         *,
-        top_k: int | None,
+        top_k: Count | None,
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
         name: str | None = None,
@@ -108,10 +121,10 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         super().__init__(callback_manager=callback_manager)
         if filters is not None:
             parse_filters(filters)
-        self.top_k = None if top_k is None else check_top_k(top_k)
+        self.top_k = top_k
         self.filters = filters
-        self.scope = None if scope is None else check_scope(scope)
-        self.name = of_type(name or type(self).__name__, str, "name")
+        self.scope = scope
+        self.name = name or type(self).__name__
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         if "plan" in vars(cls):
@@ -155,7 +168,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         return bound
 
     @blocking
-    def search(
+    def search(  # noqa: PLR0913 - the options of a query
         self,
         query: QueryType,
         *,
@@ -164,6 +177,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         top_k: int | None = None,
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
+        correct: bool | None = None,
     ) -> Plan[SearchResult]:
         """Return the hits together with degraded parts, trace and details.
 
@@ -174,12 +188,18 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             top_k: Number of hits, for this call.
             timeout_s: Seconds for the whole answer.
             context: Values for the application's own stages.
+            correct: Whether typing errors are corrected, as for `Query`; None for True.
 
         Returns:
             The hits of ``retrieve``, the degraded parts, and the trace.
         """
         bound = Query.of(query).but(
-            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
+            filters=filters,
+            scope=scope,
+            top_k=top_k,
+            timeout_s=timeout_s,
+            context=context,
+            correct=correct,
         )
         return search_plan(self, bound)
 
@@ -329,7 +349,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             trace.requests.append(TracedRequest(self, query))
         if query.is_blank:
             return []
-        plan = self.plan(query)
+        curation = self.curation if self.takes_curation else None
+        plan = self.plan(query) if curation is None else curation.plan(query, self.plan)
         if query.timeout_s is not None:
             reported = reporting(plan, current_context().on_partial)
             plan = within(self.name, reported, query.timeout_s)

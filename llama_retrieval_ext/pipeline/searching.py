@@ -22,7 +22,7 @@ from llama_retrieval_ext.execution.context import (
 from llama_retrieval_ext.execution.hints import conclude
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import SearchResult, as_hit
+from llama_retrieval_ext.results import SearchResult, as_hit, asked_for, correction_in
 from llama_retrieval_ext.trace import Trace, details_by_path
 
 if TYPE_CHECKING:
@@ -67,8 +67,11 @@ def _result(
     if not hits and query.is_blank:
         hints = ("the query is blank", *hints)
     trace.end(result=hits)
+    corrected, asked = correction_in(hints), query.query_str
+    if corrected is not None and corrected.typed == asked:
+        asked = corrected.query
     return SearchResult(
-        [as_hit(hit, source=source) for hit in hits],
+        [asked_for(as_hit(hit, source=source), asked) for hit in hits],
         tuple(session.degraded),
         trace.snapshot(),
         details_by_path(session.details) if session.details else {},

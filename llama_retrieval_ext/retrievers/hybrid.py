@@ -9,7 +9,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.checks import is_number, of_type, one_top_k
+from llama_retrieval_ext.checks import one_top_k
 from llama_retrieval_ext.embeddings.resolve import languages_of, vector_share_of
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.context import (
@@ -26,7 +26,8 @@ from llama_retrieval_ext.execution.legs import Ask, CircuitBreaker, Leg, ask, at
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed_text
 from llama_retrieval_ext.formulas.normalisation import Normalisation
-from llama_retrieval_ext.pipeline.fusion import FusedId, Fusion, fuse
+from llama_retrieval_ext.parameters import Count, Share
+from llama_retrieval_ext.pipeline.fusion import FusedId, Fusion
 from llama_retrieval_ext.pipeline.leg_weights import (
     Weights,
     check_languages,
@@ -36,7 +37,7 @@ from llama_retrieval_ext.pipeline.leg_weights import (
     weights_for,
 )
 from llama_retrieval_ext.pipeline.tree import Sketch
-from llama_retrieval_ext.query import Query, Scope, check_top_k
+from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit, score_of
 from llama_retrieval_ext.retrievers.store_retriever import (
     KeywordRetriever,
@@ -140,12 +141,12 @@ class HybridRetriever(StoreRetriever):
         *,
         keyword_store: Storage | None = None,
         embed_model: BaseEmbedding | None = None,
-        top_k: int = 10,
+        top_k: Count = 10,
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
         fusion: Fusion | None = None,
-        alpha: float | None = None,
-        candidates: int = CANDIDATES,
+        alpha: Share | None = None,
+        candidates: Count = CANDIDATES,
         languages: Sequence[str] | None = None,
         pushdown: bool = False,
         collapse: Collapse | None = None,
@@ -155,16 +156,16 @@ class HybridRetriever(StoreRetriever):
     ) -> None:
         hits = one_top_k(top_k, similarity_top_k)
         super().__init__(store, embed_model, top_k=hits, filters=filters, scope=scope, name=name)
-        self._collapse_by(collapse)
+        self.collapse = collapse
         features = self.backend.features
         self.keyword_source = self.source if keyword_store is None else source_of(keyword_store)
         if keyword_store is not None or features.keyword is None:
             self.requires_scope |= self.keyword.requires_scope  # raises without keyword search
             self.requires_principals |= self.keyword.requires_principals
         self._has_two_stores = self.keyword_source.backend.store is not self.backend.store
-        self.fusion = _PLAIN_SUM if fusion is None else of_type(fusion, Fusion, "fusion")
+        self.fusion = _PLAIN_SUM if fusion is None else fusion
         self.uses_default_fusion = fusion is None
-        self.candidates = check_top_k(candidates)
+        self.candidates = candidates
         own = _leg_weights(self.fusion, alpha)
         share = vector_share_of(self.embed_model) if fusion is None else 0.5
         self.weights = resolved_weights(own, LEGS, (2 * share, 2 * (1 - share)))
@@ -327,7 +328,7 @@ class HybridRetriever(StoreRetriever):
                 ids = [FusedId(node_id, score, ()) for node_id, score in ranking]
                 candidates = yield from both.chosen(ids, top_k=len(ids))
                 hits_of_legs[leg] = self._gated(candidates, query)
-            hits = fuse(fusion, hits_of_legs, weights=weights, top_k=top_k, source=self.name)
+            hits = fusion.fuse_legs(hits_of_legs, weights, top_k, self.name)
         if is_heard():
             emit_fusion(self.name, fusion, rankings, weights, returned=len(hits))
         return hits
@@ -387,9 +388,5 @@ def _leg_weights(fusion: Fusion, alpha: float | None) -> Weights:
     if fusion.weights is not None:
         raise ConfigurationError(
             f"got alpha={alpha} and a fusion with weights {fusion.weights}; give one of them"
-        )
-    if not (is_number(alpha) and 0 <= alpha <= 1):
-        raise ConfigurationError(
-            f"alpha must be between 0 (keyword only) and 1 (vector only), got {alpha!r}"
         )
     return (alpha, 1 - alpha)

@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 from pydantic_core import to_json, to_jsonable_python
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.capabilities.tools import FieldConditions, Fields, all_of
+from llama_retrieval_ext.capabilities.tools import FieldConditions, FilterFields, all_of
 from llama_retrieval_ext.checks import problems
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import arun, in_thread
@@ -58,6 +58,7 @@ Conditions: TypeAlias = Annotated[FieldConditions | None, Field(description="Con
 Mode: TypeAlias = Annotated[
     StoreKind, Field(description="By meaning and words, by meaning, or by words.")
 ]
+Correct: TypeAlias = Annotated[bool, Field(description="Whether typing errors are corrected.")]
 _SEARCH: Final = "search"
 _ABOUT: Final = "The documents of the knowledge base."
 _READS: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -111,7 +112,7 @@ def build_mcp_server(
     # All callers see the description of the metadata fields.
     is_missing = scope is None and kb.require_scope  # then it raises
     shown = scope if is_missing or (scope and scope.principals) else _EVERYONE.narrowed(scope)
-    fields = Fields(
+    fields = FilterFields(
         kb.retriever("hybrid", scope=shown), about or _ABOUT, timeout_s=limits.timeout_s
     )
     fields.described()  # raises if nothing can be searched
@@ -133,7 +134,7 @@ def build_mcp_server(
 class _Server(MCPServer):
     """The server; fields of documents are read whenever a client lists the tools."""
 
-    def __init__(self, fields: Fields, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the package's
+    def __init__(self, fields: FilterFields, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the package's
         super().__init__(*args, **kwargs)
         self._fields = fields
 
@@ -188,13 +189,14 @@ def _search_tools(bound: _Bound) -> list[Tool]:
         filters: Conditions = None,
         top_k: Annotated[int, Field(ge=1, le=most, description="How many passages.")] = few,
         mode: Mode = "hybrid",
+        correct: Correct = True,  # noqa: FBT002 - an argument of a tool, by name
     ) -> Facts:
         """Search the knowledge base for passages that answer a question.
 
         Returns the best passages with their document ids; read_document returns a document.
         Filters are conditions on metadata fields, all of which must hold.
         """
-        asked = bound.query(query, filters, top_k)
+        asked = bound.query(query, filters, top_k).but(correct=correct)
         return _found(await bound.kb.retriever(mode, top_k=top_k).asearch(asked))
 
     async def search_many(
@@ -202,9 +204,10 @@ def _search_tools(bound: _Bound) -> list[Tool]:
         filters: Conditions = None,
         top_k: Annotated[int, Field(ge=1, le=most, description="Passages of each query.")] = few,
         mode: Mode = "hybrid",
+        correct: Correct = True,  # noqa: FBT002 - an argument of a tool, by name
     ) -> Facts:
         """Search for several things at once, with the same filters; results are in their order."""
-        asked = [bound.query(query, filters, top_k) for query in queries]
+        asked = [bound.query(query, filters, top_k).but(correct=correct) for query in queries]
         answers = bound.kb.retriever(mode, top_k=top_k).asearch_many(asked)
         results = await asyncio.wait_for(answers, bound.limits.timeout_s)
         return {"results": [{"query": result.query, **_found(result)} for result in results]}
@@ -381,7 +384,9 @@ def _shown(metadata: Facts) -> Facts:
 def _found(result: SearchResult) -> Facts:
     degraded = [f"{part.where} failed" for part in result.degraded]
     passages = [_passage(hit) for hit in result.hits]
-    return {"passages": passages, "degraded": degraded, "hints": list(result.hints)}
+    corrected = result.corrected and result.corrected.to_dict()
+    hints = [*map(str, result.hints)]
+    return {"passages": passages, "degraded": degraded, "hints": hints, "corrected": corrected}
 
 
 def _passage(hit: Hit) -> Facts:
@@ -390,4 +395,5 @@ def _passage(hit: Hit) -> Facts:
         "text": hit.text,
         "score": hit.score,
         "metadata": _shown(hit.node.metadata),
+        "highlights": [highlight.to_dict() for highlight in hit.highlights],
     }

@@ -98,7 +98,17 @@ class RequestedScope(Sent):
         return Scope(self.tenant_id, self.kb_ids, self.principals)
 
 
-class SearchFields(Sent):
+class Asked(Sent):
+    """The options of every question."""
+
+    filters: Filters | None = None
+    scope: RequestedScope | None = None
+    correct: bool = Field(
+        default=True, description="Whether typing errors are corrected; the answer says so."
+    )
+
+
+class SearchFields(Asked):
     """The options of a search."""
 
     mode: SearchKind = "hybrid"
@@ -106,8 +116,6 @@ class SearchFields(Sent):
     per_source: int | None = Field(
         default=None, ge=1, description="How many hits of each source at most."
     )
-    filters: Filters | None = None
-    scope: RequestedScope | None = None
 
 
 class SearchRequest(SearchFields):
@@ -196,12 +204,10 @@ class AddRequest(Sent):
     )
 
 
-class AskRequest(Sent):
+class AskRequest(Asked):
     """A question, topic or task, and conditions on the documents."""
 
     query: str = Field(min_length=1, max_length=MAX_TEXT)
-    filters: Filters | None = None
-    scope: RequestedScope | None = None
 
     model_config = _example(query="How many days of annual leave?")
 

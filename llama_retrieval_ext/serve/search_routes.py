@@ -45,6 +45,7 @@ _EXAMPLE: Final = {
     ],
     "degraded": [],
     "hints": [],
+    "corrected": None,
 }
 _EVENTS: Final = 'event: partial\ndata: {"query": …, "hits": […]}\n\nevent: result\ndata: {…}\n\n'
 

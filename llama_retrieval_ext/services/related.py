@@ -58,7 +58,9 @@ def related_in_graph(
     return [
         RelatedEntity(nodes[id_].name, hops, str(expansion.path(id_)))
         for id_, hops in expansion.distances.items()
-        if hops and id_ in nodes and _is_entity(nodes[id_])
+        if hops
+        and (node := nodes.get(id_)) is not None
+        and not (node.is_passage or node.label == DOCUMENT_LABEL)
     ]
 
 
@@ -87,10 +89,6 @@ def related_in_passages(
                     named.setdefault(words(name), (name, []))[1].append(hit.node_id)
     by_count = sorted(named.values(), key=lambda counted: (-len(counted[1]), counted[0]))
     return [RelatedEntity(name, passages=tuple(dict.fromkeys(ids))) for name, ids in by_count]
-
-
-def _is_entity(node: GraphNode) -> bool:
-    return not node.is_passage and node.label != DOCUMENT_LABEL
 
 
 # Numbers, dates, amounts and ids of tickets.

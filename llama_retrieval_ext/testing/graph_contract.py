@@ -224,14 +224,14 @@ class WritableGraphContract(GraphContract):
         first = {"1": contents("d1", "pit", "new", "old"), "2": contents("d2", "new")}
         for _ in range(2):
             graph.replace_sources(first)
-        nodes, edges = answer(graph.plan_said_by(["1", "none"]))["1"]
+        nodes, edges = answer(graph.plan_claims_of(["1", "none"]))["1"]
         assert {node.id for node in nodes} == {"d1"}  # the others it only names
         assert {edge.target for edge in edges} == {"pit", "new", "old"}
         graph.replace_sources({"1": contents("d1", "newer")})
         named = {id_ for _, id_ in answer(graph.plan_names(scope=SCOPE))}
         assert {"new", "newer", "pit"} <= named
         assert "old" not in named
-        assert answer(graph.plan_said_by(["1"]))["1"].edges == [
+        assert answer(graph.plan_claims_of(["1"]))["1"].edges == [
             Edge.of("d1", "MENTIONS", "newer", ACME)
         ]
         graph.replace_sources({"1": contents("another first node")})
@@ -262,7 +262,7 @@ class WritableGraphContract(GraphContract):
         nodes = [GraphNode("new", name=name, properties=ACME) for name in ("First", "Last")]
         edges = [Edge.of("new", "NEAR", "pit", {**ACME, "of": name}) for name in ("First", "Last")]
         graph.replace_sources({"d": Contents(nodes, edges)})
-        contents = answer(graph.plan_said_by(["d"]))["d"]
+        contents = answer(graph.plan_claims_of(["d"]))["d"]
         assert [node.name for node in contents.nodes] == ["Last"]
         assert [edge.properties["of"] for edge in contents.edges] == ["Last"]
 
