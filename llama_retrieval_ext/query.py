@@ -9,6 +9,7 @@ from llama_index.core.vector_stores.types import FilterCondition, FilterOperator
 
 from llama_retrieval_ext.checks import Part, check_count, check_seconds, checked_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError, ScopeRequiredError
+from llama_retrieval_ext.filter_syntax import describe_filters
 from llama_retrieval_ext.filters import (
     SCOPE_KEYS,
     AllOf,
@@ -16,7 +17,6 @@ from llama_retrieval_ext.filters import (
     Compare,
     Condition,
     both,
-    describe_filters,
     matches,
     parse_filters,
 )

@@ -21,6 +21,7 @@ from llama_retrieval_ext.execution.context import (
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import within
 from llama_retrieval_ext.filters import (
+    MEMBERSHIP_OPERATORS,
     SCOPE_KEYS,
     AllOf,
     AnyOf,
@@ -192,7 +193,7 @@ def _difference(part: Compare, values: Sequence[object], where: str) -> list[str
         instead = f"{part.operator.name} is for lists"
     elif _kind(operand) in kinds:
         texts = {value for value in values if isinstance(value, str)}
-        if part.operator not in _EQUALITY or not isinstance(operand, str) or not texts:
+        if part.operator not in MEMBERSHIP_OPERATORS or not isinstance(operand, str) or not texts:
             return []
         there = f"there {'is' if len(texts) == 1 else 'are'} {nearest(operand, texts)}"
         return [f"{where} has {quoted(operand)} as {quoted(part.key)}; {there}"]
@@ -203,7 +204,6 @@ def _difference(part: Compare, values: Sequence[object], where: str) -> list[str
     return [f"{quoted(part.key)} is {' or '.join(sorted(kinds))} here, and {instead}"]
 
 
-_EQUALITY: Final = {FilterOperator.EQ, FilterOperator.IN}
 _OF_LISTS: Final = {FilterOperator.CONTAINS, FilterOperator.ANY, FilterOperator.ALL}
 _KINDS: Final = ((bool, "true or false"), (str, "a string"), (int | float, "a number"))
 

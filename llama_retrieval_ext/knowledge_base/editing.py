@@ -12,7 +12,8 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_methods
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
+from llama_retrieval_ext.filter_syntax import as_metadata_filters
+from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.knowledge_base.access import Access, documents_named
 from llama_retrieval_ext.knowledge_base.adding import Addition, IngestionParts
 from llama_retrieval_ext.knowledge_base.documents import Allowed, allowed_names

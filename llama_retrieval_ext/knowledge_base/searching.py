@@ -19,12 +19,9 @@ from llama_retrieval_ext.knowledge_base.access import Access
 from llama_retrieval_ext.knowledge_base.engines import chat_engine, query_engine
 from llama_retrieval_ext.knowledge_base.kinds import (
     CompositeKind,
-    GraphArguments,
     Kind,
-    PresetArguments,
     PresetKind,
-    SearchArguments,
-    StoreArguments,
+    RetrieverArguments,
     StoreKind,
 )
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
@@ -108,27 +105,27 @@ class Searchable:
 
     @overload
     def retriever(
-        self, kind: StoreKind = "hybrid", **arguments: Unpack[StoreArguments]
+        self, kind: StoreKind = "hybrid", **arguments: Unpack[RetrieverArguments]
     ) -> StoreRetriever: ...
 
     @overload
     def retriever(
-        self, kind: Literal["graph"], **arguments: Unpack[GraphArguments]
+        self, kind: Literal["graph"], **arguments: Unpack[RetrieverArguments]
     ) -> "GraphRetriever": ...
 
     @overload
     def retriever(
-        self, kind: Literal["kg_rule"], **arguments: Unpack[GraphArguments]
+        self, kind: Literal["kg_rule"], **arguments: Unpack[RetrieverArguments]
     ) -> "KGRuleRetriever": ...
 
     @overload
     def retriever(
-        self, kind: Literal["knowledge"], **arguments: Unpack[GraphArguments]
+        self, kind: Literal["knowledge"], **arguments: Unpack[RetrieverArguments]
     ) -> "KnowledgeRetriever": ...
 
     @overload
     def retriever(
-        self, kind: PresetKind, **arguments: Unpack[PresetArguments]
+        self, kind: PresetKind, **arguments: Unpack[RetrieverArguments]
     ) -> "RetrievalPipeline": ...
 
     @overload
@@ -139,7 +136,7 @@ class Searchable:
     ) -> Retriever: ...
 
     @overload
-    def retriever(self, kind: Kind, **arguments: Unpack[SearchArguments]) -> Retriever: ...
+    def retriever(self, kind: Kind, **arguments: Unpack[RetrieverArguments]) -> Retriever: ...
 
     def retriever(  # noqa: PLR0913 - the arguments of every retriever
         self,

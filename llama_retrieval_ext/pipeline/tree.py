@@ -12,7 +12,7 @@ from llama_retrieval_ext.arguments import (
     call_expression,
     takes_argument,
 )
-from llama_retrieval_ext.filters import describe_filters
+from llama_retrieval_ext.filter_syntax import describe_filters
 from llama_retrieval_ext.query import Scope
 
 

@@ -5,11 +5,10 @@ from typing import Final
 
 from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import Direction, GraphNode, Hop
-from llama_retrieval_ext.graph.rules.matching import find_matches, plan_matchable
+from llama_retrieval_ext.graph.rules.matching import plan_matches
 from llama_retrieval_ext.graph.rules.rule import Pattern, Where
 from llama_retrieval_ext.query import Scope
 
@@ -36,9 +35,8 @@ def processes_of_type(
     if not ids:
         where = Where("process", TYPES_KEY, FilterOperator.CONTAINS, name)
         pattern = Pattern("process", where=(where,))
-        matchable = yield from plan_matchable(graph, [pattern], seeds=None, context={}, scope=scope)
-        request = find_matches(matchable, pattern, seeds=None, context={}, scope=scope)
-        ids = {match.ids[0] or "" for match in (yield from call(request))}
+        (matches,) = yield from plan_matches(graph, [pattern], seeds=None, context={}, scope=scope)
+        ids = {match.ids[0] or "" for match in matches}
     return sorted(ids)
 
 
