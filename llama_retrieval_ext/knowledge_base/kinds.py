@@ -51,6 +51,7 @@ class RetrieverArguments(TypedDict, total=False):
     filters: "MetadataFilters | None"
     scope: "Scope | None"
     name: str | None
+    fields: Mapping[str, float] | None
     collapse: "Collapse | None"
     dense_weight: float
     sparse_weight: float

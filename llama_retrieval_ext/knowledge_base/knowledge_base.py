@@ -43,6 +43,7 @@ from llama_retrieval_ext.knowledge_base.storage import (
 from llama_retrieval_ext.knowledge_base.weighing import Weighing, weigh
 from llama_retrieval_ext.pipeline.leg_weights import check_languages
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -126,6 +127,7 @@ class KnowledgeBase(Searchable, Browsable, Editable):
         require_scope: bool | None = None,
         require_principals: bool = False,
         tokenizer: Tokenizer | None = None,
+        schema: Schema | None = None,
         transformations: Sequence[TransformComponent] | None = None,
         many_tenants: bool | None = None,
         store_params: Mapping[str, object] | None = None,
@@ -165,6 +167,9 @@ class KnowledgeBase(Searchable, Browsable, Editable):
                 cannot be opened with False. True is always allowed, and applies to this object.
             require_principals: Whether reads through this object need a scope with principals.
             tokenizer: Tokenizer of keyword search; None for the recorded one, or the default.
+            schema: The fields that are searched, with weights, counted and compared; None for the
+                recorded one, or title, headings and everything. A changed weight applies at once; a
+                new searched field after `index_fields`.
             transformations: LlamaIndex transformations for documents (not nodes); None for passages
                 along headings, tables and blocks of code, of at most 512 tokens, the window of
                 current encoders, with an overlap of 64, and like those of ``SentenceSplitter`` in
@@ -211,6 +216,8 @@ class KnowledgeBase(Searchable, Browsable, Editable):
             if value is not None:
                 of_type(value, bool, name)
         of_type(require_principals, bool, "require_principals")
+        if schema is not None:
+            of_type(schema, Schema, "schema", instead="write Schema(text={'title': 3, 'text': 1})")
         languages = None if languages is None else check_languages(languages)
         if embed_model is None and not (must_exist or read_only):
             check_recorded(url)
@@ -225,7 +232,9 @@ class KnowledgeBase(Searchable, Browsable, Editable):
                 resources.callback(copied.close)
             stored, graph = (url, graph) if copied is None else (copied.url, copied.graph)
             storage = with_graph(open_storage(stored, setup), graph, links, url, resources)
-            requested = requested_config(embed_model, model, require_scope=require_scope)
+            requested = requested_config(
+                embed_model, model, require_scope=require_scope, schema=schema
+            )
             ledger = open_ledger(storage, requested, url, resources)
             model = recorded_model(ledger.config(), url) if model is None else model
             preparation = Preparation(splitter, model, extraction)
@@ -271,8 +280,8 @@ class KnowledgeBase(Searchable, Browsable, Editable):
             ScopeRequiredError: The knowledge base requires a scope.
         """
         nodes = self.nodes(scope=scope, limit=sample)
-        tokenizer = Tokenizer.from_dict(json.loads(self._storage.tokenizer))
-        measured = weigh(nodes, self.embed_model, tokenizer=tokenizer, count=count, seed=seed)
+        store = self._storage.store
+        measured = weigh(nodes, self.embed_model, like=store, count=count, seed=seed)
         share = measured.vector_share
         self._ledger.update_config(lambda config: config and replace(config, vector_share=share))
         self._weigh_vectors(share)

@@ -16,6 +16,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.results import scored_ids
 from llama_retrieval_ext.retrievers.hybrid import CANDIDATES, default_fusion
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -66,7 +67,7 @@ def weigh(
     nodes: Sequence[BaseNode],
     embed_model: BaseEmbedding,
     *,
-    tokenizer: Tokenizer,
+    like: EngineStore,
     count: int,
     seed: int,
 ) -> Weighing:
@@ -80,7 +81,7 @@ def weigh(
     Args:
         nodes: Passages with embeddings.
         embed_model: The model of the embeddings.
-        tokenizer: The tokenizer of keyword search.
+        like: The store, whose tokenizer and fields keyword search has.
         count: Maximum number of questions.
         seed: Seed for the choice of passages and sentences.
 
@@ -92,7 +93,7 @@ def weigh(
         Domain Question Answering", ACL 2019, https://doi.org/10.18653/v1/P19-1612, section 3,
         there to train a retriever.
     """
-    questions = _cloze_questions(nodes, tokenizer, count=count, seed=seed)
+    questions = _cloze_questions(nodes, like.tokenizer, count=count, seed=seed)
     if len(questions) < _FEWEST_QUESTIONS:
         raise ConfigurationError(
             f"only {len(questions)} of {len(nodes)} passages have two sentences, and weights need "
@@ -104,7 +105,8 @@ def weigh(
     embeddings = embed_model.get_text_embedding_batch(
         [node.get_content(MetadataMode.EMBED) for node in cut]
     )
-    with open_store("embedded::memory:", tokenizer=tokenizer) as store:
+    with open_store("embedded::memory:", tokenizer=like.tokenizer) as store:
+        store.use_schema(like.field_schema)
         store.add([node for node in nodes if node.node_id not in asked])
         store.add(
             [

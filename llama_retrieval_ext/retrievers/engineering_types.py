@@ -31,7 +31,7 @@ def processes_of_type(
     """
     hop = Hop(Direction.IN, frozenset({APPLIES_TO}))
     edges = yield graph.plan_neighbours(type_ids, hop, scope=scope)
-    ids = {edge.source for own in edges.values() for edge in own}
+    ids = {edge.source for group in edges.values() for edge in group}
     if not ids:
         where = Where("process", TYPES_KEY, FilterOperator.CONTAINS, name)
         pattern = Pattern("process", where=(where,))
@@ -71,4 +71,4 @@ def types_in(graph: GraphBackend, *, scope: Scope | None) -> Plan[list[str]]:
     contents = yield graph.plan_contents(scope=scope)
     targets = {edge.target for edge in contents.edges if edge.type == APPLIES_TO}
     names = {node.name for node in contents.nodes if node.id in targets}
-    return sorted(names | {str(each) for node in contents.nodes for each in _listed(node)})
+    return sorted(names | {str(value) for node in contents.nodes for value in _listed(node)})
