@@ -90,8 +90,7 @@ def test_an_llm_links_entities_if_nothing_else_does(graph: EmbeddedGraph) -> Non
     for answer in ("<think>hm</think>- foundation pit\n", '["foundation pit"]'):
         llm = ScriptedLLM([answer] * 2)
         assert linked(graph, "the hole in the ground", llm=llm) == [("pit", "llm")]
-    endless = "
-".join(["foundation pit", *map(str, range(60))])
+    endless = "\n".join(["foundation pit", *map(str, range(60))])
     for answer in ('["foundation pit", "cra', 'Entities: ["foundation pit", "cra', endless):
         assert linked(graph, "the hole in the ground", llm=ScriptedLLM([answer] * 2)) == []
 
