@@ -4,10 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from llama_index.core.llms import LLM
-
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.llm.functions import Caller
+from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel, filled
 from llama_retrieval_ext.llm.parsing import cleaned, is_cut_off, texts_in_json
 from llama_retrieval_ext.parameters import Count, Seconds
@@ -61,7 +59,7 @@ class LLMSelector(Selector):
     """
 
     def __init__(
-        self, llm: LLM | Caller, *, max_routes: Count = 1, timeout_s: Seconds = SEARCH_TIMEOUT_S
+        self, llm: AnyLLM, *, max_routes: Count = 1, timeout_s: Seconds = SEARCH_TIMEOUT_S
     ) -> None:
         self.max_routes = max_routes
         # The router and the cascade have already limited the time.
