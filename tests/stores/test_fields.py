@@ -8,7 +8,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +25,18 @@ from tests.stores.engines import filled
 
 __all__ = ["elasticsearch_url"]
 
-WORDS: Final = ("the", "island", "engineer", "war", "火灾", "island's", "space", "of", "C++", "2000")
+WORDS: Final = (
+    "the",
+    "island",
+    "engineer",
+    "war",
+    "火灾",
+    "island's",
+    "space",
+    "of",
+    "C++",
+    "2000",
+)
 FIELDS: Final = ("title", "headings", "actors", "tags", "text")
 TENANTS: Final = ("acme", "globex")
 TOKENIZER: Final = Tokenizer()
@@ -53,8 +64,8 @@ class Meaning:
 EMBEDDED: Final = Meaning()
 MEANINGS: Final = {
     "embedded": EMBEDDED,
-    "qdrant": replace(EMBEDDED, scoped=False),
-    "elasticsearch": Meaning(by_field=True, scoped=False, smoothing=0),
+    "qdrant": EMBEDDED,
+    "elasticsearch": Meaning(by_field=True, scoped=False, smoothing=0, close=0.03),
 }
 
 
@@ -71,7 +82,9 @@ def _node(chance: random.Random, place: int) -> TextNode:
         "other": _text(chance, 3),
         "tenant_id": chance.choice(TENANTS),
     }
-    kept = {key: value for key, value in metadata.items() if key == "tenant_id" or chance.random() < 0.7}
+    kept = {
+        key: value for key, value in metadata.items() if key == "tenant_id" or chance.random() < 0.7
+    }
     vector = [1.0, 0.0]
     return TextNode(id_=f"n{place:03}", text=_text(chance, 20), metadata=kept, embedding=vector)
 
@@ -130,7 +143,9 @@ def _documents(node: TextNode, schema: Schema) -> dict[str, list[str]]:
     return {**tokens, EVERYTHING: [token for part in tokens.values() for token in part]}
 
 
-def _check(chance: random.Random, store: object, nodes: Sequence[TextNode], meaning: Meaning) -> None:
+def _check(
+    chance: random.Random, store: object, nodes: Sequence[TextNode], meaning: Meaning
+) -> None:
     """Compare the scores of a random query with the oracle's."""
     schema: Schema = store.field_schema  # type: ignore[attr-defined]  # an EngineStore
     query = " ".join(chance.choices(WORDS, k=chance.randint(1, 4)))
