@@ -116,8 +116,8 @@ class Schema:
             if name not in self.text:
                 raise ConfigurationError(
                     f"fields has {name!r}, which is not searched; the searched fields are "
-                    f"{nearest(name, self.text)}; to search another one, declare it in the schema of "
-                    "the knowledge base, and call its index_fields()"
+                    f"{nearest(name, self.text)}; to search another one, declare it in the Schema "
+                    "of the knowledge base, then call index_fields()"
                 )
         return {name: float(weight) for name, weight in asked.items() if weight > 0}
 

@@ -49,6 +49,8 @@ class Meaning:
     Attributes:
         by_field: Whether the rarity of a term is that among the nodes that have the field.
         scoped: Whether it is that in the scope.
+        scoped_lengths: Whether the mean length is that of all nodes in the scope, and not of all
+            nodes that have the field.
         smoothing: Pseudo-documents in the mean length.
         k1: Saturation.
         close: Relative error of scores: lengths are stored in few bits.
@@ -56,6 +58,7 @@ class Meaning:
 
     by_field: bool = False
     scoped: bool = True
+    scoped_lengths: bool = False
     smoothing: int = 10
     k1: float = 1.2
     close: float = 1e-4
@@ -65,6 +68,7 @@ EMBEDDED: Final = Meaning()
 MEANINGS: Final = {
     "embedded": EMBEDDED,
     "qdrant": EMBEDDED,
+    "milvus": Meaning(smoothing=0, k1=1.5, scoped_lengths=True),
     "elasticsearch": Meaning(by_field=True, scoped=False, smoothing=0, close=0.03),
 }
 
@@ -120,7 +124,9 @@ def oracle(
         for term in stops:
             factors[term] = factors.get(term, 0.0) + schema.stop_word_weight(name) * stops[term]
         usual = 100 if name in {EVERYTHING, TEXT} else 5
-        lengths = [len(d) for node in nodes if (d := documents[node.node_id][name])]
+        measured = corpus if meaning.scoped_lengths else nodes
+        lengths = [len(documents[node.node_id][name]) for node in measured]
+        lengths = lengths if meaning.scoped_lengths else [*filter(None, lengths)]
         total = sum(lengths) + meaning.smoothing * usual
         mean = total / (len(lengths) + meaning.smoothing or 1)
         texts = [documents[node.node_id][name] for node in corpus]
