@@ -296,6 +296,8 @@ class Query(QueryBundle):
         correct: Whether a knowledge base corrects typing errors: a word that no visible node has is
             replaced by the nearest that one has, which ``corrected`` of the result says. Words in
             quotation marks, in capitals, with digits and in code stay.
+        is_curated: Whether it is a part of a query that a knowledge base has corrected, and whose
+            hits it will order. Set by it.
 
     Raises:
         ConfigurationError: A value is out of range.
@@ -315,6 +317,7 @@ class Query(QueryBundle):
     at_least: int | None = None
     exact: bool = False
     correct: bool = True
+    is_curated: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.query_str, str):

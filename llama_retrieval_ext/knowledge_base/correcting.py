@@ -14,8 +14,9 @@ from llama_index.core.schema import BaseNode
 from llama_retrieval_ext.execution.context import call, current_context, note_hint
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filters import SCOPE_KEYS, matches
+from llama_retrieval_ext.knowledge_base.rankings import StoredRankings
 from llama_retrieval_ext.query import TENANT_KEY, Query, Scope
-from llama_retrieval_ext.results import Correction, Hit
+from llama_retrieval_ext.results import Correction
 from llama_retrieval_ext.stores.encoding.values import keyword_text
 from llama_retrieval_ext.stores.engine.backend import Backend, Search
 from llama_retrieval_ext.text.correction import Replacement, replacements
@@ -93,6 +94,7 @@ class StoredWords:
     """
 
     def __init__(self) -> None:
+        self.rankings = StoredRankings()
         self._tenants: OrderedDict[str | None, _Words] = OrderedDict()
         self._lock = Lock()
 
@@ -114,6 +116,7 @@ class StoredWords:
 
     def forget(self) -> None:
         """Read the words again at the next question."""
+        self.rankings.forget()
         with self._lock:
             self._tenants.clear()
 
@@ -178,15 +181,8 @@ class Correcting:
     tokenizer: Tokenizer
     is_shared: bool
 
-    def plan(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
-        """Return the plan for the hits of a query, with typing errors corrected."""
-        return (yield from search((yield from self._corrected(query))))
-
-    def _corrected(self, query: Query) -> Plan[Query]:
+    def corrected(self, query: Query) -> Plan[Query]:
         """Return the plan for the query with the words that it was probably meant to have."""
-        if not query.correct:
-            return query
-        query = replace(query, correct=False)
         age_s = _MAX_AGE_S if self.is_shared else None
         words = self.words.of(query.scope, self.read, self.tokenizer, max_age_s=age_s)
         if not words.is_complete.is_set():
