@@ -72,6 +72,7 @@ WholeNumber: TypeAlias = Annotated[int, Range(least=0)]
 Share: TypeAlias = Annotated[float, Range(least=0, most=1)]
 Portion: TypeAlias = Annotated[float, Range(above=0, most=1)]
 Weight: TypeAlias = Annotated[float, Range(least=0)]
+FieldWeights: TypeAlias = dict[str, Weight]
 Seconds: TypeAlias = Annotated[float, Range(above=0, unit="of seconds")]
 TimeLimit: TypeAlias = Annotated[Seconds | None, Advice("for no limit leave it out")]
 
@@ -120,6 +121,8 @@ def expected(hint: Any) -> str:  # noqa: ANN401, PLR0911 - a type
     Examples:
         >>> expected(Count | None), expected(Literal["a", "b"]), expected(Sequence[str])
         ('a whole number of at least 1 or None', "one of ['a', 'b']", 'a list of str')
+        >>> expected(str | Callable[[str], str])
+        'of type str or a function'
 
     """
     arms = list(arms_of(hint))
@@ -131,6 +134,8 @@ def expected(hint: Any) -> str:  # noqa: ANN401, PLR0911 - a type
         return " ".join([expected(inside[0]), *ranges])
     if origin is Literal:
         return f"one of {list(inside)}"
+    if origin is Callable:
+        return "a function"
     if isinstance(hint, EnumType):
         return f"one of {', '.join(map(str, hint))}"
     if isinstance(origin, type) and issubclass(origin, Iterable):
@@ -179,7 +184,7 @@ def fit_of(hint: Any) -> Fit:  # noqa: ANN401 - a type
         if not has_type(value, is_a):
             is_large = hint is int and isinstance(value, int) and value > sys.maxsize
             return Misfit((), value, _INTEGER if is_large else hint)
-        if items_of is None:
+        if items_of is None or not isinstance(value, Iterable):
             return None
         pairs, inside = items_of
         for key, item in pairs(value):
@@ -265,17 +270,17 @@ def _fit_of_annotated(hint: Any) -> Fit:  # noqa: ANN401
 def _type_test(hint: Any) -> Callable[[Any, IsA], bool]:  # noqa: ANN401
     origin, inside = get_origin(hint), get_args(hint)
     kind = NoneType if hint is None else origin or hint
-    if hint is Any or hint is object or isinstance(hint, str):
-        return lambda *_: True
     if origin is Literal:
         words = [(type(word), word) for word in inside]
         return lambda value, _: (type(value), value) in words
+    if kind is object or not isinstance(kind, type):
+        return lambda *_: True
     if hint is float:
         return lambda value, _: is_number(value)
     if hint is int:
         return lambda value, _: type(value) is not bool and _is_index(value)
     # A text is a sequence, but no list of texts.
-    is_collection = kind is not str and isinstance(kind, type) and issubclass(kind, Iterable)
+    is_collection = kind is not str and issubclass(kind, Iterable)
 
     def has_type(value: Any, is_a: IsA) -> bool:  # noqa: ANN401
         try:

@@ -20,6 +20,7 @@ from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger, StoredDocum
 from llama_retrieval_ext.knowledge_base.rankings import scope_key
 from llama_retrieval_ext.knowledge_base.storage import Storage, grouping_name
 from llama_retrieval_ext.query import Scope, shown_to, without_allowed
+from llama_retrieval_ext.schema import DEFAULT_SCHEMA, Schema
 from llama_retrieval_ext.stages.ranking import Ranking
 from llama_retrieval_ext.stores.embedded.files import bytes_on_disk
 from llama_retrieval_ext.stores.embedded.index import IndexInfo
@@ -58,6 +59,8 @@ class KnowledgeBaseInfo:
         graph: URL of its graph, which is updated with it; None for none.
         splitting: How the last added documents were split, such as ``PassageParser(...)``, along
             headings; empty if it has only nodes.
+        schema: The searched fields, with weights, and those that are counted and compared.
+        unindexed: Searched fields of the schema that need `KnowledgeBase.index_fields`.
     """
 
     url: str
@@ -73,6 +76,8 @@ class KnowledgeBaseInfo:
     index: IndexInfo | None = None
     graph: str | None = None
     splitting: str = ""
+    schema: Schema = DEFAULT_SCHEMA
+    unindexed: Sequence[str] = ()
 
     def _repr_html_(self) -> str:
         from llama_retrieval_ext.display.html import facts_html  # noqa: PLC0415 - a view
@@ -94,6 +99,11 @@ class Browsable:
         self._access = access
         self._storage = storage
         self._ledger = ledger
+
+    @property
+    def schema(self) -> Schema:
+        """The fields that are searched, with weights, counted and compared."""
+        return self._storage.store.field_schema
 
     @property
     def graph(self) -> WritableGraph | None:
@@ -242,6 +252,8 @@ class Browsable:
             index=store.index_info() if isinstance(store, EmbeddedVectorStore) else None,
             graph=(config.graph or None) if config else None,
             splitting=config.splitting if config else "",
+            schema=store.field_schema,
+            unindexed=store.unindexed,
         )
 
     def check(self) -> CheckReport:

@@ -41,7 +41,8 @@ from llama_retrieval_ext.knowledge_base.storage import (
     open_storage,
 )
 from llama_retrieval_ext.pipeline.leg_weights import check_languages
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
+from llama_retrieval_ext.schema import Schema
+from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -127,6 +128,7 @@ class KnowledgeBase(Searchable, Browsable, Editable):
         require_scope: bool | None = None,
         require_principals: bool = False,
         tokenizer: Tokenizer | None = None,
+        schema: Schema | None = None,
         transformations: Sequence[TransformComponent] | None = None,
         many_tenants: bool | None = None,
         store_params: Mapping[str, object] | None = None,
@@ -166,6 +168,9 @@ class KnowledgeBase(Searchable, Browsable, Editable):
                 cannot be opened with False. True is always allowed, and applies to this object.
             require_principals: Whether reads through this object need a scope with principals.
             tokenizer: Tokenizer of keyword search; None for the recorded one, or the default.
+            schema: The fields that are searched, with weights, counted and compared; None for the
+                recorded one, or title, headings and everything. A changed weight applies at once; a
+                new searched field after `index_fields`.
             transformations: LlamaIndex transformations for documents (not nodes); None for passages
                 along headings, tables and blocks of code, of at most 512 tokens, the window of
                 current encoders, with an overlap of 64, and like those of ``SentenceSplitter`` in
@@ -212,6 +217,8 @@ class KnowledgeBase(Searchable, Browsable, Editable):
             if value is not None:
                 of_type(value, bool, name)
         of_type(require_principals, bool, "require_principals")
+        if schema is not None:
+            of_type(schema, Schema, "schema", instead="write Schema(text={'title': 3, 'text': 1})")
         languages = None if languages is None else check_languages(languages)
         if embed_model is None and not (must_exist or read_only):
             check_recorded(url)
@@ -226,7 +233,9 @@ class KnowledgeBase(Searchable, Browsable, Editable):
                 resources.callback(copied.close)
             stored, graph = (url, graph) if copied is None else (copied.url, copied.graph)
             storage = with_graph(open_storage(stored, setup), graph, links, url, resources)
-            requested = requested_config(embed_model, model, require_scope=require_scope)
+            requested = requested_config(
+                embed_model, model, require_scope=require_scope, schema=schema
+            )
             ledger = open_ledger(storage, requested, url, resources)
             model = recorded_model(ledger.config(), url) if model is None else model
             preparation = Preparation(splitter, model, extraction)

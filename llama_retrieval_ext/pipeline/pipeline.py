@@ -107,8 +107,8 @@ class Pipeline(_Composite):
         """Rewrite the query, retrieve, then refine."""
         inner = yield from rewritten(self._for_children(query), self.rewrites)
         name = name_of(self.source)
-        found = hits_of(self.source, inner, source=name)
-        hits: list[Hit] = yield from step(name, found, reports=True)
+        search = hits_of(self.source, inner, source=name)
+        hits: list[Hit] = yield from step(name, search, reports=True)
         for stage in self.refines:
             hits = yield from step(stage, refined(stage, query, hits))
         if any(hit.score is None for hit in hits):  # LlamaIndex does not require scores
@@ -177,8 +177,8 @@ class FusionRetriever(_Composite):
         self.leg_languages = {
             leg.name: check_languages(leg.languages) for leg in legs if leg.languages
         }
-        own = self.branches.min_success
-        self.min_success = resolved_min_success(own, fusion, legs=len(legs))
+        min_success = self.branches.min_success
+        self.min_success = resolved_min_success(min_success, fusion, legs=len(legs))
         self.fusion, self.weights = fusion, weights
 
     @property
@@ -209,7 +209,9 @@ class FusionRetriever(_Composite):
             (weighted_name(leg.name, self.weights), sketch_of(leg.retriever)) for leg in self.legs
         )
         after = (repr(self.fusion), *self.binding)
-        return Sketch(tuple(repr(each) for each in before if each is not None), tuple(legs), after)
+        return Sketch(
+            tuple(repr(stage) for stage in before if stage is not None), tuple(legs), after
+        )
 
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Run the legs together, then fuse and refine."""
@@ -234,7 +236,7 @@ class FusionRetriever(_Composite):
         rankings = yield from ask(
             asks,
             min_success=self.min_success,
-            on_answer=None if report is None else lambda some: report(fused(some)),
+            on_answer=None if report is None else lambda rankings: report(fused(rankings)),
         )
         self._note(asks, rankings)
         hits = fused(rankings)
@@ -266,8 +268,8 @@ def _check_order(legs: Sequence[Leg], fusion: Fusion) -> None:
         if isinstance(source, Pipeline) and not all(
             refine.keeps_order for refine in source.refines
         ):
-            *rest, last = source.refines
-            stages = (*source.rewrites, source.source, *rest)
+            *refines, last = source.refines
+            stages = (*source.rewrites, source.source, *refines)
             before.append(" >> ".join(map(value_expression, stages)))
         else:
             before.append(value_expression(source))

@@ -88,8 +88,8 @@ class Postprocessed(Refine):
         worker = strict(self.postprocessor)
         blocking = partial(worker.postprocess_nodes, copies, child)
         attempt = partial(worker.apostprocess_nodes, copies, child)
-        own = type(worker)._apostprocess_nodes  # noqa: SLF001 - it has no public name
-        is_async = own is not BaseNodePostprocessor._apostprocess_nodes and awaits(own)  # noqa: SLF001 - likewise
+        method = type(worker)._apostprocess_nodes  # noqa: SLF001 - it has no public name
+        is_async = method is not BaseNodePostprocessor._apostprocess_nodes and awaits(method)  # noqa: SLF001 - likewise
         answer: list[NodeWithScore] = yield Call(
             lambda: blocking_or_awaited(blocking, attempt), attempt if is_async else None
         )
@@ -130,8 +130,8 @@ class Postprocessed(Refine):
         if hit.score is None or (hit.score == before.score and self.score_kind == "unknown"):
             return same
         score = calibrated(hit.score, self.score_kind)
-        own = Contribution(self._name, rank, hit.score, 1.0, score)
-        return with_score(same, score, (*replaced(before, rank_before), own))
+        contribution = Contribution(self._name, rank, hit.score, 1.0, score)
+        return with_score(same, score, (*replaced(before, rank_before), contribution))
 
     def _score(self, hit: NodeWithScore, lowest: float | None) -> float | None:
         return lowest if hit.score is None else calibrated(hit.score, self.score_kind)
@@ -173,9 +173,9 @@ def strict(postprocessor: BaseNodePostprocessor) -> BaseNodePostprocessor:
 def _in_range(parse: Callable[..., ParsedAnswer]) -> Callable[..., ParsedAnswer]:
     def parsed(answer: object, documents: int) -> ParsedAnswer:
         numbers, relevances = parse(answer, documents)
-        known = relevances or [1.0] * len(numbers)
+        scores = relevances or [1.0] * len(numbers)
         kept: dict[int, float] = {}
-        for number, relevance in zip(numbers, known, strict=False):
+        for number, relevance in zip(numbers, scores, strict=False):
             if 1 <= int(number) <= documents:
                 kept.setdefault(int(number), relevance)
         return list(kept), list(kept.values())

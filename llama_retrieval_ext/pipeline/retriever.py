@@ -103,6 +103,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     # Set by the owner of the store, such as a knowledge base that rejects queries without a scope.
     requires_scope: bool = False
     requires_principals: bool = False
+    # Fields of keyword searches, with weights, for queries that have none.
+    fields: Mapping[str, float] | None = None
     # Set by a knowledge base, for every retriever over it.
     curation: Curation | None = None
     # False where names in a query are linked to a graph, whose words may be in no passage.
@@ -178,6 +180,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         top_k: int | None = None,
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
+        fields: Mapping[str, float] | None = None,
         correct: bool | None = None,
     ) -> Plan[SearchResult]:
         """Return the hits together with degraded parts, trace and details.
@@ -189,6 +192,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             top_k: Number of hits, for this call.
             timeout_s: Seconds for the whole answer.
             context: Values for the application's own stages.
+            fields: The fields of keyword searches, with weights, for this call.
             correct: Whether typing errors are corrected, as for `Query`; None for True.
 
         Returns:
@@ -200,6 +204,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             top_k=top_k,
             timeout_s=timeout_s,
             context=context,
+            fields=fields,
             correct=correct,
         )
         return search_plan(self, bound)
@@ -423,8 +428,11 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         return nodes
 
     def _bound(self, query: Query) -> Query:
-        own = self.top_k and max(self.top_k, query.at_least or 0)
-        bound = query.but(filters=self.filters, scope=self.scope, top_k=query.top_k or own)
+        top_k = self.top_k and max(self.top_k, query.at_least or 0)
+        fields = self.fields if query.fields is None else None
+        bound = query.but(
+            filters=self.filters, scope=self.scope, top_k=query.top_k or top_k, fields=fields
+        )
         bound.at_least = query.top_k or query.at_least  # the caller's number
         if self.requires_scope and bound.scope is None:
             raise ScopeRequiredError(

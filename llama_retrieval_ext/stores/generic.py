@@ -25,16 +25,8 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.drivers import awaited_or_in_thread, awaits
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.filters import (
-    AllOf,
-    AnyOf,
-    Compare,
-    Condition,
-    Not,
-    as_metadata_filters,
-    matches,
-    refuse_dates,
-)
+from llama_retrieval_ext.filter_syntax import as_metadata_filters
+from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, matches, refuse_dates
 from llama_retrieval_ext.results import Origin
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange, query_vector
 from llama_retrieval_ext.stores.engine.backend import (
@@ -43,10 +35,9 @@ from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
     EngineFeatures,
     Search,
-    VectorQuery,
     check_exact,
 )
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
+from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.wording import counted
 
 Lookup = Callable[[Sequence[str]], Mapping[str, BaseNode]]
@@ -98,7 +89,7 @@ class GenericBackend:
 
     def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
         """Return the nodes nearest to an embedding, with the store's scores."""
-        check_exact(self.engine, self.features, VectorQuery((), search))
+        check_exact(self.engine, self.features, search)
         condition = None if search.condition is None else simplified(search.condition)
         if not (isinstance(condition, bool | None) or isinstance(self.store, SimpleVectorStore)):
             refuse_dates(condition, self.engine)

@@ -22,7 +22,7 @@ from llama_retrieval_ext import (
     Top,
     branches,
 )
-from llama_retrieval_ext.filters import describe_filters
+from llama_retrieval_ext.filter_syntax import describe_filters
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
 
 ACME = Scope("acme")
@@ -73,7 +73,7 @@ def test_a_knowledge_base_shows_the_backend_of_its_retrievers(tmp_path: Path) ->
     url = f"embedded:{tmp_path / 'kb'}"
     with KnowledgeBase.open(url, embed_model=FakeEmbedding()) as kb:
         retriever = kb.retriever("hybrid")
-        assert repr(retriever).startswith("HybridRetriever(EmbeddedBackend(...), ")
+        assert repr(retriever).startswith("HybridRetriever(EmbeddedVectorStore(...), ")
         assert retriever.backend.describe()["engine"] == "embedded"
 
 

@@ -144,7 +144,7 @@ class IdsFirst(FakeBackend):
                 lambda: {id_: Candidate(present[id_], 0.0) for id_ in ids if id_ in present}
             )
 
-        return both.then(lambda found: replace(found, found={}, read=read))
+        return both.then(lambda found: replace(found, nodes={}, read=read))
 
 
 def test_hits_are_equal_whether_nodes_are_read_with_the_rankings_or_afterwards() -> None:

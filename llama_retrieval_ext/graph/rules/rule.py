@@ -224,9 +224,9 @@ def pattern_problems(pattern: Pattern) -> Iterator[str]:
             yield f"an optional step leads to {step.target!r}, which is bound already"
         bound.add(step.target)
     yield from _unless_problems(pattern, bound)
-    known = bound | {step.target for step in pattern.unless}
+    bound_anywhere = bound | {step.target for step in pattern.unless}
     for condition in pattern.where:
-        if condition.variable is not None and condition.variable not in known:
+        if condition.variable is not None and condition.variable not in bound_anywhere:
             yield f"a condition is on {condition.variable!r}, which no step binds"
 
 

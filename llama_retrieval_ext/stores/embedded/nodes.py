@@ -12,6 +12,7 @@ from llama_index.core.schema import BaseNode
 from qdrant_edge import (
     CountRequest,
     EdgeShard,
+    Filter,
     FloatIndexParams,
     IntegerIndexParams,
     KeywordIndexParams,
@@ -25,7 +26,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import bytes_on_disk, check_room
-from llama_retrieval_ext.stores.embedded.filters import as_edge_filter, filter_of, number_of
+from llama_retrieval_ext.stores.embedded.filters import number_of
 from llama_retrieval_ext.stores.embedded.shard import (
     BM25,
     DENSE,
@@ -37,7 +38,6 @@ from llama_retrieval_ext.stores.embedded.shard import (
     scroll,
 )
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_id_in
-from llama_retrieval_ext.stores.qdrant_common.filters import Clause
 from llama_retrieval_ext.stores.qdrant_common.points import (
     NODE,
     Payload,
@@ -77,9 +77,9 @@ def add_nodes(
             _write(directory, batch)
 
 
-def delete_matching(directory: StoreDirectory, clause: Clause) -> None:
+def delete_matching(directory: StoreDirectory, matching: Filter) -> None:
     """Delete the matching points."""
-    deletion = UpdateOperation.delete_points_by_filter(as_edge_filter(clause))
+    deletion = UpdateOperation.delete_points_by_filter(matching)
     with directory.lock:
         check_room(directory.path)
         directory.change(
@@ -134,9 +134,9 @@ def _update(
         directory.inexact = True
 
 
-def matching_nodes(shard: EdgeShard, clause: Clause | None) -> list[BaseNode]:
+def matching_nodes(shard: EdgeShard, matching: Filter | None) -> list[BaseNode]:
     """Return the matching nodes with embeddings."""
-    pages = scroll(shard, limit=_PAGE, with_vector=[DENSE], filter_=filter_of(clause))
+    pages = scroll(shard, limit=_PAGE, with_vector=[DENSE], filter_=matching)
     return [_node(record) for page in pages for record in page]
 
 
@@ -146,9 +146,9 @@ def point_ids(shard: EdgeShard) -> set[PointId]:
     return {record.id for page in pages for record in page}
 
 
-def count_matching(shard: EdgeShard, clause: Clause | None) -> int:
+def count_matching(shard: EdgeShard, matching: Filter | None) -> int:
     """Return the number of matching nodes."""
-    return shard.count(CountRequest(exact=True, filter=filter_of(clause)))
+    return shard.count(CountRequest(exact=True, filter=matching))
 
 
 def stored_vectors(shard: EdgeShard, node_ids: Sequence[str]) -> dict[str, list[float]]:

@@ -1,10 +1,9 @@
 """`EmbeddedVectorStore`: a LlamaIndex vector store on disk, in this process."""
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
 
 from llama_index.core.schema import BaseNode
 from pydantic import PrivateAttr
@@ -25,7 +24,7 @@ from llama_retrieval_ext.stores.embedded.files import (
     bytes_on_disk,
     check_room,
 )
-from llama_retrieval_ext.stores.embedded.filters import filter_of, number_of
+from llama_retrieval_ext.stores.embedded.filters import FILTERS, NOTHING, as_filter, number_of
 from llama_retrieval_ext.stores.embedded.index import (
     IndexInfo,
     build,
@@ -47,19 +46,14 @@ from llama_retrieval_ext.stores.embedded.search import EmbeddedSearch
 from llama_retrieval_ext.stores.embedded.shard import PointId
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
-from llama_retrieval_ext.stores.engine.connection import Steps
-from llama_retrieval_ext.stores.engine.engine_backend import StoreBackend, blocking_call
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
-from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, clause_for
 from llama_retrieval_ext.stores.qdrant_common.points import point_id
 from llama_retrieval_ext.stores.qdrant_common.search import fusions_of
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
-T = TypeVar("T")
 
-
-class EmbeddedVectorStore(EngineStore):
+class EmbeddedVectorStore(EngineStore, EmbeddedSearch):
     """A serverless vector store in a directory, with keyword search and exact filters.
 
     The directory is created if missing. Only one process can have it open, with any number of store
@@ -111,7 +105,8 @@ class EmbeddedVectorStore(EngineStore):
     min_free_bytes: int = MIN_FREE_BYTES
 
     _opened: StoreDirectory = PrivateAttr()
-    _searcher: EmbeddedSearch = PrivateAttr()
+    _schema: Schema | None = PrivateAttr(default=None)
+    _names: dict[str, str] = PrivateAttr(default_factory=dict)
     _closer: "weakref.finalize[..., EmbeddedVectorStore]" = PrivateAttr()
 
     def __init__(  # noqa: PLR0913 - what makes a store
@@ -138,8 +133,7 @@ class EmbeddedVectorStore(EngineStore):
             path,
             EmbeddedRequest(tokenizer, distance, dim, schema=schema, vectors=vectors, index=index),
         )
-        self._searcher = EmbeddedSearch(self._opened)
-        self._searcher.schema = schema
+        self._schema = schema
         # Also runs at garbage collection and at interpreter exit.
         self._closer = weakref.finalize(self, open_directories.release, self._opened)
 
@@ -151,30 +145,20 @@ class EmbeddedVectorStore(EngineStore):
     @property
     def field_schema(self) -> Schema:
         """The fields of keyword search, with their weights."""
-        return self._searcher.schema or self._config.schema
+        return self._schema or self._config.schema
 
     def use_schema(self, schema: Schema) -> None:
         """Search by another schema; an empty store will index its fields."""
-        self._searcher.schema = schema
+        self._schema = schema
 
     @property
-    def searcher(self) -> EmbeddedSearch:
-        """The engine's searches."""
-        if not self._closer.alive:
-            raise self._closed
-        return self._searcher
+    def features(self) -> EngineFeatures:
+        """All features except async: the engine blocks for milliseconds."""
+        return _features(self.distance)
 
-    def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
-        """Return the call that runs steps, for async callers on their event loop.
-
-        The engine holds the GIL while it searches: with a thread, the loop would wait as well.
-        """
-        function = blocking_call(steps).function
-
-        async def answered() -> T:
-            return function()
-
-        return Call(function, answered)
+    def index_used(self, *, exact: bool) -> str:
+        """Return a description of how vector searches find nodes."""
+        return self.index_info().used(exact=exact)
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
         """Make all changes survive a crash of the machine; one of the process loses none.
@@ -216,19 +200,6 @@ class EmbeddedVectorStore(EngineStore):
         rebuild = build if self.index_info().indexed else compact  # neither copies deleted nodes
         rebuild(self._directory, min_free=self.min_free_bytes)
         return max(0, before - bytes_on_disk(self._directory.path))
-
-    def index_fields(self) -> int:
-        """Index the fields of the schema, from the stored nodes; a no-op if they are indexed.
-
-        The nodes are copied to new files, as by `compact`.
-
-        Returns:
-            Number of nodes that were indexed.
-        """
-        if set(self.field_schema.text) == set(self._config.schema.text):
-            return 0
-        compact(self._directory, min_free=self.min_free_bytes, schema=self.field_schema)
-        return self.count()
 
     def build_index(self) -> bool:
         """Index all nodes, regardless of their number; blocks.
@@ -336,26 +307,34 @@ class EmbeddedVectorStore(EngineStore):
 
         return Call(add)
 
+    def _index_fields(self) -> Call[int]:
+        def index() -> int:  # copies the nodes to new files, as `compact` does
+            compact(self._directory, min_free=self.min_free_bytes, schema=self.field_schema)
+            return self.count()
+
+        return Call(index)
+
     def _delete(self, target: Target) -> Call[None]:
-        return Call(lambda: delete_matching(self._directory, clause_for(target) or NOTHING))
+        matching = self._compile_target(target) or NOTHING
+        return Call(lambda: delete_matching(self._directory, matching))
 
     def _read(self, target: Target) -> Call[list[BaseNode]]:
-        clause = clause_for(target)
+        matching = self._compile_target(target)
         return Call(
-            lambda: self._directory.read(lambda shard: matching_nodes(shard, clause), empty=[])
+            lambda: self._directory.read(lambda shard: matching_nodes(shard, matching), empty=[])
         )
 
     def _count(self, target: Target) -> Call[int]:
-        clause = clause_for(target)
+        matching = self._compile_target(target)
         return Call(
-            lambda: self._directory.read(lambda shard: count_matching(shard, clause), empty=0)
+            lambda: self._directory.read(lambda shard: count_matching(shard, matching), empty=0)
         )
 
     def _clear(self) -> Call[None]:
         return Call(self._directory.reset)
 
     def _compile_target(self, target: Target) -> Filter | None:
-        return filter_of(clause_for(target))
+        return as_filter(FILTERS.for_target(target))
 
 
 @cache
@@ -369,18 +348,3 @@ def _features(distance: Distance) -> EngineFeatures:
         mmr=EmbeddedSearch.has_mmr,
         exact=True,
     )
-
-
-class EmbeddedBackend(StoreBackend[EmbeddedVectorStore]):
-    """Backend of an `EmbeddedVectorStore`, with vector and keyword search in one request."""
-
-    engine = "embedded"
-
-    @property
-    def features(self) -> EngineFeatures:
-        """All features except async: the engine blocks for milliseconds."""
-        return _features(self.store.distance)
-
-    def index_used(self, *, exact: bool) -> str:
-        """Return a description of how vector searches find nodes."""
-        return self.store.index_info().used(exact=exact)

@@ -6,7 +6,9 @@ from typing import Any, Final, Generic, TypeAlias, TypeGuard, TypeVar
 
 from llama_index.core.vector_stores.types import FilterOperator
 
+from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import (
+    MEMBERSHIP_OPERATORS,
     SCOPE_KEYS,
     AllOf,
     AnyOf,
@@ -14,17 +16,18 @@ from llama_retrieval_ext.filters import (
     Condition,
     Not,
     Scalar,
-    Value,
+    in_all_spellings,
     meanings,
 )
 from llama_retrieval_ext.query import ALLOWED_KEY
+from llama_retrieval_ext.stores.encoding.values import is_float
 from llama_retrieval_ext.stores.engine.query_modes import Target
+from llama_retrieval_ext.text.normalization import valid_text
 
 E = TypeVar("E")
 # Any: `parse_filters` has checked that each operator has a value of its kind.
 Comparison: TypeAlias = Callable[[str, Any], E]
 
-_EQUALITY: Final = {FilterOperator.EQ, FilterOperator.IN}
 _NEGATIONS: Final = {FilterOperator.NE: FilterOperator.EQ, FilterOperator.NIN: FilterOperator.IN}
 
 
@@ -64,14 +67,17 @@ class FilterLanguage(Generic[E]):
         match condition:
             case Compare(key, operator, value):
                 positive = _NEGATIONS.get(operator, operator)
-                written = self._comparison(key, positive, value)
+                spelled = in_all_spellings(Compare(key, positive, value))
+                language = (self.in_choice or self) if len(spelled) > 1 else self
+                parts = [language._comparison(part) for part in spelled]  # noqa: SLF001 - its own
+                written = parts[0] if len(parts) == 1 else self.any_of(parts)
                 return written if positive is operator else self.negated(written)
             case AnyOf(
                 (
                     Compare(key, FilterOperator.IS_EMPTY),
-                    Compare(other, FilterOperator.ANY, tuple(names)),
+                    Compare(listed, FilterOperator.ANY, tuple(names)),
                 )
-            ) if self.visible and key == other == ALLOWED_KEY and _are_texts(names):
+            ) if self.visible and key == listed == ALLOWED_KEY and _are_texts(names):
                 return self.visible(names)
             case AllOf(parts):
                 return self.all_of([self.write(part) for part in parts])
@@ -83,11 +89,19 @@ class FilterLanguage(Generic[E]):
             case Not(part):
                 return self.negated(self.write(part))
 
-    def _comparison(self, key: str, operator: FilterOperator, value: Value) -> E:
-        if operator in _EQUALITY and key not in SCOPE_KEYS:
+    def _comparison(self, compare: Compare) -> E:
+        key, operator, value = compare.key, compare.operator, compare.value
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, int) and not is_float(part):
+                raise UnsupportedFilterError(
+                    f"{operator.name} on {key!r} has the number {part}, which engines round; store "
+                    "such numbers as strings, or divided by a power of ten",
+                    operator.name,
+                )
+        if operator in MEMBERSHIP_OPERATORS and key not in SCOPE_KEYS:
             values: Any = value if isinstance(value, tuple) else (value,)
             meant = meanings(values)
-            if len(meant) > len(values):
+            if meant != [*values]:  # a value stands for a boolean
                 return self.comparisons[FilterOperator.IN](key, meant)
         return self.comparisons[operator](key, value)
 
@@ -111,8 +125,8 @@ def target_parts(
         documents: Returns the expression for nodes of these documents; the list may be empty.
         write: Returns the expression for a condition on metadata.
     """
-    parts = [] if target.node_ids is None else [ids(target.node_ids)]
+    parts = [] if target.node_ids is None else [ids([*map(valid_text, target.node_ids)])]
     if target.doc_ids is not None:
-        parts.append(documents(target.doc_ids))
+        parts.append(documents([*map(valid_text, target.doc_ids)]))
     condition = target.condition
     return parts if condition is None else [*parts, write(condition)]

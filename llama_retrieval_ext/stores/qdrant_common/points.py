@@ -6,9 +6,8 @@
      "allowed": numbers of the principals that may see it, missing if everyone may,
      "meta": {key: string or number, or {} for any other value except None},
      "lower": {key: string in lower case, if it differs},
-     "time": {key: seconds from 1970 to a date, rounded down},
-     "nano": {key: the rest of it in nanoseconds, if it is not 0},
-     "big": {key: a number that JSON does not keep exactly, as a string of digits},
+     "time": {key: microseconds from 1970 to a date},
+     "bool": {key: "true" or "false"},
      "list": {key: the values of a list, marked by type}}
 
 Lists have their own group, because an engine filter on a field also matches elements of a list.
@@ -26,12 +25,11 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from uuid import NAMESPACE_OID, UUID
 
 from llama_index.core.schema import BaseNode
-from pydantic_core import to_jsonable_python
 
-from llama_retrieval_ext.dates import NANOSECONDS, instant
+from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.node_json import node_to_text
-from llama_retrieval_ext.stores.encoding.values import all_utf8_safe
+from llama_retrieval_ext.stores.encoding.values import MICROSECOND, is_comparable, plain_value
 from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors
 from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.qdrant_common.terms import Terms, Weighed, terms_of
@@ -46,8 +44,7 @@ ALLOWED: Final = "allowed"
 META: Final = "meta"
 LOWER: Final = "lower"
 TIME: Final = "time"
-NANO: Final = "nano"
-BIG: Final = "big"
+BOOLEAN: Final = "bool"
 LIST: Final = "list"
 # First element of every stored list: whether the list has values.
 FILLED: Final = "+"
@@ -55,10 +52,8 @@ EMPTY: Final = "-"
 # Mark of the strings in it.
 _STRING: Final = "s"
 _NOBODY: Final = 0
-# Below this, integers and floats are equally exact in JSON and Python.
+# Below this, every integer is a float.
 EXACT: Final = 2**53
-# Prefix of a lone surrogate that `node_to_text` has escaped.
-_ESCAPED: Final = "\\ud"
 
 
 def path(group: str, key: str) -> str:
@@ -68,8 +63,7 @@ def path(group: str, key: str) -> str:
 
 def payload_of(node: BaseNode) -> Payload:
     """Return the stored data of a node except its vectors."""
-    text = node_to_text(node)
-    payload: Payload = {NODE: text, **_groups(node.metadata)}
+    payload: Payload = {NODE: node_to_text(node), **_groups(node.metadata)}
     ref_doc_id = node.ref_doc_id
     if ref_doc_id is not None:
         payload[DOC] = ref_doc_id
@@ -78,54 +72,49 @@ def payload_of(node: BaseNode) -> Payload:
         payload[START] = start
     if node.metadata.get(ALLOWED_KEY) not in (None, [], ()):
         payload[ALLOWED] = _principal_numbers(payload)
-    return all_utf8_safe(payload) if _ESCAPED in text else payload
+    return payload
 
 
 def marked(value: str | float) -> str:
-    """Return the stored form of a list value; strings never equal numbers."""
-    return f"{_STRING}{value}" if isinstance(value, str) else f"n{digits(value)}"
-
-
-def digits(number: float) -> str:
-    """Return a finite number as a string; equal numbers have equal strings.
+    """Return the stored form of a list value; strings never equal numbers.
 
     Examples:
-        >>> digits(3) == digits(3.0) != digits(3.5)
-        True
+        >>> marked("3"), marked(3) == marked(3.0) != marked(3.5)
+        ('s3', True)
 
     """
-    # Hexadecimal, because Python limits the length of decimal integer strings.
-    return f"{int(number):x}" if number == int(number) else repr(number)
+    # Adding 0.0 makes -0.0 equal 0.0.
+    return f"{_STRING}{value}" if isinstance(value, str) else f"n{float(value) + 0.0!r}"
 
 
 def _groups(metadata: Mapping[str, object]) -> Payload:
-    groups: _Groups = {META: {}, LOWER: {}, TIME: {}, NANO: {}, BIG: {}, LIST: {}}
+    groups: _Groups = {META: {}, LOWER: {}, TIME: {}, BOOLEAN: {}, LIST: {}}
     for key, value in metadata.items():
-        if value is not None:
-            _put(groups, key, value)
+        _put(groups, key, plain_value(value))
     return {name: group for name, group in groups.items() if group}
 
 
 def _put(groups: _Groups, key: str, value: object) -> None:
+    if value is None:
+        return
     if isinstance(value, str):
         _put_text(groups, key, value)
-    elif isinstance(value, bool | dict):
-        groups[META][key] = {}
-        if isinstance(value, bool):
-            groups[BIG][key] = boolean(value)
-    elif isinstance(value, int | float):
-        groups[META][key] = _orderable(value)
-        if EXACT <= abs(value) < math.inf:
-            groups[BIG][key] = digits(value)
     elif isinstance(value, list | tuple):
-        kept = [marked(item) for item in value if _is_comparable(item)]
-        groups[LIST][key] = [FILLED if value else EMPTY, *kept]
-    else:  # such as a date or a set: its JSON value, as in the stored node
-        _put(groups, key, to_jsonable_python(value))
+        items = [marked(item) for item in value if is_comparable(item)]
+        groups[LIST][key] = [FILLED if value else EMPTY, *items]
+    elif isinstance(value, bool):
+        groups[META][key] = {}
+        groups[BOOLEAN][key] = boolean(value)
+    elif isinstance(value, int | float) and not math.isnan(value):
+        # JSON has no infinity, which the largest float stands for.
+        most = sys.float_info.max
+        groups[META][key] = value if abs(value) < EXACT else max(-most, min(float(value), most))
+    else:
+        groups[META][key] = {}
 
 
 def boolean(value: bool) -> str:  # noqa: FBT001 - a value
-    """Return the stored form of a boolean, which no number's `digits` are."""
+    """Return the stored form of a boolean."""
     return "true" if value else "false"
 
 
@@ -136,9 +125,7 @@ def _put_text(groups: _Groups, key: str, text: str) -> None:
         groups[LOWER][key] = lower
     moment = instant(text)
     if moment is not None:
-        groups[TIME][key], rest = divmod(moment, NANOSECONDS)
-        if rest:
-            groups[NANO][key] = rest
+        groups[TIME][key] = moment // MICROSECOND
 
 
 def _principal_numbers(groups: Payload) -> list[int]:
@@ -156,24 +143,8 @@ def principal_number(name: str) -> int:
     The engine finds integers three times as fast as strings, of which a query may have hundreds.
     Should two names ever have the same of 2**63 numbers, the check of hits by name remains.
     """
-    digest = sha1(name.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest()
+    digest = sha1(name.encode(), usedforsecurity=False).digest()
     return int.from_bytes(digest[:8]) >> 1 or 1
-
-
-def _orderable(number: float) -> object:
-    """Return a number that the engine sorts like Python; {} for NaN."""
-    if abs(number) < EXACT:
-        return number
-    if isinstance(number, float) and math.isnan(number):
-        return {}
-    size = float(min(abs(number), sys.float_info.max))
-    return size if number > 0 else -size
-
-
-def _is_comparable(value: object) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,21 +192,21 @@ def prepare_batches(
     """Return validated nodes in batches; there must be at least one node."""
     batches = []
     for start in range(0, len(nodes), size):
-        some = nodes[start : start + size]
+        part = nodes[start : start + size]
         vectors = document_vectors(
-            some,
+            part,
             dimension=config.dimension or len(nodes[0].embedding or ()),
             distance=config.distance,
             where=where,
         )
-        terms = terms_of(some, config.tokenizer, config.schema)
-        batches.append(PointBatch(some, vectors, terms, [payload_of(node) for node in some]))
+        terms = terms_of(part, config.tokenizer, config.schema)
+        batches.append(PointBatch(part, vectors, terms, [payload_of(node) for node in part]))
     return batches
 
 
 def point_id(node_id: str) -> UUID:
     """Return the engine's id for any node id; deterministic."""
-    # `uuid5`, which does not support lone surrogates.
+    # `uuid5`, but for lone surrogates: no node has such an id, and it may be looked for.
     name = NAMESPACE_OID.bytes + node_id.encode("utf-8", "surrogatepass")
     return UUID(bytes=sha1(name, usedforsecurity=False).digest()[:16], version=5)
 
@@ -279,7 +250,7 @@ _NAMES: Final = f"{LIST}.{ALLOWED_KEY}"
 
 def fields_to_index(payloads: Iterable[Payload], indexed: AbstractSet[str]) -> list[Field]:
     """Return the fields of payloads without an index, up to `MOST_FIELDS` in total."""
-    new = {each.name: each for each in [ALLOWED_FIELD] if each.name not in indexed}
+    new = {} if ALLOWED in indexed else {ALLOWED: ALLOWED_FIELD}
     for payload in payloads:
         if DOC in payload and DOC not in indexed:
             new[DOC] = DOC_FIELD
