@@ -308,6 +308,7 @@ class Query(QueryBundle):
             quotation marks, in capitals, with digits and in code stay.
         is_curated: Whether it is a part of a query that a knowledge base has corrected, and whose
             hits it will order. Set by it.
+        synonyms: What keyword searches also look for, with half of the weight. Set by it.
 
     Raises:
         ConfigurationError: A value is out of range.
@@ -329,6 +330,7 @@ class Query(QueryBundle):
     fields: Mapping[str, float] | None = None
     correct: bool = True
     is_curated: bool = False
+    synonyms: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.query_str, str):

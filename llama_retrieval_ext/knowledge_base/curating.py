@@ -8,7 +8,8 @@ from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.execution.context import step
 from llama_retrieval_ext.execution.plan import Call, Plan
-from llama_retrieval_ext.filters import AllOf, Condition, Not, as_metadata_filters, matches
+from llama_retrieval_ext.filter_syntax import as_metadata_filters
+from llama_retrieval_ext.filters import AllOf, Condition, Not, matches
 from llama_retrieval_ext.knowledge_base.correcting import Correcting
 from llama_retrieval_ext.knowledge_base.rankings import ScopedRanking, StoredRankings
 from llama_retrieval_ext.query import Query, Scope, source_in
@@ -44,9 +45,11 @@ class Curating:
         if query.correct:
             query = yield from self.correcting.corrected(query)
         if self.stored.is_old(is_shared=self.correcting.is_shared):
-            yield Call(lambda: self.stored.update(self.read))
+            words_of = self.correcting.tokenizer.query_tokens
+            yield Call(lambda: self.stored.update(self.read, words_of))
         rankings = self.stored.of(query.scope)
-        if not rankings:
+        query = replace(query, synonyms=self._synonyms(query.query_str, rankings))
+        if not any(r.ranking.boosts or r.ranking.pins or r.ranking.blocks for r in rankings):
             return (yield from search(query))
         return (yield from step("ranking rules", self._ranked(query, search, rankings)))
 
@@ -86,6 +89,13 @@ class Curating:
                 ],
             )
         return hits[:top_k]
+
+    def _synonyms(self, text: str, rankings: Sequence[ScopedRanking]) -> tuple[str, ...]:
+        """Return the synonyms of the words and phrases of a question, each once."""
+        if not any(each.phrases for each in rankings):
+            return ()
+        words = self.correcting.tokenizer.query_tokens(text)
+        return tuple(dict.fromkeys(word for each in rankings for word in each.synonyms(words)))
 
     def _is_for(self, pin: Pin, query: Query) -> bool:
         tokens = self.correcting.tokenizer.query_tokens

@@ -124,6 +124,7 @@ class Editable:
         """
         with self._storage.lock:
             self._access.check_open()
+            self._storage.words.forget()
             return self._storage.store.index_fields()
 
     def sync(  # noqa: PLR0913 - which files, and what may be done

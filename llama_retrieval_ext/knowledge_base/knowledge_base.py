@@ -105,6 +105,7 @@ class KnowledgeBase(Searchable, Browsable, Editable):
                 Correcting(
                     storage.words,
                     lambda scope: storage.nodes(ledger.visible_ids(scope)),
+                    lambda node: "\n".join(storage.store.field_schema.texts(node).values()),
                     backend,
                     Tokenizer.from_dict(json.loads(storage.tokenizer)),
                     is_shared=not storage.is_exclusive,

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from llama_retrieval_ext.filters import Condition
@@ -18,6 +18,15 @@ class ScopedRanking(NamedTuple):
 
     scope: Scope | None
     ranking: Ranking
+    # By its first word, the words of each phrase that has synonyms, and these.
+    phrases: Mapping[str, list[tuple[list[str], tuple[str, ...]]]]
+
+    def synonyms(self, words: Sequence[str]) -> Iterator[str]:
+        """Yield the synonyms of phrases in the words of a question."""
+        for at, word in enumerate(words if self.phrases else ()):
+            for phrase, others in self.phrases.get(word, ()):
+                if words[at : at + len(phrase)] == phrase:
+                    yield from others
 
     def holds_for(self, scope: Scope | None) -> bool:
         """Return whether a query in a scope may see nodes of this one."""
@@ -48,11 +57,13 @@ class StoredRankings:
             return True
         return is_shared and time.monotonic() - self._read[0] > _MAX_AGE_S
 
-    def update(self, read: Callable[[], Mapping[str, str]]) -> None:
-        """Read the rules of each scope; both are JSON."""
+    def update(
+        self, read: Callable[[], Mapping[str, str]], words_of: Callable[[str], list[str]]
+    ) -> None:
+        """Read the rules of each scope; both are JSON. ``words_of`` splits a phrase."""
         number, now = self._number, time.monotonic()
         rankings = [
-            ScopedRanking(scope_in(key), Ranking.from_dict(json.loads(text)))
+            _scoped(scope_in(key), Ranking.from_dict(json.loads(text)), words_of)
             for key, text in sorted(read().items())
         ]
         if number == self._number:  # none were set meanwhile
@@ -67,6 +78,17 @@ class StoredRankings:
         """Read the rules again at the next query."""
         self._number += 1
         self._read = None
+
+
+def _scoped(
+    scope: Scope | None, ranking: Ranking, words_of: Callable[[str], list[str]]
+) -> ScopedRanking:
+    phrases: dict[str, list[tuple[list[str], tuple[str, ...]]]] = {}
+    for phrase, others in ranking.expansions:
+        words = words_of(phrase)
+        if words:
+            phrases.setdefault(words[0], []).append((words, others))
+    return ScopedRanking(scope, ranking, phrases)
 
 
 def scope_key(scope: Scope | None) -> str:

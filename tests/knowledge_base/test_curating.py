@@ -14,8 +14,8 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext import KnowledgeBase, Query, Ranking, Scope, Top
 from llama_retrieval_ext.errors import ConfigFileError, ConfigurationError, ScopeRequiredError
-from llama_retrieval_ext.filter_syntax import parse_filter_texts
-from llama_retrieval_ext.filters import AllOf, Not, as_metadata_filters, matches, parse_filters
+from llama_retrieval_ext.filter_syntax import as_metadata_filters, parse_filter_texts
+from llama_retrieval_ext.filters import AllOf, Not, matches, parse_filters
 from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.results import Hit, SearchResult, score_of
 from llama_retrieval_ext.stages import RRF, Block, Boost, LongContextReorder, Pin
@@ -365,3 +365,48 @@ def test_rules_need_no_more_than_the_hits(
     kb.search("annual leave")  # reads the rules
     monkeypatch.setattr(type(kb._ledger), "rankings", never)
     assert kb.search("annual leave")
+
+
+def test_synonyms_are_searched_with_half_of_the_weight_on_each_engine(url: str) -> None:
+    model, acme = FakeEmbedding(), Scope("acme")
+    texts = {
+        "word": "the laptop of one",
+        "synonym": "the notebook of one",
+        "phrase": "the continuous integration",
+        "chinese": "笔记本电脑规定",
+        "other": "the lunch of one",
+    }
+    with KnowledgeBase.open(url, embed_model=model) as kb:
+        for scope in (acme, Scope("zen")):
+            documents = [Document(id_=id_, text=text) for id_, text in texts.items()]
+            kb.add(documents, scope=scope, show_progress=False)
+        plain = {
+            hit.node.ref_doc_id: score_of(hit)
+            for hit in kb.search("notebook", "keyword", scope=acme)
+        }
+        before = {
+            hit.node.ref_doc_id: score_of(hit) for hit in kb.search("laptop", "keyword", scope=acme)
+        }
+        rules = ["laptop = notebook = 笔记本", "CI -> continuous integration"]
+        kb.set_ranking(Ranking(synonyms=rules), scope=acme)
+        result = kb.search("Laptops", "keyword", scope=acme)
+        scores = {hit.node.ref_doc_id: score_of(hit) for hit in result}
+        assert scores["word"] == pytest.approx(before["word"], rel=1e-3)
+        assert scores["synonym"] == pytest.approx(plain["synonym"] / 2, rel=1e-3)
+        assert {"word", "synonym", "chinese"} == {*scores}
+        marked = {hit.node.ref_doc_id: [mark.text for mark in hit.highlights] for hit in result}
+        assert (marked["synonym"], marked["chinese"]) == (["notebook"], ["笔记本"])
+        assert "<mark>notebook</mark>" in result._repr_html_()
+        assert titles(kb.search("the CI", "keyword", scope=acme)) == ["phrase"]
+        assert titles(kb.search("integration", "keyword", scope=acme)) == ["phrase"]
+        assert titles(kb.search("笔记本", "keyword", scope=acme))[0] == "chinese"
+        assert titles(kb.search("CI", "keyword", scope=Scope("zen"))) == []
+        hybrid = kb.retriever("hybrid", scope=acme).explain("laptop")
+        by_words = {
+            hit.node.ref_doc_id
+            for hit in hybrid
+            for part in hit.contributions
+            if part.leg == "keyword" and part.rank
+        }
+        assert by_words == {"word", "synonym", "chinese"}
+        assert "synonyms notebook, 笔记本 (weight 0.5)" in str(hybrid)
