@@ -205,16 +205,13 @@ def principals_of(given: object, what: str) -> tuple[str, ...]:
     """
     listed = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
     names: list[str] = list(given) if listed else []  # type: ignore[call-overload]  # iterable
-    if not listed or not all(map(_is_principal, names)):
+    are_names = all(isinstance(name, str) and name.isprintable() and name.strip() for name in names)
+    if not listed or not are_names:
         raise ConfigurationError(
             f"{what} must be a list of names of users and groups, such as ['user:ann', "
             f"'group:hr'], each of printable characters, got {given!r}"
         )
     return tuple(sorted(set(names)))
-
-
-def _is_principal(name: object) -> bool:
-    return isinstance(name, str) and name.isprintable() and bool(name.strip())
 
 
 def without_allowed(metadata: Mapping[str, Any]) -> dict[str, Any]:

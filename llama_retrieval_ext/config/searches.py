@@ -8,7 +8,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 
 from llama_retrieval_ext.config.embedding import EmbeddingConfig
 from llama_retrieval_ext.config.parts import RegistryParts
-from llama_retrieval_ext.embeddings.resolve import languages_of
+from llama_retrieval_ext.embeddings.resolve import languages_of, vector_share_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.normalisation import min_max
 from llama_retrieval_ext.parameters import Count, FieldWeights, Share, Weight
@@ -114,8 +114,10 @@ def hybrid(  # noqa: PLR0913 - the parameters of the name
     has_own = fusion is not None and fusion.weights is not None
     if alpha is None and not has_own:
         is_given = not {"dense_weight", "sparse_weight"}.isdisjoint(parts.given)
-        is_default = dense_weight == sparse_weight and not is_given  # the retriever's own
-        alpha = None if is_default else _share(dense_weight, sparse_weight)
+        if is_given or parts.vector_share is None:
+            alpha = _share(dense_weight, sparse_weight)
+        elif fusion is None and parts.vector_share != vector_share_of(parts.embed_model):
+            alpha = parts.vector_share
     model = parts.model("hybrid", embedding_config)
     known = parts.languages_unless("dense_weight", "sparse_weight", "alpha")
     implied = languages_of(model) if alpha is None else ()  # by the retriever itself

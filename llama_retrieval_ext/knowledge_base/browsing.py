@@ -57,6 +57,8 @@ class KnowledgeBaseInfo:
         index: On the embedded engine, the storage of embeddings and the number indexed; None on
             others.
         graph: URL of its graph, which is updated with it; None for none.
+        vector_share: The share of vector search in hybrid search that `KnowledgeBase.weigh`
+            recorded; None before, when that of the embedding model holds.
         splitting: How the last added documents were split, such as ``PassageParser(...)``, along
             headings; empty if it has only nodes.
         schema: The searched fields, with weights, and those that are counted and compared.
@@ -76,6 +78,7 @@ class KnowledgeBaseInfo:
     index: IndexInfo | None = None
     graph: str | None = None
     splitting: str = ""
+    vector_share: float | None = None
     schema: Schema = DEFAULT_SCHEMA
     unindexed: Sequence[str] = ()
 
@@ -252,6 +255,7 @@ class Browsable:
             index=store.index_info() if isinstance(store, EmbeddedVectorStore) else None,
             graph=(config.graph or None) if config else None,
             splitting=config.splitting if config else "",
+            vector_share=config.vector_share if config else None,
             schema=store.field_schema,
             unindexed=store.unindexed,
         )

@@ -12,13 +12,13 @@ from llama_retrieval_ext.arguments import record_argument, takes_argument
 from llama_retrieval_ext.checks import checked_methods, one_top_k
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.config.registry import default_registry
+from llama_retrieval_ext.embeddings.resolve import vector_share_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.knowledge_base.access import Access
 from llama_retrieval_ext.knowledge_base.engines import chat_engine, query_engine
 from llama_retrieval_ext.knowledge_base.kinds import (
-    DEFAULTS,
     CompositeKind,
     Kind,
     PresetKind,
@@ -85,6 +85,12 @@ class Searchable:
         self._graphs = graphs
         self._curation = curation
         self._prototypes: dict[tuple[object, ...], StoreRetriever] = {}  # by kind and arguments
+        self._weigh_vectors(None)
+
+    def _weigh_vectors(self, share: float | None) -> None:
+        """Give vector search a share in hybrid searches from now on; None for the model's."""
+        self._vector_share = vector_share_of(self.embed_model) if share is None else share
+        self._prototypes = {}
 
     @property
     def parts(self) -> RegistryParts:
@@ -96,7 +102,7 @@ class Searchable:
             languages=self._languages,
             kb=self,  # type: ignore[arg-type]  # a subclass has nodes() and count()
             graph=self._graphs,
-            defaults=DEFAULTS,
+            vector_share=self._vector_share,
             requires_scope=self.require_scope,
             requires_principals=self.require_principals,
             curation=self._curation,
@@ -171,8 +177,9 @@ class Searchable:
                 those of the `Schema`.
             options: The parameters of the name. For ``hybrid``: ``dense_weight=0.7`` and
                 ``sparse_weight=0.3`` by the table, and **0.5 and 0.5 in a knowledge base**, where
-                they were measured to be better, less of the first for a question in a script that
-                the embedding model does not know; or ``alpha``, the share of the first;
+                they were measured to be better, or the share that `KnowledgeBase.weigh` recorded or
+                the model declares (`LocalEmbedding` 0.25); less of the first for a question in a
+                script that the model does not know; or ``alpha``, the share of the first;
                 ``fusion``, ``candidates``, ``pushdown``.
 
         Raises:

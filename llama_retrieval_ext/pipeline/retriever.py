@@ -32,7 +32,7 @@ from llama_retrieval_ext.execution.running import (
 from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.explanation import Explanation, explanation_of
-from llama_retrieval_ext.pipeline.index_nodes import Resolver, Target
+from llama_retrieval_ext.pipeline.index_nodes import Resolver
 from llama_retrieval_ext.pipeline.searching import (
     answers,
     end_retrieval,
@@ -360,8 +360,11 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             reported = reporting(plan, current_context().on_partial)
             plan = within(self.name, reported, query.timeout_s)
         hits = yield from plan
-        if any(isinstance(hit.node, IndexNode) for hit in hits):
-            hits = yield from self._resolved(hits, query)
+        # The children have resolved theirs.
+        is_first = bool(self.object_map) or not self.children
+        if is_first and any(isinstance(hit.node, IndexNode) for hit in hits):
+            resolver = Resolver(lambda node: node.obj or self.object_map.get(node.index_id))
+            hits = (yield from resolver.resolve(hits, query))[: query.top_k]
         if self._verbose:
             _log.info("%s found %s for %r", self.name, counted(len(hits), "hit"), query.query_str)
         if query.scope is None or query.scope.principals is None:
@@ -401,17 +404,6 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
                 what = (id(child.curation), child.takes_curation)
                 found[(*what, child.scope, repr(child.filters))] = child
         return found
-
-    def _resolved(self, hits: list[Hit], query: Query) -> Plan[list[Hit]]:
-        """Resolve index nodes, unless the children have resolved them."""
-        if self.children and not self.object_map:
-            return hits
-        resolved = yield from Resolver(self._object_of).resolve(hits, query)
-        return resolved[: query.top_k]
-
-    def _object_of(self, node: IndexNode) -> Target:
-        target: Target = node.obj or self.object_map.get(node.index_id)
-        return target
 
     def _handle_recursive_retrieval(
         self, query_bundle: QueryBundle, nodes: list[NodeWithScore]

@@ -269,8 +269,11 @@ class HybridRetriever(StoreRetriever):
     ) -> Plan[list[Hit]]:
         """Return the hits of one request, which the engine fuses if it can and is to."""
         (text, factor), top_k, depth = keyword_text(query), query.top_k or 1, self._depth(query)
-        if self.pushdown and self._is_native(weights):
-            vector, keyword = (weights[leg] for leg in LEGS)
+        vector, keyword = (weights[leg] for leg in LEGS)
+        if self.pushdown:
+            self._check_native()  # again: the collection may have another distance
+        fusions = self.backend.features.fusions if self.pushdown else ()
+        if any(native.is_as(self.fusion, (vector, keyword)) for native in fusions):
             how = FusedSearch(self.fusion, (vector, keyword), depth)
             fused = call(engine.fused(embedding, text, search_of(query), how))
             hits = self._checked(fused, query, repr(self.fusion))
@@ -375,12 +378,6 @@ class HybridRetriever(StoreRetriever):
     def _depth(self, query: Query) -> int:
         """Return the number of candidates of each leg."""
         return max(self.candidates, query.top_k or 1)
-
-    def _is_native(self, weights: LegWeights) -> bool:
-        """Return whether the engine fuses with the weights for a query; raise if with none."""
-        self._check_native()  # again: the collection may have another distance
-        by_leg = [weights[leg] for leg in LEGS]
-        return any(native.is_as(self.fusion, by_leg) for native in self.backend.features.fusions)
 
     def _check_native(self) -> None:
         if self._has_two_stores:

@@ -394,7 +394,8 @@ class KeywordRetriever(StoreRetriever):
         """Search the store by keywords."""
         check_fields(query, self.backend.store)
         if self._in_memory is not None:
-            return (yield from self._collapsed(partial(self._in_docstore, self._in_memory), query))
+            plan = partial(self._in_memory.plan, origin=self._origin)
+            return (yield from self._collapsed(plan, query))
         text, factor = keyword_text(query)
 
         def search(parameters: Search) -> Call[list[Candidate]]:
@@ -406,10 +407,6 @@ class KeywordRetriever(StoreRetriever):
         hits = yield from self._hits(query, search)
         self._note_fields(query, hits, self.backend.store)
         return hits
-
-    def _in_docstore(self, docstore: "_DocstoreKeywords", query: Query) -> Plan[list[Hit]]:
-        hits = yield from docstore.plan(query)
-        return [with_origin(hit, self._origin) for hit in hits]
 
     @property
     def _embeds(self) -> bool:
@@ -428,14 +425,16 @@ class _DocstoreKeywords:
         self._bm25: BM25Retriever | None = None
         self._lock = Lock()
 
-    def plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query, origin: Origin) -> Plan[list[Hit]]:
         bm25 = yield Call(self._indexed)
         top_k = depth = query.top_k or 1
         while True:
             hits = bm25.plan(query.but(top_k=depth))
             what = "store" if isinstance(self._texts.docstore, StoreNodes) else "docstore"
             ranking = yield from step(f"BM25 in memory, over the {what}", hits)
-            kept = [hit for hit in ranking if self._texts.has(hit.node.node_id)]
+            kept = [
+                with_origin(hit, origin) for hit in ranking if self._texts.has(hit.node.node_id)
+            ]
             if len(kept) >= top_k or len(ranking) < depth:
                 return kept[:top_k]
             depth *= _GROWTH

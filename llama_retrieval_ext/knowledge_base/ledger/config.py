@@ -36,6 +36,8 @@ class KnowledgeBaseConfig:
         ""  # JSON, by which `RecordedEmbedding` builds the model; empty if it cannot
     )
     splitting: str = ""  # how the last documents were split; empty before the first
+    # Share of vector search in hybrid search; None for that of the model.
+    vector_share: float | None = None
     schema: str = ""  # its fields as JSON; empty for the default
     graph_key: str = ""  # distinguishes its rows from those of others in the same graph
 
