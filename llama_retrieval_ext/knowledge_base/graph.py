@@ -150,8 +150,8 @@ class GraphTarget:
         """Raise if the graph cannot be reached or was closed."""
         self._graph.nodes([], scope=None)
 
-    def upsert(self, documents: Sequence[Prepared]) -> None:
-        """Write the rows of passages, replacing their earlier rows."""
+    def upsert(self, documents: Sequence[Prepared], slot: int = 0) -> None:
+        """Write the rows of passages, as sources of a slot."""
         known: set[tuple[object, str]] = set()
         said: dict[str, Contents] = {}
         for node, extracted in _passages(documents):
@@ -160,20 +160,22 @@ class GraphTarget:
             own = {(n.partition, n.id): n for n in rows.nodes if n.label == DOCUMENT_LABEL}
             kept = [n for n in rows.nodes if (n.partition, n.id) not in own.keys() & known]
             known |= own.keys()
-            said[self.source(node.node_id)] = Contents(kept, rows.edges)
+            said[self.source(node.node_id, slot)] = Contents(kept, rows.edges)
         if said:
             self._graph.replace_sources(said)
 
-    def delete(self, node_ids: Sequence[str]) -> None:
-        """Delete the rows of passages; missing ids are ignored."""
-        self._graph.delete_sources([*map(self.source, node_ids)], scope=None)
+    def delete(self, node_ids: Sequence[str], slot: int | None = None) -> None:
+        """Delete the rows of passages in a slot, or in both; missing ids are ignored."""
+        slots = (0, 1) if slot is None else (slot,)
+        sources = [self.source(node_id, number) for node_id in node_ids for number in slots]
+        self._graph.delete_sources(sources, scope=None)
 
     def missing(self, passages: Sequence[BaseNode]) -> set[str]:
         """Return the ids of stored passages whose rows, but for extracted ones, are not there."""
-        stored = self._graph.said_by([self.source(passage.node_id) for passage in passages])
+        stored = self._said_by([passage.node_id for passage in passages])
         missing = set()
         for passage in passages:
-            rows, expected = stored[self.source(passage.node_id)], self._rows(passage, "")
+            rows, expected = stored[passage.node_id], self._rows(passage, "")
             texts = {(node.id, node.text) for node in expected.nodes if node.is_passage}
             edges = {edge.id for edge in expected.edges}
             if not (
@@ -194,13 +196,9 @@ class GraphTarget:
 
     def rows_of(self, node_ids: Sequence[str]) -> dict[str, str]:
         """Return the rows of each passage as JSON, without the passage itself."""
-        ids = {self.source(node_id): node_id for node_id in node_ids}
-        found = self._graph.said_by(list(ids))
         return {
-            ids[source]: _packed(
-                Contents([n for n in rows.nodes if n.id != ids[source]], rows.edges)
-            )
-            for source, rows in found.items()
+            node_id: _packed(Contents([n for n in rows.nodes if n.id != node_id], rows.edges))
+            for node_id, rows in self._said_by(node_ids).items()
         }
 
     def moved_rows(self, before: Sequence[BaseNode], after: Sequence[BaseNode]) -> dict[str, str]:
@@ -213,10 +211,10 @@ class GraphTarget:
         if any(len(old) != len(new) for old, new in names):
             return {}
         ids = {name: new for pair in names for name, new in zip(*pair, strict=True)}
-        found = self._graph.said_by([self.source(old.node_id) for old, _ in pairs])
+        found = self._said_by([old.node_id for old, _ in pairs])
         moved: dict[str, str] = {}
         for old, new in pairs:
-            rows, own = found[self.source(old.node_id)], self._rows(old, "")
+            rows, own = found[old.node_id], self._rows(old, "")
             if all(node.id != old.node_id for node in rows.nodes):
                 return {}
             known = {node.id for node in own.nodes}, {edge.id for edge in own.edges}
@@ -227,9 +225,18 @@ class GraphTarget:
             moved[new.node_id] = _packed(_renamed(extracted, ids, old.metadata, new.metadata))
         return moved
 
-    def source(self, node_id: str) -> str:
-        """Return the name of a passage as the source of its rows."""
-        return f"{self._key}:{node_id}"
+    def source(self, node_id: str, slot: int = 0) -> str:
+        """Return the name of a passage as the source of its rows in a slot; see `row_id`."""
+        return f"{self._key}{'+' if slot else ''}:{node_id}"
+
+    def _said_by(self, node_ids: Sequence[str]) -> dict[str, Contents]:
+        """Return the rows of each passage, which are in one slot unless it is being written."""
+        sources = {node_id: [self.source(node_id, slot) for slot in (0, 1)] for node_id in node_ids}
+        rows = self._graph.said_by([source for pair in sources.values() for source in pair])
+        return {
+            node_id: rows[first] if rows[first].nodes or rows[first].edges else rows[second]
+            for node_id, (first, second) in sources.items()
+        }
 
     def _rows(self, node: BaseNode, extracted: str) -> Contents:
         metadata = to_jsonable_python(node.metadata, inf_nan_mode="null", serialize_unknown=True)

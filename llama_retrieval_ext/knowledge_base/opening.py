@@ -193,7 +193,9 @@ def _check_files(ledger: Ledger, file: SqliteRecords, storage: Storage, where: s
     missing = {"the store": store.missing(ids)}
     if side is not None and isinstance(graph, EmbeddedGraph):
         sources, target = graph.sources(), graph_target(side, ledger)
-        missing["the graph"] = [id_ for id_ in ids if target.source(id_) not in sources]
+        missing["the graph"] = [
+            id_ for id_ in ids if sources.isdisjoint(target.source(id_, slot) for slot in (0, 1))
+        ]
     for place, lost in missing.items():
         if lost:
             raise damaged_error(

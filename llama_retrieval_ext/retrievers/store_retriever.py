@@ -32,7 +32,7 @@ from llama_retrieval_ext.query import Query, Scope, check_top_k, described_bindi
 from llama_retrieval_ext.results import Hit, Origin, with_origin
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.encoding.node_json import assembled
-from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search
+from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search, unique
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.generic import nodes_by_id, origin_in
 from llama_retrieval_ext.stores.open import Storage, StoredTexts, StoreNodes, source_of
@@ -412,7 +412,7 @@ def checked_hits(
             ),
             origin,
         )
-        for each in found
+        for each in unique(found)
     ]
     dropped = tuple(hit.node_id for hit in hits if not matches(condition, hit.node.metadata))
     if not dropped:

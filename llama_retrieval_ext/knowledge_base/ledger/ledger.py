@@ -28,6 +28,7 @@ from llama_retrieval_ext.knowledge_base.ledger.records import (
     SyncedSource,
     Value,
     Values,
+    WriteState,
     all_documents,
     begun_after,
     documents_in,
@@ -46,6 +47,7 @@ from llama_retrieval_ext.wording import counted
 
 CONFIG: Final = "config"
 TOTALS: Final = "totals"
+_DELETING: Final = WriteState.DELETING
 _TRIES: Final = 20
 _PAUSE_S: Final = (0.005, 0.05)
 
@@ -257,7 +259,7 @@ class Ledger:
         recorded = 0 if totals is None else int(totals.text)
         if not exact:
             return recorded
-        n_nodes = sum(document.n_nodes for document in self._find(all_documents()))
+        n_nodes = sum(document.stored.n_nodes for document in self._find(all_documents()))
         if n_nodes != recorded:
             self.add_nodes(n_nodes - recorded)
         return n_nodes
@@ -274,9 +276,8 @@ class Ledger:
         """Return the digest of each document, in order; None for one that is not stored."""
         keys = list(keys)
         stored = self.read(keys)
-        return [
-            stored[key].digest if key in stored and stored[key].is_at_rest else None for key in keys
-        ]
+        at_rest = {key: record for key, record in stored.items() if record.state is None}
+        return [at_rest[key].stored.digest if key in at_rest else None for key in keys]
 
     def allowed(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, tuple[str, ...]]:
         """Return the principals of the documents that are stored and visible to some only."""
@@ -290,9 +291,11 @@ class Ledger:
     def ids_of(
         self, records: Mapping[DocumentKey, DocumentRecord]
     ) -> dict[DocumentKey, tuple[list[str], list[str]]]:
-        """Return the node ids of each document, and of its new version; [] if a part is missing."""
+        """Return the node ids of both versions of each document; [] if a part is missing."""
         values = [
-            value for record in records.values() for value in (record.nodes, record.change.nodes)
+            value
+            for record in records.values()
+            for value in (record.stored.nodes, record.other.nodes)
         ]
         ids = [json.loads(text or "[]") for text in self.values.read(values)]
         return dict(zip(records, zip(ids[::2], ids[1::2], strict=True), strict=True))
@@ -304,12 +307,16 @@ class Ledger:
 
     def doubt_all(self) -> None:
         """Mark every document as changed, so that adding it again writes it again."""
-        at_rest = [record for record in self._find(all_documents()) if record.is_at_rest]
-        self.records.replace([record._replace(digest="").to_record() for record in at_rest])
+        doubted = [
+            record._replace(stored=record.stored._replace(digest="")).to_record()
+            for record in self._find(all_documents())
+            if record.state is None
+        ]
+        self.records.replace(doubted)
 
     def entries(self) -> list[Entry]:
         """Return all documents that are not being written, in insertion order."""
-        return [record.entry for record in self._find(all_documents()) if record.is_at_rest]
+        return [record.entry for record in self._find(all_documents()) if record.state is None]
 
     def find(self, name: str, scope: Scope | None) -> list[Entry]:
         """Return the documents with this id or source, which may be a relative path.
@@ -394,14 +401,9 @@ class Ledger:
 
     def settled_node_ids(self) -> list[str]:
         """Return the ids of nodes that are not being added or deleted, which the store has."""
-        documents = documents_in(self.records.find(all_documents()))
-        ids = self.ids_of(documents)
-        return [
-            node_id
-            for key, document in documents.items()
-            for node_id in ids[key][0]
-            if document.is_at_rest or node_id in ids[key][1]
-        ]
+        documents = documents_in(self.records.find(all_documents())).items()
+        kept = {key: record for key, record in documents if record.state != _DELETING}
+        return [node_id for ids, _ in self.ids_of(kept).values() for node_id in ids]
 
     def compact(self) -> None:
         """Remove what is left of deleted records; servers do it themselves."""

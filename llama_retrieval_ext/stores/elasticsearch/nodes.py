@@ -181,7 +181,7 @@ class ElasticsearchNodes(Nodes[Json | None]):
         routes = {key_of(node.node_id): _route_of_node(node) for node in nodes}
         size = min(PAGE, self._collection.window)
         for ids in in_parts([node.node_id for node in nodes], size):
-            hits = yield from self._page(compile_target(Target(ids)), [], _NO_FIELDS, size)
+            hits = yield from self._page(compile_target(Target(rows=ids)), [], _NO_FIELDS, size)
             others = [_deletion(hit) for hit in hits if hit["_routing"] != routes[hit["_id"]]]
             for batch in _batches(others):
                 yield from self.write(batch, (CONFLICT, NOT_FOUND))

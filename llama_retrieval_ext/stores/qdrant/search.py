@@ -6,6 +6,7 @@ from typing import ClassVar, Final, TypeAlias
 from qdrant_client import models
 
 from llama_retrieval_ext.filters import Condition
+from llama_retrieval_ext.stores.encoding.node_json import SECOND, rows_of
 from llama_retrieval_ext.stores.encoding.vectors import SCORES
 from llama_retrieval_ext.stores.engine.backend import KeywordQuery, VectorQuery
 from llama_retrieval_ext.stores.engine.connection import Steps
@@ -193,7 +194,7 @@ class CollectionSearch(QdrantSearch):
 
     def embeddings(self, node_ids: Sequence[str]) -> Steps[dict[str, list[float]]]:
         """Return the stored embeddings of existing nodes by id."""
-        by_point = {str(point_id(node_id)): node_id for node_id in node_ids}
+        by_point = {str(point_id(row)): row.removesuffix(SECOND) for row in rows_of(node_ids)}
         records: list[models.Record] = yield self._collection.request(
             "retrieve", ids=list(by_point), with_payload=False, with_vectors=[DENSE]
         )
