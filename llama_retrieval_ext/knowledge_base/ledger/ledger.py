@@ -123,7 +123,8 @@ class Ledger:
         self.patience_s = patience_s
         self._count_stored = count_stored
         self._clock = clock
-        self._config: KnowledgeBaseConfig | None = None
+        self._config: KnowledgeBaseConfig | None = None  # of the last `read`
+        self._parsed: tuple[str, KnowledgeBaseConfig | None] = "", None  # by record version
         self._admitted: tuple[KnowledgeBaseConfig, str] | None = None
 
     @property
@@ -224,9 +225,10 @@ class Ledger:
     def read(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, DocumentRecord]:
         """Return the records of documents; check that the configuration is unchanged."""
         stored = self.records.get([CONFIG, *map(record_id, keys)])
-        self._config = self._config_in(stored)
-        if self._config is not None and self._admitted is not None:
-            self._config.opened(*self._admitted)
+        config = self._config_in(stored)
+        if config is not None and config is not self._config and self._admitted is not None:
+            config.opened(*self._admitted)
+        self._config = config
         return documents_in(stored.values())
 
     def read_to_write(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, DocumentRecord]:
@@ -423,8 +425,11 @@ class Ledger:
     def _config_in(self, stored: Mapping[str, Record]) -> KnowledgeBaseConfig | None:
         if CONFIG not in stored:
             return None
-        (text,) = self.values.read(_values_in(stored[CONFIG]))
-        return None if text is None else config_from(json.loads(text))
+        version = stored[CONFIG].version
+        if version != self._parsed[0]:
+            (text,) = self.values.read(_values_in(stored[CONFIG]))
+            self._parsed = version, None if text is None else config_from(json.loads(text))
+        return self._parsed[1]
 
 
 def _visible(records: Iterable[DocumentRecord], scope: Scope | None) -> list[Entry]:

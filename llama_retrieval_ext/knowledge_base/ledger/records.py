@@ -271,18 +271,23 @@ class Values:
     def write(self, values: Iterable[Value]) -> None:
         """Store the parts of these values if created here; forget all other created values."""
         texts, self._unwritten = self._unwritten, {}
-        ids = [id_ for value in values for id_ in value.part_ids]
-        self._records.put([Record(id_, texts[id_], {"kind": "part"}) for id_ in ids])
+        if texts:
+            ids = [id_ for value in values for id_ in value.part_ids]
+            self._records.put([Record(id_, texts[id_], {"kind": "part"}) for id_ in ids])
 
     def read(self, values: Iterable[Value]) -> list[str | None]:
         """Return the text of each value; None where a part is missing."""
         values = list(values)
-        found = self._records.get([id_ for value in values for id_ in value.part_ids])
-        parts = [[found[id_].text for id_ in value.part_ids if id_ in found] for value in values]
-        return [
-            value.text + "".join(own) if len(own) == value.n_parts else None
-            for value, own in zip(values, parts, strict=True)
-        ]
+        ids = [id_ for value in values if value.n_parts for id_ in value.part_ids]
+        stored = self._records.get(ids) if ids else {}
+        texts: list[str | None] = []
+        for value in values:
+            parts = value.part_ids if value.n_parts else ()
+            is_whole = all(id_ in stored for id_ in parts)
+            texts.append(
+                value.text + "".join(stored[id_].text for id_ in parts) if is_whole else None
+            )
+        return texts
 
     def delete(self, values: Iterable[Value]) -> None:
         """Delete the parts of values."""
