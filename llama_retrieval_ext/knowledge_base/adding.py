@@ -196,17 +196,24 @@ class Addition:
         `moved` has the documents whose content some of them have; `watch` is called as by
         `Preparation.prepared`.
         """
-        old = [self._before[document.key] for document in documents if document.key in self._before]
-        ids = self.parts.ledger.node_ids(old) if old else {}
-        nodes = list(self.parts.nodes([id_ for own in ids.values() for id_ in own]))
+        before = [
+            self._before[document.key]
+            for document in documents
+            if document.key in self._before
+            and (document.key in moved or any(n.embedding is None for n in document.nodes))
+        ]
+        ids = self.parts.ledger.node_ids(before) if before else {}
+        read = self.parts.nodes([id_ for node_ids in ids.values() for id_ in node_ids])
+        stored = {node.node_id: node for node in read}
 
         def rows(document: Prepared) -> Mapping[str, str]:
             origin = moved.get(document.key)
-            own = set() if origin is None else {*ids.get(origin.key, ())}
-            before = [node for node in nodes if node.node_id in own]
-            return self._moved_rows(origin, before, document)
+            old = [] if origin is None else ids.get(origin.key, [])
+            return self._moved_rows(origin, [stored[i] for i in old if i in stored], document)
 
-        return self.parts.preparation.prepared(documents, _embeddings(nodes), watch, rows)
+        return self.parts.preparation.prepared(
+            documents, _embeddings(stored.values()), watch, rows if moved else None
+        )
 
     def _moved_rows(
         self, origin: Predecessor | None, before: Sequence[BaseNode], document: Prepared

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from types import MappingProxyType
 from typing import IO, TypeAlias
 
@@ -173,7 +174,7 @@ class Preparation:
         documents: Sequence[SourceDocument],
         known: Known = _NONE,
         watch: Watch = float,
-        rows: Callable[[Prepared], Mapping[str, str]] = lambda _: {},
+        rows: Callable[[Prepared], Mapping[str, str]] | None = None,
     ) -> PreparedBatch:
         """Return documents ready to be stored, or the error of each; their keys must differ.
 
@@ -183,18 +184,18 @@ class Preparation:
         """
         embedder = Embedder(self.embed_model, known, watch)
         split = self.splitter.nodes_of(documents, watch)
-        made = [_with_text(each, nodes) for each, nodes in zip(documents, split, strict=True)]
-        extracted = [
-            replace(each, rows=rows(each)) if isinstance(each, Prepared) and each.nodes else each
-            for each in made
-        ]
-        results = {
-            each.key: result
-            for each, result in zip(documents, self._completed(extracted, embedder), strict=True)
-        }
-        is_split = any(document.is_whole for document in documents)
-        splitting = self.splitter.description if is_split else ""
-        return PreparedBatch(results, embedder.dimension, splitting)
+        parts: list[Prepared | Exception] = []
+        splitting = ""
+        for document, nodes in zip(documents, split, strict=True):
+            part = _with_text(document, nodes)
+            if rows is not None and isinstance(part, Prepared) and part.nodes:
+                part = replace(part, rows=rows(part))
+            parts.append(part)
+            if document.is_whole and not splitting:
+                splitting = self.splitter.description
+        made = self._completed(parts, embedder)
+        keys = map(attrgetter("key"), documents)
+        return PreparedBatch(dict(zip(keys, made, strict=True)), embedder.dimension, splitting)
 
     def spooled(
         self,
