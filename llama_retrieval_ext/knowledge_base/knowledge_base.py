@@ -212,7 +212,7 @@ class KnowledgeBase(Searchable, Browsable, Editable):
                 raise ConfigurationError(f"{self.url} is no copy: leave refresh() out")
             changed = self._copied.refresh(self._storage, self._ledger)
             if changed:
-                self._settle()
+                self._parts.writer.settle()
             return changed
 
     def close(self) -> None:

@@ -21,9 +21,12 @@ from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.access import Access
 from llama_retrieval_ext.knowledge_base.adding import IngestionParts
 from llama_retrieval_ext.knowledge_base.graph import extraction_for, graph_target, open_graph_side
-from llama_retrieval_ext.knowledge_base.ledger.config import KnowledgeBaseConfig
+from llama_retrieval_ext.knowledge_base.ledger.config import (
+    KnowledgeBaseConfig,
+    unknown_nodes_error,
+)
 from llama_retrieval_ext.knowledge_base.ledger.journal import Journal
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger, unknown_nodes_error
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.sqlite_records import SqliteRecords
 from llama_retrieval_ext.knowledge_base.preparation import Preparation
 from llama_retrieval_ext.knowledge_base.sharing import Sharing
@@ -153,7 +156,10 @@ def open_ledger(
         _set_up(ledger, storage, requested, where)
         # On a server another process may be writing; the next writer settles it.
         if storage.is_exclusive and ledger.n_nodes_at_rest() is None:
-            writer_of(storage, ledger).settle_if_possible()
+            try:
+                writer_of(storage, ledger).settle()
+            except StoreUnavailableError as error:  # searches still work
+                _logger.warning("an interrupted change stays unfinished for now: %s", error)
         if ledger.file is not None:
             _check_files(ledger, ledger.file, storage, where)
         _check_in_step(ledger, storage, where)

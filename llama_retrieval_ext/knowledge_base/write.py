@@ -10,9 +10,8 @@ process has claimed a document, the writer waits until that process finishes it 
 """
 
 import logging
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import contextmanager
-from itertools import chain, groupby
 from random import uniform
 from threading import Lock, RLock, Thread
 from time import monotonic, sleep
@@ -72,16 +71,6 @@ class WriteTarget(Protocol):
         ...
 
 
-def _written_together(documents: Iterable[Writable]) -> Iterator[Sequence[Prepared]]:
-    """Yield whole documents together, and the parts of long ones one by one."""
-    for is_whole, some in groupby(documents, lambda each: isinstance(each, Prepared)):
-        parts = [each.parts() for each in some]
-        if is_whole:
-            yield [*chain.from_iterable(parts)]
-        else:
-            yield from ([part] for part in chain.from_iterable(parts))
-
-
 # Ids of nodes that are deleted in one call.
 _MANY_NODES: Final = 4096
 # Errors that concern no single document.
@@ -116,44 +105,32 @@ class Writer:
         outcomes: dict[DocumentKey, WriteOutcome | Exception] = {}
         with self.lock:
             self._check(documents)
-            self._repeat(documents, self.settle, lambda pending: self._write(pending, outcomes))
+            self._repeat(documents, lambda pending: self._write(pending, outcomes))
         return [outcomes[document.key] for document in documents]
 
     def delete(self, keys: Sequence[DocumentKey]) -> None:
-        """Delete documents with all their nodes; missing ones are ignored.
-
-        An unfinished update for which there is no room does not prevent it.
-        """
+        """Delete documents with all their nodes; missing ones are ignored."""
         with self.lock:
             self._check(())
-            self._repeat(keys, self.settle_if_possible, self._delete)
+            self._repeat(keys, self._delete)
 
     def settle(self) -> None:
         """Sweep unfinished changes: undo those without a commit, and finish the others."""
         with self.lock:
             self._sweep(self._journal.unfinished())
 
-    def settle_if_possible(self) -> None:
-        """Sweep unfinished changes; leave those that a target refuses to a later call."""
-        try:
-            self.settle()
-        except StoreUnavailableError as error:
-            _logger.warning("an interrupted change stays unfinished for now: %s", error)
-
     def _check(self, documents: Sequence[Writable]) -> None:
         for target in self._targets:
             target.check(documents)
 
-    def _repeat(
-        self, items: Sequence[T], settle: Callable[[], None], work: Callable[[list[T]], list[T]]
-    ) -> None:
-        """Call `settle` and `work` until no document is left."""
+    def _repeat(self, items: Sequence[T], work: Callable[[list[T]], list[T]]) -> None:
+        """Settle unfinished changes and call `work` until no document is left."""
         started = monotonic()
         self._losses = 0
         warned = False
         pending = list(items)
         while pending:
-            settle()
+            self.settle()
             pending = work(pending)
             if not pending:
                 return
@@ -229,16 +206,21 @@ class Writer:
             raise
 
     def _upsert(self, begun: Sequence[tuple[Claim, Writable]]) -> list[None]:
-        held = [claim for claim, _ in begun]
-        for number, parts in enumerate(_written_together(document for _, document in begun)):
-            if number:  # a long document takes longer than others consider its claim alive
-                held = self._journal.confirm(held)
-            slots = {claim.key: 1 - claim.slot for claim in held}
-            for slot in (0, 1):
-                ours = [part for part in parts if slots.get(part.key) == slot]
-                for target in self._targets if ours else ():
-                    target.upsert(ours, slot)
+        """Write the rows of new versions: whole documents together, then the parts of others."""
+        whole = [(claim, doc) for claim, doc in begun if isinstance(doc, Prepared)]
+        for slot in (0, 1):
+            self._put([doc for claim, doc in whole if claim.slot != slot], slot)
+        claims = [claim for claim, _ in begun]
+        for claim, document in begun:
+            for part in () if isinstance(document, Prepared) else document.parts():
+                # It takes longer than others consider claims alive.
+                if claim in self._journal.confirm(claims):
+                    self._put([part], 1 - claim.slot)
         return [None] * len(begun)
+
+    def _put(self, documents: Sequence[Prepared], slot: int) -> None:
+        for target in self._targets if documents else ():
+            target.upsert(documents, slot)
 
     def _commit(self, claims: Sequence[Claim]) -> set[DocumentKey]:
         """Make written versions the stored ones; return the documents whose claim was lost."""

@@ -138,11 +138,13 @@ class Journal:
     def begin_deleting(self, keys: Sequence[DocumentKey]) -> list[Reply]:
         """Claim documents before they are deleted; UNCHANGED for those that do not exist."""
         stored = self._read(keys)
-        # Those of this writer are left of changes that could not be finished.
-        free = [
-            record for key, record in stored.items() if record.state is None or key in self._claimed
-        ]
-        claimed = self._claim([record._replace(state=WriteState.DELETING) for record in free])
+        claimed = self._claim(
+            [
+                record._replace(state=WriteState.DELETING)
+                for record in stored.values()
+                if record.state is None
+            ]
+        )
         ids = self._ledger.ids_of(claimed)
         claims = {key: Claim.of(record, ids[key]) for key, record in claimed.items()}
         return [claims.get(key) if key in stored else WriteOutcome.UNCHANGED for key in keys]

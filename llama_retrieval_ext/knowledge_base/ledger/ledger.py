@@ -13,13 +13,12 @@ from typing import Final
 
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    StoreClosedError,
-    StoreFormatError,
-    StoreUnavailableError,
+from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.knowledge_base.ledger.config import (
+    KnowledgeBaseConfig,
+    config_from,
+    unknown_nodes_error,
 )
-from llama_retrieval_ext.knowledge_base.ledger.config import KnowledgeBaseConfig, config_from
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.knowledge_base.ledger.records import (
     DocumentRecord,
@@ -43,7 +42,6 @@ from llama_retrieval_ext.knowledge_base.ledger.sqlite_records import SqliteRecor
 from llama_retrieval_ext.query import ALLOWED_KEY, Scope
 from llama_retrieval_ext.stores.engine.records import Record, Records
 from llama_retrieval_ext.text.normalization import spellings
-from llama_retrieval_ext.wording import counted
 
 CONFIG: Final = "config"
 TOTALS: Final = "totals"
@@ -89,14 +87,6 @@ class StoredSource:
     documents: int
     nodes: int
     scope: Scope | None
-
-
-def unknown_nodes_error(where: str, count: int) -> StoreFormatError:
-    """Return the error for a store with nodes but without a ledger."""
-    return StoreFormatError(
-        f"{where} holds {counted(count, 'node')} not added through a knowledge base; search it "
-        "with VectorRetriever and KeywordRetriever, or add the documents to a new one"
-    )
 
 
 class Ledger:
