@@ -70,11 +70,12 @@ class Embedder:
         return results
 
     def _embedded(self, documents: Sequence[Prepared]) -> list[Prepared]:
-        texts = []
-        for document in documents:
-            for node in document.nodes:
-                if node.embedding is None:
-                    texts.append(node.get_content(MetadataMode.EMBED))
+        texts = [
+            node.get_content(MetadataMode.EMBED)
+            for document in documents
+            for node in document.nodes
+            if node.embedding is None
+        ]
         if not texts:
             return list(documents)
         unknown = [text for text in texts if text not in self.known]
