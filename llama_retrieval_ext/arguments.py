@@ -11,9 +11,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from functools import partial, singledispatch, wraps
+from functools import cached_property, partial, singledispatch, wraps
 from types import MappingProxyType
-from typing import ClassVar, Final, NamedTuple, ParamSpec
+from typing import ClassVar, Final, NamedTuple, ParamSpec, get_type_hints
+
+from llama_retrieval_ext.parameters import Fit, check_arguments, fit_of
 
 P = ParamSpec("P")
 
@@ -51,32 +53,61 @@ class RecordsArguments:
         return call_expression(self)
 
 
-def recorded_call(init: Callable[P, None]) -> Callable[P, None]:
-    """Return the constructor, wrapped to store its arguments for `arguments_of`."""
+def declared_call(init: Callable[P, None]) -> Callable[P, None]:
+    """Return the constructor, wrapped to check its arguments and store them for `arguments_of`."""
+    signature = _Constructor(init)
 
     @wraps(init)
     def call(*args: P.args, **kwargs: P.kwargs) -> None:
-        instance, *rest = args
+        instance, *positional = args
+        arguments = signature.bound(positional, kwargs) if positional or kwargs else {}
+        check_arguments(instance, arguments, signature.fits)
         # None for slots: such an object is a dataclass, whose fields suffice.
-        known = getattr(instance, "__dict__", None)
-        if isinstance(instance, RecordsArguments) and known is not None and _RECORD not in known:
-            known[_RECORD] = _bound(type(instance), rest, kwargs)  # the outermost call counts
+        values = getattr(instance, "__dict__", None)
+        if isinstance(instance, RecordsArguments) and values is not None and _RECORD not in values:
+            unrecorded = instance._unrecorded  # noqa: SLF001 - of this module
+            # The outermost call counts.
+            values[_RECORD] = {n: arguments[n] for n in arguments if n not in unrecorded}
         init(*args, **kwargs)
 
     return call
 
 
-def _bound(
-    kind: type[RecordsArguments], args: Sequence[object], kwargs: Mapping[str, object]
-) -> dict[str, object]:
-    if not args and not kwargs:
-        return {}
-    parameters = _signature(kind).parameters
-    bound = dict(inspect.Signature(parameters).bind(*args, **kwargs).arguments)
-    for parameter in parameters:
-        if parameter.kind is parameter.VAR_KEYWORD:
-            bound.update(bound.pop(parameter.name, {}))
-    return {name: each for name, each in bound.items() if name not in kind._unrecorded}  # noqa: SLF001 - of this module
+class _Constructor:
+    """The parameters of a constructor, looked at when it is first called."""
+
+    def __init__(self, init: Callable[..., None]) -> None:
+        self._init = init
+
+    @cached_property
+    def fits(self) -> Mapping[str, Fit]:
+        """The checks of the parameters' types; not of those that only type checkers import."""
+        try:
+            hints = get_type_hints(self._init, include_extras=True)
+        except NameError:
+            hints = self._init.__annotations__
+        return {name: fit_of(hint) for name, hint in hints.items() if name != self._variadic}
+
+    @cached_property
+    def _parameters(self) -> Sequence[inspect.Parameter]:
+        return tuple(inspect.signature(self._init).parameters.values())[1:]
+
+    @cached_property
+    def _positional(self) -> Sequence[str]:
+        kinds = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+        return [parameter.name for parameter in self._parameters if parameter.kind in kinds]
+
+    @cached_property
+    def _variadic(self) -> str | None:
+        return _rest(self._parameters)
+
+    def bound(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
+        """Return the arguments of a call by name; ``*parameter`` is one tuple."""
+        names = self._positional
+        bound = dict(zip(names, args, strict=False))
+        if self._variadic is not None and len(args) > len(names):
+            bound[self._variadic] = tuple(args[len(names) :])
+        return bound | dict(kwargs)
 
 
 def record_argument(instance: RecordsArguments, name: str, value: object) -> None:
@@ -117,7 +148,7 @@ def call_expression(part: object, *, without: Collection[str] = ()) -> str:
             positional = ()
         elif name in positional:
             written.append(value_expression(value))
-        elif name == _rest(type(part)):
+        elif name == _rest(_signature(type(part)).parameters):
             written.extend(map(value_expression, value if isinstance(value, tuple) else ()))
         else:
             written.append(f"{name}={value_expression(value)}")
@@ -245,14 +276,10 @@ def _positional(kind: type, known: Mapping[str, object]) -> Sequence[str]:
     return () if is_plain or len(values) < len(required) else required
 
 
-def _rest(kind: type) -> str | None:
-    """Return the name of the constructor's ``*parameter``."""
-    rest = (
-        parameter.name
-        for parameter in _signature(kind).parameters
-        if parameter.kind is parameter.VAR_POSITIONAL
-    )
-    return next(rest, None)
+def _rest(parameters: Sequence[inspect.Parameter]) -> str | None:
+    """Return the name of the ``*parameter``."""
+    kind = inspect.Parameter.VAR_POSITIONAL
+    return next((parameter.name for parameter in parameters if parameter.kind is kind), None)
 
 
 @value_expression.register(Mapping)

@@ -3,16 +3,15 @@
 import difflib
 import inspect
 import math
-import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import wraps
-from types import UnionType
-from typing import Any, Final, ParamSpec, TypeVar, Union, get_args, get_origin, is_typeddict
+from typing import Any, Final, ParamSpec, TypeVar, get_args, is_typeddict
 
-from llama_retrieval_ext.arguments import RecordsArguments, recorded_call, value_expression
+from llama_retrieval_ext.arguments import RecordsArguments, declared_call, value_expression
 from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
+from llama_retrieval_ext.parameters import Misfit, is_number, misfit
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -87,22 +86,6 @@ def is_vector(value: Any) -> bool:  # noqa: ANN401 - what a model returned
         return False
 
 
-def is_number(value: object) -> bool:
-    """Return whether a value is a finite number; False for booleans.
-
-    Examples:
-        >>> is_number(0.5), is_number("0.5"), is_number(math.nan)
-        (True, False, False)
-
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer that is too large for a float
-        return False
-
-
 def check_count(count: int, what: str, *, least: int = 1) -> int:
     """Return the number if it is an integer from ``least`` to ``sys.maxsize``, or raise."""
     if isinstance(count, bool) or not isinstance(count, int) or count < least:
@@ -144,6 +127,8 @@ def checked_call(function: Callable[P, T]) -> Callable[P, T]:
         llama_retrieval_ext.errors.ArgumentError: search() has no argument 'topk'; write top_k=3
 
     """
+    if getattr(function, "_is_checked", False):
+        return function
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -154,10 +139,11 @@ def checked_call(function: Callable[P, T]) -> Callable[P, T]:
         except _OF_ARGUMENTS as error:
             raise _explained(error, function, args, kwargs)  # noqa: B904 - which sets the cause
 
+    vars(call)["_is_checked"] = True
     if not inspect.iscoroutinefunction(function):
         return call
 
-    @wraps(function)
+    @wraps(call)
     async def acall(*args: P.args, **kwargs: P.kwargs) -> object:
         try:
             return await call(*args, **kwargs)  # type: ignore[misc]  # T is a coroutine
@@ -172,7 +158,7 @@ def checked_arguments(kind: type[T]) -> type[T]:
     own = vars(kind).get("__init__")
     # A dataclass with slots is created twice; the second class reuses the first constructor.
     if inspect.isfunction(own) and not hasattr(own, "__wrapped__"):
-        init = recorded_call(own) if issubclass(kind, RecordsArguments) else own
+        init = declared_call(own) if issubclass(kind, RecordsArguments) else own
         type.__setattr__(kind, "__init__", checked_call(init))
     return kind
 
@@ -185,8 +171,12 @@ def checked_methods(kind: type[T]) -> type[T]:
     return kind
 
 
-class CheckedArguments:
-    """Base class that makes constructors, also of subclasses, raise `ArgumentError`."""
+class Part(RecordsArguments):
+    """Base of parts of pipelines: the signature of the constructor declares the arguments.
+
+    Their types are checked, `ArgumentError` says what to write instead of a call that does not
+    fit, and ``repr`` is the expression that creates the part.
+    """
 
     __slots__ = ()
 
@@ -260,7 +250,7 @@ def _suggestion(unknown: str, value: object, free: Mapping[str, inspect.Paramete
     if near is None or (ours is not None and near not in ours):
         return _INSTEAD.get(unknown)
     is_typo = bool(difflib.get_close_matches(unknown, [near], cutoff=0.8))
-    if ours is None and not is_typo and not _may_be(value, free[near].annotation):
+    if ours is None and not is_typo and _misfit_of(value, free[near]):
         return _INSTEAD.get(unknown)
     return f"write {near}={value_expression(value)}"
 
@@ -269,22 +259,14 @@ def _mistyped(name: str, bound: inspect.BoundArguments) -> str | None:
     """Return the first argument of another type than in the signature; None if there is none."""
     for argument, value in bound.arguments.items():
         parameter = bound.signature.parameters[argument]
-        if parameter.kind not in _VARIADIC and not _may_be(value, parameter.annotation):
-            expected = re.sub(r"(\w+\.)+", "", inspect.formatannotation(parameter.annotation))
-            return f"{name}(): {argument} must be {expected}, got {value!r}"
+        if parameter.kind not in _VARIADIC and (wrong := _misfit_of(value, parameter)):
+            return f"{name}(): {wrong.message(argument)}"
     return None
 
 
-def _may_be(value: object, annotation: object) -> bool:
-    """Return whether a value may be of a type; True for types that ``isinstance`` cannot check."""
-    is_union = get_origin(annotation) in _UNIONS
-    kinds: tuple[Any, ...] = get_args(annotation) if is_union else (annotation,)  # Any: or strings
-    if annotation is inspect.Parameter.empty or (float in kinds and isinstance(value, int)):
-        return True
-    try:
-        return isinstance(value, tuple(get_origin(kind) or kind for kind in kinds))
-    except TypeError:
-        return True
+def _misfit_of(value: object, parameter: inspect.Parameter) -> Misfit | None:
+    is_known = parameter.annotation is not parameter.empty
+    return misfit(value, parameter.annotation) if is_known else None
 
 
 def _signature(function: Callable[..., object]) -> inspect.Signature:
@@ -303,7 +285,6 @@ def _signature(function: Callable[..., object]) -> inspect.Signature:
     return signature.replace(parameters=parameters)
 
 
-_UNIONS: Final = (Union, UnionType)
 _VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 

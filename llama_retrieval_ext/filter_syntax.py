@@ -200,10 +200,10 @@ class _Parser:
 
     def _skip(self, sign: str) -> bool:
         """Skip a sign, and return whether it was next."""
-        found = self._text.startswith(sign, self._at)
-        if found:
+        is_next = self._text.startswith(sign, self._at)
+        if is_next:
             self._advance(len(sign))
-        return found
+        return is_next
 
     def _advance(self, length: int) -> None:
         """Advance by a length and over the following white space."""

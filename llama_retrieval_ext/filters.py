@@ -41,10 +41,10 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_retrieval_ext.arguments import value_expression
-from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.dates import given_instant, instant
 from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
-from llama_retrieval_ext.text.normalization import composed, spellings
+from llama_retrieval_ext.parameters import is_number
+from llama_retrieval_ext.text.normalization import composed, spellings, valid_text
 
 # Stored with each node; they say whose it is (see `query`), and are no part of its text.
 SCOPE_KEYS = ("tenant_id", "kb_id", "allowed")
@@ -193,7 +193,14 @@ def _parse_one(given: MetadataFilter, fields: Fields) -> Condition:
             "FilterOperator.IS_EMPTY, and to filter nothing, leave the filter out"
         )
     expected, fits = _expectation(operator)
-    parsed: Value = tuple(value) if isinstance(value, list) else value
+    # Stored texts have no lone surrogates, either.
+    parsed: Value = (
+        tuple(valid_text(item) if isinstance(item, str) else item for item in value)
+        if isinstance(value, list)
+        else valid_text(value)
+        if isinstance(value, str)
+        else value
+    )
     if not fits(parsed):
         raise InvalidFilterError(f"{operator.name} on {key!r} takes {expected}, got {value!r}")
     if isinstance(parsed, tuple) and len(_spelled(parsed)) > _MOST_VALUES:

@@ -1,15 +1,13 @@
 """`Query` (text, filters and limits of a search) and `Scope` (the visible nodes)."""
 
-import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypedDict, TypeVar
 
 from llama_index.core.schema import BaseNode, QueryBundle
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
 
-from llama_retrieval_ext.arguments import RecordsArguments
-from llama_retrieval_ext.checks import check_count, check_seconds, checked_arguments, of_type
+from llama_retrieval_ext.checks import Part, check_count, check_seconds, checked_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError, ScopeRequiredError
 from llama_retrieval_ext.filters import (
     SCOPE_KEYS,
@@ -22,6 +20,8 @@ from llama_retrieval_ext.filters import (
     matches,
     parse_filters,
 )
+from llama_retrieval_ext.parameters import Check
+from llama_retrieval_ext.text.normalization import valid_text
 
 # The principals in `ALLOWED_KEY` may see a node: a list; without one, everyone in its scope.
 TENANT_KEY, KB_KEY, ALLOWED_KEY = SCOPE_KEYS
@@ -46,9 +46,12 @@ TURN_KEY = "memory_turn"
 Node = TypeVar("Node", bound=BaseNode)
 
 
-@checked_arguments
+# Any iterable is accepted, and each message says what isolation needs.
+_CHECKED_HERE: Final = Check(lambda _: None)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class Scope(RecordsArguments):
+class Scope(Part):
     """The nodes that a query can access: those of a tenant, of some knowledge bases, or both.
 
     A scope is trusted: derive it from the authenticated user, never from text that a user or a
@@ -74,9 +77,9 @@ class Scope(RecordsArguments):
 
     """
 
-    tenant_id: str | None = None
-    kb_ids: Sequence[str] | None = None
-    principals: Sequence[str] | None = None
+    tenant_id: Annotated[str | None, _CHECKED_HERE] = None
+    kb_ids: Annotated[Sequence[str] | None, _CHECKED_HERE] = None
+    principals: Annotated[Sequence[str] | None, _CHECKED_HERE] = None
 
     def __post_init__(self) -> None:
         given = () if self.kb_ids is None else self.kb_ids
@@ -291,6 +294,9 @@ class Query(QueryBundle):
             return ``top_k``; a leg returns its own number if that is larger. Set by composites.
         exact: Whether vector searches compare every embedding instead of using an approximate
             index; keyword searches are always exact.
+        correct: Whether a knowledge base corrects typing errors: a word that no visible node has is
+            replaced by the nearest that one has, which ``corrected`` of the result says. Words in
+            quotation marks, in capitals, with digits and in code stay.
 
     Raises:
         ConfigurationError: A value is out of range.
@@ -309,6 +315,7 @@ class Query(QueryBundle):
     context: Mapping[str, object] = field(default_factory=dict)
     at_least: int | None = None
     exact: bool = False
+    correct: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.query_str, str):
@@ -316,14 +323,16 @@ class Query(QueryBundle):
                 f"a query is a string, or a QueryBundle or Query of one, got {self.query_str!r}; "
                 "several queries go to retrieve_many"
             )
+        self.query_str = valid_text(self.query_str)  # as stored texts are
         for number in (self.top_k, self.at_least):
             if number is not None:
-                check_top_k(number)
+                check_count(number, "top_k")
         if self.timeout_s is not None:
             check_seconds(self.timeout_s, "timeout_s", otherwise="for no limit leave it out")
         if self.scope is not None:
             check_scope(self.scope)
         of_type(self.context, Mapping, "context")
+        of_type(self.correct, bool, "correct")
         self.filter = None if self.filters is None else parse_filters(self.filters)
 
     if not TYPE_CHECKING:  # which would otherwise accept any name
@@ -353,29 +362,32 @@ class Query(QueryBundle):
         top_k: int | None = None,
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
+        correct: bool | None = None,
     ) -> "Query":
         """Return a copy; filters and scope are narrowed, other arguments replace values."""
+        changes: dict[str, Any] = {}
+        if filters is not None:
+            changes["filters"] = narrowed_filters(self.filters, filters)
         if scope is not None:
-            check_scope(scope)
-        return replace(
-            self,
-            filters=self.filters if filters is None else narrowed_filters(self.filters, filters),
-            scope=self.scope if scope is None else scope.narrowed(self.scope),
-            top_k=self.top_k if top_k is None else top_k,
-            timeout_s=self.timeout_s if timeout_s is None else timeout_s,
-            context=self.context
-            if context is None
-            else {**self.context, **of_type(context, Mapping, "context")},
-        )
+            changes["scope"] = check_scope(scope).narrowed(self.scope)
+        if top_k is not None:
+            changes["top_k"] = top_k
+        if timeout_s is not None:
+            changes["timeout_s"] = timeout_s
+        if context is not None:
+            changes["context"] = {**self.context, **of_type(context, Mapping, "context")}
+        if correct is not None:
+            changes["correct"] = of_type(correct, bool, "correct")
+        return replace(self, **changes)
 
     def for_child(self, *, top_k: int | None = None) -> Self:
         """Return a copy for a leg of a composite, without the caller's ``top_k`` and time limit.
 
         A leg returns ``top_k`` hits if given, else its own number, but at least ``at_least``.
         """
-        child = copy.copy(self)
-        child.top_k = top_k
-        child.timeout_s = None  # the deadline is part of the execution context
+        child = object.__new__(type(self))
+        # The deadline is part of the execution context.
+        vars(child).update(vars(self), top_k=top_k, timeout_s=None)
         return child
 
     @property
@@ -397,6 +409,7 @@ class SearchOptions(TypedDict, total=False):
     top_k: int | None
     timeout_s: float | None
     context: Mapping[str, object] | None
+    correct: bool | None
 
 
 def described_binding(query: Query) -> list[str]:

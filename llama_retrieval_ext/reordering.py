@@ -3,9 +3,8 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
-from llama_retrieval_ext.checks import one_of
 from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.results import Contribution, Hit
 
@@ -103,11 +102,6 @@ _ROUNDING = 1e-6
 # cross-encoders, which the logistic function makes a probability; a number in [0, 1] that is
 # comparable between queries; or any number that is meaningful only for ordering.
 ScoreKind: TypeAlias = Literal["logit", "probability", "unknown"]
-
-
-def check_score_kind(kind: ScoreKind) -> ScoreKind:
-    """Return the kind if it is one, or raise `ConfigurationError`."""
-    return one_of(kind, get_args(ScoreKind), "score_kind")
 
 
 def calibrated(score: float, kind: ScoreKind) -> float:

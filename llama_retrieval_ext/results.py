@@ -2,19 +2,22 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Final, TypeVar, overload
+from typing import Any, ClassVar, Final, Literal, Self, TypeVar, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, Document, NodeWithScore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import ScoreError
+from llama_retrieval_ext.filters import SCOPE_KEYS
 from llama_retrieval_ext.lazy import Viewed
-from llama_retrieval_ext.query import KB_KEY, Scope, page_in, shown_to, without_allowed
+from llama_retrieval_ext.query import KB_KEY, PATH_KEY, Scope, page_in, shown_to, without_allowed
+from llama_retrieval_ext.text.highlighting import matched_spans, nearest_sentence
+from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.trace import Degradation, Trace
-from llama_retrieval_ext.wording import short
+from llama_retrieval_ext.wording import quoted, short
 
 T = TypeVar("T")
 Scored = TypeVar("Scored", bound=NodeWithScore)
@@ -26,6 +29,7 @@ _UUID: Final = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")
 # The attributes that hold a hit's origin, and its relevance to the stage that reranked it.
 _ORIGIN: Final = "_origin"
 _RELEVANCE: Final = "_relevance"
+_QUESTION: Final = "_question"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,49 @@ class Origin:
         return (type(None), ())  # stores are not pickled
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a hit was found for, for its highlights.
+
+    Attributes:
+        text: The question as it was searched: corrected, with synonyms.
+        tokenizer: That of the keyword search; None for the default.
+    """
+
+    text: str
+    tokenizer: Tokenizer | None = None
+
+    def __deepcopy__(self, memo: object) -> "Question":
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Highlight:
+    """A part of a hit that answers its question.
+
+    Attributes:
+        field: ``text``, ``headings``, or a metadata key.
+        start: Its start in the text of the field, in characters.
+        end: The position after it.
+        text: The part.
+        item: Index in the field if that is a list; ``start`` and ``end`` are in the item.
+        by: ``words`` for a word of the question, ``meaning`` for the sentence nearest to a question
+            that shares no word with the hit.
+    """
+
+    field: str
+    start: int
+    end: int
+    text: str
+    item: int | None = None
+    by: Literal["words", "meaning"] = "words"
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the highlight as JSON."""
+        shown = asdict(self)
+        return shown if self.item is not None else {k: v for k, v in shown.items() if k != "item"}
+
+
 class Hit(Viewed, NodeWithScore):
     """A node with its score and its source.
 
@@ -166,6 +213,51 @@ class Hit(Viewed, NodeWithScore):
         """Position after its text in the text of its document, if it is known."""
         return getattr(self.node, "end_char_idx", None)
 
+    @property
+    def question(self) -> Question | None:
+        """What it was found for; None if that is not known."""
+        question: Question | None = vars(self).get(_QUESTION)
+        return question
+
+    @property
+    def highlights(self) -> tuple[Highlight, ...]:
+        """The words of the question in its text and metadata, in order; computed when read.
+
+        Words are found as by keyword search: folded, stemmed, corrected, Chinese by pairs. A hit
+        without them has the sentence of its text that is nearest to the question: by the embedding
+        model if that is static, which takes no time, else by shared letters.
+        """
+        question = self.question
+        if question is None:
+            return ()
+        marked = tuple(
+            Highlight(name, start, end, text[start:end], item)
+            for name, item, text in self._fields()
+            for start, end in matched_spans(text, question.text, question.tokenizer)
+        )
+        if marked:
+            return marked
+        origin = origin_of(self)
+        model = None if origin is None else origin.embed_model
+        embed = getattr(model, "embed_static", None)
+        span = nearest_sentence(self.text, question.text, embed)
+        return (
+            ()
+            if span is None
+            else (Highlight("text", *span, self.text[slice(*span)], by="meaning"),)
+        )
+
+    def _fields(self) -> Iterator[tuple[str, int | None, str]]:
+        """Yield the searched texts, each with its field, and its index in a list."""
+        yield "text", None, self.text
+        hidden = {*self.node.excluded_embed_metadata_keys, *SCOPE_KEYS}
+        for key, value in self.node.metadata.items():
+            name = "headings" if key == PATH_KEY else key
+            if key not in hidden and isinstance(value, str):
+                yield name, None, value
+            elif key not in hidden and isinstance(value, list | tuple):
+                yield from ((name, at, v) for at, v in enumerate(value) if isinstance(v, str))
+
     def to_dict(self, **_: object) -> dict[str, object]:
         """Return the hit as JSON; HTTP, MCP and the command line have the same names.
 
@@ -189,6 +281,8 @@ class Hit(Viewed, NodeWithScore):
             known["proof"] = [edge.to_dict() for edge in self.proof]
         if self.contributions:
             known["contributions"] = [part.to_dict() for part in self.contributions]
+        if self.question is not None:
+            known["highlights"] = [highlight.to_dict() for highlight in self.highlights]
         if self.hop_distance is not None:
             known |= {
                 "matched_entities": list(self.matched_entities),
@@ -196,6 +290,46 @@ class Hit(Viewed, NodeWithScore):
                 "path": self.path,
             }
         return known
+
+
+class Correction(str):
+    """The sentence that a question was searched with other words than it has; a hint, with data.
+
+    Attributes:
+        typed: The question as it was asked.
+        query: The question that was searched.
+        words: The words of the question that no visible node has, each with its replacement.
+
+    Examples:
+        >>> correction = Correction("emploee", "employee", {"emploee": "employee"})
+        >>> correction, correction.words
+        ("searched for 'employee' instead of 'emploee'", {'emploee': 'employee'})
+
+    """
+
+    __slots__ = ("query", "typed", "words")
+    typed: str
+    query: str
+    words: Mapping[str, str]
+
+    def __new__(cls, typed: str, query: str, words: Mapping[str, str]) -> Self:
+        """Return the sentence for a question and the words that were replaced."""
+        pairs = (f"{quoted(meant)} instead of {quoted(typed)}" for typed, meant in words.items())
+        made = super().__new__(cls, f"searched for {' and '.join(pairs)}")
+        made.typed, made.query, made.words = typed, query, dict(words)
+        return made
+
+    def __getnewargs__(self) -> tuple[str, str, Mapping[str, str]]:  # type: ignore[override]  # its own
+        return self.typed, self.query, self.words
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the correction as JSON."""
+        return {"text": str(self), "query": self.query, "words": dict(self.words)}
+
+
+def correction_in(hints: Iterable[str]) -> Correction | None:
+    """Return the correction among hints; None if the question was searched as it is."""
+    return next((hint for hint in hints if isinstance(hint, Correction)), None)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -247,13 +381,19 @@ class SearchResult(Viewed, Sequence[Hit]):
         text: str = self._shown("text")
         return text
 
+    @property
+    def corrected(self) -> Correction | None:
+        """The words that were searched instead of typing errors, also a hint; None if none were."""
+        return correction_in(self.hints)
+
     def to_dict(self) -> dict[str, object]:
         """Return the result as JSON."""
         return {
             "query": self.query,
             "hits": [hit.to_dict() for hit in self.hits],
             "degraded": [asdict(part) for part in self.degraded],
-            "hints": list(self.hints),
+            "hints": [*map(str, self.hints)],
+            "corrected": self.corrected and self.corrected.to_dict(),
             "trace": None if self.trace is None else self.trace.to_dict(),
             **self.details,
         }
@@ -277,6 +417,11 @@ class ResultList(list[T]):
         super().__init__(items)
         self.degraded = tuple(degraded)
         self.hints = tuple(hints)
+
+    @property
+    def corrected(self) -> Correction | None:
+        """As for `SearchResult`."""
+        return correction_in(self.hints)
 
 
 def passage_to_dict(node: BaseNode) -> dict[str, object]:
@@ -373,6 +518,17 @@ def with_origin(hit: Hit, origin: Origin | None) -> Hit:
         # In `__dict__`, as pydantic stores cached properties: a private attribute would double the
         # time to create a hit.
         vars(hit)[_ORIGIN] = origin
+    return hit
+
+
+def asked_for(hit: Hit, text: str, tokenizer: Tokenizer | None = None) -> Hit:
+    """Attach the question to a new hit and return the hit; its copies inherit it.
+
+    Without a tokenizer it has that of the question before.
+    """
+    if tokenizer is None and hit.question is not None:
+        tokenizer = hit.question.tokenizer
+    vars(hit)[_QUESTION] = Question(text, tokenizer)  # no part of the value, as the origin
     return hit
 
 

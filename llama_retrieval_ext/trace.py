@@ -194,22 +194,22 @@ def details_by_path(noted: Sequence[Detail]) -> dict[str, object]:
     by_name: dict[str, DetailValue] = {}
     by_path: dict[str, DetailValue] = {}
     outermost: dict[str, int] = {}
-    for each in sorted(noted, key=lambda each: (len(each.path), each.path)):
-        depth = len(each.path)
-        if depth == outermost.setdefault(each.name, depth) or each.is_total:
-            _add_to(by_name, each.name, each.value)
-        if each.path:
-            _add_to(by_path, "/".join((*each.path, each.name)), each.value)
+    for detail in sorted(noted, key=lambda detail: (len(detail.path), detail.path)):
+        depth = len(detail.path)
+        if depth == outermost.setdefault(detail.name, depth) or detail.is_total:
+            _add_to(by_name, detail.name, detail.value)
+        if detail.path:
+            _add_to(by_path, "/".join((*detail.path, detail.name)), detail.value)
     return {**by_name, **by_path}
 
 
 def _add_to(details: dict[str, DetailValue], name: str, value: DetailValue) -> None:
     # A new list: an abandoned leg must not modify a finished result.
-    known = details.get(name)
-    if isinstance(known, int) and isinstance(value, int):
-        details[name] = known + value
-    elif isinstance(known, list) and isinstance(value, list):
-        details[name] = [*known, *value]
+    before = details.get(name)
+    if isinstance(before, int) and isinstance(value, int):
+        details[name] = before + value
+    elif isinstance(before, list) and isinstance(value, list):
+        details[name] = [*before, *value]
     else:
         details[name] = copy(value)
 

@@ -54,13 +54,15 @@ from llama_retrieval_ext.stages.rerank.llm import relevances_in
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.stages.rewrite.hyde import passage_in
 from llama_retrieval_ext.stages.rewrite.multi_query import distinct, keeps_language, wordings
+from llama_retrieval_ext.text.correction import replacements
 from llama_retrieval_ext.text.gazetteer import Gazetteer
-from llama_retrieval_ext.text.highlighting import excerpt, matched_spans
+from llama_retrieval_ext.text.highlighting import excerpt, matched_spans, nearest_sentence
 from llama_retrieval_ext.text.near_duplicates import shingles
 from llama_retrieval_ext.text.normalization import dominant_script, normal, share_outside
 from llama_retrieval_ext.text.relative_dates import dates_in
 from llama_retrieval_ext.text.segmentation import chinese_persons, pieces
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.text.vocabulary import Vocabulary
 from llama_retrieval_ext.urls import shown_url
 from llama_retrieval_ext.wording import nearest
 
@@ -110,6 +112,8 @@ _NAMES = Gazetteer(
     [(name, name) for name in ("tower crane", "IT", "a", "中国建筑", "中", "article 12", "-", "é")]
 )
 _TOKENIZER = Tokenizer()
+_VOCABULARY = Vocabulary(_TOKENIZER)
+_VOCABULARY.put("n1", "The annual leave of an employee", "")
 _RULES = default_intent_rules()
 _CHOICES = [Choice(name, name) for name in ("exact", "time_bound")]
 _REGISTRY = default_registry()
@@ -127,6 +131,9 @@ FUNCTIONS: Final[dict[str, Reads]] = {
     "shingles": shingles,
     "chinese_persons": chinese_persons,
     "matched_spans": lambda text: matched_spans(text, text[:1_000]),
+    "nearest_sentence": lambda text: nearest_sentence(text, text[:1_000]),
+    "replacements": lambda text: replacements(text, _VOCABULARY, [""]),
+    "vocabulary": lambda text: _VOCABULARY.put("n2", text, ""),
     "excerpt": lambda text: excerpt(text, text[:1_000], length=200),
     "dates_in": lambda text: dates_in(text, _TODAY),
     "instant": instant,

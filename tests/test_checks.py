@@ -69,8 +69,11 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "a boost without a tuple": (lambda: ext.RuleRerank(boosts=ext.Boost("a", "b")), "boosts"),  # type: ignore[arg-type]
     "a word for a weight": (lambda: ext.RuleWeights(terms=WORD), "got 'max'"),
     "a word for a least score": (lambda: ext.Threshold(WORD), "got 'max'"),
-    "a word for a time": (lambda: ext.Leg("a", GOOD, timeout_s=WORD), "timeout_s of leg 'a'"),
-    "half a retry": (lambda: ext.Leg("a", GOOD, retries=0.5), "retries of leg 'a'"),  # type: ignore[arg-type]
+    "a word for a time": (
+        lambda: ext.Leg("a", GOOD, timeout_s=WORD),
+        r"Leg\('a'\): timeout_s must be a number of seconds above 0 or None, got 'max'",
+    ),
+    "half a retry": (lambda: ext.Leg("a", GOOD, retries=0.5), r"Leg\('a'\): retries"),  # type: ignore[arg-type]
     "a breaker that never opens": (lambda: CircuitBreaker(failures=float("nan")), "failures"),  # type: ignore[arg-type]
     "a number for a name": (lambda: FixedRetriever(name=NUMBER), "name must be of type str"),
     "more hits than can be": (lambda: ext.Query("leave", top_k=10**30), "top_k must be at most"),
@@ -103,19 +106,28 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "a word for a tokenizer": (lambda: ext.BM25Retriever(tokenizer=WORD), "tokenizer"),
     "no nodes": (
         lambda: ext.BM25Retriever(None),  # type: ignore[arg-type]
-        r"BM25Retriever\(\): nodes must be Iterable\[BaseNode\], got None",
+        r"BM25Retriever\(\): nodes must be a list of BaseNode, got None",
     ),
     "a text for a node": (lambda: ext.BM25Retriever([WORD]), r"got 'max'; write \[TextNode"),
-    "a word for a saturation": (lambda: ext.BM25Retriever(k1=WORD), "k1 must be float, got 'max'"),
-    "a number of retrievers": (lambda: ext.QueryFusionRetriever(NUMBER), "retrievers must be Seq"),
-    "no retrievers": (lambda: ext.RecursiveRetriever("a", WORD), "retriever_dict must be Mapping"),
+    "a word for a saturation": (
+        lambda: ext.BM25Retriever(k1=WORD),
+        "k1 must be a number, got 'max'",
+    ),
+    "a number of retrievers": (
+        lambda: ext.QueryFusionRetriever(NUMBER),
+        "must be a list of BaseRetriever . Leg or",
+    ),
+    "no retrievers": (
+        lambda: ext.RecursiveRetriever("a", WORD),
+        "must be a mapping of str to BaseR",
+    ),
     "a number of routes": (
         lambda: ext.RouterRetriever(ext.RuleSelector([]), NUMBER),
-        r"retriever_tools must be Sequence\[RetrieverTool\] \| Mapping\[str, Route\], got 7",
+        "must be a list of RetrieverTool or a mapping of str to Route, got 7",
     ),
     "a number of languages": (
         lambda: ext.HybridRetriever(store(), languages=NUMBER),
-        "languages must be Sequence",
+        "languages must be a list of str",
     ),
     "a word for a promise": (
         lambda: ext.KnowledgeBase.open(

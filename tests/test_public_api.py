@@ -34,7 +34,7 @@ OPTIONAL = {
     *("lxml", "office_oxide", "pandas", "pypdfium2", "python_calamine", "rjieba", "striprtf"),
     "wordllama",
     *("elasticsearch", "milvus_lite", "pymilvus", "qdrant_client"),
-    *("ahocorasick_rs", "neo4j", "rapidfuzz"),
+    *("ahocorasick_rs", "neo4j"),
     "termcolor",  # of the exporter to OpenTelemetry, whose own packages others load too
     *("fastapi", "mcp", "uvicorn", "watchfiles", "tree_sitter_language_pack"),
     *("ir_datasets", "ir_measures", "pytrec_eval", "ray"),

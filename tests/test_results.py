@@ -1,6 +1,6 @@
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import given
@@ -13,8 +13,17 @@ from llama_index.core.schema import (
     TextNode,
 )
 
+from llama_retrieval_ext import KnowledgeBase, LocalEmbedding, results
 from llama_retrieval_ext.errors import ScoreError
-from llama_retrieval_ext.results import Contribution, Hit, SearchResult, as_hit, ordered, score_of
+from llama_retrieval_ext.results import (
+    Contribution,
+    Hit,
+    SearchResult,
+    as_hit,
+    asked_for,
+    ordered,
+    score_of,
+)
 from llama_retrieval_ext.trace import Degradation, Trace
 
 
@@ -149,7 +158,14 @@ def test_the_json_of_a_result_has_its_details() -> None:
 
 def test_a_result_without_a_trace_is_written_as_json() -> None:
     data = SearchResult([], query="leave").to_dict()
-    assert data == {"query": "leave", "hits": [], "degraded": [], "hints": [], "trace": None}
+    assert data == {
+        "query": "leave",
+        "hits": [],
+        "degraded": [],
+        "hints": [],
+        "corrected": None,
+        "trace": None,
+    }
 
 
 def test_a_result_is_the_sequence_of_its_hits() -> None:
@@ -182,3 +198,79 @@ def test_a_hit_has_its_position_in_its_document_if_it_is_known() -> None:
     unplaced = hit("n1", 1.0)
     assert (unplaced.start, unplaced.end) == (None, None)
     assert "start" not in unplaced.to_dict()
+
+
+HANDBOOK = "Every employee of a café has 25 days of annual leave. 年假规定。"
+TALK = "Welcome to us. The dog barks loudly. It rains."
+
+
+@pytest.fixture(scope="module")
+def pets() -> Iterator[KnowledgeBase]:
+    with KnowledgeBase.open("embedded::memory:", embed_model=LocalEmbedding()) as kb:
+        metadata = {
+            "title": "Leaves",
+            "heading_path": "Annual > Leave",
+            "tags": ["x", "Annual things", 3],
+            "file_name": "leave.md",
+        }
+        handbook = Document(text=HANDBOOK, id_="handbook", metadata=metadata)
+        handbook.excluded_embed_metadata_keys = ["file_name"]
+        kb.add([handbook, Document(text=TALK, id_="talk")], show_progress=False)
+        yield kb
+
+
+@pytest.mark.parametrize(
+    ("question", "marked"),
+    [
+        ("emploee CAFE", [("text", "employee"), ("text", "café")]),
+        ("年假规", [("text", "年假规")]),
+        ("leave", [("text", "leave"), ("title", "Leaves"), ("headings", "Leave")]),
+        ("annual", [("text", "annual"), ("headings", "Annual"), ("tags", "Annual")]),
+    ],
+)
+def test_words_of_the_question_are_highlighted_with_their_fields(
+    pets: KnowledgeBase, question: str, marked: list[tuple[str, str]]
+) -> None:
+    for retrieved in (pets.search(question), pets.search(question, "keyword")):
+        found = next(each for each in retrieved if each.node.ref_doc_id == "handbook")
+        assert [(each.field, each.text) for each in found.highlights] == marked
+        for highlight in found.highlights:
+            key = "heading_path" if highlight.field == "headings" else highlight.field
+            value = found.text if key == "text" else found.node.metadata[key]
+            text = value if highlight.item is None else value[highlight.item]
+            assert text[highlight.start : highlight.end] == highlight.text
+            assert highlight.by == "words"
+        data = [each.to_dict() for each in found.highlights]
+        assert found.to_dict()["highlights"] == data
+        assert json.loads(json.dumps(data)) == data
+    (plain,) = pets.retriever("keyword", top_k=1).retrieve(question)
+    assert isinstance(plain, Hit)
+    assert plain.highlights or question == "emploee CAFE"
+
+
+def test_a_hit_without_words_of_the_question_has_the_nearest_sentence(pets: KnowledgeBase) -> None:
+    result = pets.search("a puppy makes noise", "vector")
+    (highlight,) = result[0].highlights
+    assert (highlight.text, highlight.by) == ("The dog barks loudly.", "meaning")
+    assert result[0].text[highlight.start : highlight.end] == highlight.text
+    assert "<mark>barks</mark>" in result._repr_html_()
+    unknown = Hit(node=TextNode(text=TALK))
+    assert (unknown.highlights, "highlights" in unknown.to_dict()) == ((), False)
+    lexical = asked_for(unknown, "all barking")  # without a static model
+    assert [each.text for each in lexical.highlights] == ["barks"]
+    assert [each.text for each in asked_for(unknown, "doggish").highlights] == [
+        "The dog barks loudly."
+    ]
+    assert asked_for(Hit(node=TextNode(text="...")), "dog").highlights == ()
+
+
+def test_a_search_does_not_compute_highlights(
+    pets: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> list[tuple[int, int]]:
+        raise AssertionError
+
+    monkeypatch.setattr(results, "matched_spans", never)
+    result = pets.search("annual leave")
+    with pytest.raises(AssertionError):
+        _ = result[0].highlights

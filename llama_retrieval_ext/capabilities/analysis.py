@@ -297,9 +297,9 @@ class DataAnalyzer(BaseSynthesizer):
     ) -> Plan[list[Hit]]:
         texts = (finding.text for findings in analysis.metrics.values() for finding in findings)
         bound = Query(analysis.summary or " ".join(texts), scope=query.scope, filters=query.filters)
-        known = {hit.node_id for hit in hits}
-        history = yield from hits_of(retriever, bound, top_k=_HISTORY + len(known))
-        return [hit for hit in history if hit.node_id not in known][:_HISTORY]
+        given_ids = {hit.node_id for hit in hits}
+        history = yield from hits_of(retriever, bound, top_k=_HISTORY + len(given_ids))
+        return [hit for hit in history if hit.node_id not in given_ids][:_HISTORY]
 
     def _compared(self, analysis: Analysis, history: Sequence[Hit]) -> Plan[Analysis]:
         findings = "\n".join(

@@ -91,9 +91,11 @@ def _cached_by_key(create: Callable[P, T]) -> Callable[P, T]:
         with factory._lock:
             if (kind, key) not in factory._cache:
                 factory._cache[kind, key] = (options, create(*args, **kwargs))
-            known, capability = factory._cache[kind, key]
-        if known != options:  # whose values may contain secrets
-            names = (name for name in {**known, **options} if known.get(name) != options.get(name))
+            before, capability = factory._cache[kind, key]
+        if before != options:  # whose values may contain secrets
+            names = (
+                name for name in {**before, **options} if before.get(name) != options.get(name)
+            )
             raise ConfigurationError(
                 f"the cache_key {key!r} has a {kind} that was made with other values of "
                 f"{', '.join(names)}; use another key, or clear_cache()"
@@ -193,14 +195,14 @@ class CapabilityFactory:
         """
         of_type(kb, KnowledgeBase, "kb", instead="or pass vector_store= to CapabilityFactory")
         factory = cls(llm=llm, ner=ner, reranker=reranker)
-        of_kb, own = kb.parts, factory.parts
+        of_kb, given = kb.parts, factory.parts
         factory.kb = kb
         factory.parts = replace(
             of_kb,
             graph=of_kb.graph if graph_store is None else as_passage_graphs(graph_store),
-            llm=own.llm,
-            reranker=own.reranker,
-            graph_seed=own.graph_seed,
+            llm=given.llm,
+            reranker=given.reranker,
+            graph_seed=given.graph_seed,
             filters=_document_filters(of_kb.need_backend("capabilities")),
         )
         return factory

@@ -243,5 +243,5 @@ def _item(record: object, number: int) -> Item:
         return Item(record.get_content(), (record.node_id,))
     if isinstance(record, BaseModel):
         record = record.model_dump(mode="json")
-    known = record.get("id") if isinstance(record, Mapping) else None
-    return Item(text_of(record), (f"record-{number}" if known is None else str(known),))
+    record_id = record.get("id") if isinstance(record, Mapping) else None
+    return Item(text_of(record), (f"record-{number}" if record_id is None else str(record_id),))

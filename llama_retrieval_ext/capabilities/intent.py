@@ -98,8 +98,8 @@ class IntentRecognizer(CascadeSelector):
     def recognize(self, query: QueryType) -> Plan[RecognizedIntent]:
         """Return the intent of a query."""
         before = degraded_count()
-        found = yield from self.select_plan(Query.of(query), self.intents)
-        best = found[0] if found else Selection(GENERAL, 0.0, "no step recognised an intent")
+        chosen = yield from self.select_plan(Query.of(query), self.intents)
+        best = chosen[0] if chosen else Selection(GENERAL, 0.0, "no step recognised an intent")
         degraded = tuple(map(str, degraded_since(before)))
         return RecognizedIntent(best.name, best.confidence, best.reason, degraded)
 
@@ -111,17 +111,18 @@ class IntentRecognizer(CascadeSelector):
         Raises:
             ConfigurationError: No choice is an intent.
         """
-        names, own = {choice.name for choice in choices}, {intent.name for intent in self.intents}
-        if not names & {*own, GENERAL}:
+        names = sorted(choice.name for choice in choices)
+        intents = sorted(intent.name for intent in self.intents)
+        if not {*intents, GENERAL}.intersection(names):
             raise ConfigurationError(
-                f"the intents are {sorted(own)}, and the choices {sorted(names)} have none of them"
+                f"the intents are {intents}, and the choices {names} have none of them"
             )
 
     def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
         """Return the plan for the choice with the name of the intent; no choice if none matches."""
         names = {choice.name for choice in choices}
-        known = [intent for intent in self.intents if intent.name in names]
-        return (yield from super().select_plan(query, known))
+        candidates = [intent for intent in self.intents if intent.name in names]
+        return (yield from super().select_plan(query, candidates))
 
     def as_llama_index_selector(self) -> BaseSelector:
         """Return a LlamaIndex selector by tool name, for ``RouterQueryEngine``.
@@ -139,9 +140,9 @@ class _LlamaIndexIntentSelector(BaseSelector):
     def _select(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> Plan[SelectorResult]:
         named = [Choice(choice.name or "", choice.description) for choice in choices]
         self._recognizer.check(named)
-        found = yield from self._recognizer.select_plan(Query.of(query), named)
-        best = found[0] if found else Selection(GENERAL, reason="no intent was recognised")
-        names = [each.name for each in named]
+        chosen = yield from self._recognizer.select_plan(Query.of(query), named)
+        best = chosen[0] if chosen else Selection(GENERAL, reason="no intent was recognised")
+        names = [choice.name for choice in named]
         index = names.index(best.name) if best.name in names else 0
         return SelectorResult(selections=[SingleSelection(index=index, reason=best.reason)])
 

@@ -74,8 +74,8 @@ class MapReduce(Generic[M]):
             results = yield from self._answers(chunks, merging=True, report=None)
             findings = [
                 finding
-                for chunk, each in zip(chunks, results, strict=True)
-                for finding in (chunk if isinstance(each, GenerationError) else each)
+                for chunk, result in zip(chunks, results, strict=True)
+                for finding in (chunk if isinstance(result, GenerationError) else result)
             ]
         return findings
 
@@ -133,12 +133,12 @@ class MapReduce(Generic[M]):
         )
 
         def sources_of(numbers: Sequence[int]) -> tuple[str, ...]:
-            known = (chunk[number - 1] for number in numbers if 1 <= number <= len(chunk))
-            return tuple(dict.fromkeys(source for item in known for source in item.sources))
+            cited = (chunk[number - 1] for number in numbers if 1 <= number <= len(chunk))
+            return tuple(dict.fromkeys(source for item in cited for source in item.sources))
 
         findings = self.findings(answer, sources_of)
         is_lost = not any(finding.sources for finding in findings) and any(
-            each.sources for each in chunk
+            item.sources for item in chunk
         )
         if merging and is_lost:
             raise GenerationError(f"{self.name}: the LLM gave no findings")

@@ -25,7 +25,7 @@ from llama_retrieval_ext.capabilities.memory_storage import (
     session_filters,
     text_of,
 )
-from llama_retrieval_ext.checks import checked_arguments, checked_call, is_number, of_type
+from llama_retrieval_ext.checks import checked_arguments, checked_call, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
@@ -33,6 +33,7 @@ from llama_retrieval_ext.formulas.decay import exponential_decay
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.conversations import SAID_KEY
 from llama_retrieval_ext.llm.model import count_tokens
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.query import (
     SESSION_KEY,
     SPEAKER_KEY,
@@ -143,14 +144,14 @@ class MemoryManager:
             ScopeRequiredError: The knowledge base requires a scope.
             IngestionError: It could not be stored.
         """
-        said = {SESSION_KEY: session_id, SPEAKER_KEY: speaker}
+        message = {SESSION_KEY: session_id, SPEAKER_KEY: speaker}
         memory = Memory(
             id=uuid.uuid4().hex,
             text=text,
             memory_type=memory_type,
             timestamp=check_time(self._now() if timestamp is None else timestamp),
             importance=importance,
-            metadata={**(metadata or {}), **{key: each for key, each in said.items() if each}},
+            metadata={**(metadata or {}), **{k: value for k, value in message.items() if value}},
             scope=self._within(scope),
         )
         if memory.session_id is not None:
@@ -257,8 +258,8 @@ class MemoryManager:
         """Delete the memories whose strength is below a limit, and return them."""
         if not is_number(below):
             raise ConfigurationError(f"below must be a finite number, got {below!r}")
-        known = yield from self._find(memory_filters(), scope)
-        faded = [memory for memory in known if self.strength(memory) < below]
+        memories = yield from self._find(memory_filters(), scope)
+        faded = [memory for memory in memories if self.strength(memory) < below]
         yield from self._storage.forget(faded)
         return faded
 
@@ -309,15 +310,15 @@ class MemoryManager:
     def _find(
         self, filters: MetadataFilters, scope: Scope | None, *, ids: Sequence[str] | None = None
     ) -> Plan[list[Memory]]:
-        own = self._within(scope)
-        hits = yield from self._storage.find(filters, own, ids=ids)
-        memories = [memory_of(shown_to(own, hit.node)) for hit in hits]
+        within = self._within(scope)
+        hits = yield from self._storage.find(filters, within, ids=ids)
+        memories = [memory_of(shown_to(within, hit.node)) for hit in hits]
         return sorted(memories, key=lambda memory: memory.order)
 
     def _within(self, scope: Scope | None) -> Scope | None:
-        own = scope if self.scope is None else self.scope.narrowed(scope)
-        self._storage.check_scope(own)
-        return own
+        narrowed = scope if self.scope is None else self.scope.narrowed(scope)
+        self._storage.check_scope(narrowed)
+        return narrowed
 
 
 # Number of the user's latest messages that form the query.

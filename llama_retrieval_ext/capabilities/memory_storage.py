@@ -17,7 +17,7 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 
-from llama_retrieval_ext.checks import is_number, of_type
+from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import called
@@ -30,6 +30,7 @@ from llama_retrieval_ext.knowledge_base.conversations import (
     context_of,
     searched_with_context,
 )
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.query import (
     ALLOWED_KEY,
     KB_KEY,
@@ -51,7 +52,7 @@ from llama_retrieval_ext.retrievers.store_retriever import (
     checked_hits,
 )
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
+from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.open import source_of
 from llama_retrieval_ext.text.relative_dates import dates_in, words_of
 
@@ -124,13 +125,17 @@ class Memory:
         """Sort key: time, number in the session, id."""
         return self.timestamp, self.metadata.get(TURN_KEY, 0), self.id
 
-    def after(self, known: Sequence["Memory"]) -> "Memory":
-        """Return the message with the last of the known messages before it as its context."""
-        own = [
-            each for each in known if (each.session_id, each.scope) == (self.session_id, self.scope)
+    def after(self, messages: Sequence["Memory"]) -> "Memory":
+        """Return the message with the last of the messages before it as its context."""
+        session = [
+            message
+            for message in messages
+            if (message.session_id, message.scope) == (self.session_id, self.scope)
         ]
-        context = context_of([each.text for each in own if each.order < self.order][-WINDOW:])
-        others = {key: each for key, each in self.metadata.items() if key != CONTEXT_KEY}
+        context = context_of(
+            [message.text for message in session if message.order < self.order][-WINDOW:]
+        )
+        others = {key: value for key, value in self.metadata.items() if key != CONTEXT_KEY}
         return replace(self, metadata={**others, CONTEXT_KEY: context} if context else others)
 
     def line(self) -> str:
@@ -177,13 +182,13 @@ def node_of(memory: Memory) -> TextNode:
             "a memory belongs to one principal, such as a user, and not to the user's groups; pass "
             f"a scope with that one, got principals={list(principals)}"
         )
-    own = {
+    reserved = {
         **({} if principals is None else {ALLOWED_KEY: list(principals)}),
         TYPE_KEY: memory.memory_type,
         TIME_KEY: microseconds(memory.timestamp, "timestamp"),
         IMPORTANCE_KEY: float(memory.importance),
     }
-    metadata = {**memory.metadata, **own}
+    metadata = {**memory.metadata, **reserved}
     node = TextNode(
         id_=memory.id,
         text=memory.text,
@@ -199,14 +204,14 @@ def memory_of(node: BaseNode, *, score: float | None = None) -> Memory:
     metadata = dict(node.metadata)
     tenant_id, kb_id = metadata.pop(TENANT_KEY, None), metadata.pop(KB_KEY, None)
     principals = metadata.pop(ALLOWED_KEY, None)
-    own = {key: metadata.pop(key, None) for key in MEMORY_KEYS}
+    values = {key: metadata.pop(key, None) for key in MEMORY_KEYS}
     kb_ids = None if kb_id is None else (kb_id,)
     return Memory(
         id=node.node_id,
         text=node.get_content(),
-        memory_type=str(own[TYPE_KEY]),
-        timestamp=_EPOCH + int(own[TIME_KEY]) * _MICROSECOND,
-        importance=float(own[IMPORTANCE_KEY]),
+        memory_type=str(values[TYPE_KEY]),
+        timestamp=_EPOCH + int(values[TIME_KEY]) * _MICROSECOND,
+        importance=float(values[IMPORTANCE_KEY]),
         metadata=metadata,
         scope=None
         if tenant_id is None and not kb_ids and principals is None
@@ -255,8 +260,8 @@ def _bound(moment: datetime, what: str) -> int:
 def session_filters(session_id: str | None) -> MetadataFilters:
     """Return the filter for memories of a session, and those of no session."""
     none = MetadataFilter(key=SESSION_KEY, value=None, operator=FilterOperator.IS_EMPTY)
-    own = [] if session_id is None else [MetadataFilter(key=SESSION_KEY, value=session_id)]
-    return MetadataFilters(filters=[none, *own], condition=FilterCondition.OR)
+    of_session = [] if session_id is None else [MetadataFilter(key=SESSION_KEY, value=session_id)]
+    return MetadataFilters(filters=[none, *of_session], condition=FilterCondition.OR)
 
 
 def _equal(key: str, value: Any) -> MetadataFilter | MetadataFilters:  # noqa: ANN401 - JSON
@@ -346,8 +351,8 @@ class MemoryStorage:
     ) -> Plan[list[Hit]]:
         """Return the plan for all nodes in a scope that satisfy filters; every score is 1."""
         node_ids = None if ids is None else list(ids)
-        own = parse_filters(filters)
-        condition = own if scope is None else AllOf((scope.condition, own))
+        given = parse_filters(filters)
+        condition = given if scope is None else AllOf((scope.condition, given))
         store, where = self.backend.store, as_metadata_filters(condition)
         nodes: list[BaseNode] = yield Call(lambda: store.get_nodes(node_ids, where))
         return checked_hits(
@@ -365,13 +370,13 @@ class MemoryStorage:
             message: The message.
             local: Its time in the user's time zone.
         """
-        known: list[Memory] = []
+        earlier: list[Memory] = []
         for start in (message.timestamp - _HOUR, None):  # a session may be long
-            if len(known) < WINDOW:
-                known = yield from self._messages(message, start, message.timestamp)
-        turn = 1 + max((each.metadata.get(TURN_KEY, 0) for each in known), default=0)
-        own = {DATE_KEY: words_of(local), **message.metadata, TURN_KEY: turn}
-        return replace(message, metadata=own).after(known)
+            if len(earlier) < WINDOW:
+                earlier = yield from self._messages(message, start, message.timestamp)
+        turn = 1 + max((memory.metadata.get(TURN_KEY, 0) for memory in earlier), default=0)
+        metadata = {DATE_KEY: words_of(local), **message.metadata, TURN_KEY: turn}
+        return replace(message, metadata=metadata).after(earlier)
 
     def forget(self, memories: Sequence[Memory]) -> Plan[None]:
         """Return the plan that deletes memories, also from the contexts of other messages."""
@@ -380,9 +385,9 @@ class MemoryStorage:
             (memory.session_id, memory.scope): memory for memory in memories if memory.session_id
         }
         for message in sessions.values():
-            known = yield from self._messages(message)
-            for old in known:
-                new = old.after(known)
+            messages = yield from self._messages(message)
+            for old in messages:
+                new = old.after(messages)
                 if new.context != old.context:
                     yield Call(partial(self._update, new))
 
@@ -401,11 +406,13 @@ class MemoryStorage:
 
     def nearest(self, query: Query) -> Plan[list[Hit]]:
         """Return the plan for the best nodes for a query, by meaning and words if possible."""
-        backend, model, known = self.backend, self.embed_model, self._languages
+        backend, model, languages = self.backend, self.embed_model, self._languages
         retriever: StoreRetriever
         if backend.features.keyword is None:
             retriever = VectorRetriever(backend, embed_model=model, name="memory")
         else:
-            retriever = HybridRetriever(backend, embed_model=model, languages=known, name="memory")
+            retriever = HybridRetriever(
+                backend, embed_model=model, languages=languages, name="memory"
+            )
         result = yield from called(retriever.search, retriever.asearch, query)
         return result.hits

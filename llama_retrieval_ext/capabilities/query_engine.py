@@ -30,7 +30,6 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from pydantic import BaseModel, PrivateAttr
 
 from llama_retrieval_ext.capabilities.output_texts import check_language
-from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
 from llama_retrieval_ext.execution.drivers import arun, run
@@ -52,14 +51,15 @@ from llama_retrieval_ext.llm.model import (
     filled,
     shortened,
 )
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.query import Query, Scope, source_in
 from llama_retrieval_ext.results import Hit, as_hit
 from llama_retrieval_ext.trace import Degradation
 from llama_retrieval_ext.wording import on_one_line
 
 # Accepted as passages: texts, nodes, hits.
-Passage: TypeAlias = str | BaseNode | NodeWithScore
-PassagesLike: TypeAlias = Passage | Sequence[Passage]
+PassageLike: TypeAlias = str | BaseNode | NodeWithScore
+PassagesLike: TypeAlias = PassageLike | Sequence[PassageLike]
 # Passages, or sections of the prompt by name.
 ContextLike: TypeAlias = PassagesLike | Mapping[str, object]
 
@@ -68,14 +68,14 @@ _LEAST_TOKENS: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Passages:
+class Excerpts:
     """Numbered passages of a prompt, and the hits in their order."""
 
     text: str
     hits: tuple[Hit, ...]
 
 
-def fitted(hits: Sequence[Hit], *, room: int) -> Passages:
+def fitted(hits: Sequence[Hit], *, room: int) -> Excerpts:
     """Return the first passages that fit into a number of tokens.
 
     A passage that is too long is shortened, as its hit is, if a good part of it fits. All passages
@@ -95,7 +95,7 @@ def fitted(hits: Sequence[Hit], *, room: int) -> Passages:
         texts.append(head + body)
         shown.append(hit)
         room -= cost
-    return Passages("\n\n".join(texts), tuple(shown))
+    return Excerpts("\n\n".join(texts), tuple(shown))
 
 
 def _ended(hit: Hit, body: str) -> Hit:
@@ -155,20 +155,14 @@ def _plain(value: object) -> object:
 
 
 _LONGEST_TITLE: Final = 300
-_SECTIONS: Final = "Further context from the application; use it, but do not cite it.\n\n"
-
-
-def _sections(values: Mapping[str, object]) -> str:
-    """Return named values as sections of a prompt."""
-    texts = (f"{name}:\n{text_of(value)}" for name, value in values.items())
-    return _SECTIONS + "\n\n".join(texts) if values else ""
+_SECTIONS: Final = "Further context from the application; use it, but do not cite it."
 
 
 def _title(node: BaseNode) -> str:
     """Return the title of a node, or else its file name, and its headings, after a space."""
     title, path = (node.metadata.get(key) for key in ("title", "heading_path"))
     named = title if isinstance(title, str) and title else PurePath(source_in(node.metadata)).name
-    shown = [each for each in (named, path) if each and isinstance(each, str)]
+    shown = [part for part in (named, path) if part and isinstance(part, str)]
     return f" {on_one_line(' > '.join(shown), longest=_LONGEST_TITLE)}" if shown else ""
 
 
@@ -240,10 +234,10 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
         """Return the plan for the candidate passages, best first."""
 
     @abstractmethod
-    def _finished(self, text: str, passages: Passages, request: GenerationRequest) -> R:
+    def _finished(self, text: str, passages: Excerpts, request: GenerationRequest) -> R:
         """Return the answer for a whole text; the text is empty if no model was called."""
 
-    def _partial(self, text: str, passages: Passages, request: GenerationRequest) -> R | None:
+    def _partial(self, text: str, passages: Excerpts, request: GenerationRequest) -> R | None:
         """Return the answer for an unfinished text; None if it cannot be shown yet."""
         return self._finished(text, passages, request)
 
@@ -311,11 +305,12 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
         **options: Unpack[RequestOptions],
     ) -> GenerationRequest:
         bound, name = Query.of(query).but(**options), self.passages_argument
-        own, sections = None, ""
+        passages, sections = None, ""
         if isinstance(context, Mapping):
-            sections = _sections(context)
+            parts = [f"{key}:\n{text_of(value)}" for key, value in context.items()]
+            sections = "\n\n".join([_SECTIONS, *parts]) if parts else ""
         elif context is not None:
-            own = tuple(as_hits(context, name=name))
+            passages = tuple(as_hits(context, name=name))
         if temperature is not None and (not is_number(temperature) or temperature < 0):
             raise ConfigurationError(f"temperature must be 0 or more, got {temperature!r}")
         is_bound = bound.scope is not None or bound.filters is not None
@@ -324,12 +319,12 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
                 "scope and filters bound the retrieval, and there is no retriever; leave them "
                 "out, or give the generator a retriever"
             )
-        if is_bound and own is not None:
+        if is_bound and passages is not None:
             raise ConfigurationError(
                 f"scope and filters bound the retrieval, and with {name}= nothing is retrieved; "
                 f"leave them out, or {name}"
             )
-        return GenerationRequest(bound, own, sections, temperature, check_language(language))
+        return GenerationRequest(bound, passages, sections, temperature, check_language(language))
 
     def _answered(self, request: GenerationRequest, report: Report[R] | None = None) -> Plan[R]:
         """Return the plan for the answer within the time limit; report partial answers."""
@@ -341,7 +336,7 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
 
     _astream = async_streamed(_stream)
 
-    def _filled(self, request: GenerationRequest, passages: Passages) -> str:
+    def _filled(self, request: GenerationRequest, passages: Excerpts) -> str:
         texts = filter(None, (passages.text or self.no_passages, request.sections))
         return filled(
             self._prompt,
@@ -351,7 +346,7 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
         )
 
     def _answer(self, request: GenerationRequest, report: Report[R] | None) -> Plan[R]:
-        empty = self._filled(request, Passages("", ()))
+        empty = self._filled(request, Excerpts("", ()))
         self._model.check_fits(self.task, empty)
         before = degraded_count()
         hits = yield from listed(self._candidates(request))
@@ -370,7 +365,7 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
         return replace(finished, degraded=degraded, hints=hits.hints)
 
     def _partials(
-        self, passages: Passages, request: GenerationRequest, report: Report[R]
+        self, passages: Excerpts, request: GenerationRequest, report: Report[R]
     ) -> Report[str]:
         """Report unfinished texts as answers."""
 
@@ -381,18 +376,20 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
         return reported
 
 
-def _deltas(first: Response, rest: Iterator[Response]) -> Generator[str, None, None]:
+def _deltas(first: Response, following: Iterator[Response]) -> Generator[str, None, None]:
     yield (shown := first.response or "")
-    for each in rest:
-        if delta := _delta(text := each.response or "", shown):
+    for response in following:
+        if delta := _delta(text := response.response or "", shown):
             yield delta
         shown = text
 
 
-async def _adeltas(first: Response, rest: AsyncIterator[Response]) -> AsyncGenerator[str, None]:
+async def _adeltas(
+    first: Response, following: AsyncIterator[Response]
+) -> AsyncGenerator[str, None]:
     yield (shown := first.response or "")
-    async for each in rest:
-        if delta := _delta(text := each.response or "", shown):
+    async for response in following:
+        if delta := _delta(text := response.response or "", shown):
             yield delta
         shown = text
 

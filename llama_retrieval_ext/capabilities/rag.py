@@ -14,10 +14,10 @@ from llama_index.core.schema import NodeWithScore, QueryType
 from llama_retrieval_ext.capabilities.output_texts import OutputTexts, check_language, language_of
 from llama_retrieval_ext.capabilities.query_engine import (
     ContextLike,
+    Excerpts,
     GeneratedText,
     GeneratingQueryEngine,
     GenerationRequest,
-    Passages,
     RequestOptions,
 )
 from llama_retrieval_ext.checks import checked_arguments, checked_call
@@ -143,7 +143,7 @@ def check_citations(
         unknown = [number for number in numbers if not 1 <= number <= len(hits)]
         problems += [texts.unknown_passage.format(statement=statement, number=n) for n in unknown]
         cited = [Citation(n, hits[n - 1], statement) for n in numbers if n not in unknown]
-        names = tuple(each.number for each in cited)
+        names = tuple(citation.number for citation in cited)
         if names not in supports:
             supports[names] = _support(cited)
         if (statement, names) not in checked:
@@ -166,7 +166,9 @@ def _statements(answer: str) -> Iterator[tuple[str, list[int]]]:
     for match in _STATEMENT.finditer(_CITED.sub(_numbers_cited, plain)):
         numbers = [int(n) for cited in _NUMBERS.findall(match[0]) for n in cited.split(",")]
         if numbers:
-            yield _words_of(match[0]).translate(shown), list(dict.fromkeys(numbers))
+            text = _NUMBERS.sub("", _ENTRY.sub("", match[0])).strip().rstrip(".。!！?？ ")
+            text = re.sub(r"(?<!\s)\s+(?=[.,;:])", "", text)
+            yield text.translate(shown), list(dict.fromkeys(numbers))
 
 
 def _numbers_cited(citation: re.Match[str]) -> str:
@@ -182,11 +184,6 @@ def _range(first: int, last: int) -> Sequence[int]:
     return range(first, last + 1) if 0 <= last - first < _WIDEST_RANGE else (first, last)
 
 
-def _words_of(statement: str) -> str:
-    text = _NUMBERS.sub("", _ENTRY.sub("", statement)).strip().rstrip(".。!！?？ ")
-    return re.sub(r"(?<!\s)\s+(?=[.,;:])", "", text)
-
-
 class _Support(NamedTuple):
     """What cited passages have, to compare statements with."""
 
@@ -197,8 +194,10 @@ class _Support(NamedTuple):
 
 
 def _support(cited: Sequence[Citation]) -> _Support:
-    text = " ".join(f"{each.hit.node.get_content()} {_metadata(each.hit)}" for each in cited)
-    names = "".join(f"[{each.number}]" for each in cited)
+    text = " ".join(
+        f"{citation.hit.node.get_content()} {_metadata(citation.hit)}" for citation in cited
+    )
+    names = "".join(f"[{citation.number}]" for citation in cited)
     return _Support(names, values(text), shingles(text), dominant_script(text))
 
 
@@ -273,7 +272,7 @@ class RAGAnswer(GeneratedText):
                 for citation in self.citations
             ],
             "problems": list(self.problems),
-            "degraded": [asdict(each) for each in self.degraded],
+            "degraded": [asdict(part) for part in self.degraded],
             "hints": list(self.hints),
         }
 
@@ -392,14 +391,14 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
         return (yield from hits_of(self.retriever, request.query, top_k=top_k))
 
     def _partial(
-        self, text: str, passages: Passages, request: GenerationRequest
+        self, text: str, passages: Excerpts, request: GenerationRequest
     ) -> RAGAnswer | None:
         del request
         if NOT_IN_PASSAGES.startswith(text[: len(NOT_IN_PASSAGES)]):
             return None
         return RAGAnswer(text, list(passages.hits))
 
-    def _finished(self, text: str, passages: Passages, request: GenerationRequest) -> RAGAnswer:
+    def _finished(self, text: str, passages: Excerpts, request: GenerationRequest) -> RAGAnswer:
         hits: list[NodeWithScore] = list(passages.hits)
         language = request.language or self.language or language_of(request.query.query_str)
         if not text or NOT_IN_PASSAGES in text:

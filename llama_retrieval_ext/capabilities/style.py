@@ -9,13 +9,13 @@ from llama_index.core.schema import QueryType
 
 from llama_retrieval_ext.capabilities.query_engine import (
     ContextLike,
+    Excerpts,
     GeneratedText,
     GeneratingQueryEngine,
     GenerationRequest,
-    Passages,
     RequestOptions,
 )
-from llama_retrieval_ext.checks import check_count, checked_arguments, is_number
+from llama_retrieval_ext.checks import check_count, checked_arguments
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
@@ -28,6 +28,7 @@ from llama_retrieval_ext.execution.running import (
 )
 from llama_retrieval_ext.llm.functions import Caller
 from llama_retrieval_ext.llm.model import GENERATION_TIMEOUT_S, LanguageModel
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.pipeline.chains import refined
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
@@ -178,6 +179,6 @@ class StyleGenerator(GeneratingQueryEngine[GeneratedText]):
         stage = MMR(1 - self.diversity, top_k=self.examples, embed_model=self.embed_model)
         return (yield from refined(stage, query, kept))
 
-    def _finished(self, text: str, passages: Passages, request: GenerationRequest) -> GeneratedText:
+    def _finished(self, text: str, passages: Excerpts, request: GenerationRequest) -> GeneratedText:
         del request
         return GeneratedText(text, list(passages.hits))

@@ -95,7 +95,7 @@ class _Search:
     top_k: int | None
     max_tokens: int
     timeout_s: float | None
-    fields: "Fields"
+    fields: "FilterFields"
 
     @blocking
     def run(
@@ -194,14 +194,14 @@ def retrieval_tool(  # noqa: PLR0913 - what an application decides, and the mode
     if timeout_s is not None:
         check_seconds(timeout_s, "timeout_s")
     bound = retriever if scope is None else retriever.for_scope(check_scope(scope))
-    fields = Fields(bound, description, filters, sample=sample, timeout_s=timeout_s)
+    fields = FilterFields(bound, description, filters, sample=sample, timeout_s=timeout_s)
     search = _Search(bound, bound.scope, filters, top_k, max_tokens, timeout_s, fields)
     metadata = _Described(fields, name)
     _ = metadata.description  # raises what would be raised when it is read
     return FunctionTool(fn=search.run, async_fn=search.arun, metadata=metadata)
 
 
-class Fields:
+class FilterFields:
     """The metadata fields of a sample and their values, as text for a model, read when needed."""
 
     def __init__(
@@ -216,9 +216,9 @@ class Fields:
         self.about = about
         self._retriever = _searched(retriever)
         self._sample = sample
-        own = narrowed_filters(retriever.filters, filters)
+        bound = narrowed_filters(retriever.filters, filters)
         self._query = Query(
-            about, filters=own, scope=retriever.scope, top_k=sample or 1, timeout_s=timeout_s
+            about, filters=bound, scope=retriever.scope, top_k=sample or 1, timeout_s=timeout_s
         )
 
     def plan(self) -> Plan[str]:
@@ -258,7 +258,7 @@ class Fields:
 class _Described(ToolMetadata):
     """Metadata of a tool whose description has the fields that there are when it is read."""
 
-    def __init__(self, fields: Fields, name: str) -> None:
+    def __init__(self, fields: FilterFields, name: str) -> None:
         self._fields = fields
         super().__init__(description=fields.about, name=name, fn_schema=_Arguments)
 
@@ -274,8 +274,8 @@ class _Described(ToolMetadata):
 def _searched(retriever: Retriever) -> Retriever:
     """Return the first inner store retriever; one of vectors, which finds hits for any text."""
     retrievers: list[object] = [retriever]
-    for each in retrievers:  # grows
-        retrievers += children_of(each)
+    for inner in retrievers:  # grows
+        retrievers += children_of(inner)
     stores = [retriever for retriever in retrievers if isinstance(retriever, StoreRetriever)]
     vectors = [store for store in stores if isinstance(store, VectorRetriever)]
     return next(iter([*vectors, *stores, retriever]))

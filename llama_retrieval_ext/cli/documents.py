@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.knowledge_base.ledger.ledger import StoredSource
 
 T = TypeVar("T")
+_UNITS = ["bytes", "kB", "MB", "GB", "TB"]
 
 
 def list_(*, as_json: AsJson = False, options: KbOptions) -> None:
@@ -166,7 +167,10 @@ def info(*, kb: Url = DEFAULT_KB, embed_model: EmbedModel = None, as_json: AsJso
     if as_json:
         say_json(asdict(facts))
         return
-    size = "on a server" if facts.size_bytes is None else _bytes(facts.size_bytes)
+    size = "on a server"
+    if facts.size_bytes is not None:
+        unit, name = pick_unit_and_suffix(facts.size_bytes, _UNITS, 1000)
+        size = f"{three_digits(facts.size_bytes / unit)} {name}"
     dimension = f", {facts.dimension} dimensions" if facts.dimension else ""
     rows = {
         "URL": facts.url,
@@ -229,12 +233,6 @@ def _apply(action: Callable[..., T], source: str, kb: "ext.KnowledgeBase", optio
     proposed = " or ".join(map(repr, close))
     advice = f"did you mean {proposed}?" if close else "list shows what there is"
     raise ConfigurationError(f"{options.url} has no document {source!r}; {advice}")
-
-
-def _bytes(size: int) -> str:
-    """Return a size in decimal units."""
-    unit, name = pick_unit_and_suffix(size, ["bytes", "kB", "MB", "GB", "TB"], 1000)
-    return f"{three_digits(size / unit)} {name}"
 
 
 def copy(  # noqa: PLR0913 - a command's options are its parameters

@@ -50,30 +50,30 @@ class Program(TyperGroup):
             raise typer.Exit(1) from None
 
 
-def in_options(told: object, ctx: typer.Context) -> str:
+def in_options(message: object, ctx: typer.Context) -> str:
     """Return an error or report as text, with options of the command for Python's arguments.
 
     What the command lacks is written as an option of ``search`` or ``ingest``.
     """
     others = {**_options(ctx, "ingest", "ingest "), **_options(ctx, "search", "search ")}
-    known = {**others, **_options(ctx, ctx.invoked_subcommand or ctx.info_name or "")}
-    text = _REGISTRY.sub("", str(told))
+    options = {**others, **_options(ctx, ctx.invoked_subcommand or ctx.info_name or "")}
+    text = _REGISTRY.sub("", str(message))
     text = _CALL.sub(lambda call: _command(ctx, call[1], call[2]), text)
     text = text.replace(_SCOPE, "--tenant or --kb-id")
     text = _SETTING.sub(r"--store-param \1=\2", text)
-    return _ARGUMENT.sub(lambda found: _spoken(found, known), text)
+    return _ARGUMENT.sub(lambda match: _spoken(match, options), text)
 
 
 def _command(ctx: typer.Context, call: str, arguments: str) -> str:
     """Return the command that does the same as a call in Python."""
     name, form = _COMMANDS[call]
-    values = [each.strip() for each in _PASSED.findall(arguments) or ["url"]]
+    values = [value.strip() for value in _PASSED.findall(arguments) or ["url"]]
     options = " ".join(value for value in values if _NAMED.match(value))
     urls = [value for value in values if not _NAMED.match(value)]
     places = [quote(url.strip("'")) if ":" in url else "URL" for url in urls]
-    spoken = _ARGUMENT.sub(lambda found: _spoken(found, _options(ctx, name)), options)
-    own = _options(ctx, ctx.invoked_subcommand or "")
-    empty = ", or empty with --create" if name == "ingest" and "create" in own else ""
+    spoken = _ARGUMENT.sub(lambda match: _spoken(match, _options(ctx, name)), options)
+    taken = _options(ctx, ctx.invoked_subcommand or "")
+    empty = ", or empty with --create" if name == "ingest" and "create" in taken else ""
     return form.format(*places, spoken).rstrip() + empty
 
 
@@ -90,10 +90,10 @@ def _options(ctx: typer.Context, command: str, prefix: str = "") -> dict[str, _O
     return options
 
 
-def _spoken(found: re.Match[str], options: dict[str, _Option]) -> str:
-    name, value = found[1], found[2]
+def _spoken(match: re.Match[str], options: dict[str, _Option]) -> str:
+    name, value = match[1], match[2]
     if name not in options or (value is None and "_" not in name):  # a word
-        return found[0]
+        return match[0]
     option, opposite, example = options[name]
     if value is None:
         return option

@@ -65,7 +65,8 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     with options.open() as opened:
         judged = _judgements(questions, opened)
         _warn_of_ambiguous(judged, opened, options.scope)
-        kinds = chosen or _modes(opened)
+        searches: list[SearchKind] = ["vector", "keyword", "hybrid", "graph"]
+        kinds = chosen or searches[: -1 if opened.graph is None else None]
         retrievers: dict[str, ext.Retriever] = {
             kind: opened.retriever(kind, top_k=top_k, scope=options.scope) for kind in kinds
         }
@@ -88,12 +89,6 @@ def _kind(mode: str) -> SearchKind:
     return kinds[mode]
 
 
-def _modes(kb: "ext.KnowledgeBase") -> list[SearchKind]:
-    """Return the searches of a knowledge base, with that of its graph."""
-    with_graph: list[SearchKind] = ["graph"] if kb.graph is not None else []
-    return ["vector", "keyword", "hybrid", *with_graph]
-
-
 def _judgements(questions: str | None, kb: "ext.KnowledgeBase") -> "ext.Judgements":
     if questions is not None:
         return ext.load_judgements(questions)
@@ -113,7 +108,9 @@ def _warn_of_ambiguous(
 
     if judged.level is not Level.DOCUMENT:
         return
-    relevant = {id_ for own in judged.relevant.values() for id_, grade in own.items() if grade > 0}
+    relevant = {
+        id_ for grades in judged.relevant.values() for id_, grade in grades.items() if grade > 0
+    }
     sources = _sources_by_name(kb, scope)
     for name in sorted(relevant):
         if len(sources.get(name, ())) > 1:
@@ -132,13 +129,13 @@ def _sources_by_name(kb: "ext.KnowledgeBase", scope: "ext.Scope | None") -> Mapp
 
 def _show(experiment: "ext.Experiment", tuning: "Tuning | None", *, as_json: bool) -> None:
     if as_json:
-        known = {
+        facts = {
             "results": experiment.results.to_dict("records"),
             "significance": experiment.significance.to_dict("records"),
             "hints": list(experiment.hints),
             **({} if tuning is None else {"tuning": tuning.verdict}),
         }
-        say_json(known)
+        say_json(facts)
         return
     console().print(experiment)
     if tuning is not None:

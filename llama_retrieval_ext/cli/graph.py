@@ -17,7 +17,6 @@ from llama_retrieval_ext.wording import counted
 if TYPE_CHECKING:
     from llama_retrieval_ext.graph.backend import GraphBackend
     from llama_retrieval_ext.graph.entity_linking import LinkedEntity
-    from llama_retrieval_ext.graph.rules.inference import Conclusion
 
 SAMPLE: Final = "sample"
 _MAX_HOPS: Final = 8
@@ -58,17 +57,17 @@ def info(
     from llama_retrieval_ext.graph.backend import summary  # noqa: PLC0415 - likewise
 
     with _opened(graph) as opened:
-        found = run(summary(opened, scope=options.scope))
+        totals = run(summary(opened, scope=options.scope))
     header = ("from", "relation", "to", "edges")
-    relations = [(*ends, n) for ends, n in found.relations.items()]
+    relations = [(*ends, n) for ends, n in totals.relations.items()]
     if graph == SAMPLE:
         say_aside("the sample of construction safety that is shipped; for a graph of yours add URL")
     if as_json:
         shown = [dict(zip(header, relation, strict=True)) for relation in relations]
-        say(json.dumps({"labels": dict(found.labels), "relations": shown}, ensure_ascii=False))
+        say(json.dumps({"labels": dict(totals.labels), "relations": shown}, ensure_ascii=False))
         return
-    say(f"{counted(found.nodes, 'node')}, {counted(found.edges, 'edge')}")
-    say_table(("label", "nodes"), [(label, str(n)) for label, n in found.labels.items()])
+    say(f"{counted(totals.nodes, 'node')}, {counted(totals.edges, 'edge')}")
+    say_table(("label", "nodes"), [(label, str(n)) for label, n in totals.labels.items()])
     if relations:
         say()
         say_table(header, [tuple(map(str, relation)) for relation in relations])
@@ -93,12 +92,12 @@ def path(
     scope = options.scope
     with _opened(graph) as opened:
         first, last = (_entity(opened, name, scope) for name in (start, end))
-        found = expand(opened, [first], max_hops=max_hops, scope=scope)
-        if last not in found:
+        reached = expand(opened, [first], max_hops=max_hops, scope=scope)
+        if last not in reached:
             raise ConfigurationError(
                 f"no path of at most {max_hops} edges joins {start!r} and {end!r}; add --max-hops"
             )
-        way = found.path(last)
+        way = reached.path(last)
         nodes = opened.nodes(way.nodes, scope=scope)
     names = {id_: node.name for id_, node in nodes.items()}
     say(counted(len(way.edges), "hop"))
@@ -153,24 +152,20 @@ def run_rules(
     values, scope = key_values(context or [], "--context"), options.scope
     with _opened(graph) as opened:
         retriever = ext.KGRuleRetriever(opened, rules)
-        found = retriever.requirements(process, context=values, scope=scope)
+        requirements = retriever.requirements(process, context=values, scope=scope)
         if not opened.nodes([process], scope=scope):
             _say_guess(process, retriever.linker.link(process, scope=scope, limit=1))
     if as_json:
-        say_json(found.to_dict())
+        say_json(requirements.to_dict())
         return
     language = str(values.get("language") or language_of(ext.Query(process)))
-    for conclusion in found.conclusions:
-        _show(conclusion, language)
-    if not found.conclusions:
-        say(f"no rule concludes anything for {found.process}")
-
-
-def _show(conclusion: "Conclusion", language: str) -> None:
-    priority, confidence = conclusion.rule.priority, three_digits(conclusion.confidence)
-    say(f"{conclusion.text}  ({conclusion.rule.id}, priority {priority}, {confidence})")
-    for edge in conclusion.proof_in_words(language=language):
-        say(f"    {edge}", style="dim")
+    for conclusion in requirements.conclusions:
+        priority, confidence = conclusion.rule.priority, three_digits(conclusion.confidence)
+        say(f"{conclusion.text}  ({conclusion.rule.id}, priority {priority}, {confidence})")
+        for edge in conclusion.proof_in_words(language=language):
+            say(f"    {edge}", style="dim")
+    if not requirements.conclusions:
+        say(f"no rule concludes anything for {requirements.process}")
 
 
 def _opened(url: str) -> "closing[GraphBackend]":
@@ -199,6 +194,6 @@ def _entity(graph: "GraphBackend", name: str, scope: "ext.Scope | None") -> str:
 
 def _say_guess(name: str, linked: "Sequence[LinkedEntity]") -> None:
     """Say which entity was taken for a name that is spelled differently."""
-    for each in linked:
-        if each.score < 1:
-            say_aside(f"took {name!r} for {each.name!r}", style="yellow")
+    for entity in linked:
+        if entity.score < 1:
+            say_aside(f"took {name!r} for {entity.name!r}", style="yellow")

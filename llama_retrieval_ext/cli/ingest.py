@@ -121,7 +121,7 @@ def exit_code(left_out: Mapping[Path, str] | Mapping[str, str], failures: Sized)
     from llama_retrieval_ext.knowledge_base.readers.document_list import NO_TEXT  # noqa: PLC0415
     from llama_retrieval_ext.knowledge_base.readers.formats import is_unsupported  # noqa: PLC0415
 
-    may_be_out = (each == NO_TEXT or is_unsupported(each) for each in left_out.values())
+    may_be_out = (reason == NO_TEXT or is_unsupported(reason) for reason in left_out.values())
     return 0 if all(may_be_out) and not failures else _LEFT_OUT
 
 
@@ -131,7 +131,11 @@ def interruptible(kb: "ext.KnowledgeBase", options: KbOptions) -> Generator[None
     try:
         yield
     except KeyboardInterrupt:
-        say_aside(_interrupted(kb, options), style="yellow")
+        stopped = "interrupted"
+        if not options.is_in_memory:
+            count = counted(len(kb.documents(scope=options.scope)), "document")
+            stopped += f": {count} in {options.url}; run the same command again to add the rest"
+        say_aside(stopped, style="yellow")
         raise typer.Exit(_INTERRUPTED) from None
 
 
@@ -141,13 +145,6 @@ def _read_from(reading: "Reading") -> str:
         return ""
     files = counted(len(reading.files), "file")
     return f"{counted(len(reading.ids), 'document')} from {files}: "
-
-
-def _interrupted(kb: "ext.KnowledgeBase", options: KbOptions) -> str:
-    if options.is_in_memory:
-        return "interrupted"
-    count = counted(len(kb.documents(scope=options.scope)), "document")
-    return f"interrupted: {count} in {options.url}; run the same command again to add the rest"
 
 
 def _delete_outdated(kb: "ext.KnowledgeBase", reading: "Reading", options: KbOptions) -> None:

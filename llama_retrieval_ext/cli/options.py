@@ -101,12 +101,12 @@ def with_groups(command: Callable[..., T]) -> Callable[..., T]:
     signature = inspect.signature(command)
     groups = {
         name: {
-            own.name: _parameter(own)
-            for own in fields(each.annotation)
-            if get_origin(own.type) is Annotated
+            option.name: _parameter(option)
+            for option in fields(parameter.annotation)
+            if get_origin(option.type) is Annotated
         }
-        for name, each in signature.parameters.items()
-        if is_dataclass(each.annotation)
+        for name, parameter in signature.parameters.items()
+        if is_dataclass(parameter.annotation)
     }
 
     @wraps(command)
@@ -117,19 +117,19 @@ def with_groups(command: Callable[..., T]) -> Callable[..., T]:
         return command(**given)
 
     parameters = [
-        own
-        for name, each in signature.parameters.items()
-        for own in (groups[name].values() if name in groups else [each])
+        option
+        for name, parameter in signature.parameters.items()
+        for option in (groups[name].values() if name in groups else [parameter])
     ]
     vars(run)["__signature__"] = signature.replace(parameters=parameters)
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 
-def _parameter(own: "Field[Any]") -> inspect.Parameter:  # Any: of the standard library
-    default = own.default if own.default_factory is MISSING else own.default_factory()
+def _parameter(option: "Field[Any]") -> inspect.Parameter:  # Any: of the standard library
+    default = option.default if option.default_factory is MISSING else option.default_factory()
     kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(own.name, kind, default=default, annotation=own.type)
+    return inspect.Parameter(option.name, kind, default=default, annotation=option.type)
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ class ReaderOptions(KbOptions):
 
 
 @dataclass(frozen=True)
-class SearchOptions(ReaderOptions):
+class QueryOptions(ReaderOptions):
     """Options of commands that search, as the caller or as somebody else would."""
 
     principals: Annotated[

@@ -169,9 +169,9 @@ def quote(text: str, question: str, *, width: int, lines: int) -> list[str]:
         ['Leave is 25 days. Lunch …']
 
     """
-    own = [line.rstrip() for line in text.splitlines() if line.strip()]
-    if len(own) <= lines and all(cell_len(line) <= width for line in own):
-        return own
+    text_lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    if len(text_lines) <= lines and all(cell_len(line) <= width for line in text_lines):
+        return text_lines
     pieces = list(_pieces(text))
     shown = _lines(pieces, width)
     if len(shown) > lines:
@@ -216,7 +216,7 @@ def show_hits(hits: Sequence["ext.Hit"], query: str, *, full: bool) -> None:
     scores = [three_digits(hit.score or 0.0) for hit in hits]
     width = max(map(len, scores), default=0)
     # The import of LlamaIndex takes two seconds; --help does not need it.
-    from llama_retrieval_ext.display.results import document_titles  # noqa: PLC0415
+    from llama_retrieval_ext.display.results import document_titles, marked_words  # noqa: PLC0415
 
     titles = document_titles(hits)
     for rank, (hit, score) in enumerate(zip(hits, scores, strict=True), start=1):
@@ -226,7 +226,7 @@ def show_hits(hits: Sequence["ext.Hit"], query: str, *, full: bool) -> None:
             head.append(f"  ({_legs(hit)})", style="dim")
         head.append(f"  {hit.node_id}", style="dim")
         console().print(head, soft_wrap=True)
-        show_passage(hit.text, query, full=full)
+        show_passage(hit.text, marked_words(hit, query), full=full)
         if full:
             say()
 

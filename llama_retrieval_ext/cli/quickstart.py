@@ -108,8 +108,8 @@ def _sample_documents() -> "list[Document]":
 
 def _check_samples(kb: "ext.KnowledgeBase") -> None:
     """Raise if the knowledge base holds other documents than the samples."""
-    known = {document.document_id for document in kb.documents()}
-    if known and not known.issubset(document.doc_id for document in _sample_documents()):
+    stored = {document.document_id for document in kb.documents()}
+    if stored and not stored.issubset(document.doc_id for document in _sample_documents()):
         raise ConfigurationError(
             f"{kb.url} holds other documents, to which the samples are not added; search them with "
             f"llama-retrieval search QUESTION --kb {kb.url}, or choose another --kb"
@@ -136,7 +136,7 @@ def _show_comparison(kb: "ext.KnowledgeBase", question: str) -> None:
     documents = dict.fromkeys(
         name for column in reversed(columns) for name in list(column)[:_SHOWN]
     )
-    header = ["document", *(f"{mode} {_took(each)}" for mode, each in results.items())]
+    header = ["document", *(f"{mode} {_took(outcome)}" for mode, outcome in results.items())]
     say(f"\n{question}", style="bold")
     say_table(header, [[name, *(_cell(column, name) for column in columns)] for name in documents])
     for name, hit in list(columns[-1].items())[:1]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import AsJson, LLMOptions, SearchOptions
+from llama_retrieval_ext.cli.options import AsJson, LLMOptions, QueryOptions
 from llama_retrieval_ext.cli.output import say, say_aside, say_json, say_wrong, show_hits
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.kinds import SearchKind
@@ -61,6 +61,9 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
             help="Also show the steps with times, and why each hit ranks where it does.",
         ),
     ] = False,
+    correct: Annotated[
+        bool, typer.Option("--correct/--no-correct", help="Correct typing errors, visibly.")
+    ] = True,
     why_not: Annotated[
         list[str] | None,
         typer.Option(
@@ -70,7 +73,7 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
         ),
     ] = None,
     as_json: AsJson = False,
-    options: SearchOptions,
+    options: QueryOptions,
 ) -> None:
     """Search a knowledge base.
 
@@ -90,7 +93,7 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
         else:
             retriever = _from_file(pipeline, opened, collapse)
         ask = retriever.explain if explain or why_not else retriever.search
-        result = ask(query, top_k=top_k, filters=narrowed, scope=options.scope)
+        result = ask(query, top_k=top_k, filters=narrowed, scope=options.scope, correct=correct)
         reasons = _reasons(result, why_not or [])
         if as_json:
             more = {"why_not": [reason.to_dict() for reason in reasons]} if reasons else {}
@@ -148,7 +151,7 @@ def ask(
     *,
     model: LLMOptions,
     as_json: AsJson = False,
-    options: SearchOptions,
+    options: QueryOptions,
 ) -> None:
     """Answer a question by a language model, with citations.
 
@@ -193,9 +196,9 @@ def validate(
     # The import of LlamaIndex takes two seconds; --help does not need it.
     from llama_retrieval_ext.config.yaml import read_file  # noqa: PLC0415
 
-    found = ext.validate_yaml(read_file(file), ext.default_registry(), file=str(file))
-    for problem in found:
+    problems = ext.validate_yaml(read_file(file), ext.default_registry(), file=str(file))
+    for problem in problems:
         say_wrong(f"{file}, {problem}")
-    if found:
+    if problems:
         raise typer.Exit(1)
     say(f"{file} is valid")

@@ -127,12 +127,12 @@ def worker() -> "App":
     """Return the application of one of several processes; its options are in the environment."""
     from llama_retrieval_ext.serve.server import worker_app  # noqa: PLC0415 - an extra
 
-    known = json.loads(os.environ[_WORKER])
+    settings = json.loads(os.environ[_WORKER])
     server = _Server(
-        ServedOptions(**known["kb"]),
-        known["keys"],
-        LimitOptions(**known["limits"]),
-        LLMOptions(**known["model"]),
+        ServedOptions(**settings["kb"]),
+        settings["keys"],
+        LimitOptions(**settings["limits"]),
+        LLMOptions(**settings["model"]),
     )
     return worker_app(
         lambda stack: servers.create_app(

@@ -130,7 +130,7 @@ def _watch(
         rust_timeout=_PAUSE_MS,
         yield_on_timeout=True,
     )
-    is_due, said = True, ""  # once when the watch has begun: files may have changed before
+    is_due, last_error = True, ""  # once when the watch has begun: files may have changed before
     for changed in changes:
         if not (changed or is_due):
             continue
@@ -139,10 +139,10 @@ def _watch(
             report = run()
         except RetrievalExtError as error:
             is_due = isinstance(error, StoreUnavailableError)
-            if str(error) != said:
-                said = str(error)
+            if str(error) != last_error:
+                last_error = str(error)
                 say_wrong(in_options(error, ctx))
             continue
-        said = ""
+        last_error = ""
         if report.failures or any(_lines(report)):
             _say(report, ctx)

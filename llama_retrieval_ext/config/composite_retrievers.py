@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import LLM
 from llama_index.core.storage.docstore.types import BaseDocumentStore
-from pydantic import Field
 
-from llama_retrieval_ext.config.definitions import Count, Share, Weight
 from llama_retrieval_ext.config.embedding import EmbeddingConfig
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.config.store_retrievers import dense_and_bm25, depth_for, weighted_sum
@@ -17,6 +15,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.graph.entity_linking import EntityLinker
 from llama_retrieval_ext.graph.rules.chaining import RuleSet
+from llama_retrieval_ext.parameters import Count, Share, Weight
 from llama_retrieval_ext.pipeline.index_nodes import ScorePolicy
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
 from llama_retrieval_ext.pipeline.stages import Refine, Rewrite
@@ -34,7 +33,7 @@ from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.retrievers.routing.selectors import EmbeddingSelector, Selector
-from llama_retrieval_ext.stages.fusion import RRF
+from llama_retrieval_ext.stages.fusion import RRF, RankConstant
 
 Base: TypeAlias = BaseRetriever | str
 Params: TypeAlias = Mapping[str, object] | None
@@ -47,7 +46,7 @@ def fusion(  # noqa: PLR0913 - the parameters of the name
     mode: Literal["rrf", "weighted"] = "rrf",
     dense_weight: Weight = 0.7,
     bm25_weight: Weight = 0.3,
-    rrf_k: Annotated[float, Field(ge=0)] = 60,
+    rrf_k: RankConstant = 60,
     rerank: bool = False,
     rerank_model: str | Refine | None = None,
     embedding_config: EmbeddingConfig | None = None,
@@ -95,7 +94,7 @@ def multi_query(  # noqa: PLR0913 - the parameters of the name
     base_retriever: Base = "dense",
     num_queries: Count = 3,
     include_original: bool = True,
-    rrf_k: Annotated[float, Field(ge=0)] = 60,
+    rrf_k: RankConstant = 60,
     base_retriever_params: Params = None,
     llm: LLM | None = None,
     top_k: Count = 10,

@@ -1,12 +1,11 @@
-"""Definitions of the types in configurations, by signatures; checks of arguments, JSON Schema."""
+"""Definitions of the types in configurations, from signatures; checks of arguments, JSON Schema."""
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from functools import cached_property, reduce
-from operator import or_
-from types import MappingProxyType, UnionType
+from enum import EnumType
+from types import MappingProxyType, NoneType
 from typing import (
     Annotated,
     Any,
@@ -14,45 +13,24 @@ from typing import (
     Literal,
     NamedTuple,
     TypeAlias,
-    Union,
     get_args,
     get_origin,
     get_type_hints,
 )
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    JsonValue,
-    ValidationError,
-    ValidationInfo,
-    WithJsonSchema,
-    create_model,
-)
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic import BaseModel, JsonValue, ValidationError
 
-from llama_retrieval_ext.checks import nearest
+from llama_retrieval_ext.checks import nearest, problem
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.parameters import Misfit, Path, Range, arms_of, expected, fit_of
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Scope
-
-# Types of the parameters that several definitions have.
-Weight: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Count: TypeAlias = Annotated[int, Field(ge=1)]
-Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 
 TYPE: Final = "type"
 REF: Final = "ref"
 SCOPE: Final = "scope"
 _REQUIRED: Final = inspect.Parameter.empty
-_OURS: Final = "llama_retrieval_ext.config"
-# The class of a node, in a schema under construction.
-_NODES: Final = "x-nodes"
-
-Path: TypeAlias = tuple[str | int, ...]
 Definitions: TypeAlias = Mapping[str, "Definition"]
 
 
@@ -62,6 +40,14 @@ class Problem(NamedTuple):
     path: Path
     message: str
     at_key: bool = False  # at the field's name instead of its value
+
+
+class _MisfitError(Exception):
+    """Error for a value in an argument that the declared type does not have."""
+
+    def __init__(self, text: str, path: Path = ()) -> None:
+        super().__init__(text)
+        self.path = path
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +68,10 @@ class Parameter:
     @property
     def takes_tuples(self) -> bool:
         """Whether lists in a configuration become tuples."""
-        arms = [get_origin(each) or each for each in _arms_of(self.hint)]
+        arms = [get_origin(arm) or arm for arm in arms_of(self.hint)]
         return tuple in arms and not any(
             isinstance(arm, type) and issubclass(list, arm) for arm in arms if arm is not object
         )
-
-    @property
-    def field(self) -> tuple[Any, Any]:
-        """The type and default of the field of the model."""
-        default = self.default
-        if default is _REQUIRED:
-            return _configured(self.hint), Field()
-        is_plain = isinstance(default, str | int | float | bool)
-        return _configured(self.hint), Field(default=default if is_plain else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,17 +98,6 @@ class Definition:
     description: str = ""
     fields: Mapping[str, object] = field(default_factory=dict)
 
-    @cached_property
-    def model(self) -> type[BaseModel]:
-        """The model of the parameters."""
-        fields: dict[str, Any] = {name: each.field for name, each in self.parameters.items()}
-        return create_model(
-            self.name,
-            __config__=ConfigDict(extra="forbid", strict=True, protected_namespaces=()),
-            __doc__=self.description or None,
-            **fields,
-        )
-
     def checked(
         self,
         arguments: Mapping[str, Any],
@@ -145,12 +111,44 @@ class Definition:
             known: The definitions of classes.
             path: The path of the definition in a configuration.
         """
+        problems: list[Problem] = []
+        checked = dict(arguments)
+        for name, value in arguments.items():
+            if name not in self.parameters:
+                names = ", ".join(self.parameters) or "none"
+                otherwise = f"its parameters are {names}"
+                advice = did_you_mean(name, self.parameters, otherwise=otherwise)
+                text = f"{self.name!r} has no parameter {name!r}; {advice}"
+                problems.append(Problem((*path, name), text, at_key=True))
+                continue
+            try:
+                checked[name] = self._fitted(name, value, known)
+            except _MisfitError as error:
+                problems.append(Problem((*path, name, *error.path), str(error)))
+        for name, parameter in self.parameters.items():
+            if parameter.default is _REQUIRED and name not in arguments:
+                problems.append(Problem(path, f"{self.name!r} needs the parameter {name!r}"))
+        return checked, problems
+
+    def _fitted(self, name: str, value: Any, known: Definitions) -> Any:  # noqa: ANN401 - any JSON
+        """Return an argument, a mapping as the model that it describes, if its type has it."""
+        hint = self.parameters[name].hint
+        model = next(filter(_is_model, arms_of(hint)), None)
         try:
-            parsed = vars(self.model.model_validate(dict(arguments), context=known))
+            if model is not None and isinstance(value, Mapping):
+                return model.model_validate(value)
+            found = fit_of(hint)(value, _is_a(known))
         except ValidationError as error:
-            return {}, list(_problems(self, arguments, path, error))
-        models = {key: parsed[key] for key in arguments if isinstance(parsed[key], BaseModel)}
-        return {**arguments, **models}, []
+            first = error.errors(include_url=False, include_input=False)[0]
+            text = f"{name!r} of {self.name!r}: {problem(first)}"
+            raise _MisfitError(text, first["loc"]) from error
+        except ConfigurationError as error:
+            raise _MisfitError(f"{name!r} of {self.name!r}: {error}") from error
+        if found is None:
+            return value
+        where = ".".join(map(str, (name, *found.path)))
+        text = f"{where!r} of {self.name!r} must be {_wanted(found, known)}"
+        raise _MisfitError(text, found.path)
 
     def build(self, arguments: Mapping[str, Any], parts: object) -> object:
         """Return the object for checked arguments."""
@@ -197,13 +195,6 @@ def definition_of(
     )
 
 
-def _arms_of(hint: Any) -> list[Any]:  # noqa: ANN401 - a type, or what typing has for one
-    """Return the members of a union, or the type alone."""
-    if get_origin(hint) in {Union, UnionType}:
-        return [arm for argument in get_args(hint) for arm in _arms_of(argument)]
-    return [hint]
-
-
 def _keywords(hint: Any) -> dict[str, Parameter]:  # noqa: ANN401 - what typing has for a TypedDict
     """Return the parameters of ``**kwargs: Unpack[SomeTypedDict]``."""
     (inside,) = get_args(hint) or (hint,)
@@ -226,7 +217,7 @@ def did_you_mean(name: str, known: Collection[str], *, otherwise: str) -> str:
 
 def json_schema(known: Definitions) -> dict[str, object]:
     """Return the JSON Schema of nodes."""
-    definitions: dict[str, object] = {
+    schemas: dict[str, object] = {
         REF: {
             "description": "An object of the application, by the name it is bound under.",
             "type": "object",
@@ -236,150 +227,115 @@ def json_schema(known: Definitions) -> dict[str, object]:
         }
     }
     for name, definition in known.items():
-        schema = definition.model.model_json_schema(ref_template="#/$defs/{model}")
-        definitions |= schema.pop("$defs", {})
-        schema["properties"] = {TYPE: {"const": name}, **schema.get("properties", {})}
-        schema["required"] = [TYPE, *schema.get("required", [])]
-        definitions[name] = _with_refs(schema, known)
+        properties: dict[str, object] = {TYPE: {"const": name}}
+        for key, parameter in definition.parameters.items():
+            is_plain = isinstance(parameter.default, str | int | float | bool)
+            default = {"default": parameter.default} if is_plain else {}
+            properties[key] = {**_schema(parameter.hint, known, schemas), **default}
+        needed = [key for key, each in definition.parameters.items() if each.default is _REQUIRED]
+        schemas[name] = {
+            "description": definition.description,
+            "type": "object",
+            "properties": properties,
+            "required": [TYPE, *needed],
+            "additionalProperties": False,
+        }
     tops = [{"$ref": f"#/$defs/{name}"} for name in known]
-    return {"oneOf": tops, "discriminator": {"propertyName": TYPE}, "$defs": definitions}
+    return {"oneOf": tops, "discriminator": {"propertyName": TYPE}, "$defs": schemas}
 
 
-def _with_refs(schema: Any, known: Definitions) -> Any:  # noqa: ANN401 - any JSON
-    """Return the schema with references to nodes."""
-    if isinstance(schema, list):
-        return [_with_refs(name, known) for name in schema]
-    if not isinstance(schema, dict):
-        return schema
-    replaced = {key: _with_refs(each, known) for key, each in schema.items() if key != _NODES}
-    if _NODES in schema:
-        names = [*_fitting(schema[_NODES], known), REF]
-        replaced["anyOf"] = [{"$ref": f"#/$defs/{name}"} for name in names]
-    return replaced
+_PLAIN: Final[Mapping[Any, Mapping[str, object]]] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    NoneType: {"type": "null"},
+    Any: {},
+    object: {},
+    JsonValue: {},
+}
+_LIMITS: Final = {
+    "minimum": "least",
+    "exclusiveMinimum": "above",
+    "maximum": "most",
+    "exclusiveMaximum": "below",
+}
 
 
-def _problems(
-    definition: Definition, arguments: Mapping[str, Any], path: Path, error: ValidationError
-) -> Iterator[Problem]:
-    errors: dict[Path, list[ErrorDetails]] = {}
-    for each in error.errors(include_url=False, include_input=False):
-        errors.setdefault(_path_in(arguments, each["loc"]), []).append(each)
-    for field_path, at_field in errors.items():
-        if not any(other[: len(field_path)] == field_path != other for other in errors):
-            yield _problem(definition, path, field_path, at_field)
-
-
-def _problem(
-    definition: Definition, path: Path, field_path: Path, errors: Sequence[ErrorDetails]
-) -> Problem:
-    first = errors[0]
-    what, where = f"{definition.name!r}", (*path, *field_path)
-    field = str(first["loc"][-1]) if first["loc"] else ""
-    if first["type"] == "missing":
-        return Problem(where, f"{what} needs the parameter {field!r}")
-    if first["type"] == "extra_forbidden":
-        names = ", ".join(definition.parameters) or "none"
-        advice = did_you_mean(field, definition.parameters, otherwise=f"its parameters are {names}")
-        return Problem(where, f"{what} has no parameter {field!r}; {advice}", at_key=True)
-    messages = dict.fromkeys(error["msg"].replace("Input should be", "must be") for error in errors)
-    text = " or ".join(messages).replace(" or must be ", " or ")
-    name = ".".join(str(each) for each in field_path)
-    return Problem(where, f"{name!r} of {what}: {text}")
-
-
-def _path_in(data: Any, location: Sequence[str | int]) -> Path:  # noqa: ANN401 - any JSON
-    """Return pydantic's location as a path in the data, without union members."""
-    path: list[str | int] = []
-    for part in location:
-        known: Any = dict(enumerate(data)) if isinstance(data, list | tuple) else data
-        if isinstance(known, Mapping) and part in known:
-            data = known[part]
-            path.append(part)
-    return tuple(path)
-
-
-def _configured(hint: Any) -> Any:  # noqa: ANN401 - a type
-    """Return the type in a configuration for a type in a signature."""
-    arms = _arms_of(hint)
-    if len(arms) > 1:
-        return reduce(or_, (_configured(arm) for arm in arms))
-    if get_origin(hint) is Annotated:
-        inside, *extras = get_args(hint)
-        return Annotated[(_configured(inside), *extras)]
-    if hint in {object, Any}:
-        return Any
-    if get_origin(hint) is Literal or hint in {int, bool, float, None, type(None), JsonValue}:
-        return hint
-    return hint if hint is str else _collection(hint)
-
-
-def _collection(hint: Any) -> Any:  # noqa: ANN401 - a type
+def _schema(hint: Any, known: Definitions, schemas: dict[str, object]) -> dict[str, object]:  # noqa: ANN401, C901, PLR0911 - a type
+    """Return the schema of a type; that of a model is added to ``schemas``."""
     origin, inside = get_origin(hint), get_args(hint)
+    arms = list(arms_of(hint))
+    if len(arms) > 1:
+        return {"anyOf": [_schema(arm, known, schemas) for arm in arms]}
+    if origin is Annotated:
+        ranges = [note for note in inside[1:] if isinstance(note, Range)]
+        limits = {key: getattr(r, name) for key, name in _LIMITS.items() for r in ranges}
+        finite = {key: limit for key, limit in limits.items() if math.isfinite(limit)}
+        return {**_schema(inside[0], known, schemas), **finite}
+    if hint in _PLAIN:
+        return dict(_PLAIN[hint])
+    if origin is Literal:
+        return {"enum": list(inside)}
+    if isinstance(hint, EnumType):
+        return {"enum": [f"{hint.__name__}.{name}" for name in hint.__members__]}
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        value: Any = _configured(inside[1])
-        return dict[str, value]
-    if isinstance(origin, type) and (origin is tuple or issubclass(list, origin)):
-        item: Any = _configured(inside[0])
-        return Annotated[list[item], BeforeValidator(_as_list)]
-    return _node(hint)
+        return {"type": "object", "additionalProperties": _schema(inside[1], known, schemas)}
+    if isinstance(origin, type) and issubclass(origin, Iterable):
+        return {"type": "array", "items": _schema(inside[0], known, schemas)}
+    if _is_model(hint):
+        schema = hint.model_json_schema(ref_template="#/$defs/{model}")
+        schemas.update({**schema.pop("$defs", {}), hint.__name__: schema})
+        return {"$ref": f"#/$defs/{hint.__name__}"}
+    return {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in (*_fitting(hint, known), REF)]}
 
 
-def _node(kind: Any) -> Any:  # noqa: ANN401 - a type
-    """Return the type of an object of this class, which a configuration names or refers to."""
-    if isinstance(kind, type) and issubclass(kind, BaseModel) and kind.__module__.startswith(_OURS):
-        return kind
-    word = getattr(kind, "__name__", str(kind))
-    schema: dict[str, Any] = {_NODES: kind}
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        schema = {"enum": [f"{word}.{each.name}" for each in kind]}
-    return Annotated[Any, AfterValidator(_checked(kind, word)), WithJsonSchema(schema)]
+def _is_model(hint: Any) -> bool:  # noqa: ANN401 - a type
+    """Return whether a type is a model of settings, which a mapping without a type describes."""
+    is_model = isinstance(hint, type) and issubclass(hint, BaseModel)
+    return is_model and hint.__module__.startswith("llama_retrieval_ext.config")
 
 
-def _is_a(kind: type, expected: Any) -> bool:  # noqa: ANN401 - a type, or what stands for one
-    if not inspect.isclass(expected) or getattr(expected, "_is_protocol", False):
+def _wanted(found: Misfit, known: Definitions) -> str:
+    """Return what a value must be, with the types of a file that make it."""
+    kinds = [arm for arm in arms_of(found.hint) if isinstance(arm, type) and arm not in _PLAIN]
+    kinds = [kind for kind in kinds if not isinstance(kind, EnumType)]
+    value = found.value
+    if not kinds:
+        got = f", got {value!r}" if isinstance(value, str | int | float | None) else ""
+        return expected(found.hint) + got
+    names = [name for kind in kinds for name in _fitting(kind, known)]
+    made = value.kind if isinstance(value, Placeholder) else type(value)
+    near = nearest(made.__name__, names) if made is not None and made.__name__ in known else None
+    # One class of this package, and no kind of stage, which has many.
+    is_public = not names and kinds[0].__module__.startswith("llama_retrieval_ext.")
+    file = f"a mapping with 'type' {' or '.join(names)}, or " * bool(names)
+    python = f"in Python {kinds[0].__name__}(...), in a file " * is_public
+    advice = f"; did you mean {near!r}?" if near else ""
+    return f"{expected(found.hint)}: {python}{file}a reference (ref: NAME){advice}"
+
+
+def _is_a(known: Definitions) -> Callable[[Any, Any], bool]:
+    """Return the test whether a value, or what a placeholder stands for, is of a class."""
+
+    def is_a(value: Any, kind: Any) -> bool:  # noqa: ANN401 - anything
+        made = value.kind if isinstance(value, Placeholder) else type(value)
+        if made is None or _makes(made, kind):
+            return True
+        is_ours = isinstance(value, Placeholder) or made.__name__ in known
+        # The consumer of an application's object checks it.
+        return not is_ours and not isinstance(value, str | int | float | list | dict | None)
+
+    return is_a
+
+
+def _makes(made: type, kind: Any) -> bool:  # noqa: ANN401 - a type, or what stands for one
+    if not inspect.isclass(kind) or getattr(kind, "_is_protocol", False):
         return False
-    if issubclass(kind, expected):
-        return True
-    return kind is BaseRetriever and issubclass(expected, BaseRetriever)
+    is_any_retriever = made is BaseRetriever and issubclass(kind, BaseRetriever)
+    return issubclass(made, kind) or is_any_retriever
 
 
 def _fitting(kind: Any, known: Definitions) -> list[str]:  # noqa: ANN401 - a type
     """Return the names of the definitions that make an object of this class."""
-    return [name for name, each in known.items() if _is_a(each.kind, kind)]
-
-
-def _checked(
-    kind: Any,  # noqa: ANN401 - a type
-    word: str,
-) -> Callable[[Any, ValidationInfo], Any]:
-    def check(value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - anything
-        known: Definitions = info.context or {}
-        made = value.kind if isinstance(value, Placeholder) else type(value)
-        if made is None or _is_a(made, kind):
-            return value
-        is_ours = isinstance(value, Placeholder) or made.__name__ in known
-        if not is_ours and not isinstance(value, str | int | float | list | dict | None):
-            return value  # an application object; its consumer checks it
-        if isinstance(kind, type) and issubclass(kind, Enum):
-            members = " or ".join(f"'{word}.{each.name}'" for each in kind)
-            raise PydanticCustomError("member", "must be {members}", {"members": members})
-        names = _fitting(kind, known)
-        # One class of this package, and no kind of stage, which has many.
-        is_public = not names and kind.__module__.startswith("llama_retrieval_ext.")
-        near = nearest(made.__name__, names) if is_ours else None
-        raise PydanticCustomError(
-            "node",
-            "must be a {word}: {expected}a reference (ref: NAME){advice}",
-            {
-                "expected": f"in Python {word}(...), in a file " * is_public
-                or f"a mapping with 'type' {' or '.join(names)}, or " * bool(names),
-                "word": word,
-                "advice": f"; did you mean {near!r}?" if near else "",
-            },
-        )
-
-    return check
-
-
-def _as_list(value: Any) -> Any:  # noqa: ANN401 - anything
-    return list(value) if isinstance(value, tuple) else value
+    return [name for name, definition in known.items() if _makes(definition.kind, kind)]

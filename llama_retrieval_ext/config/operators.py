@@ -27,7 +27,7 @@ from llama_retrieval_ext.results import Hit, ResultList, ordered
 _RECORD_NAMES: Final = {"node_id": "chunk_id", "kb_id": "knowledge_base_id"}
 
 
-class Records(ResultList[dict[str, Any]]):
+class RecordList(ResultList[dict[str, Any]]):
     """Records of hits, best first.
 
     Attributes:
@@ -66,7 +66,8 @@ class Operator:
         top_k: int = 10,
         filters: MetadataFilters | None = None,
         timeout_s: float | None = None,
-    ) -> Records:
+        correct: bool = True,
+    ) -> RecordList:
         """Return the best hits as records.
 
         Args:
@@ -77,12 +78,13 @@ class Operator:
             top_k: Number of records to return, at least 1.
             filters: Conditions on metadata for every hit; they can only narrow the scope.
             timeout_s: Time limit for the whole answer in seconds; None for no limit.
+            correct: Whether typing errors are corrected, as for `Query`.
 
         Returns:
             Records: `Hit.to_dict`, in which ``node_id`` is ``chunk_id`` and ``kb_id`` is
             ``knowledge_base_id``, best first. The first also has
             ``fields``, and so has the attribute ``details``, even if nothing was found. Beside it
-            are ``degraded`` and ``hints``, as in a `SearchResult`.
+            are ``degraded``, ``hints`` and ``corrected``, as in a `SearchResult`.
 
         Raises:
             ConfigurationError: ``top_k`` is below 1, or ``kb_ids`` is empty.
@@ -91,14 +93,18 @@ class Operator:
         has_scope = any(each is not None for each in (tenant_id, kb_ids, principals))
         scope = Scope(tenant_id, kb_ids, principals) if has_scope else None
         bound = Query.of(query).but(
-            filters=filters, scope=scope, top_k=check_top_k(top_k), timeout_s=timeout_s
+            filters=filters,
+            scope=scope,
+            top_k=check_top_k(top_k),
+            timeout_s=timeout_s,
+            correct=correct,
         )
         result = await self._own.asearch(bound)
         details = {
             name: _nested(result.details.get(name, each)) for name, each in self.fields.items()
         }
         found = (_record(hit.to_dict()) for hit in result.hits)
-        records = Records(found, degraded=result.degraded, hints=result.hints)
+        records = RecordList(found, degraded=result.degraded, hints=result.hints)
         records.details = details
         if records:
             records[0] |= details

@@ -13,7 +13,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.embeddings.resolve import languages_of
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
-from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.retriever import Curation, Retriever
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.engine.backend import Backend
 
@@ -89,6 +89,7 @@ class RegistryParts:
         given: Names of the parameters that the caller of `make` gave.
         requires_scope: Whether every query needs a scope.
         requires_principals: Whether every scope needs principals.
+        curation: What the knowledge base does to every query, such as correcting it.
         objects: Additional application objects, by name.
         closers: Functions that close resources opened for retrievers.
     """
@@ -112,6 +113,7 @@ class RegistryParts:
     given: Collection[str] = ()
     requires_scope: bool = False
     requires_principals: bool = False
+    curation: Curation | None = None
     objects: Mapping[str, object] = field(default_factory=dict)
     closers: list[Callable[[], object]] = field(default_factory=list)
 
@@ -201,6 +203,7 @@ class RegistryParts:
             retriever.filters = self.filters
         retriever.requires_scope = retriever.requires_scope or self.requires_scope
         retriever.requires_principals = retriever.requires_principals or self.requires_principals
+        retriever.curation = self.curation or retriever.curation
         return retriever if self.scope is None else retriever.for_scope(self.scope)
 
     def rerank(self, model: "AnyReranker | str | None", name: str) -> "AnyReranker":

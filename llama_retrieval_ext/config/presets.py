@@ -8,11 +8,11 @@ from typing import Any, Final, Literal
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import LLM
 
-from llama_retrieval_ext.config.definitions import Count, Share, Weight
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.parameters import Count, Share, Weight
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import Refine

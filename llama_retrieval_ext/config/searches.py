@@ -6,12 +6,12 @@ from typing import ClassVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
 
-from llama_retrieval_ext.config.definitions import Count, Share, Weight
 from llama_retrieval_ext.config.embedding import EmbeddingConfig
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.embeddings.resolve import languages_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.normalisation import min_max
+from llama_retrieval_ext.parameters import Count, Share, Weight
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.pipeline.stages import Refine
@@ -101,7 +101,9 @@ def hybrid(  # noqa: PLR0913 - the parameters of the name
     """
     has_own = fusion is not None and fusion.weights is not None
     if alpha is None and not has_own:
-        alpha = _share(dense_weight, sparse_weight)
+        is_given = not {"dense_weight", "sparse_weight"}.isdisjoint(parts.given)
+        is_default = dense_weight == sparse_weight and not is_given  # the retriever's own
+        alpha = None if is_default else _share(dense_weight, sparse_weight)
     model = parts.model("hybrid", embedding_config)
     known = parts.languages_unless("dense_weight", "sparse_weight", "alpha")
     implied = languages_of(model) if alpha is None else ()  # by the retriever itself
@@ -118,9 +120,8 @@ def hybrid(  # noqa: PLR0913 - the parameters of the name
     )
 
 
-def _share(dense_weight: float, sparse_weight: float) -> float | None:
-    """Return the share of the first weight; None for equal weights, the retriever's default."""
+def _share(dense_weight: float, sparse_weight: float) -> float:
+    """Return the share of the first weight."""
     if dense_weight + sparse_weight <= 0:
         raise ConfigurationError("one of dense_weight and sparse_weight must be above 0")
-    both = dense_weight + sparse_weight
-    return None if dense_weight == sparse_weight else dense_weight / both
+    return dense_weight / (dense_weight + sparse_weight)

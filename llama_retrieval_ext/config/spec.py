@@ -27,7 +27,6 @@ from llama_retrieval_ext.config.definitions import (
     Definition,
     Definitions,
     Parameter,
-    Path,
     Placeholder,
     Problem,
     definition_of,
@@ -45,11 +44,12 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.execution.legs import CircuitBreaker, Leg
 from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.parameters import Path
 from llama_retrieval_ext.pipeline.branches import Branches, Unfused
-from llama_retrieval_ext.pipeline.chains import FanOutChain, RefineChain, RewriteChain
-from llama_retrieval_ext.pipeline.fusion import Fusion, FusionChain
-from llama_retrieval_ext.pipeline.operators import FunctionStage
+from llama_retrieval_ext.pipeline.chains import FanOutChain, FusionChain, RefineChain, RewriteChain
+from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
+from llama_retrieval_ext.pipeline.postprocessor import FunctionStage
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import FanOut, Refine, Rewrite
 from llama_retrieval_ext.query import Scope

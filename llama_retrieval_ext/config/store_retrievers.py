@@ -5,14 +5,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
-from pydantic import Field
 
-from llama_retrieval_ext.checks import check_count, check_seconds, of_type
-from llama_retrieval_ext.config.definitions import Count, Weight
 from llama_retrieval_ext.config.embedding import EmbeddingConfig, resolved
 from llama_retrieval_ext.config.parts import NodeSource, RegistryParts
 from llama_retrieval_ext.errors import ConfigurationError
@@ -21,10 +18,11 @@ from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.parameters import Count, Seconds, Weight
 from llama_retrieval_ext.pipeline.branches import Branches, branches
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query, Scope, check_top_k
+from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
@@ -80,15 +78,15 @@ class KeptBM25Retriever(Retriever):
         self,
         kb: NodeSource,
         *,
-        top_k: int = 5,
-        max_chunks: int = 5000,
-        cache_ttl: float = 60,
+        top_k: Count = 5,
+        max_chunks: Count = 5000,
+        cache_ttl: Seconds = 60,
         name: str = "llama_bm25",
     ) -> None:
-        super().__init__(top_k=check_top_k(top_k), name=name)
-        self.kb = of_type(kb, NodeSource, "kb")
-        self.max_chunks = check_count(max_chunks, "max_chunks")
-        self.cache_ttl = check_seconds(cache_ttl, "cache_ttl")
+        super().__init__(top_k=top_k, name=name)
+        self.kb = kb
+        self.max_chunks = max_chunks
+        self.cache_ttl = cache_ttl
         self.requires_scope = kb.require_scope
         self._indexes: OrderedDict[Scope | None, _CachedIndex] = OrderedDict()
         self._lock = Lock()
@@ -158,11 +156,7 @@ def llama_dense(
 
 
 def llama_bm25(
-    parts: RegistryParts,
-    *,
-    top_k: Count = 5,
-    max_chunks: Count = 5000,
-    cache_ttl: Annotated[float, Field(gt=0)] = 60,
+    parts: RegistryParts, *, top_k: Count = 5, max_chunks: Count = 5000, cache_ttl: Seconds = 60
 ) -> BaseRetriever:
     """Return hits by BM25 in memory over the nodes of a scope; scores are min-max normalised.
 

@@ -24,10 +24,11 @@ from typing import Any, ClassVar, Final, NamedTuple
 import yaml
 from llama_index.core.base.base_retriever import BaseRetriever
 
-from llama_retrieval_ext.config.definitions import Path, Problem, did_you_mean, json_schema
+from llama_retrieval_ext.config.definitions import Problem, did_you_mean, json_schema
 from llama_retrieval_ext.config.registry import HasParts, Registry, registry_for
 from llama_retrieval_ext.config.spec import Builder, BuildError, is_node, to_data, walk
 from llama_retrieval_ext.errors import ConfigFileError, RetrievalExtError
+from llama_retrieval_ext.parameters import Path
 from llama_retrieval_ext.text.yaml_nodes import Reader, composed, position
 
 VERSION: Final = 1

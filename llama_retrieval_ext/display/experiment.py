@@ -129,8 +129,8 @@ def _side_by_side(comparison: Comparison, question: str) -> tuple[Cells, list[Ce
                 cells.append("")
                 continue
             hit = hits[rank]
-            others = (own for other, own in ids.items() if other != name)
-            alone = "" if any(hit.node_id in own for own in others) else "+ "
+            others = (hits_of_other for other, hits_of_other in ids.items() if other != name)
+            alone = "" if any(hit.node_id in hits_of_other for hits_of_other in others) else "+ "
             mark = {None: "", 0: "✗ "}.get(marks.get(hit.node_id), "✓ ")
             title = document_title(hit)
             node_id = "" if title == hit.node_id else f" [{_beginning(hit.node_id, every)}]"
@@ -142,5 +142,5 @@ def _side_by_side(comparison: Comparison, question: str) -> tuple[Cells, list[Ce
 def _beginning(node_id: str, every: Collection[str]) -> str:
     """Return how an id begins, as far as no other one does."""
     ends = range(_ID, len(node_id))
-    alone = (n for n in ends if sum(each.startswith(node_id[:n]) for each in every) == 1)
+    alone = (n for n in ends if sum(other.startswith(node_id[:n]) for other in every) == 1)
     return node_id[: next(alone, None)]

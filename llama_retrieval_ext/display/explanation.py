@@ -1,4 +1,4 @@
-"""Views of explanations, and of two side by side: text, HTML, rich console."""
+"""Views of explanations: text, HTML, rich console."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
@@ -148,8 +148,8 @@ def _waterfall(explanation: Explanation) -> Markup:
             colour = depth, legs[step.name]
         elif depth <= colour[0]:
             colour = -1, 0  # the steps of this leg have ended
-        own = f"c{colour[1] % N_COLOURS}" if colour[0] >= 0 else "neutral"
-        cells += _step_cells(step, depth, scale, own)
+        css_class = f"c{colour[1] % N_COLOURS}" if colour[0] >= 0 else "neutral"
+        cells += _step_cells(step, depth, scale, css_class)
         cells += _step_facts(step, depth, titles)
     more = [tag("small", f"… {len(steps) - _STEPS} more", class_="wide")]
     return tag("div", *cells, *(more if len(steps) > _STEPS else []), class_="steps")
@@ -182,9 +182,9 @@ def _step_facts(step: Trace, depth: int, titles: Mapping[str, str]) -> Iterator[
     facts = [chip(note) for note in _notes(step)]
     top = step.notes.get("top")
     if isinstance(top, list) and not step.children:
-        known = [titles[node_id] for node_id in map(str, top) if node_id in titles]
-        if known:
-            facts.append(chip(f"first: {short(', '.join(known), 2 * _NAME)}"))
+        shown = [titles[node_id] for node_id in map(str, top) if node_id in titles]
+        if shown:
+            facts.append(chip(f"first: {short(', '.join(shown), 2 * _NAME)}"))
     if step.error is not None:
         facts.append(tag("span", short(step.error, 3 * _NAME), class_="bad"))
     if facts:

@@ -47,18 +47,26 @@ def _branch_lines(retriever: object) -> Iterator[str]:
 
 
 def _add_mermaid(retriever: object, label: str, lines: list[str]) -> str:
-    own = f"n{len(lines)}"
+    node_id = f"n{len(lines)}"
     text = label.replace('"', "#quot;")
-    lines.append(f'    {own}["{text}"]')
+    lines.append(f'    {node_id}["{text}"]')
     for child, child_label in _labelled_children(retriever):
         below = _add_mermaid(child, child_label, lines)
-        lines.append(f"    {below} --> {own}")
-    return own
+        lines.append(f"    {below} --> {node_id}")
+    return node_id
 
 
 def _drawing(sketch: Sketch) -> Markup:
     """Return boxes below each other in the order of a search; legs stand beside each other."""
-    legs = [_leg(name, inner, n) for n, (name, inner) in enumerate(sketch.legs)]
+    legs = [
+        tag(
+            "div",
+            *([chip(name, colour=number)] if name else []),
+            _drawing(inner),
+            class_=f"leg c{number % N_COLOURS}",
+        )
+        for number, (name, inner) in enumerate(sketch.legs)
+    ]
     return tag(
         "div",
         *([tag("small", sketch.frame)] if sketch.frame else []),
@@ -69,14 +77,9 @@ def _drawing(sketch: Sketch) -> Markup:
     )
 
 
-def _leg(name: str, sketch: Sketch, number: int) -> Markup:
-    named = [chip(name, colour=number)] if name else []
-    return tag("div", *named, _drawing(sketch), class_=f"leg c{number % N_COLOURS}")
-
-
 def _box(label: str) -> Markup:
     """Return a box with a name and, below it, the arguments."""
-    name, _, rest = label.partition("(")
-    arguments = rest.removesuffix(")") if rest.endswith(")") else rest
+    name, _, arguments = label.partition("(")
+    arguments = arguments.removesuffix(")")
     shown = [tag("b", name), *([tag("small", arguments)] if arguments else [])]
     return tag("div", *shown, class_="box", title=label)

@@ -81,8 +81,8 @@ def weekly_report_html(report: "WeeklyReport") -> Markup:
     parts = [tag("h1", report.title), tag("p", report.overview)]
     for title, findings in report.numbered():
         items = [
-            tag("li", each.text, " ", tag("small", report.days_of(each)), value=number)
-            for number, each in findings
+            tag("li", finding.text, " ", tag("small", report.days_of(finding)), value=number)
+            for number, finding in findings
         ]
         parts += [tag("h2", title), tag("ol", *items) if items else tag("p", report.texts.none)]
     if report.comparison:

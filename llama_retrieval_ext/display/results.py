@@ -247,7 +247,8 @@ def _card(rank: int, hit: Hit, view: _View, more: Sequence[Markup] | None) -> Ma
     }
     # A stage that reorders replaces the score: the legs' shares are 0, their ranks still say why.
     empty = [part for part in hit.contributions if not part.share and not part.score]
-    text = highlighted(excerpt(_plain(hit), view.query, length=_CARD_TEXT), view.query)
+    marked = marked_words(hit, view.query)
+    text = highlighted(excerpt(_plain(hit), marked, length=_CARD_TEXT), marked)
     return tag(
         "div",
         head,
@@ -267,6 +268,12 @@ def _folded(chips: Sequence[Markup]) -> Iterator[Markup]:
             "summary", f"{len(chips)} that {'adds' if len(chips) == 1 else 'add'} nothing"
         )
         yield tag("details", summary, tag("div", *chips, class_="chips"))
+
+
+def marked_words(hit: Hit, query: str) -> str:
+    """Return the words to mark in a hit: those of its highlights, or of a query without any."""
+    by_meaning = [mark.text for mark in hit.highlights if mark.by == "meaning"]
+    return next(iter(by_meaning), query if hit.question is None else hit.question.text)
 
 
 def _plain(hit: Hit) -> str:

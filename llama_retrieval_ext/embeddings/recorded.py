@@ -80,8 +80,16 @@ class RecordedEmbedding(BaseEmbedding):
     @property
     def languages(self) -> tuple[str, ...]:
         """The languages of `LocalEmbedding`; empty for others, which are not built to be asked."""
-        is_local = self.recorded_name.partition(":")[0] == LocalEmbedding.__name__
-        return LocalEmbedding.languages if is_local else ()
+        return LocalEmbedding.languages if self._is_local else ()
+
+    @property
+    def vector_share(self) -> float | None:
+        """The share of `LocalEmbedding` in hybrid search; None for others."""
+        return LocalEmbedding.vector_share if self._is_local else None
+
+    @property
+    def _is_local(self) -> bool:
+        return self.recorded_name.partition(":")[0] == LocalEmbedding.__name__
 
     def model(self) -> BaseEmbedding:
         """Return the model, built at the first call.

@@ -115,6 +115,16 @@ def languages_of(model: BaseEmbedding | None) -> tuple[str, ...]:
     return tuple(declared)
 
 
+def vector_share_of(model: BaseEmbedding | None) -> float:
+    """Return the share of vector search in hybrid search, in ``[0, 1]``, that a model declares.
+
+    A half if it declares none. Static models, such as `LocalEmbedding`, are behind keyword search
+    nearly everywhere and declare less.
+    """
+    declared: float | None = getattr(model, "vector_share", None)
+    return 0.5 if declared is None else declared
+
+
 def build_embed_model(provider: str, model: str, base_url: str = "") -> BaseEmbedding:
     """Return the model of a provider; without a base URL on the default server.
 

@@ -246,7 +246,7 @@ class SharedRankings:
             duration_s = time.perf_counter() - begun
             return _Ranking(retriever, hits, cost, session, duration_s)
 
-        shared = yield from self._rankings.get(_key(retriever, query), lambda: Call(find))
+        shared = yield from self._rankings.get(_key(retriever, query), Call(find))
         current_context().session.add_notes(shared.session)
         cost = _cost.get()
         if cost is not None and self._charges and not is_new:

@@ -6,7 +6,7 @@ without an argument. Events contain no text of a query or a node.
 
 import time
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias, TypeVar
@@ -25,7 +25,7 @@ from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.single_flight import SingleFlight
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.trace import Degradation, Detail, DetailValue, ScoredId, Trace
+from llama_retrieval_ext.trace import Degradation, Detail, DetailValue, Trace
 
 T = TypeVar("T")
 
@@ -89,13 +89,12 @@ class ScopeViolationEvent(_Event):
     returned: int
 
 
-def emit(make: Callable[[], BaseEvent]) -> None:
-    """Emit the event that `make` creates; without a handler it is not created."""
-    if is_heard(_dispatcher):
-        _dispatcher.event(make())
+def emit(event: BaseEvent) -> None:
+    """Emit an event; if creating it takes time, create it only if it `is_heard`."""
+    _dispatcher.event(event)
 
 
-def is_heard(dispatcher: Dispatcher, *, spans: bool = False) -> bool:
+def is_heard(dispatcher: Dispatcher = _dispatcher, *, spans: bool = False) -> bool:
     """Return whether a handler gets a dispatcher's events; with ``spans``, events or spans."""
     while set(map(type, dispatcher.event_handlers)) <= {NullEventHandler}:
         if spans and not set(map(type, dispatcher.span_handlers)) <= {NullSpanHandler}:
@@ -120,15 +119,14 @@ def emit_fusion(
     returned: int,
 ) -> None:
     """Emit the event of a fusion of the rankings of the legs that answered."""
-    emit(
-        lambda: FusionEvent(
-            source=source,
-            fusion=repr(fusion),
-            found={name: len(ranking) for name, ranking in rankings.items()},
-            leg_weights={name: leg_weights[name] for name in rankings},
-            returned=returned,
-        )
+    event = FusionEvent(
+        source=source,
+        fusion=repr(fusion),
+        found={name: len(ranking) for name, ranking in rankings.items()},
+        leg_weights={name: leg_weights[name] for name in rankings},
+        returned=returned,
     )
+    emit(event)
 
 
 # The time reserved for the composite itself: a share of the remaining time, up to a limit.
@@ -258,19 +256,13 @@ def entered(context: Context) -> Generator[Context]:
         _context.reset(token)
 
 
-def in_answer() -> AbstractContextManager[Context]:
-    """Enter a new context unless there is a current one."""
-    context = _context.get()
-    return entered(Context()) if context is None else nullcontext(context)
-
-
 def note_degraded(where: str, reason: BaseException | str) -> None:
     """Record a missing part of the current answer."""
     text = reason if isinstance(reason, str) else describe(reason)
     context = current_context()
     path = "/".join((*context.legs, where))
     context.session.degraded.append(Degradation(path, text))
-    emit(lambda: RetrievalDegradedEvent(where=path, reason=text))
+    emit(RetrievalDegradedEvent(where=path, reason=text))
 
 
 def note_hint(text: str) -> None:
@@ -312,13 +304,6 @@ def note_merged(merged: Mapping[str, str]) -> None:
     if trace is not None and merged:
         known = trace.notes.get("merged")
         trace.notes["merged"] = {**known, **merged} if isinstance(known, dict) else dict(merged)
-
-
-def note_legs(rankings: Mapping[str, Sequence[ScoredId]]) -> None:
-    """Add the rankings of the legs of one request to the trace, if tracing is on."""
-    trace = current_context().trace
-    if trace is not None:
-        trace.end_legs(rankings)
 
 
 def step(part: object, plan: Plan[T], *, reports: bool = False) -> Plan[T]:

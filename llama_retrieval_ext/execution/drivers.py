@@ -23,7 +23,7 @@ from types import CodeType
 from typing import Any, Final, TypeAlias, TypeVar
 
 from llama_retrieval_ext.errors import DeadlineExceededError, ExecutionError, RetrievalExtError
-from llama_retrieval_ext.execution.context import Context, current_context, entered, in_answer
+from llama_retrieval_ext.execution.context import Context, current_context, entered
 from llama_retrieval_ext.execution.plan import Call, Effect, Outcome, Plan, Sleep, Task, Together
 
 T = TypeVar("T")
@@ -34,13 +34,13 @@ def run(plan: Plan[T]) -> T:
 
     It works in a script, in a thread, and inside a running event loop, which it blocks.
     """
-    with in_answer():
+    with entered(current_context()):
         return drive(plan, _perform)
 
 
 async def arun(plan: Plan[T]) -> T:
     """Return the result of a plan on the running event loop, without blocking it."""
-    with in_answer():
+    with entered(current_context()):
         return await adrive(plan, _aperform)
 
 
@@ -105,8 +105,12 @@ async def _aperform(effect: Effect) -> object:
 
 def _together(effect: Together, context: Context) -> list[Outcome[Any]]:
     # A late thread is abandoned, because threads cannot be stopped.
-    steps = [_Step(task, context) for task in effect.tasks]
-    if any(step.context.deadline is not None for step in steps):
+    has_deadline, steps = False, list[_Step]()
+    for task in effect.tasks:
+        step = _Step(task, context)
+        steps.append(step)
+        has_deadline = has_deadline or step.context.deadline is not None
+    if has_deadline:
         futures = [pool.submit(_in_context(step.run)) for step in steps]
         ended = {step: step.outcome_of(futures[index]) for index, step in _by_deadline(steps)}
         return [ended[step] for step in steps]

@@ -65,15 +65,11 @@ def conclude(*, found: bool, since: int = 0) -> Plan[tuple[str, ...]]:
     return tuple(dict.fromkeys(session.hints[since:]))
 
 
-def note_nested(query: Query, found: Iterable[Metadata]) -> None:
-    """Note keys of the filters that are inside a dict of what was found; it costs no request."""
-    keys = {comparison.key for comparison in comparisons(query.filter)} if query.filter else set()
-    nested = [key for key in sorted(keys) if "." in key]
-    if nested:
-        sample = [*found]
-        for key in nested:
-            if any(_is_nested(key, metadata) for metadata in sample):
-                note_hint(f"{_nested(key)}; the filter on it has no effect")
+def note_nested(condition: Condition, sample: Sequence[Metadata]) -> None:
+    """Note keys of the filters that are inside a dict of the hits' metadata; costs no request."""
+    for key in sorted({comparison.key for comparison in comparisons(condition)}):
+        if "." in key and any(_is_nested(key, metadata) for metadata in sample):
+            note_hint(f"{_nested(key)}; the filter on it has no effect")
 
 
 def _is_nested(key: str, metadata: Metadata) -> bool:

@@ -1,24 +1,17 @@
 """Legs (named children of composites), and `ask`, which calls them and skips failed ones."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
 
-from llama_retrieval_ext.arguments import RecordsArguments, value_expression
-from llama_retrieval_ext.checks import (
-    CheckedArguments,
-    check_count,
-    check_seconds,
-    checked_arguments,
-    is_number,
-    of_type,
-)
+from llama_retrieval_ext.arguments import value_expression
+from llama_retrieval_ext.checks import Part
 from llama_retrieval_ext.errors import (
     CircuitOpenError,
     CompositionError,
@@ -36,12 +29,13 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Sleep, Task, Together
-from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
+from llama_retrieval_ext.execution.retrieval import retrieval
 from llama_retrieval_ext.execution.running import WhileOpen, reporting
-from llama_retrieval_ext.query import Query, check_top_k
+from llama_retrieval_ext.parameters import Count, Range, Seconds, TimeLimit, Weight, WholeNumber
+from llama_retrieval_ext.query import Query
 
 
-class CircuitBreaker(CheckedArguments, RecordsArguments):
+class CircuitBreaker(Part):
     """Circuit breaker: opens after consecutive failures and later allows one trial call.
 
     Pass it to a `Leg`: ``Leg("web", retriever, breaker=CircuitBreaker(failures=3, reset_s=10))``.
@@ -69,12 +63,12 @@ class CircuitBreaker(CheckedArguments, RecordsArguments):
     def __init__(
         self,
         *,
-        failures: int = 5,
-        reset_s: float = 30.0,
+        failures: Count = 5,
+        reset_s: Seconds = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.failures = check_count(failures, "failures")
-        self.reset_s = check_seconds(reset_s, "reset_s")
+        self.failures = failures
+        self.reset_s = reset_s
         self._clock = clock
         self._lock = Lock()
         self._in_a_row = 0
@@ -152,9 +146,8 @@ def or_degraded(where: str, plan: Plan[T], otherwise: T) -> Plan[T]:
         return otherwise
 
 
-@checked_arguments
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Leg(RecordsArguments):
+class Leg(Part):
     """Named child of a composite, with its limits and failure handling.
 
     A failed leg is left out and the answer is marked degraded, unless the leg is ``required``. The
@@ -195,35 +188,18 @@ class Leg(RecordsArguments):
 
     name: str
     retriever: BaseRetriever
-    weight: float = 1.0
-    top_k: int | None = None
-    timeout_s: float | None = None
+    weight: Weight = 1.0
+    top_k: Count | None = None
+    timeout_s: TimeLimit = None
     required: bool = False
-    retries: int = 0
-    backoff_s: float = 0.1
+    retries: WholeNumber = 0
+    backoff_s: Annotated[float, Range(least=0, unit="of seconds")] = 0.1
     breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
     languages: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if not of_type(self.name, str, "the name of a leg"):
+        if not self.name:
             raise ConfigurationError("a leg needs a name")
-        whose = f"of leg {self.name!r}"
-        check_retriever(self.retriever, f"the retriever {whose}")
-        of_type(self.breaker, CircuitBreaker, f"the breaker {whose}")
-        if not (is_number(self.weight) and self.weight >= 0):
-            raise ConfigurationError(
-                f"the weight {whose} must be finite and not negative, got {self.weight!r}"
-            )
-        if self.timeout_s is not None:
-            otherwise = "for no limit leave it out"
-            check_seconds(self.timeout_s, f"timeout_s {whose}", otherwise=otherwise)
-        check_count(self.retries, f"retries {whose}", least=0)
-        if not (is_number(self.backoff_s) and self.backoff_s >= 0):
-            raise ConfigurationError(
-                f"backoff_s {whose} must be a number of seconds, 0 or more, got {self.backoff_s!r}"
-            )
-        if self.top_k is not None:
-            check_top_k(self.top_k)
 
     if not TYPE_CHECKING:  # a type checker reports this earlier
 
@@ -257,6 +233,7 @@ class Ask:
 
 
 Rankings: TypeAlias = dict[str, list[NodeWithScore]]
+_Task: TypeAlias = Task[list[NodeWithScore]]
 
 
 def ask(
@@ -266,11 +243,14 @@ def ask(
     on_answer: Callable[[Rankings], object] | None = None,
 ) -> Plan[Rankings]:
     """Return the plan that sends requests to legs in parallel; failed ones are left out."""
-    if on_answer is None and (len(asks) > 1 or current_context().on_partial is None):
-        plans = [_answer(this) for this in asks.values()]
-        outcomes = yield from _together(asks, plans)
+    tasks: dict[str, _Task] = {}
+    for name, this in asks.items():
+        leg = this.leg
+        tasks[name] = Task(leg.name, _answer(this), leg.timeout_s, leg=leg.name)
+    if on_answer is None and (len(tasks) > 1 or current_context().on_partial is None):
+        outcomes: list[Outcome[list[NodeWithScore]]] = yield Together([*tasks.values()])
     else:
-        outcomes = yield from _with_partials(asks, on_answer)
+        outcomes = yield from _with_partials(tasks, on_answer)
     rankings: Rankings = {}
     failures: dict[str, BaseException] = {}
     for (name, this), outcome in zip(asks.items(), outcomes, strict=True):
@@ -280,13 +260,8 @@ def ask(
         else:
             _update_breaker(this.leg, outcome.error)
             failures[name] = outcome.error
-    for name, error in failures.items():
-        leg = asks[name].leg
-        if leg.required or isinstance(error, MISTAKES):
-            raise error
-        note_degraded(leg.name, error)
     if failures:
-        _check_enough(asks, rankings, failures, min_success)
+        _degrade(asks, rankings, failures, min_success)
     return rankings
 
 
@@ -306,14 +281,20 @@ def attempt(leg: str, part: str, plan: Plan[T], breaker: CircuitBreaker) -> Plan
     return outcome
 
 
-def _check_enough(
+def _degrade(
     asks: Mapping[str, Ask],
     rankings: Rankings,
     failures: Mapping[str, BaseException],
     min_success: int,
 ) -> None:
-    """Raise if too few legs answered; a leg with several requests counts once."""
-    legs = {each.leg.name for each in asks.values()}
+    """Note the failures; raise one that must not be left out, or if too few legs answered."""
+    for name, error in failures.items():
+        leg = asks[name].leg
+        if leg.required or isinstance(error, MISTAKES):
+            raise error
+        note_degraded(leg.name, error)
+    # A leg with several requests counts once.
+    legs = {this.leg.name for this in asks.values()}
     answered = {asks[name].leg.name for name in rankings}
     if len(answered) >= min(min_success, len(legs)):
         return
@@ -327,25 +308,21 @@ def _check_enough(
 
 
 def _with_partials(
-    asks: Mapping[str, Ask], on_answer: Callable[[Rankings], object] | None
+    tasks: Mapping[str, _Task], on_answer: Callable[[Rankings], object] | None
 ) -> Plan[list[Outcome[list[NodeWithScore]]]]:
     """Return the plan for the outcomes that also reports the rankings so far, or those of a leg."""
-    plans = {name: _answer(this) for name, this in asks.items()}
+    outcomes: list[Outcome[list[NodeWithScore]]]
     if on_answer is not None:
         with WhileOpen(on_answer) as report:
-            return (yield from _together(asks, _reported(plans, report)))
-    with WhileOpen(current_context().on_partial) as report_partial:
-        alone = [reporting(plan, report_partial) for plan in plans.values()]
-        return (yield from _together(asks, alone))
-
-
-def _together(
-    asks: Mapping[str, Ask], plans: Iterable[Plan[list[NodeWithScore]]]
-) -> Plan[list[Outcome[list[NodeWithScore]]]]:
-    tasks: list[Task[list[NodeWithScore]]] = []
-    for this, plan in zip(asks.values(), plans, strict=True):
-        tasks.append(Task(this.leg.name, plan, this.leg.timeout_s, leg=this.leg.name))
-    outcomes: list[Outcome[list[NodeWithScore]]] = yield Together(tasks)
+            outcomes = yield Together(_reporting_all(tasks, report))
+    else:
+        with WhileOpen(current_context().on_partial) as report_partial:
+            outcomes = yield Together(
+                [
+                    replace(task, plan=reporting(task.plan, report_partial))
+                    for task in tasks.values()
+                ]
+            )
     return outcomes
 
 
@@ -375,23 +352,23 @@ def _time_for(pause_s: float) -> bool:
     return left is None or pause_s < left
 
 
-def _reported(
-    plans: Mapping[str, Plan[list[NodeWithScore]]], on_answer: Callable[[Rankings], object]
-) -> list[Plan[list[NodeWithScore]]]:
-    """Return the plans, changed so that each reports all rankings so far when it ends."""
+def _reporting_all(
+    tasks: Mapping[str, _Task], on_answer: Callable[[Rankings], object]
+) -> list[_Task]:
+    """Return the tasks, changed so that each reports all rankings so far when it ends."""
     answered: Rankings = {}
     lock = Lock()
 
-    def reported(name: str, plan: Plan[list[NodeWithScore]]) -> Plan[list[NodeWithScore]]:
-        hits = yield from plan
+    def reported(name: str) -> Plan[list[NodeWithScore]]:
+        hits = yield from tasks[name].plan
         # In the lock, to report in order. A score that cannot be fused fails the final answer, not
         # the leg that reports.
         with lock, suppress(ScoreError):
             answered[name] = hits
-            on_answer({plan: answered[plan] for plan in plans if plan in answered})
+            on_answer({leg: answered[leg] for leg in tasks if leg in answered})
         return hits
 
-    return [reported(name, plan) for name, plan in plans.items()]
+    return [replace(task, plan=reported(name)) for name, task in tasks.items()]
 
 
 def _update_breaker(leg: Leg, error: BaseException) -> None:

@@ -1,6 +1,6 @@
 """Calls of retrievers and embedding models: checked results, and one embedding per text."""
 
-from functools import partial
+from functools import lru_cache, partial
 from inspect import unwrap
 from math import isfinite
 
@@ -38,17 +38,26 @@ def embed(query: Query, model: BaseEmbedding) -> Plan[list[float]]:
 
 def embed_text(text: str, model: BaseEmbedding) -> Plan[list[float]]:
     """Return the plan for the query embedding of a text, shared by all legs with this model."""
-    attempt = partial(model.aget_query_embedding, text)
-    once = Call(
-        lambda: blocking_or_awaited(lambda: model.get_query_embedding(text), attempt),
-        attempt if embeds_async(model) else None,
-    ).then(partial(checked_embedding, model))
+
+    def blocking() -> list[float]:
+        embedded = partial(model.get_query_embedding, text)
+        vector = blocking_or_awaited(embedded, partial(model.aget_query_embedding, text))
+        return checked_embedding(model, vector)
+
+    async def awaited() -> list[float]:
+        return checked_embedding(model, await model.aget_query_embedding(text))
+
     session = current_context().session
     key = (_Identity(model), text)  # not its name: models with the same name may differ
     trace = recording()
     if trace is not None and session.embeddings.has(key):
         trace.notes["cache_hits"] = ["query embedding"]
-    return (yield from session.embeddings.get(key, lambda: once))
+    is_async = _awaits(type(model)._aget_query_embedding)  # noqa: SLF001 - it has no public name
+    effect = Call(blocking, awaited if is_async else None)
+    return (yield from session.embeddings.get(key, effect))
+
+
+_awaits = lru_cache(maxsize=128)(awaits)
 
 
 def checked_embedding(model: BaseEmbedding, vector: list[float]) -> list[float]:
@@ -63,7 +72,7 @@ def checked_embedding(model: BaseEmbedding, vector: list[float]) -> list[float]:
 
 def embeds_async(model: BaseEmbedding) -> bool:
     """Return whether the async method of a model leaves the event loop free."""
-    return awaits(model._aget_query_embedding)  # noqa: SLF001 - it has no public name
+    return _awaits(type(model)._aget_query_embedding)  # noqa: SLF001 - it has no public name
 
 
 class _Identity:
@@ -82,7 +91,11 @@ class _Identity:
 
 
 class HonoursQuery:
-    """Marker of retrievers that apply a query's filters, scope and ``top_k``."""
+    """Base of retrievers that apply a query's filters, scope and ``top_k``."""
+
+    def answer(self, query: Query) -> Plan[list[NodeWithScore]]:
+        """Return the plan for the ranking of a query."""
+        raise NotImplementedError
 
 
 def check_retriever(retriever: BaseRetriever, what: str) -> BaseRetriever:
@@ -100,11 +113,14 @@ def retrieval(
     those outside are dropped and reported as degraded. If its async methods do not work, as with a
     store that has only a blocking client, it runs in a thread.
     """
-    own = query.for_child(top_k=top_k)
-    is_ours = isinstance(retriever, HonoursQuery)
-    plan = _own_retrieval(retriever, own) if is_ours else _foreign_retrieval(retriever, own)
+    child = query.for_child(top_k=top_k)
+    plan = (
+        retriever.answer(child)
+        if isinstance(retriever, HonoursQuery)
+        else _foreign_retrieval(retriever, child)
+    )
     shared = current_context().session.shared_rankings
-    return plan if shared is None else shared.ranking(retriever, own, plan)
+    return plan if shared is None else shared.ranking(retriever, child, plan)
 
 
 def hits_of(
@@ -115,13 +131,6 @@ def hits_of(
     return [as_hit(hit, source=source) for hit in ranking]
 
 
-def _own_retrieval(retriever: BaseRetriever, query: Query) -> Plan[list[NodeWithScore]]:
-    hits: list[NodeWithScore] = yield Call(
-        lambda: retriever.retrieve(query), lambda: retriever.aretrieve(query)
-    )
-    return hits
-
-
 def _foreign_retrieval(retriever: BaseRetriever, query: Query) -> Plan[list[NodeWithScore]]:
     embedding = query.embedding
     if isinstance(retriever, VectorIndexRetriever):
@@ -129,13 +138,15 @@ def _foreign_retrieval(retriever: BaseRetriever, query: Query) -> Plan[list[Node
 
     effect = _call_of(retriever, query, embedding)
     if current_context().on_partial is None:
-        ranking = yield effect
+        ranking: list[NodeWithScore] = yield effect
     else:  # its parts do not apply the scope, and several may report at once
         ranking = yield from reporting(call(effect), None)
     for hit in ranking:
         if hit.score is not None and not isfinite(hit.score):  # stages handle missing scores
             finite_score(hit.node.node_id, hit.score)
-    seen = visible(ranking, query, type(retriever).__name__)
+    seen = ranking
+    if query.condition is not None:
+        seen = visible(ranking, query, type(retriever).__name__)
     if isinstance(retriever, VectorIndexRetriever):
         origin = Origin(retriever._vector_store, retriever._embed_model)  # noqa: SLF001 - as below
         return [with_origin(as_hit(hit), origin) for hit in seen]
@@ -156,7 +167,7 @@ def _call_of(
         return await retriever.aretrieve(bundle())
 
     def blocking() -> list[NodeWithScore]:
-        return blocking_or_awaited(lambda: retriever.retrieve(bundle()), attempt)
+        return blocking_or_awaited(partial(retriever.retrieve, bundle()), attempt)
 
     async def awaited() -> list[NodeWithScore]:
         if not _has_async(retriever):
@@ -198,8 +209,6 @@ def _has_async(retriever: BaseRetriever) -> bool:
 def visible(hits: list[NodeWithScore], query: Query, name: str) -> list[NodeWithScore]:
     """Return the hits within the query's scope and filters; dropped hits degrade the answer."""
     condition = query.condition
-    if condition is None:
-        return hits
     seen = [hit for hit in hits if matches(condition, hit.node.metadata)]
     if len(seen) < len(hits):
         note_degraded(

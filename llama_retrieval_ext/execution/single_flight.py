@@ -1,7 +1,7 @@
 """`SingleFlight`: values by key, each computed once for all that ask for it at the same time."""
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from threading import Lock
@@ -33,40 +33,37 @@ class SingleFlight:
     _values: "dict[Hashable, _Value[Any]]" = field(default_factory=dict, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
 
-    def get(self, key: Hashable, make: Callable[[], Call[U]]) -> Plan[U]:
-        """Return the plan for the value of a key, computed once for all legs."""
+    def get(self, key: Hashable, call: Call[U]) -> Plan[U]:
+        """Return the plan for the value of a key, which the call of one of the legs computes."""
         while True:
             with self._lock:
-                known = self._values.get(key)
-                if known is None:
-                    mine: _Value[U] = _Value()
-                    self._values[key] = mine
+                shared = self._values.get(key)
+                if shared is None:
+                    new: _Value[U] = _Value()
+                    self._values[key] = new
                     if self.most is not None and len(self._values) > self.most:
                         del self._values[next(iter(self._values))]
                     break
             try:
-                value: U = yield known.awaited()
+                value: U = yield shared.awaited()
             except _AbandonedError:
                 continue
             except _StuckError:
-                value = yield make()
+                value = yield call
             return value
-        return (yield from self._make(key, mine, make()))
+        try:
+            value = yield call
+        except BaseException as error:
+            with self._lock:
+                self._values.pop(key, None)
+            new.failed(error)
+            raise
+        new.future.set_result(value)
+        return value
 
     def has(self, key: Hashable) -> bool:
         """Return whether the value exists or is being computed."""
         return key in self._values
-
-    def _make(self, key: Hashable, mine: "_Value[U]", call: Call[U]) -> Plan[U]:
-        try:
-            value: U = yield call
-        except BaseException as error:
-            with self._lock:
-                self._values.pop(key, None)
-            mine.failed(error)
-            raise
-        mine.future.set_result(value)
-        return value
 
 
 class _Value(Generic[U]):
@@ -88,8 +85,8 @@ class _Value(Generic[U]):
 
     def failed(self, error: BaseException) -> None:
         # All waiting legs share a failure, but not a cancellation or a deadline of one leg.
-        own = not isinstance(error, Exception) or isinstance(error, DeadlineExceededError)
-        self.future.set_exception(_AbandonedError() if own else error)
+        is_of_one = not isinstance(error, Exception) or isinstance(error, DeadlineExceededError)
+        self.future.set_exception(_AbandonedError() if is_of_one else error)
 
     def _wait(self) -> U:
         if self._loop is not None and not self.future.done() and _running_loop() is self._loop:

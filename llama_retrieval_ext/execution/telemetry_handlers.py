@@ -133,10 +133,10 @@ def _describe_retrieval(span: Span, retriever: BaseRetriever, query: object) -> 
 
 
 def _describe_hits(span: Span, hits: Sequence[object], *, content: bool) -> None:
-    found = [hit for hit in hits if isinstance(hit, NodeWithScore)]
-    span.set_attribute("llama_retrieval_ext.hits", len(found))
+    scored = [hit for hit in hits if isinstance(hit, NodeWithScore)]
+    span.set_attribute("llama_retrieval_ext.hits", len(scored))
     if content:
-        documents = [{"id": hit.node_id, "score": hit.score} for hit in found]
+        documents = [{"id": hit.node_id, "score": hit.score} for hit in scored]
         span.set_attribute("gen_ai.retrieval.documents", json.dumps(documents))
 
 

@@ -66,36 +66,3 @@ def bm25_term_weight(
             "0, a finite k1 of 0 or more (1.2), and b from 0 to 1 (0.75)"
         )
     return tf * (k1 + 1.0) / (tf + k1 * (1.0 - b + b * length / average_length))
-
-
-def bm25_term_counts(
-    weights: Floats, *, average_length: float, k1: float = 1.2, b: float = 0.75
-) -> Floats:
-    r"""Return the counts of all terms of one document, the inverse of `bm25_term_weight`.
-
-    .. math:: tf = K \frac{w}{k_1 + 1 - w}, \quad K = k_1 \, (1 - b + b \, |d| / \overline{|d|})
-
-    The length :math:`|d|` is the sum of all counts, so that the weights alone determine ``K``.
-
-    Args:
-        weights: Weight of each distinct term; may be empty.
-        average_length: The mean with which the weights were computed.
-        k1: As for the weights, above 0.
-        b: As for the weights, below 1.
-
-    Returns:
-        Whole numbers; exact for counts up to some thousands if the weights are 32-bit floats.
-
-    Source:
-        Solved from the equation of `bm25_term_weight`.
-
-    Examples:
-        >>> counts = np.array([1.0, 3.0, 2.0])
-        >>> weights = bm25_term_weight(counts, length=6, average_length=100)
-        >>> bm25_term_counts(weights, average_length=100)
-        array([1., 3., 2.])
-
-    """
-    relative = weights / (k1 + 1.0 - weights)  # counts divided by K
-    scale = k1 * (1.0 - b) / (1.0 - k1 * b * float(relative.sum()) / average_length)
-    return np.rint(relative * scale)

@@ -2,8 +2,8 @@
 
 import math
 
-from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError, ScoreError
+from llama_retrieval_ext.parameters import is_number
 
 
 def exponential_decay(age: float, *, half_life: float) -> float:

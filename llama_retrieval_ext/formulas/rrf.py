@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.scores import weighted_legs
+from llama_retrieval_ext.parameters import is_number
 
 
 def reciprocal_rank_shares(

@@ -1,11 +1,14 @@
-"""`Adjacency`: nodes and edges of one partition in memory, loaded from rows, and rows to write."""
+"""`Adjacency`: nodes and edges of one partition in memory, each as its documents claim it."""
 
 import gc
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Final, NamedTuple, TypeVar
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -19,95 +22,124 @@ from llama_retrieval_ext.graph.elements import (
     Partition,
     edge_order,
 )
-from llama_retrieval_ext.graph.sqlite_rows import UNSAID, GraphRows, Restrictions, Said
+from llama_retrieval_ext.graph.sqlite_rows import EdgeKey, GraphRows
 from llama_retrieval_ext.query import Scope
 
 T = TypeVar("T")
 _MANY_OBJECTS: Final = 100_000
+_ById: TypeAlias = Sequence[str] | Mapping[int, str]
+
+Claims: TypeAlias = Sequence[tuple[frozenset[str], T]]
+"""What documents write of a row, greatest first: the principals who may see it, and the row."""
+
+
+def shown(claims: Claims[T], principals: frozenset[str]) -> T | None:
+    """Return the greatest visible claim; None if there is none. No principals are everyone."""
+    for allowed, row in claims:
+        if not allowed or not allowed.isdisjoint(principals):
+            return row
+    return None
 
 
 class NodeEntry(NamedTuple):
-    """The part of a node in memory: key on disk, label, and names, empty for a passage."""
+    """The part of a node in memory, by its greatest claim.
+
+    Attributes:
+        key: Key of the node on disk.
+        claim: Key of the claim on disk; 0 if it only names the node, as the end of an edge.
+        label: Label of the node.
+        names: Names of the node, empty for a passage.
+        claims: All claims that some caller sees, if not everyone sees the greatest one.
+    """
 
     key: int
+    claim: int
     label: str
     names: tuple[str, ...] = ()
+    claims: "Claims[NodeEntry] | None" = None
+
+
+class ClaimedEdge(Edge):
+    """An edge, by its greatest claim, which not everyone sees, with all claims."""
+
+    claims: Claims[Edge]
+
+
+@dataclass(slots=True)
+class Changes:
+    """Nodes and edges to put into an adjacency; None for those to remove."""
+
+    nodes: dict[str, NodeEntry | None] = field(default_factory=dict)
+    edges: dict[EdgeId, Edge | None] = field(default_factory=dict)
 
 
 class Adjacency:
     """In-memory graph of one partition. The caller locks writes; reads need no lock.
 
-    Lists of edges are replaced, never modified, so each read sees a consistent list.
+    Lists of edges are replaced, never modified, and a row is one object with its claims, so each
+    read sees a consistent list, and nothing of a row that is hidden from it.
+
+    Args:
+        partition: The partition.
+        key: Its key on disk.
+
+    Attributes:
+        nodes: Entries of the nodes by id.
+        is_restricted: Whether there has been a row that not everyone sees.
     """
 
-    __slots__ = ("_entries", "_into", "_out", "_sorted", "nodes", "restricted", "said")
+    __slots__ = (
+        "_entries",
+        "_into",
+        "_out",
+        "_sorted",
+        "is_restricted",
+        "key",
+        "nodes",
+        "partition",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, partition: Partition = Partition(), key: int = 0) -> None:  # noqa: B008
+        self.partition = partition
+        self.key = key
+        self.is_restricted = False
         self._entries: dict[str, NodeEntry] = {}
         self.nodes: Mapping[str, NodeEntry] = self._entries
-        # The principals who may see a node or an edge, for those that not everyone may see.
-        self.restricted: dict[str | EdgeId, frozenset[str]] = {}
-        # What such a row says to whom, unless all its passages say the same; see `Restrictions`.
-        self.said: Restrictions = {}
         self._out: dict[str, list[Edge]] = {}
         self._into: dict[str, list[Edge]] = {}
         # Sorted edges of a node, by direction; computed on first read.
         self._sorted: dict[Direction, dict[str, list[Edge]]] = {d: {} for d in Direction}
 
-    def put_nodes(self, entries: Mapping[str, NodeEntry]) -> None:
-        """Add or replace entries of nodes."""
-        self._entries.update(entries)
-
     def load_node(self, id_: str, entry: NodeEntry) -> None:
         """Add a node before the graph is read."""
         self._entries[id_] = entry
 
-    def load(self, id_: str, edges: list[Edge], direction: Direction) -> None:
+    def load_edges(self, id_: str, edges: list[Edge], direction: Direction) -> None:
         """Set the edges of a node in one direction, before the graph is read."""
         (self._out if direction is Direction.OUT else self._into)[id_] = edges
 
-    def put_edges(self, edges: Iterable[Edge]) -> None:
-        """Add edges, or replace those with the same identity."""
-        self._replace({edge.id: edge for edge in edges})
-
-    def drop_edges(self, ids: Iterable[EdgeId]) -> None:
-        """Remove edges."""
-        gone = list(ids)
-        self._replace(dict.fromkeys(gone))
-        for id_ in gone:
-            self.restricted.pop(id_, None)
-            self.said.pop(id_, None)
-
-    def restrict(self, changes: Restrictions, *, is_written: bool) -> None:
-        """Set who may see rows; before these are written, only those who may before and after."""
-        for id_, said in changes.items():
-            after = None if frozenset() in said else frozenset[str]().union(*said)
-            before, said_before = self.restricted.get(id_), self.said.get(id_)
-            if not is_written:
-                if before is not None:
-                    after = before if after is None else before & after
-                if said_before is not None:  # the row is still what it was
-                    said = {  # noqa: PLW2901
-                        names: said_before.get(names, UNSAID) if new is None else new
-                        for names, new in said.items()
-                    }
-            _set(self.restricted, id_, after)
-            _set(self.said, id_, said if any(new is not None for new in said.values()) else None)
-
-    def shown(self, node: GraphNode) -> GraphNode:
-        """Return a node with what its passages say that this view sees."""
-        return node
+    def apply(self, changes: Changes) -> None:
+        """Put or remove nodes and edges; edges of a removed node are among the changes."""
+        entries = {id_: entry for id_, entry in changes.nodes.items() if entry is not None}
+        self.is_restricted |= any(entry.claims is not None for entry in entries.values())
+        self.is_restricted |= any(type(edge) is ClaimedEdge for edge in changes.edges.values())
+        self._entries.update(entries)
+        for lists, end in ((self._out, 0), (self._into, 2)):
+            by_node: dict[str, dict[EdgeId, Edge | None]] = defaultdict(dict)
+            for edge_id, edge in changes.edges.items():
+                by_node[edge_id[end]][edge_id] = edge
+            for node_id, changed in by_node.items():
+                merged = {edge.id: edge for edge in lists.get(node_id, ())} | changed
+                lists[node_id] = [edge for edge in merged.values() if edge is not None]
+                for ordered in self._sorted.values():
+                    ordered.pop(node_id, None)
+        for id_, entry in changes.nodes.items():
+            if entry is None:
+                self._entries.pop(id_, None)
 
     def visible_to(self, principals: Iterable[str]) -> "Adjacency":
-        """Return the rows that name none or one of the principals, with what these see of them."""
+        """Return the rows that name none or one of the principals, as these see them."""
         return VisibleAdjacency(self, frozenset(principals))
-
-    def drop_nodes(self, ids: Iterable[str]) -> None:
-        """Remove nodes; the caller has removed their edges."""
-        for id_ in ids:
-            self._entries.pop(id_, None)
-            self.restricted.pop(id_, None)
-            self.said.pop(id_, None)
 
     def entries(self) -> Iterator[tuple[str, NodeEntry]]:
         """Yield every node with its id, except those that another thread deletes meanwhile."""
@@ -118,31 +150,23 @@ class Adjacency:
 
     def neighbours(self, frontier: Collection[str], hop: Hop) -> dict[str, list[Edge]]:
         """Return the edges that a hop follows, by node; unknown nodes have no entry."""
-        ordered, known = self._sorted[hop.direction], self.nodes
-        found: dict[str, list[Edge]] = {}
+        ordered, nodes = self._sorted[hop.direction], self.nodes
+        by_node: dict[str, list[Edge]] = {}
         for id_ in frontier:
-            if id_ not in known:
+            if id_ not in nodes:
                 continue
             edges = ordered.get(id_)
             if edges is None:
                 edges = self._order(id_, hop.direction)
             if hop.types is not None:
                 edges = [edge for edge in edges if edge.type in hop.types]
-            found[id_] = edges if hop.fan_out is None else edges[: hop.fan_out]
-        return found
+            by_node[id_] = edges if hop.fan_out is None else edges[: hop.fan_out]
+        return by_node
 
     def outgoing(self) -> Iterable[Edge]:
         """Return every edge."""
         for edges in list(self._out.values()):
             yield from edges
-
-    def edges(self, ids: Iterable[EdgeId]) -> dict[EdgeId, Edge]:
-        """Return the edges with these identities."""
-        wanted = set(ids)
-        own = {source for source, _, _ in wanted}
-        return {
-            edge.id: edge for id_ in own for edge in self._out.get(id_, ()) if edge.id in wanted
-        }
 
     def key_of(self, edge: Edge) -> tuple[int, str, int]:
         """Return the keys of both ends of an edge, with its type between them."""
@@ -150,7 +174,7 @@ class Adjacency:
 
     def incident(self, ids: Collection[str]) -> set[Edge]:
         """Return the edges with at least one end among the ids."""
-        return {edge for neighbour in self.neighbours(ids, Hop()).values() for edge in neighbour}
+        return {edge for edges in self.neighbours(ids, Hop()).values() for edge in edges}
 
     def _order(self, node_id: str, direction: Direction) -> list[Edge]:
         """Return and keep the edges of a node in the order that `GraphBackend` defines."""
@@ -168,53 +192,24 @@ class Adjacency:
             if self._out.get(node_id) is out and self._into.get(node_id) is into:
                 return ordered
 
-    def _replace(self, changed: Mapping[EdgeId, Edge | None]) -> None:
-        """Replace the edge with each identity; None removes it."""
-        for lists, end in ((self._out, 0), (self._into, 2)):
-            changes: dict[str, dict[EdgeId, Edge | None]] = defaultdict(dict)
-            for id_, edge in changed.items():
-                changes[id_[end]][id_] = edge
-            for node_id, own in changes.items():
-                merged = {edge.id: edge for edge in lists.get(node_id, ())} | own
-                lists[node_id] = [edge for edge in merged.values() if edge is not None]
-                for ordered in self._sorted.values():
-                    ordered.pop(node_id, None)
-
 
 class _VisibleNodes(Mapping[str, NodeEntry]):
-    """The visible nodes of an adjacency, each as its visible passages describe it."""
+    """The visible nodes of an adjacency, each by its greatest visible claim."""
 
-    def __init__(self, whole: Adjacency, principals: frozenset[str]) -> None:
-        self._whole, self._principals = whole, principals
-
-    def sees(self, id_: str | EdgeId) -> bool:
-        """Return whether a row names none or one of the principals."""
-        allowed = self._whole.restricted.get(id_)
-        return allowed is None or not allowed.isdisjoint(self._principals)
-
-    def said(self, id_: str | EdgeId) -> Said:
-        """Return what the visible passages of a row say; None for the row itself."""
-        contents = self._whole.said.get(id_)
-        if contents is None:
-            return None
-        visible = [
-            said
-            for names, said in contents.items()
-            if not names or not names.isdisjoint(self._principals)
-        ]
-        return None if None in visible else max(filter(None, visible), default=UNSAID)
+    def __init__(self, entries: Mapping[str, NodeEntry], principals: frozenset[str]) -> None:
+        self._entries, self._principals = entries, principals
 
     def __getitem__(self, id_: str) -> NodeEntry:
-        if not self.sees(id_):
-            raise KeyError(id_)
-        entry, said = self._whole.nodes[id_], self.said(id_)
-        if said is None:
+        entry = self._entries[id_]
+        if entry.claims is None:
             return entry
-        node = GraphNode(id_).saying(said)
-        return NodeEntry(entry.key, node.label, node.names)
+        visible = shown(entry.claims, self._principals)
+        if visible is None:
+            raise KeyError(id_)
+        return visible
 
     def __iter__(self) -> Iterator[str]:
-        return filter(self.sees, list(self._whole.nodes))
+        return filter(self.__contains__, list(self._entries))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -223,43 +218,39 @@ class _VisibleNodes(Mapping[str, NodeEntry]):
 class VisibleAdjacency(Adjacency):
     """The part of an adjacency that some principals see, without a copy of it; read only."""
 
-    __slots__ = ("_visible", "_whole")
+    __slots__ = ("_principals", "_whole")
 
     def __init__(self, whole: Adjacency, principals: frozenset[str]) -> None:
-        super().__init__()
-        self._whole = whole
-        self.nodes = self._visible = _VisibleNodes(whole, principals)
+        super().__init__(whole.partition, whole.key)
+        self._whole, self._principals = whole, principals
+        self.nodes = _VisibleNodes(whole.nodes, principals)
 
     def neighbours(self, frontier: Collection[str], hop: Hop) -> dict[str, list[Edge]]:
         """Return the visible edges that a hop follows, by node; others have no entry."""
-        found = self._whole.neighbours(frontier, hop)
-        # Tested after reading, because rows are restricted before they are written.
-        if not self._whole.restricted and not self._whole.said:
-            return found
-        seen = [id_ for id_ in frontier if id_ in self.nodes]
-        found = self._whole.neighbours(seen, replace(hop, fan_out=None))
-        if not self._whole.said:
-            return {id_: [*filter(self._sees, own)][: hop.fan_out] for id_, own in found.items()}
-        return {id_: hop.first(id_, self._visible_edges(own)) for id_, own in found.items()}
+        edges = self._whole.neighbours(frontier, hop)
+        if not self._whole.is_restricted:  # tested after reading: it is set before a row is written
+            return edges
+        visible_ids = [id_ for id_ in frontier if id_ in self.nodes]
+        edges = self._whole.neighbours(visible_ids, replace(hop, fan_out=None))
+        return {id_: self._first(id_, hop, edges[id_]) for id_ in visible_ids if id_ in edges}
 
     def outgoing(self) -> Iterable[Edge]:
         """Return every visible edge."""
-        return self._visible_edges(self._whole.outgoing())
+        return filter(None, map(self._shown, self._whole.outgoing()))
 
-    def shown(self, node: GraphNode) -> GraphNode:
-        """Return a node with what its passages say that this view sees."""
-        said = self._visible.said(node.id)
-        return node if said is None else node.saying(said)
+    def _first(self, node_id: str, hop: Hop, edges: Iterable[Edge]) -> list[Edge]:
+        """Return the visible ones of a node's edges, in order; a claim can have another weight."""
+        pairs = [(edge, visible) for edge in edges if (visible := self._shown(edge)) is not None]
+        visible_edges = [visible for _, visible in pairs]
+        if all(edge.weight == visible.weight for edge, visible in pairs):
+            return visible_edges[: hop.fan_out]
+        return hop.first(node_id, visible_edges)
 
-    def _visible_edges(self, edges: Iterable[Edge]) -> Iterator[Edge]:
-        """Yield the visible edges with what their visible passages say."""
-        for edge in filter(self._sees, edges):
-            said = self._visible.said(edge.id)
-            yield edge if said is None else edge.saying(said)
-
-    def _sees(self, edge: Edge) -> bool:
-        sees = self._visible.sees
-        return sees(edge.id) and sees(edge.source) and sees(edge.target)
+    def _shown(self, edge: Edge) -> Edge | None:
+        """Return an edge by its greatest visible claim; None if it or one of its ends is hidden."""
+        visible = shown(edge.claims, self._principals) if isinstance(edge, ClaimedEdge) else edge
+        is_at_nodes = edge.source in self.nodes and edge.target in self.nodes
+        return visible if is_at_nodes else None
 
 
 def neighbours_in(
@@ -268,11 +259,11 @@ def neighbours_in(
     """Return the edges of a hop by node; of edges with one identity the first view's wins."""
     if len(views) == 1:
         return views[0].neighbours(frontier, hop)
-    found: dict[str, dict[EdgeId, Edge]] = {}
+    by_node: dict[str, dict[EdgeId, Edge]] = {}
     for view in reversed(views):
         for id_, edges in view.neighbours(frontier, hop).items():
-            found.setdefault(id_, {}).update((edge.id, edge) for edge in edges)
-    return {id_: hop.first(id_, found[id_].values()) for id_ in frontier if id_ in found}
+            by_node.setdefault(id_, {}).update((edge.id, edge) for edge in edges)
+    return {id_: hop.first(id_, by_node[id_].values()) for id_ in frontier if id_ in by_node}
 
 
 def names_in(views: Sequence[Adjacency]) -> list[tuple[str, str]]:
@@ -282,42 +273,41 @@ def names_in(views: Sequence[Adjacency]) -> list[tuple[str, str]]:
     )
 
 
-def load(rows: GraphRows) -> tuple[dict[Partition, int], dict[Partition, Adjacency]]:
-    """Return the key and the adjacency of each partition of a graph on disk."""
-    keys = {partition: key for key, partition in rows.partitions()}
-    views = {partition: Adjacency() for partition in keys}
-    by_key = {key: views[partition] for partition, key in keys.items()}
+def load(rows: GraphRows) -> dict[Partition, Adjacency]:
+    """Return the adjacency of each partition of a graph on disk."""
+    views = {key: Adjacency(partition, key) for key, partition in rows.partitions()}
     with _no_collection():
         # Lists by key have better memory locality than a dictionary of a million keys.
-        size = rows.last_key() + 1
+        size = rows.last_keys()[0] + 1
         ids, homes = [""] * size, [Adjacency()] * size
-        seen: dict[str, str] = {}  # interns equal strings
-        for key, partition, id_, label, name, aliases, is_passage in rows.entries():
-            names = () if is_passage else (name, *(aliases.split("\0") if aliases else ()))
-            ids[key], homes[key] = id_, by_key[partition]
-            homes[key].load_node(id_, NodeEntry(key, seen.setdefault(label, label), names))
-        _load_edges(rows.edges(), ids, homes)
-        for key, allowed in rows.all_restrictions().items():
-            by_key[key].restrict(allowed, is_written=True)
-    return keys, views
+        for key, partition, id_ in rows.nodes():
+            ids[key], homes[key] = id_, views[partition]
+        entries: list[NodeEntry | None] = [None] * size
+        labels: dict[str, str] = {}  # interns equal strings
+        for key, claim, label, *names in rows.entries():
+            entries[key] = _entry(key, claim, labels.setdefault(label, label), *names)
+        for key, entry in read_nodes(rows, ids).items():
+            entries[key], homes[key].is_restricted = entry, True
+        for key, (id_, view) in enumerate(zip(ids, homes, strict=True)):
+            if id_:
+                view.load_node(id_, entries[key] or named_entry(key, id_))
+        _load_edges(read_edges(rows, ids), ids, homes)
+    return {view.partition: view for view in views.values()}
 
 
 def _load_edges(
-    rows: Iterable[tuple[int, str, int, float, str | None]],
-    ids: Sequence[str],
-    views: Sequence[Adjacency],
+    rows: Iterable[tuple[int, int, Edge]], ids: Sequence[str], views: Sequence[Adjacency]
 ) -> None:
     """Fill the adjacencies with sorted edges; ids and views are lists by key."""
-    types: dict[str, str] = {}
-    make, once = tuple.__new__, types.setdefault  # half the time of Edge(...)
     edges: list[Edge] = []
     ends: tuple[list[int], list[int]] = ([], [])
     add_edge, add_source, add_target = edges.append, ends[0].append, ends[1].append
-    for source, type_, target, weight, own in rows:
-        parts = ids[source], once(type_, type_), ids[target], weight, own or "{}"
-        add_edge(make(Edge, parts))
+    for source, target, edge in rows:
+        add_edge(edge)
         add_source(source)
         add_target(target)
+        if type(edge) is ClaimedEdge:
+            views[source].is_restricted = True
     for keys, direction in zip(ends, (Direction.OUT, Direction.IN), strict=True):
         column = np.array(keys, dtype=np.int64)
         order = np.argsort(column, kind="stable")
@@ -325,7 +315,70 @@ def _load_edges(
         nodes, starts = np.unique(column[order], return_index=True)
         stops = [*starts[1:].tolist(), len(ordered)]
         for node, start, stop in zip(nodes.tolist(), starts.tolist(), stops, strict=False):
-            views[node].load(ids[node], ordered[start:stop], direction)
+            views[node].load_edges(ids[node], ordered[start:stop], direction)
+
+
+def read_nodes(
+    rows: GraphRows, ids: _ById, keys: Iterable[int] | None = None
+) -> dict[int, NodeEntry]:
+    """Return the entries of nodes with claims, by key; None for all that not everyone sees."""
+    entries: dict[int, NodeEntry] = {}
+    for key, group in groupby(rows.entry_claims(keys), itemgetter(1)):
+        claims = {
+            _principals(allowed): _entry(key, claim, *content)
+            if claim > 0
+            else named_entry(key, ids[key])
+            for allowed, _, claim, *content in group
+        }
+        entries[key] = next(iter(claims.values()))._replace(claims=_restricted(claims))
+    return entries
+
+
+def read_edges(
+    rows: GraphRows, ids: _ById, keys: Sequence[EdgeKey] | None = None
+) -> Iterator[tuple[int, int, Edge]]:
+    """Yield edges with claims, and before each the keys of its ends; None for all edges."""
+    types: dict[str, str] = {}
+    make, once = tuple.__new__, types.setdefault  # half the time of Edge(...)
+    for (source, type_, target), group in groupby(rows.edges(keys), itemgetter(0, 1, 2)):
+        claims = [*group]
+        if len(claims) > 1:
+            claims.sort(key=itemgetter(-1), reverse=True)
+        ends = ids[source], once(type_, type_), ids[target]
+        *_, weight, payload, allowed, _ = claims[0]
+        edge: Edge = make(Edge, (*ends, weight, payload or "{}"))
+        if allowed:
+            by_principals: dict[frozenset[str], Edge] = {}
+            for *_, weight, payload, allowed, _ in claims:
+                claimed = Edge(*ends, weight, payload or "{}")
+                by_principals.setdefault(_principals(allowed), claimed)
+            edge = ClaimedEdge(*edge)
+            edge.claims = _restricted(by_principals) or ()
+        yield source, target, edge
+
+
+def named_entry(key: int, id_: str) -> NodeEntry:
+    """Return the entry of a node that documents only name, as the end of an edge."""
+    return NodeEntry(key, 0, "entity", (id_,))
+
+
+def _restricted(claims: Mapping[frozenset[str], T]) -> Claims[T] | None:
+    """Return the claims that some caller sees as the greatest; None if everyone sees the first."""
+    listed = [*claims.items()]
+    public = next((at for at, (allowed, _) in enumerate(listed) if not allowed), len(listed))
+    return listed[: public + 1] if public else None
+
+
+def _entry(
+    key: int, claim: int, label: str, name: str, aliases: str | None, is_passage: int
+) -> NodeEntry:
+    names = () if is_passage else (name, *(aliases.split("\0") if aliases else ()))
+    return NodeEntry(key, claim, label, names)
+
+
+@lru_cache
+def _principals(allowed: str) -> frozenset[str]:
+    return frozenset(allowed.split("\n") if allowed else ())
 
 
 class LoadedGraph:
@@ -341,19 +394,20 @@ class LoadedGraph:
         whole = Adjacency() if len(homes) == len(contents.nodes) else None
         self._views: dict[Partition, Adjacency] = defaultdict(lambda: whole or Adjacency())
         for key, node in enumerate(contents.nodes):
-            entry = NodeEntry(key, node.label, node.names)
+            entry = NodeEntry(key, 0, node.label, node.names)
             self._views[node.partition].load_node(node.id, entry)
-        edges: dict[Partition, list[Edge]] = defaultdict(list)
+        edges: dict[Partition, dict[EdgeId, Edge | None]] = defaultdict(dict)
         for edge in contents.edges:
-            edges[self._home(edge, homes)].append(edge)
-        for home, own in edges.items():
+            edges[self._home(edge, homes)][edge.id] = edge
+        for home, by_id in edges.items():
             nodes = self._views[home].nodes
-            self._views[home].put_edges(e for e in own if e.source in nodes and e.target in nodes)
+            inner = {i: edge for i, edge in by_id.items() if i[0] in nodes and i[2] in nodes}
+            self._views[home].apply(Changes(edges=inner))
 
     def views(self, scope: Scope | None) -> list[Adjacency]:
         """Return each adjacency, in the order of the partitions' names."""
-        found = sorted(self._views, key=lambda partition: partition.order)
-        return [*dict.fromkeys(self._views[own] for own in found if own.is_in(scope))]
+        partitions = sorted(self._views, key=lambda partition: partition.order)
+        return [*dict.fromkeys(self._views[home] for home in partitions if home.is_in(scope))]
 
     def node(self, view: Adjacency, node_id: str) -> GraphNode:
         """Return a node of a view."""
@@ -361,10 +415,10 @@ class LoadedGraph:
 
     def _home(self, edge: Edge, homes: Mapping[str, Partition]) -> Partition:
         """Return the partition of an edge; LlamaIndex's stores write some edges without one."""
-        own = Partition.of(edge.properties)
-        if own != Partition() or (own in self._views and edge.source in self._views[own].nodes):
-            return own
-        return homes.get(edge.source, own)
+        home = Partition.of(edge.properties)
+        if home != Partition() or (home in self._views and edge.source in self._views[home].nodes):
+            return home
+        return homes.get(edge.source, home)
 
 
 @contextmanager
@@ -383,11 +437,3 @@ def _no_collection() -> Iterator[None]:
             gc.unfreeze()
         if enabled:
             gc.enable()
-
-
-def _set(values: dict[str | EdgeId, T], id_: str | EdgeId, value: T | None) -> None:
-    """Set the value of a row; None removes it."""
-    if value is None:
-        values.pop(id_, None)
-    else:
-        values[id_] = value

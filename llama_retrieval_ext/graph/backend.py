@@ -110,18 +110,17 @@ class WritableGraph(GraphBackend):
         """
 
     @abstractmethod
-    def plan_replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
+    def plan_replace_sources(self, contents: Mapping[str, Contents]) -> Call[None]:
         """Replace the earlier rows of documents, in one round trip.
 
-        It is one transaction. Of rows with the same identity the last is written, and all their
-        sources support it.
+        It is one transaction. Of rows of a document with the same identity the last is written.
 
         Args:
-            said: Nodes and edges by document.
+            contents: Nodes and edges by document.
         """
 
     @abstractmethod
-    def plan_said_by(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
+    def plan_claims_of(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
         """Return the rows that each document wrote, in every partition, with embeddings.
 
         Each is as the document wrote it. Nodes that it only names as ends of edges are left out.
@@ -137,7 +136,7 @@ class WritableGraph(GraphBackend):
 
     upsert, aupsert = callers(plan_upsert)
     replace_sources, areplace_sources = callers(plan_replace_sources)
-    said_by, asaid_by = callers(plan_said_by)
+    claims_of, aclaims_of = callers(plan_claims_of)
     delete_sources, adelete_sources = callers(plan_delete_sources)
     clear, aclear = callers(plan_clear)
 

@@ -14,8 +14,7 @@ from llama_retrieval_ext.graph.elements import (
     GraphNode,
     Hop,
     Partition,
-    parsed_support,
-    support_of,
+    allowed_of,
     to_json,
     weight_of,
 )
@@ -23,6 +22,35 @@ from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY, Scope
 
 # Letters of any script, digits and a few separators; no character that ends an identifier.
 _IDENTIFIER: Final = re.compile(r"\w(?:[\w .:/@+-]{0,126}\w)?")
+
+
+SUPPORT_SEPARATOR = "\0"
+
+
+def support_of(source: str, properties: Mapping[str, object], said: str = "") -> str:
+    """Return the record that a document supports a row: name, who may see the row, what it says.
+
+    Examples:
+        >>> support_of("leave", {"allowed": ["group:hr"]}, "{}").split(SUPPORT_SEPARATOR)
+        ['leave', 'group:hr', '', '{}']
+
+    """
+    content = ["", said] if said else []
+    return SUPPORT_SEPARATOR.join([source, *allowed_of(properties), *content])
+
+
+def parsed_support(support: str) -> tuple[str, list[str], str]:
+    """Return the source, the principals and the content in the output of `support_of`."""
+    names, _, said = support.partition(2 * SUPPORT_SEPARATOR)
+    source, *allowed = names.split(SUPPORT_SEPARATOR)
+    return source, allowed, said
+
+
+def _described(node: GraphNode, content: str) -> GraphNode:
+    """Return the node with the content that a document writes; bare if it only names it."""
+    if content:
+        return GraphNode(node.id, *json.loads(content))
+    return GraphNode(node.id, properties=node.partition.properties)
 
 
 def quoted(identifier: str) -> str:
@@ -300,7 +328,7 @@ def contents_by_source(rows: Rows, sources: Sequence[str]) -> dict[str, Contents
             elif said:  # otherwise it only names the node as the end of an edge
                 node = node_of(row["node"])
                 is_stored = json.loads(said) in (None, _content(node))
-                node = node if is_stored else node.saying(said)
+                node = node if is_stored else _described(node, said)
                 own = replace(node, properties={**node.properties, **shown})
                 found[source].nodes.append(own)
     return found
@@ -314,12 +342,14 @@ def outdated_rows(rows: Rows) -> dict[str, list[dict[str, Any]]]:
             edge = edge_of(row["edge"])
             said = _said_to(None, row["edge"][-1], edge.properties)
             if said is not None:
-                edges.append({**_edge_row(edge.saying(said), ""), "sources": []})
+                edges.append(
+                    {**_edge_row(Edge.of(*edge.id, json.loads(said or "{}")), ""), "sources": []}
+                )
         else:
             node = node_of(row["node"])
             said = _said_to(None, row["node"]["properties"], _content(node))
             if said is not None:
-                nodes.append({**_node_row(node.saying(said), ""), "sources": []})
+                nodes.append({**_node_row(_described(node, said), ""), "sources": []})
     return {"nodes": nodes, "edges": edges}
 
 
@@ -360,7 +390,7 @@ def node_of(row: Mapping[str, Any], scope: Scope | None = None) -> GraphNode:
         label, name, text = (named or [CHUNK_LABEL])[0], id_, stored.get("text") or ""
     node = GraphNode(id_, label, name, properties, text, stored.get("embedding"))
     said = _said_to(scope, stored, _content(node)) if has_principals(scope) else None
-    return node if said is None else node.saying(said)
+    return node if said is None else _described(node, said)
 
 
 def edge_of(row: Sequence[Any], scope: Scope | None = None) -> Edge:
@@ -371,7 +401,7 @@ def edge_of(row: Sequence[Any], scope: Scope | None = None) -> Edge:
     payload = json.dumps(properties, ensure_ascii=False, default=str)
     edge = Edge(source, type_, target, weight_of(properties), payload)
     said = _said_to(scope, stored, properties) if has_principals(scope) else None
-    return edge if said is None else edge.saying(said)
+    return edge if said is None else Edge.of(*edge.id, json.loads(said or "{}"))
 
 
 def without_internal(value: Any) -> Any:  # noqa: ANN401 - what Cypher returns

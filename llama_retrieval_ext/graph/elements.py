@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from llama_index.core.graph_stores.types import ChunkNode, EntityNode, LabelledNode, Relation
 
-from llama_retrieval_ext.checks import check_count, is_number, of_type
+from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY, Scope, principals_of
 
 T = TypeVar("T")
@@ -51,6 +52,12 @@ class Partition(NamedTuple):
         return not scope.kb_ids or self.kb_id in scope.kb_ids
 
     @property
+    def properties(self) -> dict[str, str]:
+        """Return the properties of a row in this partition."""
+        names = {TENANT_KEY: self.tenant_id, KB_KEY: self.kb_id}
+        return {key: name for key, name in names.items() if name is not None}
+
+    @property
     def order(self) -> tuple[str, str]:
         """Return the sort key; a missing name comes first."""
         return (self.tenant_id or "", self.kb_id or "")
@@ -81,28 +88,6 @@ def check_deletion(scope: Scope | None, sources: Sequence[str] = ()) -> None:
         raise ConfigurationError(
             "a scope with principals only reads a graph; delete rows in a scope without them"
         )
-
-
-SUPPORT_SEPARATOR = "\0"
-
-
-def support_of(source: str, properties: Mapping[str, object], said: str = "") -> str:
-    """Return the record that a document supports a row: name, who may see the row, what it says.
-
-    Examples:
-        >>> support_of("leave", {"allowed": ["group:hr"]}, "{}").split(SUPPORT_SEPARATOR)
-        ['leave', 'group:hr', '', '{}']
-
-    """
-    content = ["", said] if said else []
-    return SUPPORT_SEPARATOR.join([source, *allowed_of(properties), *content])
-
-
-def parsed_support(support: str) -> tuple[str, list[str], str]:
-    """Return the source, the principals and the content in the output of `support_of`."""
-    names, _, said = support.partition(2 * SUPPORT_SEPARATOR)
-    source, *allowed = names.split(SUPPORT_SEPARATOR)
-    return source, allowed, said
 
 
 def allowed_of(properties: Mapping[str, object]) -> tuple[str, ...]:
@@ -160,23 +145,9 @@ class GraphNode:
     def stored(self) -> "GraphNode":
         """Return the node as it is stored: without properties that are None, and principals.
 
-        Principals belong to each support of the node.
+        Principals belong to each claim of the node.
         """
         return replace(self, properties=_stored(self.properties))
-
-    @property
-    def said(self) -> str:
-        """The content of the node as JSON: all but its id."""
-        vector = None if self.embedding is None else [float(x) for x in self.embedding]
-        content = [self.label, self.name, dict(self.properties), self.text, vector]
-        return json.dumps(content, ensure_ascii=False)
-
-    def saying(self, said: str) -> "GraphNode":
-        """Return the node with the content that a passage says; bare if it says nothing."""
-        if said:
-            return GraphNode(self.id, *json.loads(said))
-        own = {key: self.properties[key] for key in (TENANT_KEY, KB_KEY) if key in self.properties}
-        return GraphNode(self.id, properties=own)
 
     @classmethod
     def from_llama_index(cls, node: LabelledNode) -> "GraphNode":
@@ -282,10 +253,6 @@ class Edge(NamedTuple):
             )
         kept = _stored(properties)
         return self if len(kept) == len(properties) else Edge.of(*self.id, kept)
-
-    def saying(self, payload: str) -> "Edge":
-        """Return the edge with other properties, as JSON."""
-        return Edge.of(*self.id, json.loads(payload or "{}"))
 
     def other(self, node_id: str) -> str:
         """Return the end that is not this node; for a loop the node itself."""

@@ -1,34 +1,39 @@
 """`EmbeddedGraph`: an in-process graph with adjacency in memory and rows in SQLite."""
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from threading import RLock
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.execution.drivers import in_thread
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.adjacency import (
     Adjacency,
+    Changes,
     NodeEntry,
-    VisibleAdjacency,
     load,
+    named_entry,
     names_in,
     neighbours_in,
+    read_edges,
+    read_nodes,
 )
 from llama_retrieval_ext.graph.backend import ANY_HOP, WritableGraph, immediate
 from llama_retrieval_ext.graph.elements import (
     Contents,
     Edge,
+    EdgeId,
     GraphNode,
     Hop,
     Partition,
+    allowed_of,
     check_deletion,
 )
-from llama_retrieval_ext.graph.sqlite_rows import FILE, Doomed, GraphRows, Restrictions
-from llama_retrieval_ext.graph.write_batch import WriteBatch
+from llama_retrieval_ext.graph.sqlite_rows import FILE, EdgeClaim, EdgeKey, GraphRows, NodeClaim
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.files import DirectoryLock
 from llama_retrieval_ext.urls import local_path
@@ -36,9 +41,10 @@ from llama_retrieval_ext.urls import local_path
 MEMORY: Final = ":memory:"
 # Maximum number of cached nodes.
 _CACHED: Final = 50_000
+# The document of rows that are written without one.
+_NO_DOCUMENT: Final = ""
 
 T = TypeVar("T")
-_Views: TypeAlias = Mapping[Partition, Adjacency]
 
 
 class EmbeddedGraph(WritableGraph):
@@ -72,9 +78,7 @@ class EmbeddedGraph(WritableGraph):
         self._guard: DirectoryLock | None = None
         self._rows: GraphRows | None = None
         self._partitions: dict[Partition, Adjacency] = {}
-        self._partition_keys: dict[Partition, int] = {}
-        self._cache: dict[int, GraphNode] = {}
-        self._next_key = 1
+        self._cache: dict[int, GraphNode] = {}  # by the key of the claim
         self.version = 0
         if self.directory != MEMORY:
             self._guard = _locked(Path(directory))
@@ -103,10 +107,10 @@ class EmbeddedGraph(WritableGraph):
         if scope is not None and scope.kb_ids and len(scope.kb_ids) == 1:
             partition = Partition(scope.tenant_id, scope.kb_ids[0])
             if scope.tenant_id is not None:
-                found = self._partitions.get(partition)
-                return [] if found is None else [found]
-        visible = self._visible(scope)
-        return [visible[partition] for partition in sorted(visible, key=lambda each: each.order)]
+                view = self._partitions.get(partition)
+                return [] if view is None else [view]
+        views = [view for partition, view in self._partitions.items() if partition.is_in(scope)]
+        return sorted(views, key=lambda view: view.partition.order)
 
     def node(self, view: Adjacency, node_id: str) -> GraphNode | None:
         """Return a node of a view; None if it was deleted meanwhile."""
@@ -141,61 +145,63 @@ class EmbeddedGraph(WritableGraph):
     ) -> Call[None]:
         """Write nodes and edges in one transaction; see `GraphBackend.upsert`."""
         rows = Contents.of(nodes, edges)
-        return Call(
-            lambda: self.write(
-                ((source, node) for node in rows.nodes), ((source, edge) for edge in rows.edges)
-            )
-        )
+        return Call(lambda: self.write([(source, rows)]))
 
-    def plan_replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
+    def plan_replace_sources(self, contents: Mapping[str, Contents]) -> Call[None]:
         """Replace the earlier rows of documents by new ones, in one transaction."""
-        return Call(
-            lambda: self.write(
-                ((source, node) for source, own in said.items() for node in own.nodes),
-                ((source, edge) for source, own in said.items() for edge in own.edges),
-                replaced=list(said),
-            )
-        )
 
-    def plan_said_by(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
-        """Return the rows that each document supports, in every partition, with embeddings."""
+        def replace_claims(write: "_Write") -> None:
+            write.delete_claims([*contents], self._views(None))
+            write.claim(contents.items())
+
+        return Call(lambda: self._change(None, replace_claims))
+
+    def plan_claims_of(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
+        """Return the rows that each document writes, in every partition, with embeddings."""
 
         def function() -> dict[str, Contents]:
             with self._lock:
-                return self._open_rows().said_by(sources)
+                rows = self._open_rows()
+                return {source: rows.contents_of(source) for source in sources}
 
         return Call(function)
 
     def plan_delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
-        """Remove the rows of documents, except those that another source supports."""
-        return Call(lambda: self._change(scope, withdrawn=sources))
+        """Remove the rows of documents, except those that another source claims."""
+        check_deletion(scope, sources)
+        return Call(
+            lambda: self._change(
+                scope, lambda write: write.delete_claims(sources, self._views(scope))
+            )
+        )
 
     def delete_nodes(self, ids: Sequence[str], *, scope: Scope | None) -> None:
-        """Remove visible nodes and their edges, even if a source supports them."""
+        """Remove visible nodes and their edges, whoever claims them."""
 
-        def doomed(_: GraphRows, views: _Views) -> Doomed:
-            own = views.values()
-            return Doomed({view.nodes[id_].key for id_ in ids for view in own if id_ in view.nodes})
+        def delete(write: "_Write") -> None:
+            for view in self._views(scope):
+                write.delete_nodes(view, [id_ for id_ in ids if id_ in view.nodes])
 
-        self._change(scope, doomed=doomed)
+        self._change(scope, delete)
 
     def delete_edges(self, edges: Iterable[Edge], *, scope: Scope | None) -> None:
-        """Remove visible edges, even if a source supports them; their ends stay."""
+        """Remove visible edges, whoever claims them; their ends stay."""
 
-        def doomed(rows: GraphRows, views: _Views) -> Doomed:
-            ends = {
-                view.key_of(edge)
-                for edge in edges
-                for view in views.values()
-                if edge.source in view.nodes and edge.target in view.nodes
-            }
-            return Doomed(edges=rows.edge_keys(ends))
+        def delete(write: "_Write") -> None:
+            for view, edge in product(self._views(scope), edges):
+                if edge.source in view.nodes and edge.target in view.nodes:
+                    write.delete_edge(view, edge)
 
-        self._change(scope, doomed=doomed)
+        self._change(scope, delete)
 
     def plan_clear(self, *, scope: Scope | None) -> Call[None]:
         """Remove every visible row."""
-        return Call(lambda: self._change(scope, doomed=_every_node))
+
+        def delete(write: "_Write") -> None:
+            for view in self._views(scope):
+                write.delete_nodes(view, [*view.nodes])
+
+        return Call(lambda: self._change(scope, delete))
 
     @property
     def was_closed(self) -> bool:
@@ -231,16 +237,12 @@ class EmbeddedGraph(WritableGraph):
     # Inside
 
     def _load(self, rows: GraphRows) -> None:
-        self._partition_keys, self._partitions = load(rows)
-        self._cache, self._next_key = {}, rows.last_key() + 1
+        self._partitions, self._cache = load(rows), {}
 
     def _open_rows(self) -> GraphRows:
         if self._rows is None:
             raise StoreClosedError(f"the graph {self.directory} was closed; open it again")
         return self._rows
-
-    def _visible(self, scope: Scope | None) -> dict[Partition, Adjacency]:
-        return {p: view for p, view in self._partitions.items() if p.is_in(scope)}
 
     @contextmanager
     def _writing(self) -> Iterator[GraphRows]:
@@ -248,49 +250,23 @@ class EmbeddedGraph(WritableGraph):
             yield self._open_rows()
             self.version += 1
 
-    def write(
-        self,
-        nodes: Iterable[tuple[str | None, GraphNode]],
-        edges: Iterable[tuple[str | None, Edge]],
-        *,
-        replaced: Sequence[str] = (),
-    ) -> None:
-        """Write nodes and edges, each with its source, in one transaction.
+    def write(self, claims: Iterable[tuple[str | None, Contents]]) -> None:
+        """Write rows, each with its source, in one transaction."""
+        self._change(None, lambda write: write.claim(claims))
 
-        The support of ``replaced`` sources for earlier rows is withdrawn first.
-        """
-        self._change(None, nodes, edges, withdrawn=replaced)
-
-    def _change(
-        self,
-        scope: Scope | None,
-        nodes: Iterable[tuple[str | None, GraphNode]] = (),
-        edges: Iterable[tuple[str | None, Edge]] = (),
-        *,
-        withdrawn: Sequence[str] = (),
-        doomed: Callable[[GraphRows, _Views], Doomed] = lambda *_: Doomed(),
-    ) -> None:
-        """Write rows, and delete those of a scope that are doomed or lose their last source."""
-        check_deletion(scope, withdrawn)
+    def _change(self, scope: Scope | None, make: Callable[["_Write"], None]) -> None:
+        """Make changes on disk in one transaction, then in memory."""
+        check_deletion(scope)
         with self._writing() as rows:
-            batch = WriteBatch(self._partitions, self._partition_keys, self._next_key)
-            for source, node in nodes:
-                batch.add_node(node, source)
-            for source, edge in edges:
-                batch.add_edge(edge, source)
-            views = self._visible(scope)
             with rows.transaction():
-                lost = rows.withdraw(withdrawn, [self._partition_keys[view] for view in views])
-                batch.write(rows)
-                batch.restore(rows, *lost)
-                found = rows.unsupported(*lost) if withdrawn else doomed(rows, views)
-                remove = self._remove(rows, found, views)
-                allowed = batch.restrictions(rows, *lost)
-            self._next_key = batch.next_key
-            self._restrict(allowed, is_written=False)
-            self._apply(batch)
-            self._restrict(allowed, is_written=True)
-            remove()
+                write = _Write(rows, self._partitions)
+                make(write)
+                changes = write.finish()
+            # A new dict, because readers may iterate over the old one.
+            self._partitions = write.partitions
+            for view in write.partitions.values():
+                if view.key in changes:
+                    view.apply(changes[view.key])
 
     def _immediate(self, read: Callable[[], T]) -> Call[T]:
         """Return a call that runs on the event loop, or in a thread during a write."""
@@ -306,91 +282,185 @@ class EmbeddedGraph(WritableGraph):
         return Call(read, coroutine)
 
     def _nodes(self, ids: Sequence[str], views: Sequence[Adjacency]) -> dict[str, GraphNode]:
-        if not any(isinstance(view, VisibleAdjacency) for view in views):
-            return self._shown(ids, views)
-        with self._lock:  # a row, who may see it, and what it says to whom change together
-            return self._shown(ids, views)
-
-    def _shown(self, ids: Sequence[str], views: Sequence[Adjacency]) -> dict[str, GraphNode]:
-        homes: dict[str, Adjacency] = {}
-        entries: dict[str, NodeEntry] = {}
+        homes: dict[str, tuple[Adjacency, NodeEntry]] = {}
         for id_, view in product(ids, views):
             entry = None if id_ in homes else view.nodes.get(id_)
             if entry is not None:
-                homes[id_], entries[id_] = view, entry
-        return {id_: homes[id_].shown(node) for id_, node in self._fetched(entries).items()}
-
-    def _fetched(self, entries: Mapping[str, NodeEntry]) -> dict[str, GraphNode]:
-        """Return nodes by id from cache or disk, without those deleted in the meantime."""
-        known = {entry.key: self._cache.get(entry.key) for entry in entries.values()}
-        missing = [key for key, node in known.items() if node is None]
+                homes[id_] = view, entry
+        claims = {entry.claim: id_ for id_, (_, entry) in homes.items() if entry.claim}
+        nodes = {claim: self._cache.get(claim) for claim in claims}
+        missing = {claim: claims[claim] for claim, node in nodes.items() if node is None}
         if missing:
             with self._lock:
-                read = self._open_rows().nodes(missing)
+                read = self._open_rows().contents(missing)
                 if len(self._cache) > _CACHED:
                     self._cache.clear()
                 self._cache.update(read)
-            known.update(read)
-        found = {id_: known[entry.key] for id_, entry in entries.items()}
-        return {id_: node for id_, node in found.items() if node is not None}
+            nodes.update(read)
+        return {
+            id_: node
+            for id_, (view, entry) in homes.items()
+            if (node := nodes[entry.claim] if entry.claim else _named(view, id_)) is not None
+        }
 
     def _contents(self, views: Sequence[Adjacency], ids: Collection[str] | None) -> Contents:
         """Return contents without the cache, which so many nodes would flush."""
         nodes: list[GraphNode] = []
-        with self._lock:  # as in `_nodes`
-            for view in views:
-                own = view.nodes if ids is None else [id_ for id_ in ids if id_ in view.nodes]
-                keys = [view.nodes[id_].key for id_ in own]
-                found = self._open_rows().nodes(keys, embeddings=False)
-                nodes += map(view.shown, found.values())
+        for view in views:
+            entries = {i: e for i, e in view.entries() if ids is None or i in ids}
+            claims = {entry.claim: id_ for id_, entry in entries.items() if entry.claim}
+            with self._lock:
+                nodes += self._open_rows().contents(claims, embeddings=False).values()
+            nodes += [_named(view, id_) for id_, entry in entries.items() if not entry.claim]
         edges = (edge for view in views for edge in view.outgoing())
         return Contents(
             nodes, [e for e in edges if ids is None or (e.source in ids and e.target in ids)]
         )
 
-    def _apply(self, batch: WriteBatch) -> None:
-        """Apply a written batch to memory."""
-        for partition, key in batch.partitions.items():
-            self._partition_keys[partition] = key
-        # A new dict, because readers may iterate over the old one.
-        self._partitions = {**self._partitions, **{p: Adjacency() for p in batch.partitions}}
-        for partition, nodes in batch.nodes.items():
-            entries = {id_: NodeEntry(key, n.label, n.names) for id_, (key, n) in nodes.items()}
-            self._partitions[partition].put_nodes(entries)
-            for key, _ in nodes.values():
-                self._cache.pop(key, None)
-        for partition, edges in batch.edges.items():
-            self._partitions[partition].put_edges(edge for _, _, edge in edges.values())
 
-    def _restrict(self, allowed: Mapping[int, Restrictions], *, is_written: bool) -> None:
-        """Set who may see rows in memory, by the keys of partitions."""
-        for partition, key in self._partition_keys.items():
-            if key in allowed:
-                self._partitions[partition].restrict(allowed[key], is_written=is_written)
-
-    def _remove(self, rows: GraphRows, doomed: Doomed, views: _Views) -> Callable[[], None]:
-        """Delete rows and edges of deleted nodes on disk; return the same change for memory."""
-        changes = []
-        for view in views.values() if doomed.nodes or doomed.edges else ():
-            ids = {entry.key: id_ for id_, entry in view.nodes.items()}
-            gone = [ids[key] for key in doomed.nodes if key in ids]
-            ends = {view.key_of(edge) for edge in view.incident(gone)}
-            own = {k: e for k, e in doomed.edges.items() if e[0] in ids} | rows.edge_keys(ends)
-            rows.remove([view.nodes[id_].key for id_ in gone], own)
-            changes.append((view, gone, [(ids[s], type_, ids[t]) for s, type_, t in own.values()]))
-
-        def apply() -> None:
-            for view, gone, edges in changes:
-                view.drop_edges(edges)
-                for id_ in gone:
-                    self._cache.pop(view.nodes[id_].key, None)
-                view.drop_nodes(gone)
-
-        return apply
+def _named(view: Adjacency, id_: str) -> GraphNode:
+    """Return a node that visible documents only name, as the end of an edge."""
+    return GraphNode(id_, properties=view.partition.properties)
 
 
-def _every_node(_: GraphRows, views: _Views) -> Doomed:
-    return Doomed({entry.key for view in views.values() for entry in view.nodes.values()})
+class _Write:
+    """The changes of one transaction: on disk, and what they change in memory.
+
+    Attributes:
+        partitions: The adjacency of each partition, new ones included.
+    """
+
+    def __init__(self, rows: GraphRows, partitions: Mapping[Partition, Adjacency]) -> None:
+        self._rows = rows
+        self.partitions = dict(partitions)
+        self._last_node, self._last_claim = rows.last_keys()
+        self._new_nodes: list[tuple[int, int, str]] = []
+        self._node_claims: list[NodeClaim] = []
+        self._edge_claims: list[EdgeClaim] = []
+        self._named: dict[tuple[str, int], tuple[str, ...]] = {}
+        self._changes: dict[int, Changes] = defaultdict(Changes)  # by the key of the partition
+        # Rows whose claims are read after the write, with the key of the partition: some callers
+        # see another claim than the last, or none is left.
+        self._nodes: dict[int, tuple[int, str]] = {}
+        self._edges: dict[EdgeKey, tuple[int, EdgeId]] = {}
+
+    def claim(self, claims: Iterable[tuple[str | None, Contents]]) -> None:
+        """Write what documents say of nodes and edges; a missing end becomes an entity."""
+        for source, (nodes, edges) in claims:
+            for node in nodes:
+                self._claim_node(source or _NO_DOCUMENT, node)
+            for edge in edges:
+                self._claim_edge(source or _NO_DOCUMENT, edge)
+
+    def delete_claims(self, sources: Iterable[str], views: Sequence[Adjacency]) -> None:
+        """Delete what documents say in partitions; rows without another claim are removed."""
+        keys = {view.key for view in views}
+        for source in dict.fromkeys(sources):
+            nodes, edges = self._rows.delete_claims(source, keys)
+            self._nodes |= nodes
+            self._edges |= edges
+
+    def delete_nodes(self, view: Adjacency, ids: Sequence[str]) -> None:
+        """Delete nodes and their edges, whoever claims them."""
+        edges = {view.key_of(edge): (view.key, edge.id) for edge in view.incident(ids)}
+        nodes = {view.nodes[id_].key: (view.key, id_) for id_ in ids}
+        self._rows.delete(nodes, edges)
+        self._nodes |= nodes
+        self._edges |= edges
+
+    def delete_edge(self, view: Adjacency, edge: Edge) -> None:
+        """Delete an edge, whoever claims it."""
+        key = view.key_of(edge)
+        self._rows.delete((), [key])
+        self._edges[key] = view.key, edge.id
+
+    def finish(self) -> dict[int, Changes]:
+        """Write the claims; return the changes for memory by the key of the partition."""
+        rows = self._rows
+        rows.add_nodes(self._new_nodes)
+        rows.claim_nodes(self._node_claims)
+        rows.name_nodes(
+            (-self._claim_key(), document, node, allowed)
+            for (document, node), allowed in self._named.items()
+        )
+        rows.claim_edges(self._edge_claims)
+        rows.set_last_claim(self._last_claim)
+        entries = read_nodes(rows, {key: id_ for key, (_, id_) in self._nodes.items()}, self._nodes)
+        for key, (partition, id_) in self._nodes.items():
+            self._changes[partition].nodes[id_] = entries.get(key)
+        ids: dict[int, str] = {}
+        for (source, _, target), (_, edge_id) in self._edges.items():
+            ids[source], ids[target] = edge_id[0], edge_id[2]
+        edges = {
+            (source, edge.type, target): edge
+            for source, target, edge in read_edges(rows, ids, [*self._edges])
+        }
+        for ends, (partition, edge_id) in self._edges.items():
+            self._changes[partition].edges[edge_id] = edges.get(ends)
+        views = {view.key: view for view in self.partitions.values()}
+        for partition, changes in self._changes.items():
+            gone = [id_ for id_, entry in changes.nodes.items() if entry is None]
+            if gone:
+                view = views[partition]
+                incident = view.incident(gone)
+                changes.edges |= dict.fromkeys(edge.id for edge in incident)
+                rows.delete([view.nodes[id_].key for id_ in gone], map(view.key_of, incident))
+        return self._changes
+
+    def _claim_key(self) -> int:
+        self._last_claim += 1
+        return self._last_claim
+
+    def _claim_node(self, document: str, node: GraphNode) -> None:
+        view, allowed = self._view(node.partition), allowed_of(node.properties)
+        node = node.stored()
+        before = self._entry(view, node.id)
+        key = self._node_key(view, node.id) if before is None else before.key
+        claim = NodeClaim(self._claim_key(), document, key, allowed, node)
+        self._node_claims.append(claim)
+        self._changes[view.key].nodes[node.id] = NodeEntry(key, claim.key, node.label, node.names)
+        if allowed or (before is not None and before.claims is not None):
+            self._nodes[key] = view.key, node.id
+
+    def _claim_edge(self, document: str, edge: Edge) -> None:
+        properties = edge.properties
+        view, allowed = self._view(Partition.of(properties)), allowed_of(properties)
+        edge = edge.stored()
+        source, target = (
+            self._end(view, id_, document, allowed) for id_ in (edge.source, edge.target)
+        )
+        ends = source, edge.type, target
+        self._edge_claims.append(EdgeClaim(ends, document, self._claim_key(), allowed, edge))
+        self._changes[view.key].edges[edge.id] = edge
+        if allowed or view.is_restricted:
+            self._edges[ends] = view.key, edge.id
+
+    def _end(self, view: Adjacency, id_: str, document: str, allowed: tuple[str, ...]) -> int:
+        """Return the key of an end of an edge; the document of the edge names the node."""
+        before = self._entry(view, id_)
+        key = self._node_key(view, id_) if before is None else before.key
+        if before is None:
+            self._changes[view.key].nodes[id_] = named_entry(key, id_)
+        if before is None or document or key in self._nodes:
+            self._named[document, key] = allowed
+        if (allowed and before is None) or (before is not None and before.claims is not None):
+            self._nodes[key] = view.key, id_
+        return key
+
+    def _view(self, partition: Partition) -> Adjacency:
+        view = self.partitions.get(partition)
+        if view is None:
+            view = self.partitions[partition] = Adjacency(partition, len(self.partitions) + 1)
+            self._rows.add_partition(view.key, partition)
+        return view
+
+    def _entry(self, view: Adjacency, id_: str) -> NodeEntry | None:
+        return self._changes[view.key].nodes.get(id_) or view.nodes.get(id_)
+
+    def _node_key(self, view: Adjacency, id_: str) -> int:
+        self._last_node += 1
+        self._new_nodes.append((self._last_node, view.key, id_))
+        return self._last_node
 
 
 def _locked(directory: Path) -> DirectoryLock:

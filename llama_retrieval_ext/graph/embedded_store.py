@@ -19,7 +19,7 @@ from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.filters import matches, parse_filters
 from llama_retrieval_ext.formulas.cosine import cosines, matrix
 from llama_retrieval_ext.graph.adjacency import Adjacency
-from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
+from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.expansion import expand
 from llama_retrieval_ext.query import Scope, check_scope
@@ -260,8 +260,10 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
             nodes = [replace(node, properties={**node.properties, **stamp}) for node in nodes]
             edges = [Edge.of(*edge.id, {**edge.properties, **stamp}) for edge in edges]
         self.graph.write(
-            ((_source_of(node), node) for node in nodes),
-            ((_source_of(edge), edge) for edge in edges),
+            [
+                *((_source_of(node), Contents([node], [])) for node in nodes),
+                *((_source_of(edge), Contents([], [edge])) for edge in edges),
+            ]
         )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM
 
-from llama_retrieval_ext.checks import check_count, is_number, of_type
+from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_inquiry
 from llama_retrieval_ext.execution.drivers import either_way
@@ -22,6 +22,7 @@ from llama_retrieval_ext.formulas.cosine import Matrix, cosines, matrix
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel, filled
 from llama_retrieval_ext.llm.parsing import cleaned, texts_in_json, unfenced
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stages.hit_embeddings import embed_texts
 from llama_retrieval_ext.text.gazetteer import Gazetteer, Mention
@@ -279,7 +280,8 @@ def _lines(answer: str) -> list[str]:
     names = texts_in_json(text)
     if names is None:
         names = [_MARK.sub("", line).strip() for line in text.splitlines()]
-    return [name for name in dict.fromkeys(names) if name][:_MOST_LINES]
+    names = [name for name in dict.fromkeys(names) if name]
+    return names if len(names) <= _MOST_LINES else []
 
 
 def _best(found: Sequence[LinkedEntity]) -> list[LinkedEntity]:

@@ -209,7 +209,7 @@ class Neo4jGraph(WritableGraph):
         """Replace the earlier rows of documents by new ones, in one transaction."""
         return self._write((_REPLACE, batch_rows(said)))
 
-    def plan_said_by(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
+    def plan_claims_of(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
         """Return the rows that each document supports, in every partition, with embeddings."""
         statement = (
             f"CALL () {{ MATCH (n:__Node__) WHERE any(s IN n._sources WHERE {_SOURCE} IN $sources) "

@@ -1,13 +1,13 @@
-"""`GraphRows`: a graph in one SQLite file, with durable transactions."""
+"""`GraphRows`: what documents claim of nodes and edges, in one SQLite file."""
 
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -20,57 +20,62 @@ from llama_retrieval_ext.stores.embedded.closed_files import (
     copy_database,
 )
 
-# What a row says to those who see one of its passages: None for the row itself, otherwise a content
-# as JSON, see `GraphNode.said`; `UNSAID` if these passages only name it as the end of an edge.
-Said: TypeAlias = str | None
-UNSAID: Final = ""
-# The principals of the supports of rows, empty for everyone, with what the row says to them.
-Restrictions: TypeAlias = dict[str | EdgeId, dict[frozenset[str], Said]]
+EdgeKey: TypeAlias = tuple[int, str, int]
+"""Key of the source, type, and key of the target."""
 
 FILE: Final = "graph.sqlite3"
-FORMAT: Final = 1
-_ENDS: Final = (
-    "JOIN edges ON edges.key = edge JOIN nodes a ON a.key = edges.source "
-    "JOIN nodes b ON b.key = edges.target"
-)
+FORMAT: Final = 2
 _APPLICATION: Final = 0x4C524758  # "LRGX", in the file's header
+# A claim is what one document writes of a row; the greatest key is the latest. One that only names
+# a node, as the end of an edge, has a negative key. `allowed` has a line for each principal; it is
+# empty for everyone.
 _SCHEMA: Final = """
-CREATE TABLE partitions (
-    key INTEGER PRIMARY KEY, tenant_id TEXT, kb_id TEXT
+CREATE TABLE partitions (key INTEGER PRIMARY KEY, tenant_id TEXT, kb_id TEXT);
+CREATE TABLE nodes (key INTEGER PRIMARY KEY, partition INTEGER NOT NULL, id TEXT NOT NULL);
+CREATE TABLE node_claims (
+    key INTEGER PRIMARY KEY, document TEXT NOT NULL, node INTEGER NOT NULL, allowed TEXT NOT NULL,
+    label TEXT, name TEXT, aliases TEXT, text TEXT, properties TEXT, embedding BLOB,
+    UNIQUE (document, node)
 );
-CREATE TABLE nodes (
-    key INTEGER PRIMARY KEY, partition INTEGER NOT NULL, id TEXT NOT NULL, label TEXT NOT NULL,
-    name TEXT NOT NULL, aliases TEXT, text TEXT, properties TEXT NOT NULL, embedding BLOB
-);
-CREATE TABLE edges (
-    key INTEGER PRIMARY KEY, source INTEGER NOT NULL, type TEXT NOT NULL, target INTEGER NOT NULL,
-    weight REAL NOT NULL, properties TEXT NOT NULL, UNIQUE (source, type, target)
-);
-CREATE TABLE node_sources (
-    source TEXT NOT NULL, node INTEGER NOT NULL, allowed TEXT NOT NULL, said TEXT,
-    PRIMARY KEY (source, node)
+CREATE INDEX node_claims_by_node ON node_claims (node, allowed);
+CREATE INDEX node_claims_of_some ON node_claims (node) WHERE allowed <> '';
+CREATE TABLE edge_claims (
+    source INTEGER NOT NULL, type TEXT NOT NULL, target INTEGER NOT NULL, document TEXT NOT NULL,
+    key INTEGER NOT NULL, allowed TEXT NOT NULL, weight REAL NOT NULL, properties TEXT NOT NULL,
+    PRIMARY KEY (source, type, target, document)
 ) WITHOUT ROWID;
-CREATE INDEX node_sources_by_node ON node_sources (node, allowed);
-CREATE INDEX node_sources_of_some ON node_sources (node) WHERE allowed <> '[]';
-CREATE TABLE edge_sources (
-    source TEXT NOT NULL, edge INTEGER NOT NULL, allowed TEXT NOT NULL, said TEXT,
-    PRIMARY KEY (source, edge)
-) WITHOUT ROWID;
-CREATE INDEX edge_sources_by_edge ON edge_sources (edge, allowed);
-CREATE INDEX edge_sources_of_some ON edge_sources (edge) WHERE allowed <> '[]';
+CREATE INDEX edge_claims_by_document ON edge_claims (document);
+CREATE INDEX edge_claims_of_some ON edge_claims (source) WHERE allowed <> '';
+CREATE TABLE last_claim (key INTEGER NOT NULL);
+INSERT INTO last_claim VALUES (0);
 """
+_KEYS: Final = "(SELECT value FROM json_each(?))"
+# Edges in one statement; SQLite allows 32,766 parameters.
+_VALUES: Final = 1_000
 
 
-@dataclass
-class Doomed:
-    """Rows to delete: keys of nodes, and of edges with the keys of their ends and their type."""
+class NodeClaim(NamedTuple):
+    """What a document writes of a node; only its id for the end of an edge."""
 
-    nodes: set[int] = field(default_factory=set)
-    edges: dict[int, tuple[int, str, int]] = field(default_factory=dict)
+    key: int
+    document: str
+    node: int
+    allowed: Sequence[str]
+    content: GraphNode
+
+
+class EdgeClaim(NamedTuple):
+    """What a document writes of an edge."""
+
+    ends: EdgeKey
+    document: str
+    key: int
+    allowed: Sequence[str]
+    content: Edge
 
 
 class GraphRows:
-    """Tables of nodes, edges, and the sources that support them. Not thread-safe.
+    """Tables of nodes, and of what documents claim of nodes and edges. Not thread-safe.
 
     Args:
         path: The file, created if missing; None for memory.
@@ -103,202 +108,208 @@ class GraphRows:
                 raise
             self._db.execute("COMMIT")
 
+    # Reading
+
     def partitions(self) -> Iterator[tuple[int, Partition]]:
         """Yield every partition with its key."""
         for key, tenant_id, kb_id in self._read("SELECT key, tenant_id, kb_id FROM partitions"):
             yield key, Partition(tenant_id, kb_id)
 
+    def last_keys(self) -> tuple[int, int]:
+        """Return the greatest key of a node and of a claim; 0 if there is none."""
+        (keys,) = self._read(
+            "SELECT coalesce((SELECT max(key) FROM nodes), 0), key FROM last_claim"
+        )
+        return int(keys[0]), int(keys[1])
+
+    def nodes(self) -> sqlite3.Cursor:
+        """Return key, key of the partition, and id of every node."""
+        return self._read("SELECT key, partition, id FROM nodes")
+
+    def entries(self) -> sqlite3.Cursor:
+        """Return node, key, label, name, aliases and is-passage flag of claims, greatest last."""
+        return self._read(
+            "SELECT node, key, label, name, aliases, text IS NOT NULL FROM node_claims "
+            "WHERE key > 0 ORDER BY key"
+        )
+
+    def entry_claims(self, nodes: Iterable[int] | None) -> sqlite3.Cursor:
+        """Return principals and `entries`, by node, the greatest first.
+
+        Of claims with the same principals, only the greatest is returned.
+
+        Args:
+            nodes: Keys of nodes; None for those that not everyone sees.
+        """
+        keys = "(SELECT node FROM node_claims WHERE allowed <> '')" if nodes is None else _KEYS
+        return self._read(
+            "WITH greatest AS (SELECT max(key) AS key FROM node_claims "  # noqa: S608
+            f"WHERE node IN {keys} GROUP BY node, allowed) "
+            "SELECT allowed, node, key, label, name, aliases, text IS NOT NULL "
+            "FROM greatest JOIN node_claims USING (key) ORDER BY node, key DESC",
+            () if nodes is None else (json.dumps([*nodes]),),
+        )
+
+    def edges(self, keys: Sequence[EdgeKey] | None) -> Iterator[tuple[Any, ...]]:
+        """Yield source, type, target, weight, properties (or None), principals and key of claims.
+
+        The claims of an edge come one after the other.
+
+        Args:
+            keys: The edges; None for all.
+        """
+        for at in range(0, 1 if keys is None else len(keys), _VALUES):
+            chunk = () if keys is None else keys[at : at + _VALUES]
+            values = ", ".join(["(?, ?, ?)"] * len(chunk))
+            chosen = f"WHERE (source, type, target) IN (VALUES {values})" if chunk else ""
+            yield from self._read(
+                "SELECT source, type, target, weight, nullif(properties, '{}'), allowed, key "  # noqa: S608
+                f"FROM edge_claims {chosen} ORDER BY source, type, target",
+                [*chain.from_iterable(chunk)],
+            )
+
+    def contents(self, ids: Mapping[int, str], *, embeddings: bool = True) -> dict[int, GraphNode]:
+        """Return what claims say of nodes, by the key of the claim.
+
+        Args:
+            ids: Key of the claim and id of the node.
+            embeddings: Whether to read the embeddings.
+        """
+        embedding = "embedding" if embeddings else "NULL"
+        rows = self._read(
+            f"SELECT key, label, name, properties, text, {embedding} FROM node_claims "  # noqa: S608
+            f"WHERE key IN {_KEYS}",
+            (json.dumps([*ids]),),
+        )
+        return {key: _node(ids[key], *row) for key, *row in rows}
+
+    def sources(self) -> set[str]:
+        """Return the documents with claims of nodes."""
+        return {document for (document,) in self._read("SELECT DISTINCT document FROM node_claims")}
+
+    def contents_of(self, document: str) -> Contents:
+        """Return what a document writes, with embeddings, without the ends that it only names."""
+        nodes = self._read(
+            "SELECT allowed, id, label, name, properties, text, embedding FROM node_claims "
+            "JOIN nodes ON nodes.key = node WHERE document = ? AND node_claims.key > 0 "
+            "ORDER BY node_claims.key",
+            (document,),
+        )
+        edges = self._read(
+            "SELECT allowed, a.id, type, b.id, properties FROM edge_claims "
+            "JOIN nodes a ON a.key = source JOIN nodes b ON b.key = target WHERE document = ? "
+            "ORDER BY edge_claims.key",
+            (document,),
+        )
+        return Contents(
+            [
+                replace(node, properties={**node.properties, **_restriction(allowed)})
+                for allowed, node in ((allowed, _node(*row)) for allowed, *row in nodes)
+            ],
+            [
+                Edge.of(source, type_, target, {**json.loads(payload), **_restriction(allowed)})
+                for allowed, source, type_, target, payload in edges
+            ],
+        )
+
+    # Writing
+
     def add_partition(self, key: int, partition: Partition) -> None:
         """Write a partition."""
         self._db.execute("INSERT INTO partitions VALUES (?, ?, ?)", (key, *partition))
 
-    def last_key(self) -> int:
-        """Return the greatest key of a node; 0 if there is none."""
-        (key,) = self._read("SELECT coalesce(max(key), 0) FROM nodes").fetchone()
-        return int(key)
+    def add_nodes(self, nodes: Iterable[tuple[int, int, str]]) -> None:
+        """Write nodes: key, key of the partition, and id."""
+        self._db.executemany("INSERT INTO nodes VALUES (?, ?, ?)", nodes)
 
-    def entries(self) -> sqlite3.Cursor:
-        """Return key, partition, id, label, name, aliases and is-passage flag of every node."""
-        return self._read(
-            "SELECT key, partition, id, label, name, aliases, text IS NOT NULL FROM nodes"
-        )
-
-    def edges(self) -> sqlite3.Cursor:
-        """Return the keys of both ends, type, weight and properties (or None) of every edge."""
-        return self._read(
-            "SELECT source, type, target, weight, nullif(properties, '{}') FROM edges"
-        )
-
-    def nodes(self, keys: Sequence[int], *, embeddings: bool = True) -> dict[int, GraphNode]:
-        """Return nodes by key, with or without their embeddings."""
-        embedding = "embedding" if embeddings else "NULL"
-        rows = self._read(
-            f"SELECT key, id, label, name, properties, text, {embedding} FROM nodes "  # noqa: S608
-            "WHERE key IN (SELECT value FROM json_each(?))",
-            (json.dumps(list(keys)),),
-        )
-        return {key: _node(*row) for key, *row in rows}
-
-    def put_nodes(self, rows: Iterable[tuple[int, int, GraphNode]]) -> None:
-        """Write nodes, each with its key and the key of its partition."""
+    def claim_nodes(self, claims: Iterable[NodeClaim]) -> None:
+        """Write claims of nodes; each replaces the one that its document made of the node."""
         self._db.executemany(
-            "INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO node_claims VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 (
-                    *(key, partition, node.id, node.label, node.name),
-                    "\0".join(node.names[1:]) or None,
-                    *(node.text, to_json(node.properties), _packed(node.embedding)),
+                    *(key, document, node, "\n".join(allowed), content.label, content.name),
+                    "\0".join(content.names[1:]) or None,
+                    *(content.text, to_json(content.properties), _blob(content.embedding)),
                 )
-                for key, partition, node in rows
+                for key, document, node, allowed, content in claims
             ),
         )
 
-    def put_edges(self, rows: Iterable[tuple[int, int, Edge]]) -> None:
-        """Write edges, each with the keys of its ends; a stored edge keeps its key."""
-        self._db.executemany(
-            "INSERT INTO edges (source, type, target, weight, properties) VALUES (?, ?, ?, ?, ?) "
-            "ON CONFLICT DO UPDATE SET weight = excluded.weight, properties = excluded.properties",
-            ((s, edge.type, t, edge.weight, edge.payload) for s, t, edge in rows),
-        )
+    def name_nodes(self, claims: Iterable[tuple[int, str, int, Sequence[str]]]) -> None:
+        """Write that documents name nodes; what a document writes of a node stays.
 
-    def support(
-        self,
-        nodes: Iterable[tuple[str, Sequence[str], Said, int]],
-        edges: Iterable[tuple[str, Sequence[str], Said, int, str, int]],
-    ) -> None:
-        """Record sources of nodes (by key) and of edges (by the keys of their ends and type).
-
-        With each source, the principals who may see what it supports, empty for everyone, and what
-        it says.
+        Args:
+            claims: Key (negative), document, node and principals.
         """
         self._db.executemany(
-            "INSERT INTO node_sources (source, allowed, said, node) VALUES (?, ?, ?, ?) "
-            # What a source wrote of a node stays, with its principals, if it names it as an end.
-            "ON CONFLICT DO UPDATE SET allowed = excluded.allowed, said = excluded.said "
-            "WHERE excluded.said IS NOT '' OR said IS ''",
-            ((source, json.dumps(allowed), *row) for source, allowed, *row in nodes),
-        )
-        self._db.executemany(
-            "INSERT INTO edge_sources (source, allowed, said, edge) SELECT ?, ?, ?, key FROM edges "
-            "WHERE source = ? AND type = ? AND target = ? "
-            "ON CONFLICT DO UPDATE SET allowed = excluded.allowed, said = excluded.said",
-            ((source, json.dumps(allowed), *row) for source, allowed, *row in edges),
+            "INSERT INTO node_claims (key, document, node, allowed) SELECT ?1, ?2, ?3, ?4 "
+            # Rows without a document do not claim the nodes of documents.
+            "WHERE ?2 <> '' OR NOT EXISTS (SELECT 1 FROM node_claims WHERE node = ?3) "
+            "ON CONFLICT (document, node) DO UPDATE SET allowed = excluded.allowed WHERE key < 0",
+            ((key, document, node, "\n".join(allowed)) for key, document, node, allowed in claims),
         )
 
-    def keep_said(
-        self, nodes: Mapping[int, GraphNode], edges: Iterable[tuple[tuple[int, str, int], Edge]]
-    ) -> None:
-        """Record what sources say before nodes get this content, and edges lose theirs."""
-        before = self.nodes(list(nodes))
+    def claim_edges(self, claims: Iterable[EdgeClaim]) -> None:
+        """Write claims of edges; each replaces the one that its document made of the edge."""
         self._db.executemany(
-            "UPDATE node_sources SET said = ? WHERE node = ? AND said IS NULL",
-            ((node.said, key) for key, node in before.items() if node != nodes[key]),
-        )
-        self._db.executemany(
-            "UPDATE edge_sources SET said = ? WHERE said IS NULL AND edge = "
-            "(SELECT key FROM edges WHERE source = ? AND type = ? AND target = ?)",
-            ((edge.payload, *ends) for ends, edge in edges),
+            "INSERT OR REPLACE INTO edge_claims VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                (*ends, document, key, "\n".join(allowed), edge.weight, edge.payload)
+                for ends, document, key, allowed, edge in claims
+            ),
         )
 
-    def outdated(
-        self, nodes: Sequence[int], edges: Sequence[int]
-    ) -> tuple[dict[int, GraphNode], dict[tuple[int, str, int], Edge]]:
-        """Return what a source says of each of these rows if no source says what is stored.
+    def set_last_claim(self, key: int) -> None:
+        """Record the greatest key of a claim."""
+        self._db.execute("UPDATE last_claim SET key = ?", (key,))
 
-        The caller writes it; nodes by key, and edges by the keys of their ends and type.
+    def delete_claims(
+        self, document: str, partitions: set[int]
+    ) -> tuple[dict[int, tuple[int, str]], dict[EdgeKey, tuple[int, EdgeId]]]:
+        """Delete the claims of a document in partitions; return their nodes and edges.
+
+        Returns:
+            Partition and id by the key of a node, and likewise of an edge.
         """
-        unsaid = (
-            "SELECT {0}, max(said) AS said FROM {0}_sources WHERE {0} IN "
-            "(SELECT value FROM json_each(?)) GROUP BY {0} HAVING sum(said IS NULL) = 0"
-        )
-        said = dict(self._read(unsaid.format("node"), (json.dumps(nodes),)))
-        before = self.nodes(list(said))
-        changed = {key: node.saying(said[key]) for key, node in before.items()}
-        links = self._read(
-            f"WITH unsaid AS ({unsaid.format('edge')}) SELECT edge, said, edges.source, type, "  # noqa: S608
-            f"edges.target, a.id, b.id FROM unsaid {_ENDS}",
-            (json.dumps(edges),),
-        ).fetchall()
-        for table, rows in (("node", said.items()), ("edge", [row[:2] for row in links])):
-            self._db.executemany(
-                f"UPDATE {table}_sources SET said = NULL "  # noqa: S608
-                f"WHERE {table} = ? AND said = ? AND said <> ''",
-                rows,
+        nodes = {
+            node: (partition, id_)
+            for node, partition, id_ in self._read(
+                "SELECT node, partition, id FROM node_claims JOIN nodes ON nodes.key = node "
+                "WHERE document = ?",
+                (document,),
             )
-        return (
-            {key: node for key, node in changed.items() if node != before[key]},
-            {
-                (s, type_, t): Edge.of(a, type_, b, json.loads(payload))
-                for _, payload, s, type_, t, a, b in links
-            },
-        )
-
-    def restrictions(self, nodes: Iterable[int], edges: Iterable[int]) -> dict[int, Restrictions]:
-        """Return who may see the nodes and edges with these keys, by the key of their partition."""
-        given = "SELECT value FROM json_each(?)"
-        return self._restrictions(given, (json.dumps([*nodes]),), (json.dumps([*edges]),))
-
-    def all_restrictions(self) -> dict[int, Restrictions]:
-        """Return who may see each row with a support that is not for everyone."""
-        return self._restrictions("SELECT {0} FROM {0}_sources WHERE allowed <> '[]'", (), ())
-
-    def withdraw(
-        self, sources: Sequence[str], partitions: Sequence[int]
-    ) -> tuple[list[int], list[int]]:
-        """Remove the support of sources in partitions; return the keys of its nodes and edges."""
-        visible = set(partitions)
-        # A source is a parameter of its own: SQLite cuts strings in JSON at a NUL character.
-        of_source = (
-            "SELECT {0}, partition FROM {0}_sources JOIN {0}s ON {0}s.key = {0} {1} "
-            "WHERE {0}_sources.source = ?"
-        )
-        to_node = "JOIN nodes ON nodes.key = edges.source"
-        nodes, edges = (
-            [
-                (source, key)
-                for source in dict.fromkeys(sources)
-                for key, partition in self._read(statement, (source,))
-                if partition in visible
-            ]
-            for statement in (of_source.format("node", ""), of_source.format("edge", to_node))
-        )
-        self._db.executemany("DELETE FROM node_sources WHERE source = ? AND node = ?", nodes)
-        self._db.executemany("DELETE FROM edge_sources WHERE source = ? AND edge = ?", edges)
-        return [key for _, key in nodes], [key for _, key in edges]
-
-    def unsupported(self, nodes: Sequence[int], edges: Sequence[int]) -> Doomed:
-        """Return those of the rows with these keys that have no support."""
-        statement = (
-            "SELECT {1} FROM {0}s WHERE key IN (SELECT value FROM json_each(?)) "
-            "AND NOT EXISTS (SELECT 1 FROM {0}_sources WHERE {0} = key)"
-        )
-        lost = self._read(statement.format("node", "key"), (json.dumps(nodes),))
-        cut = self._read(
-            statement.format("edge", "key, source, type, target"), (json.dumps(edges),)
-        )
-        return Doomed({key for (key,) in lost}, {key: (s, type_, t) for key, s, type_, t in cut})
-
-    def sources(self) -> set[str]:
-        """Return the sources of all nodes."""
-        return {source for (source,) in self._read("SELECT DISTINCT source FROM node_sources")}
-
-    def said_by(self, sources: Sequence[str]) -> dict[str, Contents]:
-        """Return the rows that each source supports, with embeddings."""
-        nodes = (
-            "SELECT allowed, said, id, label, name, properties, text, embedding FROM node_sources "
-            "JOIN nodes ON nodes.key = node WHERE source = ? AND said IS NOT '' ORDER BY key"
-        )
-        edges = (
-            "SELECT allowed, a.id, type, b.id, coalesce(said, edges.properties) "  # noqa: S608
-            f"FROM edge_sources {_ENDS} WHERE edge_sources.source = ? ORDER BY edges.key"
-        )
-        return {
-            source: Contents(
-                [_said_node(*node) for node in self._read(nodes, (source,))],
-                [_said_edge(*edge) for edge in self._read(edges, (source,))],
-            )
-            for source in sources
+            if partition in partitions
         }
+        edges = {
+            (source, type_, target): (partition, (a, type_, b))
+            for source, type_, target, partition, a, b in self._read(
+                "SELECT source, type, target, a.partition, a.id, b.id FROM edge_claims "
+                "JOIN nodes a ON a.key = source JOIN nodes b ON b.key = target WHERE document = ?",
+                (document,),
+            )
+            if partition in partitions
+        }
+        self._db.executemany(
+            "DELETE FROM node_claims WHERE document = ? AND node = ?",
+            ((document, node) for node in nodes),
+        )
+        self._db.executemany(
+            "DELETE FROM edge_claims WHERE source = ? AND type = ? AND target = ? AND document = ?",
+            ((*ends, document) for ends in edges),
+        )
+        return nodes, edges
+
+    def delete(self, nodes: Iterable[int], edges: Iterable[EdgeKey]) -> None:
+        """Delete nodes and edges, whoever claims them."""
+        self._db.executemany(
+            "DELETE FROM edge_claims WHERE source = ? AND type = ? AND target = ?", edges
+        )
+        keys = [(key,) for key in nodes]
+        self._db.executemany("DELETE FROM node_claims WHERE node = ?", keys)
+        self._db.executemany("DELETE FROM nodes WHERE key = ?", keys)
+
+    # The file
 
     def load(self, source: Path) -> None:
         """Replace all rows by the rows of another file, which may be open elsewhere."""
@@ -316,26 +327,6 @@ class GraphRows:
             self._db.execute("VACUUM")
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return max(0, before - self._size())
-
-    def edge_keys(self, ends: Iterable[tuple[int, str, int]]) -> dict[int, tuple[int, str, int]]:
-        """Return the edges with these ends and types, by key."""
-        found = {}
-        for identity in ends:
-            for (key,) in self._read(
-                "SELECT key FROM edges WHERE source = ? AND type = ? AND target = ?", identity
-            ):
-                found[key] = identity
-        return found
-
-    def remove(self, nodes: Iterable[int], edges: Iterable[int]) -> None:
-        """Delete rows and their support."""
-        for statement, keys in (
-            ("DELETE FROM edge_sources WHERE edge = ?", edges),
-            ("DELETE FROM edges WHERE key = ?", edges),
-            ("DELETE FROM node_sources WHERE node = ?", nodes),
-            ("DELETE FROM nodes WHERE key = ?", nodes),
-        ):
-            self._db.executemany(statement, ((key,) for key in keys))
 
     def close(self) -> None:
         """Write the log into the file and close it."""
@@ -359,10 +350,10 @@ class GraphRows:
         (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if tables and application != _APPLICATION:
             raise StoreFormatError(f"{self._path} is no graph of this package; name another folder")
-        if version > FORMAT:
+        if tables and version != FORMAT:
+            advice = "upgrade llama-retrieval-ext" if version > FORMAT else "write the graph again"
             raise StoreFormatError(
-                f"{self._path} has format {version}, and this version reads {FORMAT}; upgrade "
-                "llama-retrieval-ext"
+                f"{self._path} has format {version}, and this version reads {FORMAT}; {advice}"
             )
         # WAL and FULL: commits survive a crash and a power failure.
         self._db.execute("PRAGMA journal_mode = WAL")
@@ -372,23 +363,6 @@ class GraphRows:
                 f"BEGIN; {_SCHEMA} PRAGMA application_id = {_APPLICATION}; "
                 f"PRAGMA user_version = {FORMAT}; COMMIT;"
             )
-
-    def _restrictions(
-        self, keys: str, nodes: Sequence[object], edges: Sequence[object]
-    ) -> dict[int, Restrictions]:
-        """Return what rows, whose keys a statement selects, say to whom, by partition."""
-        # Of sources with the same principals, SQLite returns the columns of the maximum.
-        best = "CASE WHEN said IS NULL THEN '2' WHEN said = '' THEN '0' ELSE '1' || said END"
-        support = f"SELECT {{1}}, allowed, said, max({best}) FROM {{0}}_sources {{2}} "  # noqa: S608
-        support += f"WHERE {{0}} IN ({keys}) GROUP BY {{0}}, allowed"
-        join = "JOIN nodes ON nodes.key = node"
-        found: dict[int, Restrictions] = {}
-        own = self._read(support.format("node", "partition, id", join), nodes)
-        links = self._read(support.format("edge", "a.partition, a.id, type, b.id", _ENDS), edges)
-        rows = chain(own, ((key, (a, type_, b), *rest) for key, a, type_, b, *rest in links))
-        for key, id_, allowed, said, _ in rows:
-            found.setdefault(key, {}).setdefault(id_, {})[frozenset(json.loads(allowed))] = said
-        return found
 
     def _read(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
         with self._errors():
@@ -408,19 +382,11 @@ class GraphRows:
             raise StoreFormatError(f"the graph {self._path} is damaged: {error}") from error
 
 
-def _said_node(allowed: str, said: Said, *node: Any) -> GraphNode:  # noqa: ANN401 - columns of SQLite
-    made = _node(*node)
-    made = made if said is None else made.saying(said)
-    names = json.loads(allowed)
-    return replace(made, properties={**made.properties, ALLOWED_KEY: names}) if names else made
+def _restriction(allowed: str) -> dict[str, list[str]]:
+    return {ALLOWED_KEY: allowed.split("\n")} if allowed else {}
 
 
-def _said_edge(allowed: str, source: str, type_: str, target: str, payload: str) -> Edge:
-    names = {ALLOWED_KEY: listed} if (listed := json.loads(allowed)) else {}
-    return Edge.of(source, type_, target, {**json.loads(payload), **names})
-
-
-def _packed(embedding: Sequence[float] | None) -> bytes | None:
+def _blob(embedding: Sequence[float] | None) -> bytes | None:
     return None if embedding is None else np.asarray(embedding, dtype="<f4").tobytes()
 
 

@@ -15,8 +15,8 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import key_of_node
 from llama_retrieval_ext.knowledge_base.ledger.records import Entry
 from llama_retrieval_ext.knowledge_base.storage import Storage
 from llama_retrieval_ext.query import ALLOWED_KEY, Scope
+from llama_retrieval_ext.schema import DEFAULT_SCHEMA
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.stores.encoding.values import keyword_text
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.wording import counted
 
@@ -173,7 +173,7 @@ class Check:
 
     def _not_found_by_words(self, nodes: Mapping[str, BaseNode]) -> set[str]:
         """Return the nodes that their words do not find: first all by their first words."""
-        texts = {id_: keyword_text(node) for id_, node in nodes.items()}
+        texts = {id_: DEFAULT_SCHEMA.everything(node) for id_, node in nodes.items()}
         texts = {id_: text for id_, text in texts.items() if self._tokenizer.tokens(text)}
 
         def found(words: str, ids: Sequence[str]) -> set[str]:

@@ -22,7 +22,7 @@ from llama_retrieval_ext.knowledge_base.ledger.records import Entry
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncReport
 from llama_retrieval_ext.knowledge_base.storage import Storage, batches
 from llama_retrieval_ext.knowledge_base.sync import Sync, SyncOptions
-from llama_retrieval_ext.knowledge_base.sync_sources import FileOptions, find_source
+from llama_retrieval_ext.knowledge_base.sync_sources import FilePatterns, find_source
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.urls import Location
 from llama_retrieval_ext.wording import quoted
@@ -170,7 +170,7 @@ class Editable:
                 "nothing pass prune=False"
             )
         addition = self._addition(scope, allowed)
-        files = FileOptions(include, exclude, encoding, follow_symlinks)
+        files = FilePatterns(include, exclude, encoding, follow_symlinks)
         found = find_source(source, name, addition.scope, files, Location.of(self._access.url).path)
         options = SyncOptions(prune, dry_run, max_deletions, checksum)
         return Sync(addition, scope, found, options).run(show_progress=show_progress)

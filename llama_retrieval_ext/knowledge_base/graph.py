@@ -172,7 +172,7 @@ class GraphTarget:
 
     def missing(self, passages: Sequence[BaseNode]) -> set[str]:
         """Return the ids of stored passages whose rows, but for extracted ones, are not there."""
-        stored = self._said_by([passage.node_id for passage in passages])
+        stored = self._claims_of([passage.node_id for passage in passages])
         missing = set()
         for passage in passages:
             rows, expected = stored[passage.node_id], self._rows(passage, "")
@@ -190,7 +190,7 @@ class GraphTarget:
 
     def copy_unsaid_to(self, other: WritableGraph) -> None:
         """Copy the rows that come from no document, such as an equipment graph."""
-        rows = self._graph.said_by([""])[""]
+        rows = self._graph.claims_of([""])[""]
         if rows.nodes or rows.edges:
             other.upsert(*rows)
 
@@ -198,7 +198,7 @@ class GraphTarget:
         """Return the rows of each passage as JSON, without the passage itself."""
         return {
             node_id: _packed(Contents([n for n in rows.nodes if n.id != node_id], rows.edges))
-            for node_id, rows in self._said_by(node_ids).items()
+            for node_id, rows in self._claims_of(node_ids).items()
         }
 
     def moved_rows(self, before: Sequence[BaseNode], after: Sequence[BaseNode]) -> dict[str, str]:
@@ -211,7 +211,7 @@ class GraphTarget:
         if any(len(old) != len(new) for old, new in names):
             return {}
         ids = {name: new for pair in names for name, new in zip(*pair, strict=True)}
-        found = self._said_by([old.node_id for old, _ in pairs])
+        found = self._claims_of([old.node_id for old, _ in pairs])
         moved: dict[str, str] = {}
         for old, new in pairs:
             rows, own = found[old.node_id], self._rows(old, "")
@@ -229,10 +229,10 @@ class GraphTarget:
         """Return the name of a passage as the source of its rows in a slot; see `row_id`."""
         return f"{self._key}{'+' if slot else ''}:{node_id}"
 
-    def _said_by(self, node_ids: Sequence[str]) -> dict[str, Contents]:
+    def _claims_of(self, node_ids: Sequence[str]) -> dict[str, Contents]:
         """Return the rows of each passage, which are in one slot unless it is being written."""
         sources = {node_id: [self.source(node_id, slot) for slot in (0, 1)] for node_id in node_ids}
-        rows = self._graph.said_by([source for pair in sources.values() for source in pair])
+        rows = self._graph.claims_of([source for pair in sources.values() for source in pair])
         return {
             node_id: rows[first] if rows[first].nodes or rows[first].edges else rows[second]
             for node_id, (first, second) in sources.items()

@@ -1,24 +1,46 @@
 """`KnowledgeBase`: documents in, retrievers out."""
+# ruff: noqa: SLF001 - a class method sets up its own object
 
+import json
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Self
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import TransformComponent
 
 from llama_retrieval_ext.checks import checked_call, checked_methods, of_type
+from llama_retrieval_ext.embeddings.resolve import resolve_embed_model
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
+from llama_retrieval_ext.knowledge_base.access import Access
+from llama_retrieval_ext.knowledge_base.adding import IngestionParts
 from llama_retrieval_ext.knowledge_base.browsing import Browsable
+from llama_retrieval_ext.knowledge_base.correcting import Correcting
 from llama_retrieval_ext.knowledge_base.editing import Editable
-from llama_retrieval_ext.knowledge_base.opening import Opened, Opening
+from llama_retrieval_ext.knowledge_base.graph import extraction_for
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
+from llama_retrieval_ext.knowledge_base.opening import (
+    ingestion_parts,
+    open_ledger,
+    recorded_model,
+    requested_config,
+    with_graph,
+)
+from llama_retrieval_ext.knowledge_base.preparation import Preparation
 from llama_retrieval_ext.knowledge_base.removal import remove_knowledge_base
 from llama_retrieval_ext.knowledge_base.searching import Searchable
-from llama_retrieval_ext.knowledge_base.snapshot import refresh_every
-from llama_retrieval_ext.knowledge_base.storage import RequestedSetup
+from llama_retrieval_ext.knowledge_base.snapshot import ReadOnlyCopy, open_copy, refresh_every
+from llama_retrieval_ext.knowledge_base.splitting import Splitter
+from llama_retrieval_ext.knowledge_base.storage import (
+    RequestedSetup,
+    Storage,
+    check_recorded,
+    open_storage,
+)
 from llama_retrieval_ext.pipeline.leg_weights import check_languages
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
+from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -48,6 +70,9 @@ class KnowledgeBase(Searchable, Browsable, Editable):
 
     """
 
+    _copied: ReadOnlyCopy | None
+    _resources: ExitStack  # closes what is open
+
     def __init__(self, *_: object, **__: object) -> None:
         raise ConfigurationError(
             "a knowledge base is opened, not constructed: write "
@@ -56,9 +81,13 @@ class KnowledgeBase(Searchable, Browsable, Editable):
         )
 
     def _set_up(
-        self, opened: Opened, refresh_s: float | None, languages: Sequence[str] | None
+        self,
+        access: Access,
+        storage: Storage,
+        ledger: Ledger,
+        parts: IngestionParts,
+        languages: Sequence[str] | None,
     ) -> None:
-        access, storage, ledger = opened.access, opened.storage, opened.ledger
         backend = backend_for(storage.store)
         if isinstance(backend, EngineBackend):
             backend.requires_scope = access.require_scope
@@ -67,16 +96,19 @@ class KnowledgeBase(Searchable, Browsable, Editable):
             self,
             access,
             backend,
-            opened.parts.preparation.embed_model,
+            parts.preparation.embed_model,
             languages=languages,
             graphs=None if storage.graph is None else storage.graph.graphs,
+            curation=Correcting(
+                storage.words,
+                lambda scope: storage.nodes(ledger.visible_ids(scope)),
+                backend,
+                Tokenizer.from_dict(json.loads(storage.tokenizer)),
+                is_shared=not storage.is_exclusive,
+            ),
         )
         Browsable.__init__(self, access, storage, ledger)
-        Editable.__init__(self, access, storage, opened.parts)
-        self._copied = opened.copied
-        self._resources = opened.resources
-        if refresh_s is not None:
-            refresh_every(refresh_s, self.refresh, self._resources)
+        Editable.__init__(self, access, storage, parts)
 
     @classmethod
     @checked_call
@@ -174,22 +206,35 @@ class KnowledgeBase(Searchable, Browsable, Editable):
             if value is not None:
                 of_type(value, bool, name)
         of_type(require_principals, bool, "require_principals")
-        known = None if languages is None else check_languages(languages)
-        opening = Opening(
-            url=url,
-            embed_model=embed_model,
-            require_scope=require_scope,
-            require_principals=require_principals,
-            setup=RequestedSetup(tokenizer, many_tenants, store_params, must_exist),
-            transformations=transformations,
-            read_only=read_only,
-            refresh_s=refresh_s,
-            graph=graph,
-            links=links,
-            kg_extractors=kg_extractors,
-        )
+        languages = None if languages is None else check_languages(languages)
+        if embed_model is None and not (must_exist or read_only):
+            check_recorded(url)
+        model = None if embed_model is None else resolve_embed_model(embed_model)
+        splitter = Splitter(transformations)
+        extraction = extraction_for(graph, links, kg_extractors)
+        setup = RequestedSetup(tokenizer, many_tenants, store_params, must_exist)
         kb = cls.__new__(cls)
-        kb._set_up(opening.open(), refresh_s, known)  # noqa: SLF001 - of its own
+        with ExitStack() as resources:  # what is open is closed again if the rest fails
+            copied = open_copy(url, graph, read_only=read_only, refresh_s=refresh_s)
+            if copied is not None:
+                resources.callback(copied.close)
+            stored, graph = (url, graph) if copied is None else (copied.url, copied.graph)
+            storage = with_graph(open_storage(stored, setup), graph, links, url, resources)
+            requested = requested_config(embed_model, model, require_scope=require_scope)
+            ledger = open_ledger(storage, requested, url, resources)
+            model = recorded_model(ledger.config(), url) if model is None else model
+            preparation = Preparation(splitter, model, extraction)
+            parts = ingestion_parts(storage, ledger, preparation, url, extracts=bool(kg_extractors))
+            access = Access(
+                url,
+                require_scope=ledger.requires_scope,
+                require_principals=require_principals,
+                is_copy=copied is not None,
+            )
+            kb._set_up(access, storage, ledger, parts, languages)
+            kb._copied, kb._resources = copied, resources.pop_all()
+        if refresh_s is not None:
+            refresh_every(refresh_s, kb.refresh, kb._resources)
         return kb
 
     remove = staticmethod(remove_knowledge_base)
@@ -212,6 +257,7 @@ class KnowledgeBase(Searchable, Browsable, Editable):
                 raise ConfigurationError(f"{self.url} is no copy: leave refresh() out")
             changed = self._copied.refresh(self._storage, self._ledger)
             if changed:
+                self._storage.words.forget()
                 self._parts.writer.settle()
             return changed
 
@@ -219,6 +265,7 @@ class KnowledgeBase(Searchable, Browsable, Editable):
         """Close the store after pending writes; a second call is a no-op."""
         with self._storage.lock:
             self._access.is_closed = True
+            self._storage.words.forget()  # another process may write to it from now on
             self._resources.close()
 
     def __enter__(self) -> Self:

@@ -1,26 +1,19 @@
-"""Opens a knowledge base: its copy to read, its storage, its graph and its ledger."""
+"""What opening a knowledge base consists of: its graph, its settings, its ledger, its writer."""
 
 import logging
-from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.schema import TransformComponent
 
 from llama_retrieval_ext.embeddings.recorded import RecordedEmbedding, model_record
-from llama_retrieval_ext.embeddings.resolve import (
-    embed_model_dimension,
-    embed_model_name,
-    resolve_embed_model,
-)
+from llama_retrieval_ext.embeddings.resolve import embed_model_dimension, embed_model_name
 from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
-from llama_retrieval_ext.knowledge_base.access import Access
 from llama_retrieval_ext.knowledge_base.adding import IngestionParts
-from llama_retrieval_ext.knowledge_base.graph import extraction_for, graph_target, open_graph_side
+from llama_retrieval_ext.knowledge_base.graph import graph_target, open_graph_side
 from llama_retrieval_ext.knowledge_base.ledger.config import (
     KnowledgeBaseConfig,
     unknown_nodes_error,
@@ -30,16 +23,7 @@ from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.sqlite_records import SqliteRecords
 from llama_retrieval_ext.knowledge_base.preparation import Preparation
 from llama_retrieval_ext.knowledge_base.sharing import Sharing
-from llama_retrieval_ext.knowledge_base.snapshot import ReadOnlyCopy, open_copy
-from llama_retrieval_ext.knowledge_base.splitting import Splitter
-from llama_retrieval_ext.knowledge_base.storage import (
-    RequestedSetup,
-    Storage,
-    check_recorded,
-    missing,
-    model_needed,
-    open_storage,
-)
+from llama_retrieval_ext.knowledge_base.storage import Storage, missing, model_needed
 from llama_retrieval_ext.knowledge_base.write import Writer, WriteTarget
 from llama_retrieval_ext.stores.embedded.files import damaged_error
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
@@ -48,88 +32,35 @@ from llama_retrieval_ext.wording import counted
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """The parts of an open knowledge base; closing the resources closes all of them."""
+def with_graph(
+    storage: Storage,
+    graph: Graph | None,
+    links: PassageLinks | None,
+    where: str,
+    resources: ExitStack,
+) -> Storage:
+    """Return a storage with its graph, if there is one; the resources close both."""
+    resources.callback(storage.close)
+    if graph is None:
+        return storage
+    return storage.beside(open_graph_side(graph, links, where), resources)
 
-    access: Access
-    storage: Storage
-    ledger: Ledger
-    parts: IngestionParts
-    copied: ReadOnlyCopy | None
-    resources: ExitStack
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
-    """A call of `KnowledgeBase.open`, whose arguments these are."""
-
-    url: str
-    embed_model: str | BaseEmbedding | None
-    require_scope: bool | None
-    require_principals: bool
-    setup: RequestedSetup
-    transformations: Sequence[TransformComponent] | None
-    read_only: bool
-    refresh_s: float | None
-    graph: Graph | None
-    links: PassageLinks | None
-    kg_extractors: Sequence[TransformComponent] | None
-
-    def open(self) -> Opened:
-        """Open the storage, the graph and the ledger; close them again if one fails."""
-        if self.embed_model is None and not (self.setup.must_exist or self.read_only):
-            check_recorded(self.url)
-        model = None if self.embed_model is None else resolve_embed_model(self.embed_model)
-        splitter = Splitter(self.transformations)
-        extraction = extraction_for(self.graph, self.links, self.kg_extractors)
-        with ExitStack() as resources:
-            copied = open_copy(
-                self.url, self.graph, read_only=self.read_only, refresh_s=self.refresh_s
-            )
-            if copied is not None:
-                resources.callback(copied.close)
-            storage = self._storage(copied, resources)
-            ledger = open_ledger(storage, self._requested(model), self.url, resources)
-            if model is None:
-                model = recorded_model(ledger.config(), self.url)
-            preparation = Preparation(splitter, model, extraction)
-            writer = writer_of(storage, ledger)
-            sharing = Sharing(storage, ledger, writer, self.url)
-            graph = storage.graph if self.kg_extractors else None
-            extracted = None if graph is None else graph_target(graph, ledger)
-            parts = IngestionParts(
-                *(preparation, writer, ledger, sharing, storage.nodes),
-                lambda dimension: storage.record_dimension(ledger, dimension),
-                extracted,
-            )
-            access = Access(
-                self.url,
-                require_scope=ledger.requires_scope,
-                require_principals=self.require_principals,
-                is_copy=copied is not None,
-            )
-            return Opened(access, storage, ledger, parts, copied, resources.pop_all())
-
-    def _storage(self, copied: ReadOnlyCopy | None, resources: ExitStack) -> Storage:
-        storage = open_storage(self.url if copied is None else copied.url, self.setup)
-        resources.callback(storage.close)
-        graph = self.graph if copied is None else copied.graph
-        if graph is None:
-            return storage
-        return storage.beside(open_graph_side(graph, self.links, self.url), resources)
-
-    def _requested(self, model: BaseEmbedding | None) -> KnowledgeBaseConfig:
-        if model is None:
-            return KnowledgeBaseConfig("", require_scope=self.require_scope)
-        return KnowledgeBaseConfig(
-            embed_model_name(model),
-            require_scope=self.require_scope,
-            dimension=embed_model_dimension(model),
-            model_record=model_record(
-                model, self.embed_model if isinstance(self.embed_model, str) else ""
-            ),
-        )
+def requested_config(
+    embed_model: str | BaseEmbedding | None,
+    model: BaseEmbedding | None,
+    *,
+    require_scope: bool | None,
+) -> KnowledgeBaseConfig:
+    """Return the settings that a call of `KnowledgeBase.open` asks for."""
+    if model is None:
+        return KnowledgeBaseConfig("", require_scope=require_scope)
+    return KnowledgeBaseConfig(
+        embed_model_name(model),
+        require_scope=require_scope,
+        dimension=embed_model_dimension(model),
+        model_record=model_record(model, embed_model if isinstance(embed_model, str) else ""),
+    )
 
 
 def recorded_model(config: KnowledgeBaseConfig | None, url: str) -> BaseEmbedding:
@@ -138,6 +69,19 @@ def recorded_model(config: KnowledgeBaseConfig | None, url: str) -> BaseEmbeddin
         raise missing(url)
     return RecordedEmbedding(
         recorded_name=config.embed_model, record=config.model_record, dimension=config.dimension
+    )
+
+
+def ingestion_parts(
+    storage: Storage, ledger: Ledger, preparation: Preparation, where: str, *, extracts: bool
+) -> IngestionParts:
+    """Return what adds documents; with ``extracts`` it writes to the graph what extractors find."""
+    writer = writer_of(storage, ledger)
+    target = graph_target(storage.graph, ledger) if extracts and storage.graph else None
+    return IngestionParts(
+        *(preparation, writer, ledger, Sharing(storage, ledger, writer, where), storage.nodes),
+        lambda dimension: storage.record_dimension(ledger, dimension),
+        target,
     )
 
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack, get_args, overload
 
-from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
@@ -14,7 +13,7 @@ from llama_retrieval_ext.checks import checked_methods, one_top_k
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.config.registry import default_registry
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.running import asynchronous, blocking, called
+from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.knowledge_base.access import Access
 from llama_retrieval_ext.knowledge_base.engines import chat_engine, query_engine
 from llama_retrieval_ext.knowledge_base.kinds import (
@@ -29,9 +28,11 @@ from llama_retrieval_ext.knowledge_base.kinds import (
     StoreKind,
 )
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.pipeline.retriever import Curation, Retriever
+from llama_retrieval_ext.pipeline.searching import search_plan
+from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import SearchResult
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import Backend
@@ -70,6 +71,7 @@ class Searchable:
         *,
         languages: Sequence[str] | None,
         graphs: "PassageGraphs | None",
+        curation: Curation | None = None,
     ) -> None:
         self.url = access.url
         self.require_scope = access.require_scope
@@ -79,6 +81,7 @@ class Searchable:
         self._backend = backend
         self._languages = languages
         self._graphs = graphs
+        self._curation = curation
         self._prototypes: dict[tuple[object, ...], StoreRetriever] = {}  # by kind and arguments
 
     @property
@@ -94,6 +97,7 @@ class Searchable:
             defaults=DEFAULTS,
             requires_scope=self.require_scope,
             requires_principals=self.require_principals,
+            curation=self._curation,
         )
 
     @overload
@@ -173,31 +177,36 @@ class Searchable:
         """
         self._check_open()
         common = {"top_k": one_top_k(top_k, similarity_top_k), "collapse": collapse}
-        given = {key: each for key, each in common.items() if each is not None}
+        arguments = {key: value for key, value in common.items() if value is not None} | options
         parts = self.parts
         if filters is not None or scope is not None:
             parts = replace(parts, filters=filters, scope=scope)
-        made = self._make(kind, {**given, **options}, parts)
-        retriever = made if isinstance(made, Retriever) else parts.bound(Pipeline(made, name=kind))
+        prototype = self._prototype(kind, arguments)
+        made = parts.make(kind, arguments, parts) if prototype is None else prototype.clone()
+        if not isinstance(made, Retriever):
+            made = Pipeline(made, name=kind)
+        retriever = parts.bound(made)
         if name is not None:
             retriever.name = name
             if takes_argument(type(retriever), "name"):
                 record_argument(retriever, "name", name)
         return retriever
 
-    def _make(self, kind: Kind, given: Mapping[str, object], parts: RegistryParts) -> BaseRetriever:
-        """Return a retriever; one over the store is a clone, as a new one takes longer."""
-        if kind not in _STORE_KINDS or not {*map(type, given.values())} <= {int, Collapse}:
-            return parts.make(kind, given, parts)
-        key = (kind, *given.items())
-        prototype = self._prototypes.get(key)
-        if prototype is None:
-            made = parts.make(kind, given, self.parts)
+    def _prototype(self, kind: Kind, arguments: Mapping[str, object]) -> StoreRetriever | None:
+        """Return a shared retriever over the store; None if the kind or an argument is another."""
+        if kind not in _STORE_KINDS or not {*map(type, arguments.values())} <= {int, Collapse}:
+            return None
+        key = (kind, *arguments.items())
+        if key not in self._prototypes:
+            made = self.parts.make(kind, arguments, self.parts)
             if not isinstance(made, StoreRetriever):
-                return parts.bound(made)
-            kept = self._prototypes if len(self._prototypes) < _MAX_PROTOTYPES else {}
-            self._prototypes, prototype = {**kept, key: made}, made
-        return parts.bound(prototype.clone())
+                return None
+            if len(self._prototypes) >= _MAX_PROTOTYPES:
+                self._prototypes = {}
+            if isinstance(made, HybridRetriever):
+                made.never_break()
+            self._prototypes[key] = made
+        return self._prototypes[key]
 
     @blocking
     def search(  # noqa: PLR0913 - what a search takes
@@ -210,6 +219,7 @@ class Searchable:
         scope: Scope | None = None,
         collapse: Collapse | None = None,
         timeout_s: float | None = None,
+        correct: bool | None = None,
     ) -> Plan[SearchResult]:
         """Return the best hits for a query; ``retriever(mode, ...).search(query)``.
 
@@ -221,6 +231,8 @@ class Searchable:
             scope: The scope of the caller.
             collapse: Maximum number of hits per source; None for no limit.
             timeout_s: Time limit in seconds; None for no limit.
+            correct: Whether typing errors are corrected, as for `Query`; None for True. The result
+                says so in ``corrected``.
 
         Returns:
             The hits, best first, with missing legs and the trace.
@@ -229,10 +241,16 @@ class Searchable:
             ConfigurationError: An argument is out of range.
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        retriever = self.retriever(
-            mode, top_k=top_k, filters=filters, scope=scope, collapse=collapse
+        self._check_open()
+        arguments = {"top_k": top_k} if collapse is None else {"top_k": top_k, "collapse": collapse}
+        bound = Query.of(query).but(
+            filters=filters, scope=scope, timeout_s=timeout_s, correct=correct
         )
-        return called(retriever.search, retriever.asearch, query, timeout_s=timeout_s)
+        prototype = self._prototype(mode, arguments)
+        if prototype is None:
+            retriever = self.retriever(mode, filters=filters, scope=scope, **arguments)
+            return search_plan(retriever, bound)
+        return search_plan(prototype, bound)
 
     asearch = asynchronous(search)
 

@@ -12,6 +12,7 @@ from llama_index.core.schema import BaseNode
 from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.errors import ConfigurationError, ModelRequiredError
+from llama_retrieval_ext.knowledge_base.correcting import StoredWords, words_of
 from llama_retrieval_ext.knowledge_base.documents import batched
 from llama_retrieval_ext.knowledge_base.graph import GraphSide
 from llama_retrieval_ext.knowledge_base.ledger.config import MANY_TENANTS, KnowledgeBaseConfig
@@ -68,6 +69,7 @@ class Storage:
     is_shared: Callable[[], bool]  # whether another object of this process has its files open
     compact_store: Callable[[], int]  # frees the disk space of deleted nodes; the number of bytes
     remove: Callable[[], None]  # first the nodes, then the ledger; can be repeated
+    words: StoredWords  # by which typing errors in questions are corrected
     graph: GraphSide | None = None
 
     def nodes(self, ids: Sequence[str]) -> Iterator[BaseNode]:
@@ -82,13 +84,16 @@ class Storage:
     def upsert(self, documents: Sequence[Prepared], slot: int) -> None:
         """Write the nodes of documents to their rows in a slot."""
         nodes = [node for document in documents for node in document.nodes]
+        rows = nodes
         if slot:
-            nodes = [node.model_copy(update={"id_": row_id(node.node_id, slot)}) for node in nodes]
-        self.store.add(nodes)
+            rows = [node.model_copy(update={"id_": row_id(node.node_id, slot)}) for node in nodes]
+        self.store.add(rows)
+        self.words.write(nodes, slot)
 
     def delete(self, node_ids: Sequence[str], slot: int) -> None:
         """Delete the rows of nodes in a slot; missing ones are ignored."""
         self.store.delete_rows([row_id(node_id, slot) for node_id in node_ids])
+        self.words.delete(node_ids, slot)
 
     def record_dimension(self, ledger: Ledger, dimension: int) -> None:
         """Record the dimension of the vectors before the first is stored.
@@ -172,6 +177,7 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
         is_exclusive=not location.is_on_server,
         is_shared=lambda: False,  # other objects get an error when they write
         compact_store=lambda: 0,
+        words=words_of(location.identity),
         remove=lambda: _drop(store, beside),
     )
 
@@ -195,6 +201,7 @@ def _embedded(store: EmbeddedVectorStore, location: Location, *, params: str) ->
         is_exclusive=True,
         is_shared=lambda: store.is_shared,
         compact_store=store.compact,
+        words=words_of(location.identity),
         remove=lambda: _delete(store, file),
     )
 

@@ -176,7 +176,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class FileOptions:
+class FilePatterns:
     """Which files of a folder are read, and how; as for `read_documents`."""
 
     include: Sequence[str] = ()
@@ -189,13 +189,13 @@ def find_source(
     given: str | Path | Iterable[object],
     name: str,
     scope: Mapping[str, str],
-    options: FileOptions,
+    options: FilePatterns,
     kb_folder: Path | None,
 ) -> Source:
     """Return the files or documents that are there now; raise if some may be missing."""
     place = scope.get(TENANT_KEY, ""), scope.get(KB_KEY, "")
     if not isinstance(given, str | Path):
-        if options != FileOptions():
+        if options != FilePatterns():
             raise ConfigurationError(
                 "include, exclude, encoding and follow_symlinks are for a folder; pass them to the "
                 "reader of the documents"
@@ -212,7 +212,7 @@ def find_source(
 
 
 def _source_of_files(
-    path: Path, name: str, place: tuple[str, str], options: FileOptions, kb_folder: Path | None
+    path: Path, name: str, place: tuple[str, str], options: FilePatterns, kb_folder: Path | None
 ) -> Source:
     folder, pattern = folder_and_pattern(path)
     if not folder.exists():

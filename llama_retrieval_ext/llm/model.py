@@ -172,7 +172,10 @@ class LanguageModel:
             ]
         )
         errors = [outcome.error for outcome in outcomes if outcome.error is not None]
-        if len(errors) == times and not any(self._is_excused(error, limit_s) for error in errors):
+        excuses: list[type[Exception]] = [CircuitOpenError, _UnusableError]  # no call, or an answer
+        if limit_s < self.timeout_s:
+            excuses.append(DeadlineExceededError)
+        if len(errors) == times and not any(isinstance(error, tuple(excuses)) for error in errors):
             self.breaker.failed()
         if errors:
             missing = "" if times == 1 else f"{len(errors)} of {times} answers are missing; "
@@ -180,11 +183,6 @@ class LanguageModel:
             reason = str(first) if isinstance(first, _UnusableError) else describe(first)
             note_degraded(where, missing + reason)
         return [read(outcome.result()) for outcome in outcomes if outcome.error is None]
-
-    def _is_excused(self, error: BaseException, limit_s: float) -> bool:
-        """Return whether the model did not fail: it answered, had too little time, or no call."""
-        is_late = isinstance(error, DeadlineExceededError) and limit_s < self.timeout_s
-        return is_late or isinstance(error, CircuitOpenError | _UnusableError)
 
     def _answer(self, prompt: str, read: Callable[[str], object], owner: Hashable) -> Plan[str]:
         # The application may change the model or temperature of its LLM at any time.
@@ -194,7 +192,7 @@ class LanguageModel:
             self.breaker.check()
         usable = partial(self._usable, read)
         completion = self._completion(self.llm, prompt, {})
-        return (yield from self._answers.get(key, lambda: completion.then(usable)))
+        return (yield from self._answers.get(key, completion.then(usable)))
 
     def _usable(self, read: Callable[[str], object], response: CompletionResponse) -> str:
         self.breaker.succeeded()

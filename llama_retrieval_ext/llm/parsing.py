@@ -127,7 +127,7 @@ _DEEPEST_REPAIRED: Final = 30
 _MOST_VALUES: Final = 500
 # Keys of the query in answers that also have its kind or reason.
 _NAMES: Final = frozenset({"query", "queries", "question", "questions", "text"})
-_DEEPEST: Final = 10
+_DEEPEST: Final = 100
 M = TypeVar("M", bound=BaseModel)
 _LONGEST_TAG: Final = 24
 
@@ -298,10 +298,7 @@ def visible(answer: str) -> str:
     text = cleaned(answer)
     for sign in "<[◁":
         start = text.rfind(sign)
-        if start >= 0 and len(text) - start < _LONGEST_TAG and not _is_closed(text[start:]):
+        tag = text[start:] if start >= 0 else ""
+        if 0 < len(tag) < _LONGEST_TAG and not set(tag) & set(">]▷"):
             text = text[:start].rstrip()
     return text
-
-
-def _is_closed(tag: str) -> bool:
-    return any(sign in tag for sign in ">]▷")

@@ -1,20 +1,24 @@
-"""Chains of stages of one kind, so that ``a >> (b >> c)`` equals ``(a >> b) >> c``."""
+"""Chains of stages, so that ``a >> (b >> c)`` equals ``(a >> b) >> c``, and how they run."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Self
+from typing import TYPE_CHECKING
 
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_retrieval_ext.errors import ExecutionError, ScoreError
 from llama_retrieval_ext.execution.context import note_degraded, step
 from llama_retrieval_ext.execution.legs import or_degraded
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.stages import (
     FanOut,
+    Operand,
     Refine,
+    RefineFunction,
     Rewrite,
     check_last,
     plan_of,
@@ -30,14 +34,14 @@ from llama_retrieval_ext.results import Hit, as_hit, ordered, score_of, with_rel
 class RewriteChain(Rewrite):
     """Sequence of rewrites."""
 
-    stages: tuple[Rewrite, ...]
+    rewrites: tuple[Rewrite, ...]
 
     def rewrite_plan(self, query: Query) -> Plan[Query]:
         """Return the plan for the query after all rewrites."""
-        return (yield from rewritten(query, self.stages))
+        return (yield from rewritten(query, self.rewrites))
 
     def __repr__(self) -> str:
-        return " >> ".join(map(repr, self.stages))
+        return " >> ".join(map(repr, self.rewrites))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -46,13 +50,6 @@ class FanOutChain(FanOut):
 
     rewrites: tuple[Rewrite, ...]
     fan: FanOut
-
-    @classmethod
-    def of(cls, rewrites: tuple[Rewrite, ...], fan: FanOut) -> Self:
-        """Return the chain, flattened."""
-        if isinstance(fan, FanOutChain):
-            return cls((*rewrites, *fan.rewrites), fan.fan)
-        return cls(rewrites, fan)
 
     def fan_out_plan(self, query: Query) -> Plan[Sequence[str | QueryBundle]]:
         """Return the plan for the queries derived from the rewritten query."""
@@ -67,30 +64,50 @@ class FanOutChain(FanOut):
 class RefineChain(Refine):
     """Sequence of refinements."""
 
-    stages: tuple[Refine, ...]
+    refines: tuple[Refine, ...]
 
     def __post_init__(self) -> None:
-        check_last(self.stages)
+        check_last(self.refines)
 
     @property
     def keeps_order(self) -> bool:
         """Whether the last stage keeps the order; all stages before it do."""
-        return self.stages[-1].keeps_order
+        return self.refines[-1].keeps_order
 
     @property
     def adds(self) -> bool:
         """Whether one of the stages adds hits."""
-        return any(stage.adds for stage in self.stages)
+        return any(stage.adds for stage in self.refines)
 
     def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
         """Return the plan for the ranking after all refinements."""
         ranking = list(hits)
-        for stage in self.stages:
+        for stage in self.refines:
             ranking = yield from step(stage, refined(stage, query, ranking))
         return ranking
 
     def __repr__(self) -> str:
-        return " >> ".join(map(repr, self.stages))
+        return " >> ".join(map(repr, self.refines))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FusionChain(Operand):
+    """A fusion with the stages after it, ``RRF() >> Top(10)``, without branches."""
+
+    fusion: Fusion
+    refines: tuple[Refine, ...]
+
+    def __post_init__(self) -> None:
+        check_last(self.refines)
+
+    if TYPE_CHECKING:
+
+        def __rshift__(
+            self, other: Refine | BaseNodePostprocessor | RefineFunction
+        ) -> "FusionChain": ...
+
+    def __repr__(self) -> str:
+        return " >> ".join(map(repr, (self.fusion, *self.refines)))
 
 
 def rewritten(query: Query, rewrites: Sequence[Rewrite]) -> Plan[Query]:

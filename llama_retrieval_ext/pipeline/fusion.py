@@ -16,14 +16,8 @@ from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, ScoreError
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.formulas.scores import ranked, sum_of_legs
-from llama_retrieval_ext.pipeline.leg_weights import Weights, check_weights, resolved_weights
-from llama_retrieval_ext.pipeline.stages import (
-    Operand,
-    Refine,
-    RefineFunction,
-    check_last,
-    ranking_of,
-)
+from llama_retrieval_ext.pipeline.leg_weights import MinSuccess, Weights, resolved_weights
+from llama_retrieval_ext.pipeline.stages import Operand, Refine, RefineFunction, ranking_of
 from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import (
     Contribution,
@@ -33,6 +27,9 @@ from llama_retrieval_ext.results import (
     with_origin,
     with_path_of,
 )
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.pipeline.chains import FusionChain
 
 # Distance between hits without a score: negligible beside any score.
 _LEAST: Final = 1e-200
@@ -111,12 +108,7 @@ class Fusion(Operand, ABC):
     weights: Weights = None
     # Number of legs that must answer; None for the branches' number, by default 1. Dataclass
     # subclasses declare it as a field.
-    min_success: int | None = None
-
-    def __post_init__(self) -> None:
-        check_weights(self.weights)
-        if self.min_success is not None:
-            check_count(self.min_success, "min_success", least=0)
+    min_success: MinSuccess = None
 
     def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:  # noqa: ARG002
         """Return the share of each leg in the score of each of its ids, one mapping per leg."""
@@ -171,11 +163,13 @@ class Fusion(Operand, ABC):
         paths: dict[str, Hit] = {}
         scored: dict[str, list[tuple[str, float | None]]] = {}
         for name, ranking in rankings.items():
-            scored[name] = [(hit.node.node_id, hit.score) for hit in ranking]
+            pairs = scored[name] = []
             for hit in ranking:
-                first.setdefault(hit.node.node_id, hit)
+                node_id = hit.node.node_id
+                pairs.append((node_id, hit.score))
+                first.setdefault(node_id, hit)
                 if isinstance(hit, Hit) and (hit.hop_distance is not None or hit.proof):
-                    paths.setdefault(hit.node.node_id, hit)
+                    paths.setdefault(node_id, hit)
         hits: list[Hit] = []
         for id_, score, contributions in self.fuse_ids(scored, weights=weights, top_k=top_k):
             origin = first[id_]
@@ -184,6 +178,18 @@ class Fusion(Operand, ABC):
                 hit = with_path_of(with_origin(hit, origin_of(origin)), paths.get(id_))
             hits.append(hit)
         return hits
+
+    def fuse_legs(
+        self,
+        rankings: Mapping[str, Sequence[NodeWithScore]],
+        weights: Mapping[str, float],
+        top_k: int | None,
+        source: str,
+    ) -> list[Hit]:
+        """Return the fused ranking of a composite's legs, by its weights, which are checked."""
+        if type(self).fuse is Fusion.fuse:
+            return self.fused(rankings, weights, top_k, source)
+        return _fused_by(self, rankings, weights, top_k, source)
 
     def fuse_ids(
         self,
@@ -228,26 +234,6 @@ def _reads_ids(kind: type[Fusion]) -> bool:
     return not all(method.__module__.startswith("llama_retrieval_ext.") for method in methods)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class FusionChain(Operand):
-    """A fusion with the stages after it, ``RRF() >> Top(10)``, without branches."""
-
-    fusion: Fusion
-    refines: tuple[Refine, ...]
-
-    def __post_init__(self) -> None:
-        check_last(self.refines)
-
-    if TYPE_CHECKING:
-
-        def __rshift__(
-            self, other: Refine | BaseNodePostprocessor | RefineFunction
-        ) -> "FusionChain": ...
-
-    def __repr__(self) -> str:
-        return " >> ".join(map(repr, (self.fusion, *self.refines)))
-
-
 def _counted(
     rankings: Mapping[str, Iterable[tuple[str, float | None]]], weights: Mapping[str, float] | None
 ) -> list[LegRanking]:
@@ -288,32 +274,32 @@ def _with_contributions(
     return [FusedId(node_id, score, tuple(contributions[node_id])) for node_id, score in top]
 
 
-def fuse(
+def _fused_by(
     fusion: Fusion,
     rankings: Mapping[str, Sequence[NodeWithScore]],
-    *,
     weights: Mapping[str, float],
-    top_k: int | None = None,
+    top_k: int | None,
     source: str,
 ) -> list[Hit]:
-    """Return the ranking that a fusion makes of several."""
-    if type(fusion).fuse is Fusion.fuse:
-        return fusion.fused(rankings, weights, top_k, source)
-    own = {name: weights[name] for name in rankings}
-    answering = {name: ranking for name, ranking in rankings.items() if own[name] > 0}
-    own = {name: own[name] for name in answering}
-    options = {"weights": own, "top_k": top_k, "source": source}
+    """Return the ranking of a fusion that defines `fuse`, given the arguments that it takes."""
+    answered = {name: ranking for name, ranking in rankings.items() if weights[name] > 0}
+    options: dict[str, object] = {
+        "weights": {name: weights[name] for name in answered},
+        "top_k": top_k,
+        "source": source,
+    }
     parameters = inspect.signature(fusion.fuse).parameters
-    has_rest = any(
+    takes_any = any(
         parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
     )
-    taken = {name: value for name, value in options.items() if has_rest or name in parameters}
-    if "weights" not in taken and len(set(weights.values())) > 1:
+    if not takes_any:
+        options = {name: value for name, value in options.items() if name in parameters}
+    if "weights" not in options and len(set(weights.values())) > 1:
         raise ConfigurationError(
             f"{type(fusion).__name__}.fuse takes no weights, and the legs have some: {weights}; "
             "write `def fuse(self, rankings, *, weights=None)`, or leave them out"
         )
-    answer = fusion.fuse(answering, **taken)  # type: ignore[arg-type]  # as far as it takes them
+    answer = fusion.fuse(answered, **options)  # type: ignore[arg-type]  # as far as it takes them
     return _checked(fusion, answer, rankings, source)[:top_k]
 
 

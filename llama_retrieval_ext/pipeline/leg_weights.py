@@ -2,25 +2,25 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
-from llama_retrieval_ext.checks import check_count, is_number
+from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import current_context
 from llama_retrieval_ext.formulas.scores import LARGEST, weighted_legs
+from llama_retrieval_ext.parameters import Check, WholeNumber, is_number
 from llama_retrieval_ext.text.normalization import LANGUAGES, share_outside
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.pipeline.fusion import Fusion
 
 
-Weights: TypeAlias = Mapping[str, float] | Sequence[float] | None
 # Share of the weight of a leg that does not know the script of a question. Measured on three sets
 # of Chinese questions; see tests/benchmarks/README.md.
 _FOREIGN_SHARE: Final = 0.1
 
 
-def check_weights(weights: Weights) -> None:
+def check_weights(weights: Mapping[str, float] | Sequence[float] | None) -> None:
     """Raise if a weight is invalid, or no weight of a list is above 0."""
     if weights is None:
         return
@@ -42,6 +42,10 @@ def check_weights(weights: Weights) -> None:
         raise ConfigurationError(
             f"all {len(weights)} weights are 0, so nothing can be ranked; pass at least one above 0"
         )
+
+
+Weights: TypeAlias = Annotated[Mapping[str, float] | Sequence[float] | None, Check(check_weights)]
+MinSuccess: TypeAlias = WholeNumber | None
 
 
 def resolved_weights(

@@ -1,26 +1,21 @@
 """``>>`` and ``|`` between the kinds of stage: valid combinations and error messages."""
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeGuard
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import BaseComponent, NodeWithScore
 
-from llama_retrieval_ext.arguments import function_name
 from llama_retrieval_ext.arguments import value_expression as written
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.pipeline.branches import Branches, Unfused, unique_legs
-from llama_retrieval_ext.pipeline.chains import FanOutChain, RefineChain, RewriteChain
-from llama_retrieval_ext.pipeline.fusion import Fusion, FusionChain
+from llama_retrieval_ext.pipeline.chains import FanOutChain, FusionChain, RefineChain, RewriteChain
+from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
-from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
-from llama_retrieval_ext.pipeline.stages import FanOut, Refine, RefineFunction, Rewrite
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.pipeline.postprocessor import as_refine, is_function
+from llama_retrieval_ext.pipeline.stages import FanOut, Refine, Rewrite
 
 # In the order of the checks.
 _KINDS: Mapping[str, tuple[type, ...]] = {
@@ -36,38 +31,37 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 
 def then(left: object, right: object) -> object:
     """Return ``left >> right``; ``NotImplemented`` if one is not a stage."""
-    kinds = _kind(left), _kind(right)
-    if None in kinds:
+    first, second = kinds = _kind(left), _kind(right)
+    if first is None or second is None:
         _refuse_class(left, right)
         return NotImplemented
-    if is_function(left) and kinds[1] != "refine":
+    if is_function(left) and second != "refine":
         raise CompositionError(
             f"a function is a refinement, which follows a retriever: retriever >> "
             f"{written(left)}; to change the query write a Rewrite, to find hits a Retriever"
         )
-    build = _THEN.get(kinds)  # type: ignore[arg-type]  # None was ruled out
-    if build is None:
+    if second not in _FOLLOWERS[first]:
+        names = {"branches": "parallel retrievers", "refine": "a refinement"}
         raise CompositionError(
-            f"{_named(kinds[1])} cannot directly follow {_named(kinds[0])}: "
-            f"{written(left)} >> {written(right)}; " + instead(kinds, left, right)
+            f"{names.get(second, f'a {second}')} cannot directly follow "
+            f"{names.get(first, f'a {first}')}: {written(left)} >> {written(right)}; "
+            + instead(kinds, left, right)
         )
-    return build(left, right)
-
-
-def _named(kind: str | None) -> str:
-    return {"branches": "parallel retrievers", "refine": "a refinement"}.get(f"{kind}", f"a {kind}")
+    if first == "fan-out":
+        _check_fan_out(left, right)
+    return _Parts.of(left).then(_Parts.of(right)).built()
 
 
 def beside(left: object, right: object) -> Branches:
     """Return ``left | right``; ``NotImplemented`` if one is not a stage."""
-    kinds = _kind(left), _kind(right)
-    if None in kinds:
+    first, second = kinds = _kind(left), _kind(right)
+    if first is None or second is None:
         return NotImplemented  # type: ignore[no-any-return]  # Python's own protocol
     if not _SIDES.issuperset(kinds):
         follows = f"one follows the other: {written(left)} >> {grouped(right)}"
         raise CompositionError(
             f"only retrievers can be combined by |, got {written(left)} | {written(right)}; "
-            + (follows if kinds in _THEN else instead(kinds, left, right))
+            + (follows if second in _FOLLOWERS[first] else instead(kinds, left, right))
         )
     for part in (left, right):
         if isinstance(part, Branches) and (part.rewrites or part.fan_out is not None):
@@ -75,8 +69,10 @@ def beside(left: object, right: object) -> Branches:
                 f"{part!r} still needs a fusion before it can be combined by |: "
                 f"({side(left)}) | ({side(right)})"
             )
-    legs = unique_legs([*_legs(left), *_legs(right)])
-    return Branches(legs, min_success=_min_success(left, right))
+    legs: list[BaseRetriever | Leg] = []
+    for part in (left, right):
+        legs += part.legs if isinstance(part, Branches) else [part]  # type: ignore[list-item]  # a side
+    return Branches(unique_legs(legs), min_success=_min_success(left, right))
 
 
 def is_stage(part: object) -> bool:
@@ -100,116 +96,125 @@ def _refuse_class(*parts: object) -> None:
             )
 
 
-def _legs(part: Any) -> list[BaseRetriever | Leg]:  # noqa: ANN401 - retriever or branches
-    return list(part.legs) if isinstance(part, Branches) else [part]
-
-
 def _min_success(*parts: object) -> int | None:
     """Return the ``min_success`` of the parts."""
-    said = [part.min_success for part in parts if isinstance(part, Branches)]
-    counts = {count for count in said if count is not None}
+    given = [part.min_success for part in parts if isinstance(part, Branches)]
+    counts = {count for count in given if count is not None}
     if len(counts) > 1:
         raise CompositionError(
-            f"min_success is {' here and '.join(map(str, said))} there; write it once, in the "
+            f"min_success is {' here and '.join(map(str, given))} there; write it once, in the "
             "fusion behind them: (a | b | c) >> RRF(min_success=2)"
         )
     return next(iter(counts), None)
 
 
-def _branches(part: Any) -> Branches:  # noqa: ANN401 - retriever or branches
-    return part if isinstance(part, Branches) else Branches(unique_legs([part]))
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The stages of an expression, in the order in which a query passes them.
 
+    `>>` merges two of these records; every chain, and a retriever without a limit, filter, scope or
+    name of its own, is one.
+    """
 
-def _rewrites(stage: Rewrite) -> tuple[Rewrite, ...]:
-    return stage.stages if isinstance(stage, RewriteChain) else (stage,)
+    rewrites: tuple[Rewrite, ...] = ()
+    fan_out: FanOut | None = None
+    source: BaseRetriever | None = None
+    legs: tuple[Leg, ...] = ()
+    min_success: int | None = None
+    fusion: Fusion | None = None
+    refines: tuple[Refine, ...] = ()
 
+    @classmethod
+    def of(cls, part: Any) -> "_Parts":  # noqa: ANN401, C901, PLR0911 - a part of any kind
+        """Return the stages of a part."""
+        match part:
+            case RewriteChain() | Unfused() | FusionChain() | RefineChain():
+                return cls(**{field.name: getattr(part, field.name) for field in fields(part)})
+            case FanOutChain():
+                return cls(rewrites=part.rewrites, fan_out=part.fan)
+            case Pipeline() if type(part) is Pipeline and part.is_plain:
+                return cls(rewrites=part.rewrites, source=part.source, refines=part.refines)
+            case BaseRetriever():
+                return cls(source=part)
+            case Leg():
+                return cls(legs=(part,))
+            case Rewrite():
+                return cls(rewrites=(part,))
+            case FanOut():
+                return cls(fan_out=part)
+            case Fusion():
+                return cls(fusion=part)
+        return cls(refines=(as_refine(part),))
 
-def _refines(stage: Refine | BaseNodePostprocessor | RefineFunction) -> tuple[Refine, ...]:
-    if isinstance(stage, RefineChain):
-        return stage.stages
-    return (as_refine(stage),)
-
-
-def as_refine(stage: Refine | BaseNodePostprocessor | RefineFunction) -> Refine:
-    """Return the stage; wrap a LlamaIndex postprocessor or a plain function."""
-    if isinstance(stage, Refine):
-        return stage
-    return (
-        Postprocessed(stage) if isinstance(stage, BaseNodePostprocessor) else FunctionStage(stage)
-    )
-
-
-# A pipeline with a limit, filter, scope or name is not flattened: it would lose them.
-def _is_flat(source: BaseRetriever) -> TypeGuard[Pipeline]:
-    return type(source) is Pipeline and source.is_plain
-
-
-def _is_flat_fusion(source: BaseRetriever) -> TypeGuard[FusionRetriever]:
-    return type(source) is FusionRetriever and source.is_plain
-
-
-def _rewrite_retriever(rewrite: Rewrite, source: BaseRetriever) -> FusionRetriever | Pipeline:
-    if _is_flat_fusion(source):
-        return FusionRetriever(_rewrite_branches(rewrite, source.branches), source.fusion)
-    if not _is_flat(source):
-        return Pipeline(source, rewrites=_rewrites(rewrite))
-    if _is_flat_fusion(source.source) and not source.rewrites:
-        return Pipeline(_rewrite_retriever(rewrite, source.source), refines=source.refines)
-    before = (*_rewrites(rewrite), *source.rewrites)
-    return Pipeline(source.source, rewrites=before, refines=source.refines)
-
-
-def _retriever_refine(source: BaseRetriever, refine: Refine) -> Pipeline:
-    if _is_flat(source):
-        behind = (*source.refines, *_refines(refine))
-        return Pipeline(source.source, rewrites=source.rewrites, refines=behind)
-    return Pipeline(source, refines=_refines(refine))
-
-
-def _rewrite_branches(rewrite: Rewrite, legs: Unfused) -> Branches:
-    before = (*_rewrites(rewrite), *legs.rewrites)
-    return Branches(legs.legs, before, legs.fan_out, legs.min_success)
-
-
-def _fan_out(stage: FanOut, legs: object) -> Branches:
-    branches = _branches(legs)
-    if branches.fan_out is not None:
-        raise CompositionError(
-            f"{branches!r} fans out already; fuse it first: {stage!r} >> ({branches!r} >> RRF())"
+    def then(self, right: "_Parts") -> "_Parts":
+        """Return the stages of both, these first."""
+        source = right.source
+        if self.fan_out is not None and source is not None:  # it gets several queries
+            right = replace(right, source=None, legs=unique_legs([source]))
+        elif self.rewrites and type(source) is FusionRetriever and not right.rewrites:
+            right = right.opened(source)
+        return _Parts(
+            self.rewrites + right.rewrites,
+            right.fan_out if self.fan_out is None else self.fan_out,
+            right.source if self.source is None else self.source,
+            self.legs or right.legs,
+            right.min_success if self.min_success is None else self.min_success,
+            right.fusion if self.fusion is None else self.fusion,
+            self.refines + right.refines,
         )
-    if branches.rewrites:
-        right = " >> ".join(map(repr, (*branches.rewrites, stage, Branches(branches.legs))))
-        raise CompositionError(f"rewrites come before the fan-out {stage!r}: {right}")
-    if isinstance(stage, FanOutChain):
-        return replace(branches, rewrites=stage.rewrites, fan_out=stage.fan)
-    return replace(branches, fan_out=stage)
+
+    def opened(self, source: FusionRetriever) -> "_Parts":
+        """Return the stages with those of the source, unless it has a limit or name of its own."""
+        if not source.is_plain:
+            return self
+        sides = source.branches
+        return _Parts(
+            *(sides.rewrites, sides.fan_out, None, sides.legs, sides.min_success),
+            source.fusion,
+            self.refines,
+        )
+
+    def built(self) -> object:  # noqa: PLR0911 - one for each class
+        """Return the retriever, branches or chain of the stages."""
+        if self.legs:
+            sides = Branches(self.legs, self.rewrites, self.fan_out, self.min_success)
+            if self.fusion is None:
+                return sides
+            fused = FusionRetriever(sides, self.fusion)
+            return Pipeline(fused, refines=self.refines) if self.refines else fused
+        if self.source is not None:
+            return Pipeline(self.source, rewrites=self.rewrites, refines=self.refines)
+        if self.fusion is not None:
+            return FusionChain(self.fusion, self.refines)
+        if self.refines:
+            return RefineChain(self.refines)
+        fan_out, rewrites = self.fan_out, self.rewrites
+        return RewriteChain(rewrites) if fan_out is None else FanOutChain(rewrites, fan_out)
 
 
-def _branches_fusion(legs: Branches, fusion: Fusion | FusionChain) -> FusionRetriever | Pipeline:
-    if isinstance(fusion, FusionChain):
-        return Pipeline(FusionRetriever(legs, fusion.fusion), refines=fusion.refines)
-    return FusionRetriever(legs, fusion)
-
-
-def _fusion_refine(fusion: Fusion | FusionChain, refine: Refine) -> FusionChain:
-    if isinstance(fusion, FusionChain):
-        return FusionChain(fusion.fusion, (*fusion.refines, *_refines(refine)))
-    return FusionChain(fusion, _refines(refine))
+def _check_fan_out(fan_out: object, sides: object) -> None:
+    """Raise if branches behind a fan-out have a fan-out or rewrites."""
+    if not isinstance(sides, Branches):
+        return
+    if sides.fan_out is not None:
+        raise CompositionError(
+            f"{sides!r} fans out already; fuse it first: {fan_out!r} >> ({sides!r} >> RRF())"
+        )
+    if sides.rewrites:
+        right = " >> ".join(map(repr, (*sides.rewrites, fan_out, Branches(sides.legs))))
+        raise CompositionError(f"rewrites come before the fan-out {fan_out!r}: {right}")
 
 
 _SIDES = frozenset({"retriever", "leg", "branches"})
-_THEN: Mapping[tuple[str, str], Callable[[Any, Any], object]] = {
-    ("rewrite", "rewrite"): lambda a, b: RewriteChain((*_rewrites(a), *_rewrites(b))),
-    ("rewrite", "fan-out"): lambda a, b: FanOutChain.of(_rewrites(a), b),
-    ("rewrite", "retriever"): _rewrite_retriever,
-    ("rewrite", "branches"): _rewrite_branches,
-    ("fan-out", "retriever"): _fan_out,
-    ("fan-out", "leg"): _fan_out,
-    ("fan-out", "branches"): _fan_out,
-    ("retriever", "refine"): _retriever_refine,
-    ("branches", "fusion"): _branches_fusion,
-    ("fusion", "refine"): _fusion_refine,
-    ("refine", "refine"): lambda a, b: RefineChain((*_refines(a), *_refines(b))),
+# What may stand on the right of each kind.
+_FOLLOWERS: Final[Mapping[str, frozenset[str]]] = {
+    "rewrite": frozenset({"rewrite", "fan-out", "retriever", "branches"}),
+    "fan-out": _SIDES,
+    "retriever": frozenset({"refine"}),
+    "leg": frozenset(),
+    "branches": frozenset({"fusion"}),
+    "fusion": frozenset({"refine"}),
+    "refine": frozenset({"refine"}),
 }
 
 
@@ -271,60 +276,3 @@ def side(part: object) -> str:
     if isinstance(part, Branches) and (part.rewrites or part.fan_out is not None):
         return f"{part!r} >> RRF()"
     return written(part)
-
-
-_HITS_ALONE: Final = 1
-_QUERY_AND_HITS: Final = 2
-_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-def is_function(part: object) -> TypeGuard[Callable[..., object]]:
-    """Return whether a part is a function, and not a class or a callable LlamaIndex component."""
-    return callable(part) and not isinstance(part, type | BaseComponent)
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class FunctionStage(Refine):
-    """Refinement by a function of the query and the hits, or of the hits alone."""
-
-    function: Callable[..., Sequence[NodeWithScore]]
-    _arguments: int = field(init=False, compare=False)
-
-    def __post_init__(self) -> None:
-        if inspect.iscoroutinefunction(self.function):
-            raise CompositionError(
-                f"{self!r} is an async function; write it as a plain one, or as a Refine with "
-                "refine_plan, which yields its calls"
-            )
-        object.__setattr__(self, "_arguments", _count_arguments(self.function))
-
-    def refine(self, query: Query, hits: Sequence[Hit]) -> Sequence[NodeWithScore]:
-        """Return the result of the function."""
-        if self._arguments == _HITS_ALONE:
-            return self.function(hits)
-        return self.function(query, hits)
-
-    def __repr__(self) -> str:
-        return function_name(self.function)
-
-
-def _count_arguments(function: Callable[..., Any]) -> int:
-    """Return the number of arguments to call the function with, 1 or 2."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # some built-in functions have no signature
-        return _HITS_ALONE
-    required = [
-        parameter for parameter in parameters if parameter.default is inspect.Parameter.empty
-    ]
-    positional = [each for each in required if each.kind in _POSITIONAL]
-    named = [each.name for each in required if each.kind is inspect.Parameter.KEYWORD_ONLY]
-    has_rest = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
-    if has_rest and not positional:
-        return _QUERY_AND_HITS
-    if named or len(positional) not in {_HITS_ALONE, _QUERY_AND_HITS}:
-        raise CompositionError(
-            f"the function {function_name(function)}{inspect.signature(function)} cannot be a "
-            "stage; a function behind a retriever takes (query, hits) or (hits)"
-        )
-    return len(positional)

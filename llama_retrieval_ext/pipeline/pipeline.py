@@ -9,13 +9,13 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.arguments import value_expression
 from llama_retrieval_ext.errors import CompositionError
-from llama_retrieval_ext.execution.context import current_context, emit_fusion, step
+from llama_retrieval_ext.execution.context import current_context, emit_fusion, is_heard, step
 from llama_retrieval_ext.execution.legs import Ask, Leg, Rankings, ask
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.pipeline.branches import Unfused, chosen_names
 from llama_retrieval_ext.pipeline.chains import fanned_out, refined, rewritten
-from llama_retrieval_ext.pipeline.fusion import Fusion, fuse
+from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.leg_weights import (
     check_languages,
     resolved_min_success,
@@ -219,7 +219,7 @@ class FusionRetriever(_Composite):
                     asks[name], weights[name] = Ask(leg, form), by_leg[leg.name]
 
         def fused(rankings: Rankings) -> list[Hit]:
-            return fuse(self.fusion, rankings, weights=weights, top_k=query.top_k, source=self.name)
+            return self.fusion.fuse_legs(rankings, weights, query.top_k, self.name)
 
         report = current_context().on_partial
         rankings = yield from ask(
@@ -229,7 +229,8 @@ class FusionRetriever(_Composite):
         )
         self._note(asks, rankings)
         hits = fused(rankings)
-        emit_fusion(self.name, self.fusion, rankings, weights, returned=len(hits))
+        if is_heard():
+            emit_fusion(self.name, self.fusion, rankings, weights, returned=len(hits))
         return hits
 
     def _note(self, asks: Mapping[str, Ask], rankings: Rankings) -> None:

@@ -1,30 +1,24 @@
-"""A LlamaIndex postprocessor as a stage."""
+"""Stages made of a LlamaIndex postprocessor or a plain function."""
 
+import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias, TypeGuard
 
 from llama_index.core.postprocessor import LLMRerank, LongContextReorder, StructuredLLMRerank
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import NodeWithScore
+from llama_index.core.schema import BaseComponent, NodeWithScore
 
-from llama_retrieval_ext.arguments import call_expression, handle_expression
-from llama_retrieval_ext.checks import of_type
-from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
+from llama_retrieval_ext.arguments import call_expression, function_name, handle_expression
+from llama_retrieval_ext.errors import CompositionError, ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.drivers import awaits, blocking_or_awaited
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import visible
-from llama_retrieval_ext.pipeline.stages import Refine, ranking_of
+from llama_retrieval_ext.pipeline.stages import Refine, RefineFunction, ranking_of
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.reordering import (
-    ScoreKind,
-    calibrated,
-    check_score_kind,
-    replaced,
-    with_score,
-)
+from llama_retrieval_ext.reordering import ScoreKind, calibrated, replaced, with_score
 from llama_retrieval_ext.results import Contribution, Hit, as_hit, node_copy, node_ids
 from llama_retrieval_ext.wording import counted
 
@@ -67,10 +61,6 @@ class Postprocessed(Refine):
     postprocessor: BaseNodePostprocessor
     _: KW_ONLY
     score_kind: ScoreKind = "unknown"
-
-    def __post_init__(self) -> None:
-        of_type(self.postprocessor, BaseNodePostprocessor, "postprocessor")
-        check_score_kind(self.score_kind)
 
     @property
     def keeps_order(self) -> bool:
@@ -191,3 +181,70 @@ def _in_range(parse: Callable[..., ParsedAnswer]) -> Callable[..., ParsedAnswer]
         return list(kept), list(kept.values())
 
     return parsed
+
+
+def as_refine(stage: Refine | BaseNodePostprocessor | RefineFunction) -> Refine:
+    """Return the stage; wrap a LlamaIndex postprocessor or a plain function."""
+    if isinstance(stage, Refine):
+        return stage
+    return (
+        Postprocessed(stage) if isinstance(stage, BaseNodePostprocessor) else FunctionStage(stage)
+    )
+
+
+_HITS_ALONE: Final = 1
+_QUERY_AND_HITS: Final = 2
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def is_function(part: object) -> TypeGuard[Callable[..., object]]:
+    """Return whether a part is a function, and not a class or a callable LlamaIndex component."""
+    return callable(part) and not isinstance(part, type | BaseComponent)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FunctionStage(Refine):
+    """Refinement by a function of the query and the hits, or of the hits alone."""
+
+    function: Callable[..., Sequence[NodeWithScore]]
+    _arguments: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if inspect.iscoroutinefunction(self.function):
+            raise CompositionError(
+                f"{self!r} is an async function; write it as a plain one, or as a Refine with "
+                "refine_plan, which yields its calls"
+            )
+        object.__setattr__(self, "_arguments", _count_arguments(self.function))
+
+    def refine(self, query: Query, hits: Sequence[Hit]) -> Sequence[NodeWithScore]:
+        """Return the result of the function."""
+        if self._arguments == _HITS_ALONE:
+            return self.function(hits)
+        return self.function(query, hits)
+
+    def __repr__(self) -> str:
+        return function_name(self.function)
+
+
+def _count_arguments(function: Callable[..., Any]) -> int:
+    """Return the number of arguments to call the function with, 1 or 2."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some built-in functions have no signature
+        return _HITS_ALONE
+    required = [
+        parameter for parameter in parameters if parameter.default is inspect.Parameter.empty
+    ]
+    kinds = [parameter.kind for parameter in required]
+    n_positional = sum(kind in _POSITIONAL for kind in kinds)
+    takes_any = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
+    if takes_any and not n_positional:
+        return _QUERY_AND_HITS
+    has_named = inspect.Parameter.KEYWORD_ONLY in kinds
+    if has_named or n_positional not in {_HITS_ALONE, _QUERY_AND_HITS}:
+        raise CompositionError(
+            f"the function {function_name(function)}{inspect.signature(function)} cannot be a "
+            "stage; a function behind a retriever takes (query, hits) or (hits)"
+        )
+    return n_positional

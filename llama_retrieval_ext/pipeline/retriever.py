@@ -5,7 +5,7 @@ import inspect
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
@@ -13,11 +13,11 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.checks import checked_call, of_type
+from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
-from llama_retrieval_ext.execution.context import current_context, is_observed, recording
+from llama_retrieval_ext.execution.context import call, current_context, is_observed, recording
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.plan import Plan, finished
+from llama_retrieval_ext.execution.plan import Call, Plan, finished
 from llama_retrieval_ext.execution.retrieval import HonoursQuery
 from llama_retrieval_ext.execution.running import (
     Reporting,
@@ -29,12 +29,12 @@ from llama_retrieval_ext.execution.running import (
     within,
 )
 from llama_retrieval_ext.filters import parse_filters
+from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.explanation import Explanation, explanation_of
 from llama_retrieval_ext.pipeline.index_nodes import Resolver, Target
 from llama_retrieval_ext.pipeline.searching import (
     answers,
     end_retrieval,
-    ranking,
     search_apart,
     search_plan,
     without_span,
@@ -61,6 +61,15 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger(__name__)
+_RETRIEVE: Final = frozenset({"retrieve", "aretrieve", "_retrieve", "_aretrieve"})
+
+
+class Curation(Protocol):
+    """What the owner of a store does to every query: here the correction of typing errors."""
+
+    def plan(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
+        """Return the plan for the hits of a query; `search` returns the plan of the retriever."""
+        ...
 
 
 class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
@@ -93,11 +102,17 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     # Set by the owner of the store, such as a knowledge base that rejects queries without a scope.
     requires_scope: bool = False
     requires_principals: bool = False
+    # Set by a knowledge base, for every retriever over it.
+    curation: Curation | None = None
+    # False where names in a query are linked to a graph, whose words may be in no passage.
+    takes_curation: ClassVar[bool] = True
+    # Whether a subclass defines one of LlamaIndex's methods beside its plan.
+    _overrides_retrieve: ClassVar[bool] = False
 
     def __init__(
         self,
         *,
-        top_k: int | None,
+        top_k: Count | None,
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
         name: str | None = None,
@@ -106,14 +121,15 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         super().__init__(callback_manager=callback_manager)
         if filters is not None:
             parse_filters(filters)
-        self.top_k = None if top_k is None else check_top_k(top_k)
+        self.top_k = top_k
         self.filters = filters
-        self.scope = None if scope is None else check_scope(scope)
-        self.name = of_type(name or type(self).__name__, str, "name")
+        self.scope = scope
+        self.name = name or type(self).__name__
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         if "plan" in vars(cls):
             without_span(vars(cls)["plan"])
+        cls._overrides_retrieve |= not _RETRIEVE.isdisjoint(vars(cls))
         super().__init_subclass__(**kwargs)
 
     def __new__(cls, *_: object, **__: object) -> Self:
@@ -151,9 +167,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         bound.scope = scope if self.scope is None else self.scope.narrowed(scope)
         return bound
 
-    @checked_call
     @blocking
-    def search(
+    def search(  # noqa: PLR0913 - the options of a query
         self,
         query: QueryType,
         *,
@@ -162,6 +177,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         top_k: int | None = None,
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
+        correct: bool | None = None,
     ) -> Plan[SearchResult]:
         """Return the hits together with degraded parts, trace and details.
 
@@ -172,18 +188,23 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             top_k: Number of hits, for this call.
             timeout_s: Seconds for the whole answer.
             context: Values for the application's own stages.
+            correct: Whether typing errors are corrected, as for `Query`; None for True.
 
         Returns:
             The hits of ``retrieve``, the degraded parts, and the trace.
         """
         bound = Query.of(query).but(
-            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
+            filters=filters,
+            scope=scope,
+            top_k=top_k,
+            timeout_s=timeout_s,
+            context=context,
+            correct=correct,
         )
         return search_plan(self, bound)
 
-    asearch = checked_call(asynchronous(search))
+    asearch = asynchronous(search)
 
-    @checked_call
     @blocking
     def explain(self, query: QueryType, **options: Unpack[SearchOptions]) -> Plan[Explanation]:
         """Return the result of `search` with the ranking of each stage and an account of each hit.
@@ -196,7 +217,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         bound = Query.of(query).but(**options)
         return explanation_of((yield from search_plan(self, bound, verbose=True)))
 
-    aexplain = checked_call(asynchronous(explain))
+    aexplain = asynchronous(explain)
 
     @streamed
     def stream(self, query: QueryType) -> Reporting[SearchResult]:
@@ -230,7 +251,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             Exception: The error of the first failed query, after those in parallel are done; its
                 notes contain the query. Queries after these do not run.
         """
-        return answers(self, queries, ranking, at_once=at_once)
+        return answers(self, queries, type(self).answer, at_once=at_once)
 
     aretrieve_many = asynchronous(retrieve_many)
 
@@ -285,10 +306,19 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             return await super().aretrieve(str_or_query_bundle)
         return await self._aretrieve(query)
 
+    def answer(self, query: Query) -> Plan[list[NodeWithScore]]:
+        """Return the plan for the ranking of a query, as part of the caller's plan.
+
+        If a handler of LlamaIndex gets spans or events, it is a call of `retrieve`, which has them.
+        """
+        if self._overrides_retrieve or is_observed(self):
+            return call(Call(lambda: self.retrieve(query), lambda: self.aretrieve(query)))
+        return self._ranking(query)
+
     @without_span
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         try:
-            return run(self._answer(query_bundle))
+            return run(self._ranking(Query.of(query_bundle)))
         except BaseException as error:
             end_retrieval(query_bundle, error)
             raise
@@ -296,7 +326,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     @without_span
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         try:
-            return await arun(self._answer(query_bundle))
+            return await arun(self._ranking(Query.of(query_bundle)))
         except BaseException as error:
             end_retrieval(query_bundle, error)
             raise
@@ -312,21 +342,15 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
         return search_plan(self, query, on_partial=on_partial)
 
-    def _answer(self, query_bundle: QueryBundle) -> Plan[list[NodeWithScore]]:
-        query = self._bound(Query.of(query_bundle))
+    def _ranking(self, query: Query) -> Plan[list[NodeWithScore]]:
+        query = self._bound(query)
         trace = recording()
         if trace is not None:
             trace.requests.append(TracedRequest(self, query))
-        if self.requires_scope and query.scope is None:
-            raise ScopeRequiredError(
-                f"{self.name} searches a knowledge base that requires a scope; pass "
-                "scope=Scope(...) with the query, or bind the retriever with for_scope"
-            )
-        if self.requires_principals:
-            check_principals(query.scope, self.name)
         if query.is_blank:
             return []
-        plan = self.plan(query)
+        curation = self.curation if self.takes_curation else None
+        plan = self.plan(query) if curation is None else curation.plan(query, self.plan)
         if query.timeout_s is not None:
             reported = reporting(plan, current_context().on_partial)
             plan = within(self.name, reported, query.timeout_s)
@@ -335,7 +359,9 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             hits = yield from self._resolved(hits, query)
         if self._verbose:
             _log.info("%s found %s for %r", self.name, counted(len(hits), "hit"), query.query_str)
-        return hits_shown_to(query.scope, hits)
+        if query.scope is None or query.scope.principals is None:
+            return list(hits)
+        return list(hits_shown_to(query.scope, hits))
 
     def _resolved(self, hits: list[Hit], query: Query) -> Plan[list[Hit]]:
         """Resolve index nodes, unless the children have resolved them."""
@@ -366,6 +392,13 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         own = self.top_k and max(self.top_k, query.at_least or 0)
         bound = query.but(filters=self.filters, scope=self.scope, top_k=query.top_k or own)
         bound.at_least = query.top_k or query.at_least  # the caller's number
+        if self.requires_scope and bound.scope is None:
+            raise ScopeRequiredError(
+                f"{self.name} searches a knowledge base that requires a scope; pass "
+                "scope=Scope(...) with the query, or bind the retriever with for_scope"
+            )
+        if self.requires_principals:
+            check_principals(bound.scope, self.name)
         return bound
 
     def _for_children(self, query: Query) -> Query:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.instrumentation.events.exception import ExceptionEvent
 from llama_index.core.instrumentation.events.retrieval import RetrievalEndEvent
 from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType
@@ -16,16 +15,14 @@ from llama_retrieval_ext.execution.context import (
     Context,
     OnPartial,
     Session,
-    call,
     current_context,
     entered,
     note_degraded,
 )
 from llama_retrieval_ext.execution.hints import conclude
-from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
-from llama_retrieval_ext.pipeline.tree import name_of
+from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import SearchResult, as_hit
+from llama_retrieval_ext.results import SearchResult, as_hit, asked_for, correction_in
 from llama_retrieval_ext.trace import Trace, details_by_path
 
 if TYPE_CHECKING:
@@ -33,63 +30,52 @@ if TYPE_CHECKING:
 
 
 def search_plan(
-    retriever: BaseRetriever,
-    query: QueryType,
+    retriever: "Retriever",
+    query: Query,
     *,
     verbose: bool = False,
     on_partial: OnPartial | None = None,
 ) -> Plan[SearchResult]:
     """Return the plan for the result of a query."""
-    session = Session(current_context().session.embeddings)
-    with entered(_context(retriever, session, verbose, on_partial)) as context:
-        hits = yield from ranking(retriever, query)
-        return (yield from _result(retriever, query, hits, context))
+    outer = current_context()
+    session, trace = Session(outer.session.embeddings), Trace(retriever.name, verbose=verbose)
+    with entered(Context(session, outer.deadline, trace, on_partial)):
+        hits = yield from retriever.answer(query)
+        return (yield from _result(retriever.name, query, hits, session, trace))
 
 
-def search_apart(retriever: BaseRetriever, query: QueryType) -> Plan[SearchResult]:
+def search_apart(retriever: "Retriever", query: Query) -> Plan[SearchResult]:
     """Return the plan for one of several queries; on failure the result is empty and degraded."""
-    with entered(_context(retriever, current_context().session.apart())) as context:
+    outer = current_context()
+    session, trace = outer.session.apart(), Trace(retriever.name)
+    with entered(Context(session, outer.deadline, trace)):
         try:
-            hits = yield from ranking(retriever, query)
+            hits = yield from retriever.answer(query)
         except Exception as error:  # noqa: BLE001 - the result has it
-            note_degraded(name_of(retriever), error)
-            if context.trace is not None:
-                context.trace.end(error=error)
+            note_degraded(retriever.name, error)
+            trace.end(error=error)
             hits = []
-        return (yield from _result(retriever, query, hits, context))
-
-
-def ranking(retriever: BaseRetriever, query: QueryType) -> Plan[list[NodeWithScore]]:
-    """Return the plan for the ranking of a query."""
-    return call(Call(lambda: retriever.retrieve(query), lambda: retriever.aretrieve(query)))
-
-
-def _context(
-    retriever: BaseRetriever,
-    session: Session,
-    verbose: bool = False,  # noqa: FBT001, FBT002 - private
-    on_partial: OnPartial | None = None,
-) -> Context:
-    trace = Trace(name_of(retriever), verbose=verbose)
-    return Context(session, current_context().deadline, trace, on_partial)
+        return (yield from _result(retriever.name, query, hits, session, trace))
 
 
 def _result(
-    retriever: BaseRetriever, query: QueryType, hits: list[NodeWithScore], context: Context
+    source: str, query: Query, hits: list[NodeWithScore], session: Session, trace: Trace
 ) -> Plan[SearchResult]:
-    session, trace = context.session, context.trace
-    hints = yield from conclude(found=bool(hits))
-    text = query if isinstance(query, str) else query.query_str
-    if not (hits or text.strip() or getattr(query, "embedding", None)):
+    hints: tuple[str, ...] = ()
+    if session.hints or session.inquiries:
+        hints = yield from conclude(found=bool(hits))
+    if not hits and query.is_blank:
         hints = ("the query is blank", *hints)
-    if trace is not None:
-        trace.end(result=hits)
+    trace.end(result=hits)
+    corrected, asked = correction_in(hints), query.query_str
+    if corrected is not None and corrected.typed == asked:
+        asked = corrected.query
     return SearchResult(
-        [as_hit(hit, source=name_of(retriever)) for hit in hits],
+        [asked_for(as_hit(hit, source=source), asked) for hit in hits],
         tuple(session.degraded),
-        None if trace is None else trace.snapshot(),
-        details_by_path(session.details),
-        text,
+        trace.snapshot(),
+        details_by_path(session.details) if session.details else {},
+        query.query_str,
         hints,
     )
 
@@ -100,7 +86,7 @@ T = TypeVar("T")
 def answers(
     retriever: "Retriever",
     queries: Sequence[QueryType],
-    plan_of: "Callable[[Retriever, QueryType], Plan[T]]",
+    plan_of: "Callable[[Retriever, Query], Plan[T]]",
     *,
     at_once: int,
 ) -> Plan[list[T]]:
@@ -109,10 +95,10 @@ def answers(
         raise ConfigurationError(f"queries must be a list; write [...] around {queries!r}")
     check_count(at_once, "at_once")
     results: list[T] = []
-    known = [Query.of(query) for query in queries]
-    for start in range(0, len(queries), at_once):
-        some = known[start : start + at_once]
-        tasks = [Task(retriever.name, plan_of(retriever, query)) for query in some]
+    bundles = [Query.of(query) for query in queries]
+    for start in range(0, len(bundles), at_once):
+        batch = bundles[start : start + at_once]
+        tasks = [Task(retriever.name, plan_of(retriever, query)) for query in batch]
         outcomes: list[Outcome[T]] = yield Together(tasks)
         for number, outcome in enumerate(outcomes, start=start + 1):
             if outcome.error is not None:

@@ -13,8 +13,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from llama_retrieval_ext.arguments import RecordsArguments
-from llama_retrieval_ext.checks import CheckedArguments
+from llama_retrieval_ext.checks import Part
 from llama_retrieval_ext.errors import CompositionError, ConfigurationError
 from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.plan import Call, Plan
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.pipeline.retriever import Retriever
 
 
-class Operand(CheckedArguments, RecordsArguments):
+class Operand(Part):
     """Part of a pipeline, with ``>>`` and ``|``; subclasses declare the accepted types."""
 
     __slots__ = ()

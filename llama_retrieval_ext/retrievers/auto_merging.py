@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
@@ -12,13 +12,12 @@ from llama_index.core.storage.docstore.types import BaseDocumentStore
 from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.storage.storage_context import StorageContext
 
-from llama_retrieval_ext.checks import is_number, of_type, one_of
-from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import call, note_degraded, note_merged, step
 from llama_retrieval_ext.execution.legs import or_degraded
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
-from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
+from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.filters import matches
+from llama_retrieval_ext.parameters import Range
 from llama_retrieval_ext.pipeline.index_nodes import objects_by_id
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import name_of
@@ -75,7 +74,7 @@ class AutoMergingRetriever(Retriever):
         self,
         vector_retriever: BaseRetriever,
         storage_context: StorageContext | BaseDocumentStore,
-        simple_ratio_thresh: float = 0.5,
+        simple_ratio_thresh: Annotated[float, Range(least=0, below=1)] = 0.5,
         verbose: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's
         callback_manager: CallbackManager | None = None,
         object_map: Mapping[str, object] | None = None,
@@ -88,21 +87,14 @@ class AutoMergingRetriever(Retriever):
         super().__init__(top_k=top_k, name=name, callback_manager=callback_manager)
         self._verbose = verbose
         self.object_map = objects_by_id(objects, object_map)
-        if not (is_number(simple_ratio_thresh) and 0 <= simple_ratio_thresh < 1):
-            raise ConfigurationError(
-                f"simple_ratio_thresh must be in [0, 1), got {simple_ratio_thresh!r}"
-            )
-        self.source = check_retriever(vector_retriever, "vector_retriever")
-        self.docstore = of_type(
+        self.source = vector_retriever
+        self.docstore = (
             storage_context.docstore
             if isinstance(storage_context, StorageContext)
-            else storage_context,
-            BaseDocumentStore,
-            "storage_context",
-            instead="pass a StorageContext or its docstore",
+            else storage_context
         )
         self.threshold = simple_ratio_thresh
-        self.merged_score = one_of(merged_score, _MERGED, "merged_score")
+        self.merged_score = merged_score
 
     @property
     def children(self) -> Sequence[BaseRetriever]:

@@ -6,11 +6,11 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import current_context
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.branches import chosen_names, unique_legs
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope
@@ -42,7 +42,7 @@ class FallbackRetriever(Retriever):
     def __init__(
         self,
         *retrievers: BaseRetriever | Leg,
-        enough: int = 1,
+        enough: Count = 1,
         top_k: int | None = None,
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
@@ -55,7 +55,7 @@ class FallbackRetriever(Retriever):
                 "write them one after the other: FallbackRetriever(first, second)"
             )
         self.legs = unique_legs(retrievers)
-        self.enough = check_count(enough, "enough")
+        self.enough = enough
 
     @property
     def children(self) -> Sequence[BaseRetriever]:

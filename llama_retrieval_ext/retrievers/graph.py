@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, Self, TypedDict, TypeVar, Unpack
+from typing import Annotated, Final, NamedTuple, Self, TypedDict, TypeVar, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -10,12 +10,11 @@ from llama_index.core.graph_stores.types import TRIPLET_SOURCE_KEY
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.checks import check_count, is_number, of_type
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.execution.context import call, note_degraded, step
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
-from llama_retrieval_ext.execution.retrieval import check_retriever, embed, hits_of
+from llama_retrieval_ext.execution.retrieval import embed, hits_of
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
 from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
@@ -26,9 +25,10 @@ from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs, as_passage_graphs
 from llama_retrieval_ext.graph.passage_links import MENTIONS
 from llama_retrieval_ext.graph.seeded_walk import DAMPING, SeededWalk, similarity_share
+from llama_retrieval_ext.parameters import Count, Range
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import name_of
-from llama_retrieval_ext.query import Query, Scope, check_top_k
+from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Hit, ordered, with_origin
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
@@ -124,37 +124,35 @@ class GraphRetriever(Retriever):
         seed: BaseRetriever | None = None,
         embed_model: BaseEmbedding | None = None,
         linker: EntityLinker | None = None,
-        top_k: int = 10,
+        top_k: Count = 10,
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
         enable_multi_hop: bool = True,
-        max_hops: int = 2,
-        max_entities: int = 10,
-        fan_out: int | None = 50,
-        candidates: int = 100,
-        damping: float = DAMPING,
+        max_hops: Count = 2,
+        max_entities: Count = 10,
+        fan_out: Count | None = 50,
+        candidates: Count = 100,
+        damping: Annotated[float, Range(above=0, below=1)] = DAMPING,
         name: str = "graph",
     ) -> None:
-        super().__init__(top_k=check_top_k(top_k), filters=filters, scope=scope, name=name)
+        super().__init__(top_k=top_k, filters=filters, scope=scope, name=name)
         source = source_of(store)
         self.backend = source.backend
-        self.seed = None if seed is None else check_retriever(seed, "seed")
+        self.seed = seed
         if embed_model is None:
             self.embed_model = source.embed_model or _model_of(seed, source.backend)
         else:
-            self.embed_model = of_type(embed_model, BaseEmbedding, "embed_model")
+            self.embed_model = embed_model
         self.object_map = dict(source.objects)
         self.graphs = as_passage_graphs(graph)
-        self.linker = None if linker is None else of_type(linker, EntityLinker, "linker")
+        self.linker = linker
         if self.linker is None and seed is None:
             self.linker = EntityLinker(self.graphs.backend)
-        self.enable_multi_hop = of_type(enable_multi_hop, bool, "enable_multi_hop")
-        self.max_hops = check_count(max_hops, "max_hops")
-        self.max_entities = check_count(max_entities, "max_entities")
-        self.fan_out = None if fan_out is None else check_count(fan_out, "fan_out")
-        self.candidates = check_top_k(candidates)
-        if not (is_number(damping) and 0 < damping < 1):
-            raise ConfigurationError(f"damping must be above 0 and below 1, got {damping!r}")
+        self.enable_multi_hop = enable_multi_hop
+        self.max_hops = max_hops
+        self.max_entities = max_entities
+        self.fan_out = fan_out
+        self.candidates = candidates
         self.damping = damping
 
     def _current_arguments(self) -> Mapping[str, object]:

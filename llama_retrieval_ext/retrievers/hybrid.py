@@ -1,23 +1,23 @@
 """Vector and keyword search of one store, or of two, fused."""
 
+import sys
 from collections.abc import Mapping, Sequence
-from copy import copy
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final, Self, TypeAlias
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.checks import is_number, of_type, one_top_k
-from llama_retrieval_ext.embeddings.resolve import languages_of
+from llama_retrieval_ext.checks import one_top_k
+from llama_retrieval_ext.embeddings.resolve import languages_of, vector_share_of
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.context import (
     call,
     current_context,
     emit_fusion,
+    is_heard,
     note_inquiry,
-    note_legs,
     recording,
     step,
 )
@@ -26,7 +26,8 @@ from llama_retrieval_ext.execution.legs import Ask, CircuitBreaker, Leg, ask, at
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed_text
 from llama_retrieval_ext.formulas.normalisation import Normalisation
-from llama_retrieval_ext.pipeline.fusion import Fusion, fuse
+from llama_retrieval_ext.parameters import Count, Share
+from llama_retrieval_ext.pipeline.fusion import FusedId, Fusion
 from llama_retrieval_ext.pipeline.leg_weights import (
     Weights,
     check_languages,
@@ -36,8 +37,8 @@ from llama_retrieval_ext.pipeline.leg_weights import (
     weights_for,
 )
 from llama_retrieval_ext.pipeline.tree import Sketch
-from llama_retrieval_ext.query import Query, Scope, check_top_k
-from llama_retrieval_ext.results import Hit, scored_ids, with_origin
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.results import Hit, score_of
 from llama_retrieval_ext.retrievers.store_retriever import (
     KeywordRetriever,
     StoreRetriever,
@@ -46,7 +47,12 @@ from llama_retrieval_ext.retrievers.store_retriever import (
 )
 from llama_retrieval_ext.stages.fusion import WeightedSum
 from llama_retrieval_ext.stages.selection import Collapse
-from llama_retrieval_ext.stores.engine.backend import HybridBackend, HybridRankings, hybrid_backend
+from llama_retrieval_ext.stores.engine.backend import (
+    Candidate,
+    HybridBackend,
+    HybridRankings,
+    hybrid_backend,
+)
 from llama_retrieval_ext.stores.engine.pushdown import LEGS, FusedSearch, check_native
 from llama_retrieval_ext.stores.open import Storage, source_of
 
@@ -91,7 +97,8 @@ class HybridRetriever(StoreRetriever):
             its last candidate to 1 for its first (see below), which no engine supports for
             ``pushdown``.
         alpha: Weight of vector search in ``[0, 1]``; keyword search gets the rest. Shorthand for
-            weights in the fusion. 1.0 and 0.0 disable the other leg.
+            weights in the fusion. 1.0 and 0.0 disable the other leg. None for the share that the
+            model declares (`LocalEmbedding` .25) if there is no ``fusion``, else a half.
         candidates: Minimum number of hits of each leg; more candidates improve the fusion. 100 is
             cheap and usual in the literature.
         languages: Languages that the embedding model knows, such as ``["en"]``; None for those that
@@ -134,12 +141,12 @@ class HybridRetriever(StoreRetriever):
         *,
         keyword_store: Storage | None = None,
         embed_model: BaseEmbedding | None = None,
-        top_k: int = 10,
+        top_k: Count = 10,
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
         fusion: Fusion | None = None,
-        alpha: float | None = None,
-        candidates: int = CANDIDATES,
+        alpha: Share | None = None,
+        candidates: Count = CANDIDATES,
         languages: Sequence[str] | None = None,
         pushdown: bool = False,
         collapse: Collapse | None = None,
@@ -149,18 +156,19 @@ class HybridRetriever(StoreRetriever):
     ) -> None:
         hits = one_top_k(top_k, similarity_top_k)
         super().__init__(store, embed_model, top_k=hits, filters=filters, scope=scope, name=name)
-        self._collapse_by(collapse)
+        self.collapse = collapse
         features = self.backend.features
         self.keyword_source = self.source if keyword_store is None else source_of(keyword_store)
         if keyword_store is not None or features.keyword is None:
             self.requires_scope |= self.keyword.requires_scope  # raises without keyword search
             self.requires_principals |= self.keyword.requires_principals
         self._has_two_stores = self.keyword_source.backend.store is not self.backend.store
-        self.fusion = _PLAIN_SUM if fusion is None else of_type(fusion, Fusion, "fusion")
+        self.fusion = _PLAIN_SUM if fusion is None else fusion
         self.uses_default_fusion = fusion is None
-        self.candidates = check_top_k(candidates)
+        self.candidates = candidates
         own = _leg_weights(self.fusion, alpha)
-        self.weights = resolved_weights(own, LEGS, (1.0, 1.0))
+        share = vector_share_of(self.embed_model) if fusion is None else 0.5
+        self.weights = resolved_weights(own, LEGS, (2 * share, 2 * (1 - share)))
         # A fusion that defines only `fuse` may take no weights.
         fuses_ids = type(self.fusion).fuse is Fusion.fuse
         declared = languages_of(self.embed_model) if own is None and fuses_ids else ()
@@ -183,8 +191,12 @@ class HybridRetriever(StoreRetriever):
         for name in LEGS:
             if name in vars(self):
                 vars(made)[name] = vars(self)[name].clone()
-        made._breakers = {name: copy(each) for name, each in self._breakers.items()}  # noqa: SLF001 - of this class
+        made._breakers = {name: CircuitBreaker() for name in self._breakers}  # noqa: SLF001 - of this class
         return made
+
+    def never_break(self) -> None:
+        """Call both searches whatever failed before, for callers that are independent."""
+        self._breakers = {name: CircuitBreaker(failures=sys.maxsize) for name in self._breakers}
 
     # Built when they are needed: most engines take both searches in one request.
     @cached_property
@@ -216,8 +228,7 @@ class HybridRetriever(StoreRetriever):
         """Run both searches, then fuse."""
         if self._embeds and query.embedding is None:
             self._model()  # raises here so that the message names this retriever
-        legs = set(self._breakers)
-        return self._collapsed(lambda asked: self._answer_to(asked, legs), query)
+        return self._collapsed(partial(self._answer, set(self._breakers)), query)
 
     def read_node(self, node_id: str) -> Plan[BaseNode | None]:
         """Return the node from one of the stores, ignoring scope."""
@@ -230,82 +241,97 @@ class HybridRetriever(StoreRetriever):
     def _embeds(self) -> bool:
         return self.weights["vector"] > 0
 
-    def _answer_to(self, query: Query, legs: set[str]) -> Plan[list[Hit]]:
+    def _answer(self, legs: set[str], query: Query) -> Plan[list[Hit]]:
         """Return the fused hits of the legs; failed ones are removed from `legs`."""
-        failures: dict[str, BaseException] = {}
+        weights = weights_for(query.query_str, self.weights, self.leg_languages)
+        failure = None
         if self._engine is not None and len(legs) == len(LEGS):
-            embedding = self._embed(query)
             breaker = self._breakers["vector"]
-            embedded = yield from attempt("vector", "embedding", embedding, breaker)
-            if embedded.error is None:
-                weights = weights_for(query.query_str, self.weights, self.leg_languages)
-                is_native = self.pushdown and self._is_native(weights)
-                strategy = self._pushed_down if is_native else self._in_one_round_trip
-                return (yield from strategy(self._engine, query, embedded.result(), weights))
-            failures["vector"] = embedded.error
-        return (yield from self._by_legs(query, legs, failures))
+            embedded = yield from attempt("vector", "embedding", self._embed(query), breaker)
+            failure = embedded.error
+            if embedded.value is not None:
+                return (yield from self._in_engine(self._engine, embedded.value, query, weights))
+        search = self._by_legs(query, legs, failure)
+        return (yield from self._fused(search, legs, query, weights))
 
-    def _pushed_down(
-        self, engine: HybridBackend, query: Query, embedding: Sequence[float], weights: LegWeights
+    def _in_engine(
+        self, engine: HybridBackend, embedding: Sequence[float], query: Query, weights: LegWeights
     ) -> Plan[list[Hit]]:
-        """Return the hits that the engine fuses."""
-        vector, keyword = (weights[leg] for leg in LEGS)
-        how = FusedSearch(self.fusion, (vector, keyword), self._depth(query))
-        fused = call(engine.fused(embedding, query.query_str, search_of(query), how))
-        found = self._checked(fused, query, repr(self.fusion))
-        return step(f"fusion in the engine by {self.fusion!r}", found)
-
-    def _in_one_round_trip(
-        self, engine: HybridBackend, query: Query, embedding: Sequence[float], weights: LegWeights
-    ) -> Plan[list[Hit]]:
-        """Return the fused hits of one request, and of one for the nodes if they are slow."""
-        top_k, depth = query.top_k or 1, self._depth(query)
+        """Return the hits of one request, which the engine fuses if it can and is to."""
+        text, top_k, depth = query.query_str, query.top_k or 1, self._depth(query)
+        if self.pushdown and self._is_native(weights):
+            vector, keyword = (weights[leg] for leg in LEGS)
+            how = FusedSearch(self.fusion, (vector, keyword), depth)
+            fused = call(engine.fused(embedding, text, search_of(query), how))
+            hits = self._checked(fused, query, repr(self.fusion))
+            return (yield from step(f"fusion in the engine by {self.fusion!r}", hits))
+        # Nodes are read with the rankings if at least half of these may be chosen.
         needs_ids = self.fusion.reads_ids or recording() is not None
-        both = engine.hybrid(
-            embedding,
-            query.query_str,
-            search_of(query, top_k=depth),
-            # Nodes are read with the rankings if at least half of these may be chosen.
-            nodes_last=2 * top_k <= depth and not needs_ids,
-        )
-        plan = self._fused(both, query, depth, weights)
+        nodes_last = 2 * top_k <= depth and not needs_ids
+        search = search_of(query, top_k=depth)
+        both = engine.hybrid(embedding, text, search, nodes_last=nodes_last)
+        rankings = self._rankings_of(both, query)
+        plan = step("search in one round trip", self._fused(rankings, set(LEGS), query, weights))
+        if both.coroutine is not None:
+            return (yield from plan)
         # One thread makes both requests of an engine that blocks.
-        in_turn = call(Call(lambda: run(plan))) if both.coroutine is None else plan
-        return step("search in one round trip", in_turn)
+        ranking: list[Hit] = yield Call(lambda: run(plan))
+        return ranking
 
-    def _fused(
-        self, both: Call[HybridRankings], query: Query, depth: int, weights: LegWeights
-    ) -> Plan[list[Hit]]:
-        found, top_k = (yield from call(both)), query.top_k or 1
-        rankings = {"vector": found.vector, "keyword": found.keyword}
-        self._note_words(query, rankings)
-        fusion = self._fitting(rankings, depth)
-        best = fusion.fuse_ids(rankings, weights=weights, top_k=top_k, with_ties=True)
-        candidates = yield from found.chosen(best, top_k=top_k)
-        note_legs(rankings)
+    def _rankings_of(self, both: Call[HybridRankings], query: Query) -> Plan[HybridRankings]:
+        rankings: HybridRankings = yield both
+        trace = current_context().trace
+        if trace is not None:
+            trace.end_legs({"vector": rankings.vector, "keyword": rankings.keyword})
         self._note_pushdown(query, "both searches in one request")
-        emit_fusion(self.name, fusion, rankings, weights, returned=len(candidates))
-        return self._gated(candidates, query)
+        return rankings
 
     def _by_legs(
-        self, query: Query, legs: set[str], failures: Mapping[str, BaseException]
-    ) -> Plan[list[Hit]]:
-        """Return the fused hits of two requests in parallel; failed legs leave `legs`."""
+        self, query: Query, legs: set[str], failure: BaseException | None
+    ) -> Plan[HybridRankings]:
+        """Return the rankings of two requests in parallel; failed legs are removed from `legs`."""
         child, depth = query.for_child(), self._depth(query)
         asks = {
-            name: Ask(self._leg(name), child, depth, failures.get(name))
-            for name in self._breakers
+            name: Ask(
+                Leg(name, self.vector if name == "vector" else self.keyword, breaker=breaker),
+                child,
+                depth,
+                failure if name == "vector" else None,
+            )
+            for name, breaker in self._breakers.items()
             if name in legs
         }
         rankings = yield from ask(asks, min_success=self.min_success)
         legs.intersection_update(rankings)
-        self._note_words(query, {name: scored_ids(hits) for name, hits in rankings.items()})
-        fusion = self._fitting(rankings, depth)
-        weights = weights_for(query.query_str, self.weights, self.leg_languages)
-        hits = fuse(fusion, rankings, weights=weights, top_k=query.top_k, source=self.name)
-        emit_fusion(self.name, fusion, rankings, weights, returned=len(hits))
-        # Later stages find the embeddings of all hits in the store for vectors.
-        return [with_origin(hit, self._origin) for hit in hits]
+        vector, keyword = (
+            [Candidate(hit.node, score_of(hit)) for hit in rankings.get(leg, ())] for leg in LEGS
+        )
+        return HybridRankings.of(vector, keyword)
+
+    def _fused(
+        self, search: Plan[HybridRankings], legs: set[str], query: Query, weights: LegWeights
+    ) -> Plan[list[Hit]]:
+        """Return the hits that the fusion chooses from the rankings of both searches."""
+        both, top_k = (yield from search), query.top_k or 1
+        rankings = {"vector": both.vector, "keyword": both.keyword}
+        rankings = {leg: ranking for leg, ranking in rankings.items() if leg in legs}
+        self._note_words(query, rankings)
+        fusion = self.fusion
+        if self.uses_default_fusion:
+            fusion = default_fusion(rankings, self._depth(query))
+        if type(fusion).fuse is Fusion.fuse:
+            best = fusion.fuse_ids(rankings, weights=weights, top_k=top_k, with_ties=True)
+            hits = self._gated((yield from both.chosen(best, top_k=top_k)), query)
+        else:  # it may look into the nodes
+            hits_of_legs: dict[str, list[Hit]] = {}
+            for leg, ranking in rankings.items():
+                ids = [FusedId(node_id, score, ()) for node_id, score in ranking]
+                candidates = yield from both.chosen(ids, top_k=len(ids))
+                hits_of_legs[leg] = self._gated(candidates, query)
+            hits = fusion.fuse_legs(hits_of_legs, weights, top_k, self.name)
+        if is_heard():
+            emit_fusion(self.name, fusion, rankings, weights, returned=len(hits))
+        return hits
 
     def _note_words(
         self, query: Query, rankings: Mapping[str, Sequence[tuple[str, float | None]]]
@@ -332,23 +358,15 @@ class HybridRetriever(StoreRetriever):
         far = nearest <= max(scores)
         return ["no words in common; the nearest in meaning is far away"] if far else []
 
-    def _leg(self, name: str) -> Leg:
-        retriever = self.vector if name == "vector" else self.keyword
-        return Leg(name, retriever, breaker=self._breakers[name])
-
     def _depth(self, query: Query) -> int:
         """Return the number of candidates of each leg."""
         return max(self.candidates, query.top_k or 1)
 
-    def _fitting(self, rankings: Mapping[str, Sequence[object]], candidates: int) -> Fusion:
-        """Return the fusion for these rankings."""
-        return default_fusion(rankings, candidates) if self.uses_default_fusion else self.fusion
-
     def _is_native(self, weights: LegWeights) -> bool:
         """Return whether the engine fuses with the weights for a query; raise if with none."""
         self._check_native()  # again: the collection may have another distance
-        own, native = [weights[leg] for leg in LEGS], self.backend.features.fusions
-        return any(each.is_as(self.fusion, own) for each in native)
+        by_leg = [weights[leg] for leg in LEGS]
+        return any(native.is_as(self.fusion, by_leg) for native in self.backend.features.fusions)
 
     def _check_native(self) -> None:
         if self._has_two_stores:
@@ -370,9 +388,5 @@ def _leg_weights(fusion: Fusion, alpha: float | None) -> Weights:
     if fusion.weights is not None:
         raise ConfigurationError(
             f"got alpha={alpha} and a fusion with weights {fusion.weights}; give one of them"
-        )
-    if not (is_number(alpha) and 0 <= alpha <= 1):
-        raise ConfigurationError(
-            f"alpha must be between 0 (keyword only) and 1 (vector only), got {alpha!r}"
         )
     return (alpha, 1 - alpha)

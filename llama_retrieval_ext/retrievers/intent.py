@@ -3,18 +3,18 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Annotated, Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.arguments import RecordsArguments
-from llama_retrieval_ext.checks import check_count, checked_arguments, of_type
+from llama_retrieval_ext.checks import Part
 from llama_retrieval_ext.errors import CompositionError, ConfigurationError
 from llama_retrieval_ext.execution.context import note_details, step
 from llama_retrieval_ext.execution.legs import Leg, or_degraded
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.filters import matches, parse_filters
+from llama_retrieval_ext.parameters import Advice, Count
 from llama_retrieval_ext.pipeline.branches import Unfused, branches, chosen_names, named_legs
 from llama_retrieval_ext.pipeline.chains import refined
 from llama_retrieval_ext.pipeline.fusion import Fusion
@@ -32,9 +32,8 @@ from llama_retrieval_ext.text.normalization import HAN
 GENERAL: Final = "general"
 
 
-@checked_arguments
 @dataclass(frozen=True, slots=True, repr=False)
-class IntentProfile(RecordsArguments):
+class IntentProfile(Part):
     """Retrieval settings for one kind of question.
 
     Args:
@@ -50,17 +49,9 @@ class IntentProfile(RecordsArguments):
 
     description: str
     weights: Mapping[str, float] = field(default_factory=dict)
-    depth: int | None = None
+    depth: Count | None = None
     filters: MetadataFilters | None = None
     refine: tuple[Refine, ...] = ()
-
-    def __post_init__(self) -> None:
-        of_type(self.weights, Mapping, "weights", instead="write {'vector': 0.7}")
-        if self.depth is not None:
-            check_count(self.depth, "depth")
-        of_type(self.refine, tuple, "refine", instead="write (stage,)")
-        for stage in self.refine:
-            of_type(stage, Refine, "each of refine")
 
 
 # Quoted text, snake_case, camelCase, calls, dotted names, codes such as E1205, but not "A 2023
@@ -188,7 +179,10 @@ class IntentAdaptiveRetriever(RouterRetriever):
 
     def __init__(
         self,
-        legs: Unfused | Mapping[str, BaseRetriever | Leg],
+        legs: Annotated[
+            Unfused | Mapping[str, BaseRetriever | Leg],
+            Advice("write a | b, or a mapping of names to retrievers"),
+        ],
         *,
         profiles: Mapping[str, IntentProfile] | None = None,
         selector: Selector | None = None,
@@ -204,10 +198,6 @@ class IntentAdaptiveRetriever(RouterRetriever):
             )
         if fusion is not None and fusion.weights is not None:
             raise ConfigurationError(f"give the weights to the profiles, not to {fusion!r}")
-        if not isinstance(legs, Unfused | Mapping):
-            raise ConfigurationError(
-                f"the legs must be a | b, or a mapping of names to retrievers, got {legs!r}"
-            )
         sides = legs if isinstance(legs, Unfused) else branches(*named_legs(legs))
         routes = {
             intent: Route(_variant(sides, fusion or RRF(), profile, intent), profile.description)
@@ -267,13 +257,10 @@ class IntentAdaptive(Refine):
     def __init__(
         self, profiles: Mapping[str, IntentProfile], *, selector: Selector | None = None
     ) -> None:
-        of_type(profiles, Mapping, "profiles", instead="write {'exact': IntentProfile(...)}")
         for intent, profile in profiles.items():
             _check_refining(intent, profile)
         self.profiles = dict(profiles)
-        self.selector = (
-            rules_for(profiles) if selector is None else of_type(selector, Selector, "selector")
-        )
+        self.selector = rules_for(profiles) if selector is None else selector
         self._choices = [Choice(name, each.description) for name, each in self.profiles.items()]
         self.selector.check(self._choices)
 
@@ -306,7 +293,6 @@ class IntentAdaptive(Refine):
 
 def _check_refining(intent: str, profile: IntentProfile) -> None:
     """Raise if a profile has settings that apply only before retrieval."""
-    of_type(profile, IntentProfile, f"the profile {intent!r}")
     if profile.weights or profile.depth is not None:
         raise ConfigurationError(
             f"the profile {intent!r} has weights or a depth, which decide what the legs retrieve; "

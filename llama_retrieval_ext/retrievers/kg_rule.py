@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilters
@@ -90,6 +90,8 @@ class KGRuleRetriever(Retriever):
         ConfigurationError: The graph or the rules are of another type.
         RuleError: The rule file cannot be read.
     """
+
+    takes_curation: ClassVar[bool] = False
 
     def __init__(  # noqa: PLR0913 - the three that every retriever has, and what rules need
         self,

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Self, TypeAlias, Unpack
+from typing import ClassVar, Self, TypeAlias, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -20,13 +20,12 @@ from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.graph.open import Graph, open_graph
-from llama_retrieval_ext.graph.text_to_cypher import TextToCypher
+from llama_retrieval_ext.graph.text_to_cypher import GeneratedRetriever, TextToCypher
 from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.searching import search_plan
 from llama_retrieval_ext.query import Query, Scope, SearchOptions
 from llama_retrieval_ext.results import Hit, ResultList, ordered
-from llama_retrieval_ext.retrievers.generated import GeneratedRetriever
 from llama_retrieval_ext.retrievers.kg_rule import (
     TYPE_KEY,
     KGRetriever,
@@ -93,6 +92,8 @@ class KnowledgeRetriever(Retriever):
         >>> graph.close()
 
     """
+
+    takes_curation: ClassVar[bool] = False
 
     def __init__(  # noqa: PLR0913 - the four that every retriever has, and its sides
         self,
@@ -212,6 +213,7 @@ class KnowledgeRetriever(Retriever):
         top_k: int | None = None,
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
+        correct: bool | None = None,
     ) -> KnowledgeResponse:
         """Return rule conclusions and cases for a question.
 
@@ -227,9 +229,10 @@ class KnowledgeRetriever(Retriever):
             top_k: Number of items, for this call.
             timeout_s: Time limit of the whole answer, in seconds.
             context: Additional values for conditions of rules.
+            correct: Whether typing errors are corrected where cases are searched; None for True.
         """
         bound = knowledge_query(query, chapter, engineering_type, processes, context).but(
-            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s
+            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, correct=correct
         )
         return run(self._response(bound))
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
 from llama_index.core.schema import NodeWithScore, QueryType
 from llama_index.core.vector_stores.types import (
@@ -14,9 +14,10 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 
-from llama_retrieval_ext.checks import check_count, checked_arguments, is_number, of_type
+from llama_retrieval_ext.checks import Part
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_degraded
+from llama_retrieval_ext.parameters import Count, Range, Share
 from llama_retrieval_ext.query import KB_KEY, Query, without_allowed
 from llama_retrieval_ext.results import Contribution, Hit, SearchResult, as_hit, ordered
 from llama_retrieval_ext.retrievers.kg_rule import PROCESSES_KEY, TYPE_KEY
@@ -32,13 +33,13 @@ RULE: Final = "kg_rule"
 CASE: Final = "vector"
 TEMPLATE: Final = "template"
 _PRIORITIES: Final = MappingProxyType({RULE: 1, CASE: 2, TEMPLATE: 3, GENERATED: 4})
+Priority: TypeAlias = Annotated[int, Range(least=1, most=len(_PRIORITIES))]
 # Share of its score band that a kind of item uses; leaves gaps between bands.
 _INSIDE: Final = 0.999
 
 
-@checked_arguments
 @dataclass(frozen=True, slots=True)
-class RetrievalItem:
+class RetrievalItem(Part):
     """One item of knowledge.
 
     Attributes:
@@ -57,20 +58,15 @@ class RetrievalItem:
 
     content: str
     source: str
-    priority: int
-    score: float
+    priority: Priority
+    score: Share
     metadata: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        of_type(self.content, str, "the content of an item")
-        of_type(self.metadata, Mapping, "the metadata of an item", instead="write {} for none")
         if self.source not in _PRIORITIES:
             raise ConfigurationError(
                 f"the source of an item is {', '.join(_PRIORITIES)}, got {self.source!r}"
             )
-        _check_priority(self.priority, "the priority of an item")
-        if not (is_number(self.score) and 0 <= self.score <= 1):
-            raise ConfigurationError(f"the score of an item is in [0, 1], got {self.score!r}")
 
     @classmethod
     def of(cls, hit: Hit) -> "RetrievalItem":
@@ -162,9 +158,8 @@ def is_or_lacks(key: str, value: str) -> MetadataFilters:
     return MetadataFilters(filters=[has, lacks], condition=FilterCondition.OR)
 
 
-@checked_arguments
 @dataclass(frozen=True, slots=True)
-class KnowledgePolicy:
+class KnowledgePolicy(Part):
     """Settings of a `KnowledgeRetriever`.
 
     Args:
@@ -189,14 +184,14 @@ class KnowledgePolicy:
         *("quality", "safety", "emergency"),
         *("质量", "安全", "应急"),
     )
-    priorities: Mapping[str, int] = field(default_factory=lambda: dict(_PRIORITIES))
+    priorities: Mapping[str, Priority] = field(default_factory=lambda: dict(_PRIORITIES))
     template_collections: tuple[str, ...] = ("templates",)
     collection_keys: tuple[str, ...] = ("collection", KB_KEY)
     chapter_key: str | None = "chapter"
     engineering_type_key: str | None = "engineering_type"
-    case_top_k: int = 3
-    case_threshold: float = 0.6
-    candidates: int = 20
+    case_top_k: Count = 3
+    case_threshold: Share = 0.6
+    candidates: Count = 20
 
     def __post_init__(self) -> None:
         unknown = set(self.priorities) ^ set(_PRIORITIES)
@@ -204,14 +199,6 @@ class KnowledgePolicy:
             raise ConfigurationError(
                 f"priorities has a number for each of {', '.join(_PRIORITIES)}, got "
                 f"{dict(self.priorities)}"
-            )
-        for kind, priority in self.priorities.items():
-            _check_priority(priority, f"the priority of {kind}")
-        check_count(self.case_top_k, "case_top_k")
-        check_count(self.candidates, "candidates")
-        if not (is_number(self.case_threshold) and 0 <= self.case_threshold <= 1):
-            raise ConfigurationError(
-                f"case_threshold must be in [0, 1], got {self.case_threshold!r}"
             )
 
     def asks_rules(self, chapter: str | None) -> bool:
@@ -230,11 +217,6 @@ class KnowledgePolicy:
     def is_template(self, metadata: Mapping[str, object]) -> bool:
         """Return whether a passage with this metadata is a template."""
         return any(metadata.get(key) in self.template_collections for key in self.collection_keys)
-
-
-def _check_priority(priority: int, what: str) -> None:
-    if check_count(priority, what) > len(_PRIORITIES):
-        raise ConfigurationError(f"{what} must be 1 to {len(_PRIORITIES)}, got {priority}")
 
 
 def items_of(side: str, answer: Sequence[NodeWithScore], policy: KnowledgePolicy) -> list[Hit]:

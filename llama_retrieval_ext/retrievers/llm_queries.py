@@ -42,7 +42,7 @@ class QueryVariantsRetriever(FusionRetriever):
         if current_context().trace is None:
             return
         source = self.legs[0].name
-        found = {name: rankings.get(name, []) for name in asks}
+        by_name = {name: rankings.get(name, []) for name in asks}
         note_details(
             retrieval_details=[
                 {
@@ -50,7 +50,7 @@ class QueryVariantsRetriever(FusionRetriever):
                     "hits_count": len(ranking),
                     "hits": [as_hit(hit, source=source).to_dict() for hit in ranking],
                 }
-                for name, ranking in found.items()
+                for name, ranking in by_name.items()
             ]
         )
 

@@ -82,7 +82,7 @@ class QueryFusionRetriever(FusionRetriever):
         retrievers: Sequence[BaseRetriever | Leg] | Mapping[str, BaseRetriever | Leg],
         llm: LLM | None = None,
         query_gen_prompt: str | None = None,
-        mode: FUSION_MODES | str | Fusion = FUSION_MODES.SIMPLE,
+        mode: Enum | str | Fusion = FUSION_MODES.SIMPLE,
         similarity_top_k: int = _TOP_K,
         num_queries: int = 4,
         use_async: bool = True,  # noqa: FBT001, FBT002 - LlamaIndex's
@@ -121,12 +121,12 @@ class QueryFusionRetriever(FusionRetriever):
     # LlamaIndex's public attributes, which applications assign.
 
     @property
-    def mode(self) -> FUSION_MODES | str | Fusion:
+    def mode(self) -> Enum | str | Fusion:
         """Fusion mode: one of LlamaIndex's modes, or a `Fusion`."""
         return self._mode
 
     @mode.setter
-    def mode(self, mode: FUSION_MODES | str | Fusion) -> None:
+    def mode(self, mode: Enum | str | Fusion) -> None:
         self._fuse_by(_fusion(mode, self._retriever_weights))
         self._mode = mode
 
@@ -184,7 +184,7 @@ def _wordings(llm: LLM | None, prompt: str | None, num_queries: int) -> MultiQue
 
 
 def _fusion(
-    mode: FUSION_MODES | str | Fusion, weights: Sequence[float] | Mapping[str, float] | None
+    mode: Enum | str | Fusion, weights: Sequence[float] | Mapping[str, float] | None
 ) -> Fusion:
     if isinstance(mode, Fusion):
         if weights is not None:

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import get_args
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -10,12 +9,12 @@ from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.retrievers.recursive_retriever import DEFAULT_QUERY_RESPONSE_TMPL
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryType
 
-from llama_retrieval_ext.checks import check_count, is_number, one_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import step
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
+from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.execution.running import asynchronous, blocking
+from llama_retrieval_ext.parameters import Count, Portion
 from llama_retrieval_ext.pipeline.index_nodes import (
     Resolver,
     ScorePolicy,
@@ -24,7 +23,6 @@ from llama_retrieval_ext.pipeline.index_nodes import (
     target_key,
 )
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.pipeline.searching import ranking
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Hit
@@ -70,11 +68,11 @@ class RecursiveRetriever(Retriever):
         query_response_tmpl: str | None = None,
         verbose: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's
         *,
-        max_depth: int = 8,
-        max_fan_out: int = 100,
+        max_depth: Count = 8,
+        max_fan_out: Count = 100,
         policy: ScorePolicy = "child",
-        decay: float = 0.7,
-        top_k: int | None = None,
+        decay: Portion = 0.7,
+        top_k: Count | None = None,
         name: str = "recursive",
     ) -> None:
         super().__init__(top_k=top_k, name=name, callback_manager=callback_manager)
@@ -84,12 +82,6 @@ class RecursiveRetriever(Retriever):
                 f"there is no retriever under the root id {root_id!r}; "
                 f"retriever_dict has {sorted(retriever_dict)}"
             )
-        for id_, retriever in retriever_dict.items():
-            check_retriever(retriever, f"the retriever of {id_!r}")
-        check_count(max_depth, "max_depth")
-        check_count(max_fan_out, "max_fan_out")
-        if not (is_number(decay) and 0 < decay <= 1):
-            raise ConfigurationError(f"decay must be in (0, 1], got {decay!r}")
         self.root_id = root_id
         self._sources: Sources | None = None  # set on the copy of `retrieve_all`
         self._targets = _one_target_an_id(retriever_dict, query_engine_dict or {}, node_dict or {})
@@ -97,7 +89,7 @@ class RecursiveRetriever(Retriever):
             self._lookup,
             max_depth,
             max_fan_out,
-            one_of(policy, get_args(ScorePolicy), "policy"),
+            policy,
             decay,
             report_dangling=True,
             response_template=_checked(query_response_tmpl or DEFAULT_QUERY_RESPONSE_TMPL),
@@ -123,7 +115,7 @@ class RecursiveRetriever(Retriever):
         sources: Sources = {}
         noting = copy.copy(self)
         noting._sources = sources  # noqa: SLF001 - its own class
-        nodes = yield from ranking(noting, query_bundle)
+        nodes = yield from noting.answer(Query.of(query_bundle))
         return nodes, _drawn_on(nodes, sources)
 
     aretrieve_all = asynchronous(retrieve_all)

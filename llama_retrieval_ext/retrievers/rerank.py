@@ -7,11 +7,12 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import step
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
+from llama_retrieval_ext.execution.retrieval import hits_of
+from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import name_of
-from llama_retrieval_ext.query import Query, check_top_k
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages.rerank.chain import AnyReranker, RerankChain, as_reranker
 
@@ -55,14 +56,14 @@ class RerankRetriever(Retriever):
         reranker: AnyReranker,
         top_k: int | None = 10,
         *,
-        fetch_k: int | None = None,
+        fetch_k: Count | None = None,
         timeout_s: float | None = None,
         name: str = "rerank",
     ) -> None:
         super().__init__(top_k=top_k, name=name)
-        self.retriever = check_retriever(retriever, "retriever")
+        self.retriever = retriever
         self.reranker = as_reranker(reranker)
-        self.fetch_k = None if fetch_k is None else check_top_k(fetch_k)
+        self.fetch_k = fetch_k
         _check_room(self.reranker, top_k)
         self._stage = (
             self.reranker

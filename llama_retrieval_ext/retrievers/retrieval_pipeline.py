@@ -1,17 +1,17 @@
 """Pipeline built step by step."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import QueryType
 
 from llama_retrieval_ext.arguments import value_expression
-from llama_retrieval_ext.checks import checked_call, of_type
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.execution.running import asynchronous, blocking
+from llama_retrieval_ext.parameters import Advice
 from llama_retrieval_ext.pipeline.operators import is_stage, then
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.searching import search_plan
@@ -46,11 +46,14 @@ class RetrievalPipeline(Retriever):
     """
 
     def __init__(
-        self, name: str = "default", *, top_k: int | None = None, description: str = ""
+        self,
+        name: Annotated[str, Advice("stages are added with add_stage")] = "default",
+        *,
+        top_k: int | None = None,
+        description: str = "",
     ) -> None:
-        of_type(name, str, "the name of a pipeline", instead="stages are added with add_stage")
         super().__init__(top_k=top_k, name=name)
-        self.description = of_type(description, str, "description")
+        self.description = description
         self._value: object = None
         self._stages: tuple[object, ...] = ()
 
@@ -79,7 +82,6 @@ class RetrievalPipeline(Retriever):
         self._stages = (*self._stages, stage)
         return self
 
-    @checked_call
     @blocking
     def execute(
         self,
@@ -100,7 +102,7 @@ class RetrievalPipeline(Retriever):
             bound = bound.but(top_k=_TOP_K)
         return search_plan(self, bound)
 
-    aexecute = checked_call(asynchronous(execute))
+    aexecute = asynchronous(execute)
 
     @property
     def pipeline(self) -> Self:

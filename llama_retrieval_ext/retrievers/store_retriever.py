@@ -12,7 +12,7 @@ from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilters
 
-from llama_retrieval_ext.checks import of_type, one_top_k
+from llama_retrieval_ext.checks import one_top_k
 from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError, UnsupportedModeError
 from llama_retrieval_ext.execution.context import (
     ScopeViolationEvent,
@@ -27,13 +27,14 @@ from llama_retrieval_ext.execution.hints import Metadata, Passages, note_nested
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.filters import Condition, matches
+from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query, Scope, check_top_k, described_binding
-from llama_retrieval_ext.results import Hit, Origin, with_origin
+from llama_retrieval_ext.query import Query, Scope, described_binding
+from llama_retrieval_ext.results import Hit, Origin, asked_for, with_origin
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.encoding.node_json import assembled
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search, unique
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
+from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.generic import nodes_by_id, origin_in
 from llama_retrieval_ext.stores.open import Storage, StoredTexts, StoreNodes, source_of
 from llama_retrieval_ext.wording import counted
@@ -58,7 +59,7 @@ def _within(most: int | None, depth: int, top_k: int) -> int:
 _logger = logging.getLogger(__name__)
 # Default values of a hit's fields. Hits skip validation, which would double their time.
 _HIT: Final = {name: field.default for name, field in Hit.model_fields.items()}
-_MODELS: Final = "pass a LlamaIndex embedding model, as resolve_embed_model('local') gives one"
+
 # Seconds for which a query may miss a change of a docstore.
 _CACHE_TTL_S: Final = 60.0
 
@@ -73,14 +74,12 @@ class StoreRetriever(Retriever):
         store: Storage,
         embed_model: BaseEmbedding | None,
         *,
-        top_k: int,
+        top_k: Count,
         filters: MetadataFilters | None,
         scope: Scope | None,
         name: str,
     ) -> None:
-        super().__init__(top_k=check_top_k(top_k), filters=filters, scope=scope, name=name)
-        if embed_model is not None:
-            of_type(embed_model, BaseEmbedding, "embed_model", instead=_MODELS)
+        super().__init__(top_k=top_k, filters=filters, scope=scope, name=name)
         self.source = source_of(store)
         self.backend = self.source.backend
         if isinstance(self.backend, EngineBackend):
@@ -95,9 +94,6 @@ class StoreRetriever(Retriever):
         made.callback_manager = CallbackManager()
         made.object_map = dict(self.object_map)
         return made
-
-    def _collapse_by(self, collapse: Collapse | None) -> None:
-        self.collapse = None if collapse is None else of_type(collapse, Collapse, "collapse")
 
     @property
     def _embeds(self) -> bool:
@@ -137,7 +133,8 @@ class StoreRetriever(Retriever):
     def _collapsed(self, hits: Answering, query: Query) -> Plan[list[Hit]]:
         """Return a collapsed ranking, and note what to look at if it is empty."""
         ranking = yield from self._collapse(hits, query)
-        note_nested(query, (hit.node.metadata for hit in ranking))
+        if query.filter is not None:
+            note_nested(query.filter, [hit.node.metadata for hit in ranking])
         if not ranking:
             # A vector search finds every node that it may.
             key = ("filters", id(self.backend.store), query.condition)
@@ -187,7 +184,7 @@ class StoreRetriever(Retriever):
         return origin_in(self.backend, self.embed_model)
 
     def _gated(self, candidates: Sequence[Candidate], query: Query) -> list[Hit]:
-        return checked_hits(
+        hits = checked_hits(
             candidates,
             query.condition,
             store=type(self.backend.store).__name__,
@@ -195,6 +192,9 @@ class StoreRetriever(Retriever):
             source=self.name,
             origin=self._origin,
         )
+        for hit in hits:
+            asked_for(hit, query.query_str, getattr(self.backend.store, "tokenizer", None))
+        return hits
 
     def _embed(self, query: Query) -> Plan[list[float]]:
         if query.embedding is not None:
@@ -250,7 +250,7 @@ class VectorRetriever(StoreRetriever):
         store: Storage,
         *,
         embed_model: BaseEmbedding | None = None,
-        top_k: int = 10,
+        top_k: Count = 10,
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
         collapse: Collapse | None = None,
@@ -259,7 +259,7 @@ class VectorRetriever(StoreRetriever):
     ) -> None:
         hits = one_top_k(top_k, similarity_top_k)
         super().__init__(store, embed_model, top_k=hits, filters=filters, scope=scope, name=name)
-        self._collapse_by(collapse)
+        self.collapse = collapse
 
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Embed the query, then search the store by vector."""
@@ -308,7 +308,7 @@ class KeywordRetriever(StoreRetriever):
         self,
         store: Storage,
         *,
-        top_k: int = 10,
+        top_k: Count = 10,
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
         collapse: Collapse | None = None,
@@ -317,7 +317,7 @@ class KeywordRetriever(StoreRetriever):
     ) -> None:
         hits = one_top_k(top_k, similarity_top_k)
         super().__init__(store, None, top_k=hits, filters=filters, scope=scope, name=name)
-        self._collapse_by(collapse)
+        self.collapse = collapse
         self._in_memory: _DocstoreKeywords | None = None
         if self.backend.features.keyword is None:
             texts = StoredTexts.beside(self.source)
@@ -417,11 +417,8 @@ def checked_hits(
     dropped = tuple(hit.node_id for hit in hits if not matches(condition, hit.node.metadata))
     if not dropped:
         return hits
-    emit(
-        lambda: ScopeViolationEvent(
-            store=store, source=source, violations=len(dropped), returned=len(hits)
-        )
-    )
+    violations, returned = len(dropped), len(hits)
+    emit(ScopeViolationEvent(store=store, source=source, violations=violations, returned=returned))
     message = (
         f"{store} returned {len(dropped)} of {len(hits)} hits from outside the query's scope or "
         "filters"

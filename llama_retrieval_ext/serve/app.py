@@ -122,13 +122,13 @@ def _add_open_routes(app: FastAPI, service: Service) -> None:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     """Return the error for a request that does not fit its schema, without its content."""
-    found: Sequence[Any] = (  # Any: pydantic's
+    errors: Sequence[Any] = (  # Any: pydantic's
         error.errors() if isinstance(error, RequestValidationError) else ()
     )
     body = getattr(request.scope.get("route"), "body_field", None)
     model = getattr(getattr(body, "field_info", None), "annotation", None)
     fields = getattr(model, "model_fields", {})
-    shown = "; ".join(_problem(each, fields) for each in found[:MOST_PROBLEMS])
+    shown = "; ".join(_problem(invalid, fields) for invalid in errors[:MOST_PROBLEMS])
     return _answer(HttpError(422, "bad_request", shown))
 
 

@@ -7,7 +7,6 @@ from fastapi import APIRouter, Query, Response
 from llama_index.core import Document
 
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.knowledge_base.ledger.ledger import StoredDocument
 from llama_retrieval_ext.query import without_allowed
 from llama_retrieval_ext.results import passage_to_dict
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of
@@ -91,9 +90,10 @@ def document_router(service: Service) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = _PAGE,
     ) -> Response:
         """List the documents that the key can see, by id."""
-        found = await service.read(context, lambda: kb.documents(scope=scope))
-        page = [_listed(each) for each in found[offset : offset + limit]]
-        return as_json({"total": len(found), "documents": page})
+        documents = await service.read(context, lambda: kb.documents(scope=scope))
+        page = documents[offset : offset + limit]
+        listed = [without_allowed(asdict(document)) for document in page]  # not who may see it
+        return as_json({"total": len(documents), "documents": listed})
 
     @router.get("/{document_id:path}", responses={200: json_example(_PASSAGES)})
     async def get(document_id: str, context: Context, scope: QueryScope) -> Response:
@@ -129,11 +129,6 @@ def _add_share(router: APIRouter, service: Service) -> None:
         if not shared:
             raise _not_found()
         return as_json({"shared": shared})
-
-
-def _listed(document: StoredDocument) -> dict[str, object]:
-    """Return a document as JSON, without those who may see it."""
-    return without_allowed(asdict(document))
 
 
 def _not_found() -> HttpError:

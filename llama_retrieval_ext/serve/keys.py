@@ -46,11 +46,11 @@ class KeyHolder:
         named = requested is not None and requested.principals is not None
         if named and not self.names_principals:
             raise ScopeError("this key may not name principals")
-        own = requested if self.scope is None else self.scope.narrowed(requested)
+        bounded = requested if self.scope is None else self.scope.narrowed(requested)
         if named or to_add or not self.names_principals:
-            return own
+            return bounded
         nobody = Scope(principals=[])
-        return nobody if own is None else own.narrowed(nobody)
+        return nobody if bounded is None else bounded.narrowed(nobody)
 
     def reaches(self, scope: Scope | None) -> bool:
         """Return whether the caller may see all knowledge bases of a scope; None for everything."""
@@ -162,7 +162,7 @@ class ApiKeys:
         listed = content.get("keys") if isinstance(content, dict) else None
         if not isinstance(listed, list) or not listed:
             raise ConfigurationError(f"{where} needs a list of keys under 'keys:'")
-        return cls([_key(each, f"{where}, key {i}") for i, each in enumerate(listed, start=1)])
+        return cls([_key(entry, f"{where}, key {i}") for i, entry in enumerate(listed, start=1)])
 
     def caller(self, secret: str) -> KeyHolder | None:
         """Return the caller of a key; None for an unknown key.
@@ -170,11 +170,11 @@ class ApiKeys:
         The key is compared with all keys in constant time, so that response times reveal nothing.
         """
         digest = _digest(secret)
-        found = None
+        caller = None
         for key in self._keys:
             if hmac.compare_digest(key.digest, digest):
-                found = key.caller
-        return found
+                caller = key.caller
+        return caller
 
     def within(self, scope: Scope | None) -> "ApiKeys":
         """Return the same keys, with their scopes narrowed to a bound.
@@ -202,8 +202,8 @@ class ApiKeys:
 
 def _narrowed(caller: KeyHolder, scope: Scope) -> KeyHolder:
     try:
-        own = scope if caller.scope is None else caller.scope.narrowed(scope)
-        return replace(caller, scope=own)
+        narrowed = scope if caller.scope is None else caller.scope.narrowed(scope)
+        return replace(caller, scope=narrowed)
     except ScopeError as error:
         raise ScopeError(f"the key {caller.name!r} cannot be used: {error}") from error
 

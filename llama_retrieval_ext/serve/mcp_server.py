@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 from pydantic_core import to_json, to_jsonable_python
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.capabilities.tools import FieldConditions, Fields, all_of
+from llama_retrieval_ext.capabilities.tools import FieldConditions, FilterFields, all_of
 from llama_retrieval_ext.checks import problems
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import arun, in_thread
@@ -58,6 +58,7 @@ Conditions: TypeAlias = Annotated[FieldConditions | None, Field(description="Con
 Mode: TypeAlias = Annotated[
     StoreKind, Field(description="By meaning and words, by meaning, or by words.")
 ]
+Correct: TypeAlias = Annotated[bool, Field(description="Whether typing errors are corrected.")]
 _SEARCH: Final = "search"
 _ABOUT: Final = "The documents of the knowledge base."
 _READS: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -97,10 +98,10 @@ class _Bound:
     def scope(self) -> Scope | None:
         """The scope of a call: what is served, for the principals of the caller's key."""
         caller = _caller.get()
-        own = None if caller is None else caller.bounded(None)
-        if own is None or own.principals is None:
+        bounded = None if caller is None else caller.bounded(None)
+        if bounded is None or bounded.principals is None:
             return self.served
-        return own if self.served is None else self.served.narrowed(own)
+        return bounded if self.served is None else self.served.narrowed(bounded)
 
 
 def build_mcp_server(
@@ -111,7 +112,7 @@ def build_mcp_server(
     # All callers see the description of the metadata fields.
     is_missing = scope is None and kb.require_scope  # then it raises
     shown = scope if is_missing or (scope and scope.principals) else _EVERYONE.narrowed(scope)
-    fields = Fields(
+    fields = FilterFields(
         kb.retriever("hybrid", scope=shown), about or _ABOUT, timeout_s=limits.timeout_s
     )
     fields.described()  # raises if nothing can be searched
@@ -133,7 +134,7 @@ def build_mcp_server(
 class _Server(MCPServer):
     """The server; fields of documents are read whenever a client lists the tools."""
 
-    def __init__(self, fields: Fields, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the package's
+    def __init__(self, fields: FilterFields, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the package's
         super().__init__(*args, **kwargs)
         self._fields = fields
 
@@ -188,13 +189,14 @@ def _search_tools(bound: _Bound) -> list[Tool]:
         filters: Conditions = None,
         top_k: Annotated[int, Field(ge=1, le=most, description="How many passages.")] = few,
         mode: Mode = "hybrid",
+        correct: Correct = True,  # noqa: FBT002 - an argument of a tool, by name
     ) -> Facts:
         """Search the knowledge base for passages that answer a question.
 
         Returns the best passages with their document ids; read_document returns a document.
         Filters are conditions on metadata fields, all of which must hold.
         """
-        asked = bound.query(query, filters, top_k)
+        asked = bound.query(query, filters, top_k).but(correct=correct)
         return _found(await bound.kb.retriever(mode, top_k=top_k).asearch(asked))
 
     async def search_many(
@@ -202,9 +204,10 @@ def _search_tools(bound: _Bound) -> list[Tool]:
         filters: Conditions = None,
         top_k: Annotated[int, Field(ge=1, le=most, description="Passages of each query.")] = few,
         mode: Mode = "hybrid",
+        correct: Correct = True,  # noqa: FBT002 - an argument of a tool, by name
     ) -> Facts:
         """Search for several things at once, with the same filters; results are in their order."""
-        asked = [bound.query(query, filters, top_k) for query in queries]
+        asked = [bound.query(query, filters, top_k).but(correct=correct) for query in queries]
         answers = bound.kb.retriever(mode, top_k=top_k).asearch_many(asked)
         results = await asyncio.wait_for(answers, bound.limits.timeout_s)
         return {"results": [{"query": result.query, **_found(result)} for result in results]}
@@ -262,8 +265,8 @@ def _graph_tools(bound: _Bound, graph: GraphBackend, *, rules: Rules | None) -> 
         """List what rules conclude from the knowledge graph for a question, each with its proof."""
         timeout_s = bound.limits.timeout_s
         query = Query(question, scope=bound.scope, top_k=top_k, timeout_s=timeout_s)
-        found = await concluding.asearch(query)
-        return {"conclusions": [_conclusion(hit) for hit in found.hits]}
+        result = await concluding.asearch(query)
+        return {"conclusions": [_conclusion(hit) for hit in result.hits]}
 
     return [_tool_of(neighbours), _tool_of(conclude, name="rules")]
 
@@ -346,11 +349,12 @@ def _answered(tool: Callable[P, Awaitable[Facts]]) -> Callable[P, Awaitable[Call
         except ToolError:
             raise
         except Exception as error:  # noqa: BLE001 - said in words, and logged without content
-            known = http_error_of(error)
-            if known.status >= _SERVER_ERROR:  # the MCP package would log the message of the error
+            failure = http_error_of(error)
+            # The MCP package would log the message of the error.
+            if failure.status >= _SERVER_ERROR:
                 facts = {"tool": tool.__name__, "error": type(error).__name__}
                 log.error("tool", extra={"facts": {**facts, "at": raised_at(error)}})
-            raise ToolError(known.message) from None
+            raise ToolError(failure.message) from None
 
     return wrapped
 
@@ -378,9 +382,11 @@ def _shown(metadata: Facts) -> Facts:
 
 
 def _found(result: SearchResult) -> Facts:
-    degraded = [f"{each.where} failed" for each in result.degraded]
+    degraded = [f"{part.where} failed" for part in result.degraded]
     passages = [_passage(hit) for hit in result.hits]
-    return {"passages": passages, "degraded": degraded, "hints": list(result.hints)}
+    corrected = result.corrected and result.corrected.to_dict()
+    hints = [*map(str, result.hints)]
+    return {"passages": passages, "degraded": degraded, "hints": hints, "corrected": corrected}
 
 
 def _passage(hit: Hit) -> Facts:
@@ -389,4 +395,5 @@ def _passage(hit: Hit) -> Facts:
         "text": hit.text,
         "score": hit.score,
         "metadata": _shown(hit.node.metadata),
+        "highlights": [highlight.to_dict() for highlight in hit.highlights],
     }

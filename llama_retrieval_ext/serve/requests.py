@@ -54,8 +54,8 @@ class Filters(Sent):
         """Return the conditions as LlamaIndex filters."""
         return MetadataFilters(
             filters=[
-                each.to_filter() if isinstance(each, FieldCondition) else each.to_filters()
-                for each in self.filters
+                part.to_filter() if isinstance(part, FieldCondition) else part.to_filters()
+                for part in self.filters
             ],
             condition=FilterCondition(self.condition),
         )
@@ -63,7 +63,7 @@ class Filters(Sent):
     @property
     def n_conditions(self) -> int:
         """Number of comparisons, also in groups."""
-        return sum(each.n_conditions if isinstance(each, Filters) else 1 for each in self.filters)
+        return sum(part.n_conditions if isinstance(part, Filters) else 1 for part in self.filters)
 
     @model_validator(mode="after")
     def _limited(self) -> Self:
@@ -98,7 +98,17 @@ class RequestedScope(Sent):
         return Scope(self.tenant_id, self.kb_ids, self.principals)
 
 
-class SearchFields(Sent):
+class Asked(Sent):
+    """The options of every question."""
+
+    filters: Filters | None = None
+    scope: RequestedScope | None = None
+    correct: bool = Field(
+        default=True, description="Whether typing errors are corrected; the answer says so."
+    )
+
+
+class SearchFields(Asked):
     """The options of a search."""
 
     mode: SearchKind = "hybrid"
@@ -106,8 +116,6 @@ class SearchFields(Sent):
     per_source: int | None = Field(
         default=None, ge=1, description="How many hits of each source at most."
     )
-    filters: Filters | None = None
-    scope: RequestedScope | None = None
 
 
 class SearchRequest(SearchFields):
@@ -196,12 +204,10 @@ class AddRequest(Sent):
     )
 
 
-class AskRequest(Sent):
+class AskRequest(Asked):
     """A question, topic or task, and conditions on the documents."""
 
     query: str = Field(min_length=1, max_length=MAX_TEXT)
-    filters: Filters | None = None
-    scope: RequestedScope | None = None
 
     model_config = _example(query="How many days of annual leave?")
 

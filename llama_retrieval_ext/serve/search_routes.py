@@ -45,6 +45,7 @@ _EXAMPLE: Final = {
     ],
     "degraded": [],
     "hints": [],
+    "corrected": None,
 }
 _EVENTS: Final = 'event: partial\ndata: {"query": …, "hits": […]}\n\nevent: result\ndata: {…}\n\n'
 
@@ -103,8 +104,8 @@ def search_router(service: Service) -> APIRouter:
     @router.get("/fields", responses={200: json_example({"fields": {"year": {"int": 12}}})})
     async def fields(context: Context, scope: QueryScope) -> Response:
         """Return the metadata fields to filter by, with the types of a sample of their values."""
-        found = await service.read(context, lambda: service.kb.metadata_fields(scope=scope))
-        return as_json({"fields": {k: v for k, v in found.items() if k not in SCOPE_KEYS}})
+        types = await service.read(context, lambda: service.kb.metadata_fields(scope=scope))
+        return as_json({"fields": {k: v for k, v in types.items() if k not in SCOPE_KEYS}})
 
     return router
 
@@ -134,7 +135,7 @@ def _redacted(result: R) -> R:
     """Return the result with error kinds instead of messages, which may name servers."""
     return replace(
         result,
-        degraded=tuple(replace(each, reason=kind_of(each.reason)) for each in result.degraded),
+        degraded=tuple(replace(part, reason=kind_of(part.reason)) for part in result.degraded),
         trace=None if result.trace is None else _redacted_trace(result.trace),
     )
 

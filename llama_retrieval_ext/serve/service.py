@@ -186,6 +186,7 @@ def query_of(
         scope=body_scope(context, body.scope),
         top_k=top_k,
         timeout_s=context.left_s,
+        correct=body.correct,
     )
 
 

@@ -141,9 +141,9 @@ def _add_search(router: APIRouter, service: Service, searches: SearchService) ->
         top_k = service.top_k(body)
         query = query_of(body, context)
         search = searches.asearch(query, top_k, scope=query.scope)
-        found = await asyncio.wait_for(search, context.left_s)
-        context.notes |= {"documents": len(found)}
-        return as_json({"documents": [each.to_dict() for each in found], **_missing(found)})
+        results = await asyncio.wait_for(search, context.left_s)
+        context.notes |= {"documents": len(results)}
+        return as_json({"documents": [d.to_dict() for d in results], **_missing(results)})
 
 
 def _add_mimic(router: APIRouter, mimic: MimicService) -> None:
@@ -196,7 +196,9 @@ def _add_reports(
             scope=body_scope(context, body.scope),
             timeout_s=context.left_s,
         )
-        report = report.model_copy(update={"degraded": [kind_of(each) for each in report.degraded]})
+        report = report.model_copy(
+            update={"degraded": [kind_of(reason) for reason in report.degraded]}
+        )
         context.notes |= {"work_logs": len(report.work_logs), "degraded": len(report.degraded)}
         if view == "html":
             return HTMLResponse(report.to_html())
@@ -250,8 +252,8 @@ def _add_written(router: APIRouter, service: Service, knowledge: KnowledgeServic
         top_k = service.top_k(body)
         query = query_of(body, context)
         report = await knowledge.ainsights(query, top_k=top_k, scope=query.scope)
-        found = report.model_dump(mode="json")
-        return as_json({**found, "degraded": [kind_of(each) for each in report.degraded]})
+        facts = report.model_dump(mode="json")
+        return as_json({**facts, "degraded": [kind_of(reason) for reason in report.degraded]})
 
 
 async def _written(rag: RAGGenerator, query: Query, context: RequestContext) -> Events:
@@ -269,5 +271,5 @@ def _answer(answer: RAGAnswer, context: RequestContext) -> dict[str, object]:
 
 def _missing(answer: GeneratedText | ResultList[Any]) -> dict[str, object]:
     """Return what is missing, without the messages of errors."""
-    degraded = [{"where": each.where, "reason": kind_of(each.reason)} for each in answer.degraded]
+    degraded = [{"where": part.where, "reason": kind_of(part.reason)} for part in answer.degraded]
     return {"degraded": degraded, "hints": list(answer.hints)}

@@ -143,8 +143,8 @@ class KnowledgeService(ScopedService):
             GenerationError: The model fails, times out, or returns nothing.
             DeadlineExceededError: The time ran out.
         """
-        rag, own = self.rag_generator, self._within(scope)
-        return called(rag.generate, rag.agenerate, question, language=language, scope=own)
+        rag, within_scope = self.rag_generator, self._within(scope)
+        return called(rag.generate, rag.agenerate, question, language=language, scope=within_scope)
 
     aask = asynchronous(ask)
 
@@ -266,9 +266,9 @@ class KnowledgeService(ScopedService):
         events = self._dated(hits, during)[:top_k]
         manager = self.memory_manager
         if manager is not None:
-            own = query.but(filters=memory_filters(None, *during))
+            dated = query.but(filters=memory_filters(None, *during))
             memories = yield from called(
-                manager.retrieve, manager.aretrieve, own, top_k=top_k, scope=own.scope
+                manager.retrieve, manager.aretrieve, dated, top_k=top_k, scope=dated.scope
             )
             events += [TimelineEvent(m.timestamp, m.text, m.id, "memory") for m in memories]
         return sorted(events, key=lambda event: (event.timestamp, event.node_id))

@@ -97,9 +97,9 @@ class MimicService(ScopedService):
                 "use_history=False"
             )
         examples: PassagesLike | None = None if use_history else []
-        own = query if use_history else replace(query, scope=None)
+        task = query if use_history else replace(query, scope=None)
         if temperature is None and takes_temperature(style.llm):
             temperature = _TEMPERATURE
-        return called(style.generate, style.agenerate, own, examples, temperature)
+        return called(style.generate, style.agenerate, task, examples, temperature)
 
     agenerate_response = asynchronous(generate_response)

@@ -47,7 +47,7 @@ def related_in_graph(
     """Return the plan for the entities around those that a subject names, nearest first."""
     graph: GraphBackend = linker.graph
     linked = yield from linker.plan_link(subject, scope=scope)
-    seeds = [each.node_id for each in linked]
+    seeds = [entity.node_id for entity in linked]
     if not seeds:
         linker.note_unnamed(subject, scope=scope)
         return []
@@ -58,7 +58,9 @@ def related_in_graph(
     return [
         RelatedEntity(nodes[id_].name, hops, str(expansion.path(id_)))
         for id_, hops in expansion.distances.items()
-        if hops and id_ in nodes and _is_entity(nodes[id_])
+        if hops
+        and (node := nodes.get(id_)) is not None
+        and not (node.is_passage or node.label == DOCUMENT_LABEL)
     ]
 
 
@@ -76,21 +78,17 @@ def related_in_passages(
     """
     is_chinese = dominant_script(subject) == "han"
     find = ner or (_chinese_names if is_chinese else _capitalised_names)
-    known = {words(name) for name in names_found(find, subject)} or {words(subject)}
+    subjects = {words(name) for name in names_found(find, subject)} or {words(subject)}
     named: dict[str, tuple[str, list[str]]] = {}
     for hit in hits:
         text = hit.node.get_content()
-        said = words(text)
-        if any(name in said for name in known):
+        spoken = words(text)
+        if any(name in spoken for name in subjects):
             for name in names_found(find, text):
-                if not any(words(name) in each for each in known):
+                if not any(words(name) in name_words for name_words in subjects):
                     named.setdefault(words(name), (name, []))[1].append(hit.node_id)
-    by_count = sorted(named.values(), key=lambda each: (-len(each[1]), each[0]))
+    by_count = sorted(named.values(), key=lambda counted: (-len(counted[1]), counted[0]))
     return [RelatedEntity(name, passages=tuple(dict.fromkeys(ids))) for name, ids in by_count]
-
-
-def _is_entity(node: GraphNode) -> bool:
-    return not node.is_passage and node.label != DOCUMENT_LABEL
 
 
 # Numbers, dates, amounts and ids of tickets.

@@ -98,7 +98,7 @@ class WeeklyReport(BaseModel):
         """Return the unsupported statements and the missing parts, as sentences."""
         return [
             *(self.texts.unsupported.format(statement=problem) for problem in self.problems),
-            *(self.texts.incomplete.format(part=each) for each in self.degraded),
+            *(self.texts.incomplete.format(part=part) for part in self.degraded),
         ]
 
     def __repr__(self) -> str:
@@ -277,8 +277,8 @@ class ReportService(ScopedService):
             ConfigurationError: A date is invalid, the range ends before it begins, or ``user_id``
                 or ``style`` is empty.
         """
-        empty, own = self._empty(user_id, start_date, end_date, style), self._within(scope)
-        plan = self._plan(empty, check_language(language), own)
+        empty, narrowed = self._empty(user_id, start_date, end_date, style), self._within(scope)
+        plan = self._plan(empty, check_language(language), narrowed)
         return within("weekly report", plan, timeout_s)
 
     agenerate_weekly_report = asynchronous(generate_weekly_report)
@@ -345,8 +345,8 @@ class ReportService(ScopedService):
     def _analysis(self, logs: list[WorkLog], scope: Scope | None) -> Plan[Analysis]:
         analyzer = self.analyzer
         nodes = [TextNode(id_=log.id, text=f"{log.timestamp.date()}: {log.text}") for log in logs]
-        own = scope if analyzer.retriever is not None else None
-        return called(analyzer.analyze, analyzer.aanalyze, nodes, scope=own)
+        of_material = scope if analyzer.retriever is not None else None
+        return called(analyzer.analyze, analyzer.aanalyze, nodes, scope=of_material)
 
     def _with_overview(self, report: WeeklyReport) -> Plan[WeeklyReport]:
         """Return the report with an overview in its style; without one if the model fails."""
@@ -367,7 +367,7 @@ class ReportService(ScopedService):
             return _without_style(report, str(error))
         if not answer.is_answered:
             return _without_style(report, report.texts.nothing_to_write)
-        missing = [f"overview: {each.reason}" for each in answer.degraded]
+        missing = [f"overview: {part.reason}" for part in answer.degraded]
         update = {
             "overview": answer.text,
             "problems": list(answer.problems),

@@ -38,13 +38,13 @@ class ScopedService:
         """Return the scope of a call."""
         if scope is not None:
             check_scope(scope)
-        own = scope if self.scope is None else self.scope.narrowed(scope)
-        if own is None and self.require_scope:
+        narrowed = scope if self.scope is None else self.scope.narrowed(scope)
+        if narrowed is None and self.require_scope:
             raise ScopeRequiredError(
                 f"this {type(self).__name__} requires a scope; pass scope=Scope(...) to the call "
                 "or to the service"
             )
-        return own
+        return narrowed
 
 
 def by_metadata(values: Mapping[str, str]) -> MetadataFilters | None:

@@ -154,7 +154,7 @@ class SearchService(ScopedService):
             Task(f"document {key[0]}", self._document(key, hit, query.scope)) for key, hit in best
         ]
         outcomes: list[Outcome[DocumentResult | None]] = yield Together(tasks)
-        return [each for outcome in outcomes if (each := outcome.result()) is not None]
+        return [document for outcome in outcomes if (document := outcome.result()) is not None]
 
     def _best(self, query: Query, top_k: int) -> Plan[list[tuple[_Document, Hit]]]:
         """Return the plan for the best passage of each document; search more passages if needed."""
@@ -190,8 +190,8 @@ class SearchService(ScopedService):
 
 def _document_of(node: BaseNode) -> _Document:
     """Return the key of the document of a node, or else of the node itself."""
-    own = (node.node_id, node.metadata.get(TENANT_KEY), node.metadata.get(KB_KEY))
-    return document_of(node) or own
+    itself = (node.node_id, node.metadata.get(TENANT_KEY), node.metadata.get(KB_KEY))
+    return document_of(node) or itself
 
 
 def _nodes_of(
@@ -200,8 +200,8 @@ def _nodes_of(
     """Return the nodes of a document in the order of its text; a docstore ignores the scope."""
     doc_id, tenant_id, kb_id = document
     if isinstance(documents, BaseDocumentStore):
-        known = documents.get_ref_doc_info(doc_id)
-        ids = [doc_id] if known is None else known.node_ids
+        info = documents.get_ref_doc_info(doc_id)
+        ids = [doc_id] if info is None else info.node_ids
         nodes = documents.get_nodes(ids, raise_error=False)
         return sorted(nodes, key=lambda node: getattr(node, "start_char_idx", None) or 0)
     principals = None if scope is None else scope.principals

@@ -5,14 +5,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
-from llama_retrieval_ext.arguments import RecordsArguments
-from llama_retrieval_ext.checks import is_number
+from llama_retrieval_ext.checks import Part
 from llama_retrieval_ext.dates import NANOSECONDS, instant
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.formulas.decay import exponential_decay
+from llama_retrieval_ext.parameters import Advice, Range, Share
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import found_by, with_score
@@ -24,7 +24,7 @@ _DAY: Final = re.compile(r"(\d{4})(?:-?(\d\d))?(?:-?(\d\d))?")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Recency(RecordsArguments):
+class Recency(Part):
     """Factor in ``[0, 1]`` computed from the age in a hit's metadata.
 
     Args:
@@ -49,16 +49,12 @@ class Recency(RecordsArguments):
 
     key: str
     _: KW_ONLY
-    half_life: float
+    half_life: Annotated[float, Range(above=0), Advice("the age at which a result counts half")]
     origin: float | str | None = None
-    unknown: float = 1.0
+    unknown: Share = 1.0
 
     def __post_init__(self) -> None:
-        exponential_decay(0.0, half_life=self.half_life)  # checks it
-        if not (is_number(self.unknown) and 0.0 <= self.unknown <= 1.0):
-            raise ConfigurationError(f"unknown must be between 0 and 1, got {self.unknown!r}")
-        is_date = isinstance(self.origin, str) and _days(self.origin) is not None
-        if not (self.origin is None or is_date or is_number(self.origin)):
+        if isinstance(self.origin, str) and _days(self.origin) is None:
             raise ConfigurationError(
                 f"origin must be an ISO 8601 date such as '2026-01-31' or a number, "
                 f"got {self.origin!r}"

@@ -9,7 +9,6 @@ from llama_index.core.schema import BaseNode, TextNode
 from llama_index.core.utils import get_tokenizer
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, FilterOperator
 
-from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.execution.context import note_degraded, note_merged
 from llama_retrieval_ext.execution.legs import or_degraded
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
@@ -22,6 +21,7 @@ from llama_retrieval_ext.filters import (
     both,
     matches,
 )
+from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import (
     DOCUMENT_FIELD,
@@ -83,14 +83,9 @@ class Expand(Refine):
 
     """
 
-    tokens: int = 1000
+    tokens: Count = 1000
     _: KW_ONLY
     store: BasePydanticVectorStore | None = None
-
-    def __post_init__(self) -> None:
-        check_count(self.tokens, "tokens")
-        if self.store is not None:
-            of_type(self.store, BasePydanticVectorStore, "store")
 
     def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
         """Return the plan for the expanded hits."""

@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Annotated, TypeAlias
 
-from llama_retrieval_ext.checks import of_type, one_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.comb import best_of_legs, comb_max_shares
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.formulas.rrf import reciprocal_rank_shares
 from llama_retrieval_ext.formulas.weighted_sum import weighted_sum_shares
+from llama_retrieval_ext.parameters import Advice, Range
 from llama_retrieval_ext.pipeline.fusion import Fusion, LegRanking, Unscored
-from llama_retrieval_ext.pipeline.leg_weights import Weights
+from llama_retrieval_ext.pipeline.leg_weights import MinSuccess, Weights
+
+RankConstant: TypeAlias = Annotated[float, Range(least=0), Advice("60 is the value of the paper")]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -33,11 +35,7 @@ class Max(Fusion):
 
     weights: Weights = None
     unscored: Unscored = "refuse"
-    min_success: int | None = None
-
-    def __post_init__(self) -> None:
-        Fusion.__post_init__(self)
-        one_of(self.unscored, get_args(Unscored), "unscored")
+    min_success: MinSuccess = None
 
     def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:
         """Return weight times raw score."""
@@ -71,13 +69,9 @@ class RRF(Fusion):
 
     """
 
-    k: float = 60.0
+    k: RankConstant = 60.0
     weights: Weights = None
-    min_success: int | None = None
-
-    def __post_init__(self) -> None:
-        Fusion.__post_init__(self)
-        reciprocal_rank_shares([], k=self.k)  # checks k
+    min_success: MinSuccess = None
 
     def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:
         """Return weight divided by ``k`` plus rank."""
@@ -125,14 +119,7 @@ class WeightedSum(Fusion):
     weights: Weights = None
     normalise: Normalisation | Mapping[str, Normalisation] = Normalisation.MIN_MAX
     unscored: Unscored = "refuse"
-    min_success: int | None = None
-
-    def __post_init__(self) -> None:
-        Fusion.__post_init__(self)
-        one_of(self.unscored, get_args(Unscored), "unscored")
-        by_leg = self.normalise if isinstance(self.normalise, Mapping) else {"": self.normalise}
-        for leg, scale in by_leg.items():
-            of_type(scale, Normalisation, f"normalise of {leg!r}" if leg else "normalise")
+    min_success: MinSuccess = None
 
     def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:
         """Return the relative weight times the normalised score."""

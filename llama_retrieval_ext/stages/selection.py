@@ -4,26 +4,20 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar, Literal, TypeAlias, get_args
+from typing import ClassVar, Literal, TypeAlias
 
 from llama_index.core.schema import BaseNode, MetadataMode
 
-from llama_retrieval_ext.checks import check_count, is_number, one_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_merged
+from llama_retrieval_ext.parameters import Count, Portion
 from llama_retrieval_ext.pipeline.stages import Refine
-from llama_retrieval_ext.query import Query, check_top_k, source_of_node
+from llama_retrieval_ext.query import Query, source_of_node
 from llama_retrieval_ext.results import Hit, score_of
 from llama_retrieval_ext.text.near_duplicates import first_of_alike, shingles
 from llama_retrieval_ext.text.normalization import normal
 
 Alike: TypeAlias = Literal["id", "content", "nearly"]
-
-
-def check_share(share: float, what: str) -> None:
-    """Raise unless a number is above 0 and at most 1."""
-    if not (is_number(share) and 0 < share <= 1):
-        raise ConfigurationError(f"{what} must be above 0 and at most 1, got {share!r}")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -50,11 +44,7 @@ class Dedupe(Refine):
 
     by: Alike = "content"
     _: KW_ONLY
-    at_least: float = 0.9
-
-    def __post_init__(self) -> None:
-        one_of(self.by, get_args(Alike), "by")
-        check_share(self.at_least, "at_least")
+    at_least: Portion = 0.9
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
         """Return the hits without duplicates."""
@@ -109,10 +99,7 @@ class Top(Refine):
     """
 
     fast: ClassVar[bool] = True
-    k: int
-
-    def __post_init__(self) -> None:
-        check_top_k(self.k)
+    k: Count
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
         """Return the first ``k``."""
@@ -140,10 +127,7 @@ class BestPart(Refine):
     """
 
     fast: ClassVar[bool] = True
-    share: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_share(self.share, "share")
+    share: Portion = 0.5
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
         """Return the first part."""
@@ -174,10 +158,6 @@ class Threshold(Refine):
 
     fast: ClassVar[bool] = True
     min_score: float
-
-    def __post_init__(self) -> None:
-        if not is_number(self.min_score):
-            raise ConfigurationError(f"min_score must be a finite number, got {self.min_score!r}")
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
         """Return the hits to keep."""
@@ -211,12 +191,11 @@ class Collapse(Refine):
     """
 
     fast: ClassVar[bool] = True
-    size: int = 1
+    size: Count = 1
     _: KW_ONLY
     by: str | None = None
 
     def __post_init__(self) -> None:
-        check_count(self.size, "size")
         if self.by is not None and not self.by:
             raise ConfigurationError(
                 "by must be the name of a metadata field, got ''; to go by source leave it out"

@@ -43,10 +43,9 @@ from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
     EngineFeatures,
     Search,
-    VectorQuery,
     check_exact,
 )
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
+from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.wording import counted
 
 Lookup = Callable[[Sequence[str]], Mapping[str, BaseNode]]
@@ -98,7 +97,7 @@ class GenericBackend:
 
     def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
         """Return the nodes nearest to an embedding, with the store's scores."""
-        check_exact(self.engine, self.features, VectorQuery((), search))
+        check_exact(self.engine, self.features, search)
         condition = None if search.condition is None else simplified(search.condition)
         if not (isinstance(condition, bool | None) or isinstance(self.store, SimpleVectorStore)):
             refuse_dates(condition, self.engine)

@@ -18,12 +18,11 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.errors import ConfigurationError, optional_module
 from llama_retrieval_ext.stores.embedded.files import EmbeddedParams, is_new
-from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
-from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
 from llama_retrieval_ext.stores.engine.config import params_of
-from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend, EngineBackend
+from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.generic import GenericBackend, Lookup
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -245,11 +244,9 @@ def source_of(storage: Storage) -> StoreSource:
 
 
 def backend_for(store: BasePydanticVectorStore, *, lookup: Lookup | None = None) -> Backend:
-    """Return the backend of a store: its engine's own, or the generic one."""
-    if isinstance(store, EmbeddedVectorStore):
-        return EmbeddedBackend(store)
-    if isinstance(store, CollectionStore):
-        return CollectionBackend(store)
+    """Return the backend of a store: itself, its engine's, or the generic one."""
+    if isinstance(store, EngineStore):
+        return store
     engine = _engine_of_llama_index(type(store))
     layout = None if engine is None else _import(engine, "llama_index_store")
     backend: Backend | None = None if layout is None else layout.backend_of(store)

@@ -57,13 +57,13 @@ class BothSearchesContract:
                 search = Search(20, None if scope is None else scope.condition, scope)
                 vector = embed_model.get_query_embedding(text)
                 both = hybrid_backend(backend).hybrid(vector, text, search, nodes_last=nodes_last)
-                found = run(call(both))
+                candidates = run(call(both))
                 for ranking, alone in (
-                    (found.vector, backend.dense(vector, search)),
-                    (found.keyword, backend.keyword(text, search)),
+                    (candidates.vector, backend.dense(vector, search)),
+                    (candidates.keyword, backend.keyword(text, search)),
                 ):
                     best = [FusedId(key, score, ()) for key, score in ranking]
-                    assert_same(run(found.chosen(best, top_k=20)), found_by(alone))
+                    assert_same(run(candidates.chosen(best, top_k=20)), found_by(alone))
 
     def test_of_both_searches_only_the_chosen_nodes_are_returned(
         self, backend: Backend, embed_model: BaseEmbedding
@@ -73,12 +73,12 @@ class BothSearchesContract:
         text = SAMPLE_QUERIES[0]
         vector, search = embed_model.get_query_embedding(text), Search(20)
         both = hybrid_backend(backend).hybrid(vector, text, search, nodes_last=True)
-        found = run(call(both))
+        candidates = run(call(both))
         nearest = found_by(backend.dense(vector, search))
-        best = [FusedId(found.vector[place][0], -float(place), ()) for place in (1, 2, 3)]
-        chosen = run(found.chosen(best, top_k=2))
-        assert [each.node for each in chosen] == [each.node for each in nearest[1:3]]
-        assert [each.score for each in chosen] == [-1.0, -2.0]
+        best = [FusedId(candidates.vector[place][0], -float(place), ()) for place in (1, 2, 3)]
+        chosen = run(candidates.chosen(best, top_k=2))
+        assert [hit.node for hit in chosen] == [hit.node for hit in nearest[1:3]]
+        assert [hit.score for hit in chosen] == [-1.0, -2.0]
 
     def test_what_the_engine_fuses_is_what_our_fusion_gives_but_for_ties(
         self, backend: Backend, embed_model: BaseEmbedding
@@ -103,10 +103,10 @@ class BothSearchesContract:
         for native in backend.features.fusions:
             how = next(sample_fusions(native, candidates=5))
             fused = partial(hybrid_backend(backend).fused, vector, text, search, how)
-            found = found_by(fused())
+            hits = found_by(fused())
             again = asyncio.run(arun(call(fused())))
-            assert found
-            assert_same(again, found)
+            assert hits
+            assert_same(again, hits)
 
 
 def _above(ranking: list[Candidate], cut: float) -> list[str]:
@@ -168,21 +168,21 @@ class BackendContract(BothSearchesContract):
             everything = found_by(ask(text, Search(top_k=_EVERYTHING)))
             for top_k in (1, 2, 3, _EVERYTHING, 10 * _EVERYTHING):
                 with case(text, top_k):
-                    found = found_by(ask(text, Search(top_k=top_k)))
-                    keys = [(-each.score, each.node_id) for each in found]
+                    hits = found_by(ask(text, Search(top_k=top_k)))
+                    keys = [(-hit.score, hit.node_id) for hit in hits]
                     assert keys == sorted(keys)
                     expected = everything[:top_k]
                     # Which of the nodes that tie with the last are found is the engine's choice.
                     cut = expected[-1].score + 1e-6
-                    assert _above(found, cut) == _above(expected, cut)
-                    assert len(found) == len(expected)
-                    assert all(each.score >= cut - 1e-5 for each in found)
+                    assert _above(hits, cut) == _above(expected, cut)
+                    assert len(hits) == len(expected)
+                    assert all(hit.score >= cut - 1e-5 for hit in hits)
 
     def test_async_finds_what_sync_finds(self, searches: list[SearchFunction]) -> None:
         for ask in searches:
             for text in SAMPLE_QUERIES:
-                found = asyncio.run(arun(call(ask(text, Search(top_k=5)))))
-                assert_same(found, found_by(ask(text, Search(top_k=5))))
+                hits = asyncio.run(arun(call(ask(text, Search(top_k=5)))))
+                assert_same(hits, found_by(ask(text, Search(top_k=5))))
 
     def test_nodes_come_back_whole(self, searches: list[SearchFunction]) -> None:
         originals = {node.node_id: node for node in sample_nodes()}
@@ -199,8 +199,8 @@ class BackendContract(BothSearchesContract):
         ranges = [backend.features.dense, backend.features.keyword]
         for ask, declared in zip(searches, filter(None, ranges), strict=True):
             for text in SAMPLE_QUERIES:
-                found = found_by(ask(text, Search(top_k=_EVERYTHING)))
-                assert all(_within(declared, each.score) for each in found)
+                hits = found_by(ask(text, Search(top_k=_EVERYTHING)))
+                assert all(_within(declared, hit.score) for hit in hits)
 
     def test_vector_search_finds_every_node_and_cosine_means_cosine(
         self, backend: Backend, embed_model: BaseEmbedding
@@ -210,12 +210,12 @@ class BackendContract(BothSearchesContract):
             return
         embeddings = {node.node_id: node.embedding for node in sample_nodes(embed_model)}
         query = embed_model.get_query_embedding(SAMPLE_QUERIES[0])
-        found = found_by(backend.dense(query, Search(top_k=_EVERYTHING)))
-        assert set(ids_of(found)) == set(embeddings)
+        hits = found_by(backend.dense(query, Search(top_k=_EVERYTHING)))
+        assert set(ids_of(hits)) == set(embeddings)
         if declared.kind == "cosine":
-            for each in found:
-                expected = cosine(query, embeddings[each.node_id] or [])
-                assert each.score == pytest.approx(expected, abs=1e-3)
+            for hit in hits:
+                expected = cosine(query, embeddings[hit.node_id] or [])
+                assert hit.score == pytest.approx(expected, abs=1e-3)
 
     def test_keyword_search_finds_only_nodes_that_share_a_term(self, backend: Backend) -> None:
         if backend.features.keyword is None:
@@ -224,7 +224,7 @@ class BackendContract(BothSearchesContract):
         assert ids_of(found_by(backend.keyword("trains", everything))) == ["globex-travel"]
         in_chinese = found_by(backend.keyword("年假", everything))
         assert set(ids_of(in_chinese)) == {"acme-leave-zh", "globex-leave-zh"}
-        assert all(each.score > 0 for each in in_chinese)
+        assert all(hit.score > 0 for hit in in_chinese)
         assert found_by(backend.keyword("zeppelin", everything)) == []
         assert found_by(backend.keyword("?! ...", everything)) == []
 
@@ -252,9 +252,9 @@ class BackendContract(BothSearchesContract):
             everything = _nodes(found_by(ask(text, Search(top_k=_EVERYTHING))))
             for scope in (ACME, GLOBEX, Scope("acme", ["handbook"]), Scope("nobody")):
                 with case(text, scope):
-                    own = {n.node_id for n in everything if matches(scope.condition, n.metadata)}
-                    found = found_by(ask(text, Search(_EVERYTHING, scope.condition, scope)))
-                    assert set(ids_of(found)) == own
+                    ids = {n.node_id for n in everything if matches(scope.condition, n.metadata)}
+                    hits = found_by(ask(text, Search(_EVERYTHING, scope.condition, scope)))
+                    assert set(ids_of(hits)) == ids
 
     def test_a_kind_of_search_that_is_not_declared_is_refused(
         self, backend: Backend, embed_model: BaseEmbedding
@@ -318,5 +318,5 @@ def ids_of(candidates: Sequence[Candidate]) -> list[str]:
 def assert_same(first: Sequence[Candidate], second: Sequence[Candidate]) -> None:
     """Fail unless both have the same nodes in the same order, with the same scores."""
     assert ids_of(first) == ids_of(second)
-    scores = [each.score for each in second]
-    assert [each.score for each in first] == pytest.approx(scores)
+    scores = [hit.score for hit in second]
+    assert [hit.score for hit in first] == pytest.approx(scores)

@@ -68,8 +68,8 @@ def sample_nodes(embed_model: BaseEmbedding | None = None) -> list[TextNode]:
     """
     metadata: dict[str, dict[str, object]] = {"stray-note": {"title": "Note"}}
     for tenant, name, kb, title, lang, year, score, tags in _METADATA:
-        own = {"title": title, "lang": lang, "year": year, "score": score, "tags": list(tags)}
-        metadata[f"{tenant}-{name}"] = {"tenant_id": tenant, "kb_id": kb, **own}
+        fields = {"title": title, "lang": lang, "year": year, "score": score, "tags": list(tags)}
+        metadata[f"{tenant}-{name}"] = {"tenant_id": tenant, "kb_id": kb, **fields}
     nodes = [
         TextNode(
             id_=node_id,

@@ -115,10 +115,10 @@ class FakeBackend:
 
 
 def _cosine(embedding: Sequence[float], node: TextNode) -> float:
-    own = node.get_embedding()
-    if len(embedding) != len(own):
-        raise DimensionMismatchError(f"got {len(embedding)} numbers, the store has {len(own)}")
-    return math.fsum(map(mul, embedding, own))
+    stored = node.get_embedding()
+    if len(embedding) != len(stored):
+        raise DimensionMismatchError(f"got {len(embedding)} numbers, the store has {len(stored)}")
+    return math.fsum(map(mul, embedding, stored))
 
 
 def _shared(words: Counter[str], node: TextNode) -> float | None:

@@ -85,14 +85,14 @@ def assert_fusion_agrees(backend: Backend, case: SearchCase, how: FusedSearch) -
     total = {id_: shares[0].get(id_, _NOTHING) + shares[1].get(id_, _NOTHING) for id_ in ids}
     slack = {id_: tolerance * sum(share.get(id_, _NOTHING).size for share in shares) for id_ in ids}
 
-    keys = [(-each.score, each.node_id) for each in fused]
+    keys = [(-hit.score, hit.node_id) for hit in fused]
     assert keys == sorted(keys), "best first, equal scores by node id"
     assert len(set(_ids(fused))) == len(fused), "no node twice"
-    assert all(matches(case.search.condition, each.node.metadata) for each in fused)
-    for each in fused:
-        share = total[each.node_id]
-        near = slack[each.node_id]
-        assert share.low - near <= each.score <= share.high + near, (each, share, how)
+    assert all(matches(case.search.condition, hit.node.metadata) for hit in fused)
+    for hit in fused:
+        share = total[hit.node_id]
+        near = slack[hit.node_id]
+        assert share.low - near <= hit.score <= share.high + near, (hit, share, how)
     certain = _certain(legs, cuts)
     assert len(fused) >= min(case.search.top_k, len(certain))
     assert len(fused) <= case.search.top_k
@@ -109,12 +109,12 @@ def _shares(
     cut_leg = leg if cut == math.inf else leg[: int(cut)]
     by_score = [] if how.by_rank else _share_by_score(cut_leg, how, index)
     shares = {}
-    for each in leg:
-        better, as_good = _rank_range(leg, each)
+    for hit in leg:
+        better, as_good = _rank_range(leg, hit)
         if better >= cut:
             continue
         if how.by_rank is None:
-            at = min(bisect_left(by_score, (-each.score, -math.inf)), len(by_score) - 1)
+            at = min(bisect_left(by_score, (-hit.score, -math.inf)), len(by_score) - 1)
             worst = best = by_score[at][1]
         else:
             k, weight = how.by_rank.k, how.weights[index]
@@ -122,7 +122,7 @@ def _shares(
             best = weight / (k + better + 1)
         if as_good > cut:  # may not be among the candidates
             worst, best = min(worst, 0.0), max(best, 0.0)
-        shares[each.node_id] = Share(min(worst, best), max(worst, best))
+        shares[hit.node_id] = Share(min(worst, best), max(worst, best))
     return shares
 
 
@@ -132,11 +132,11 @@ def _share_by_score(
     """Return negated, rising scores, each with its share."""
     # Passes both legs, one empty, because a weighted sum divides by all weights.
     rankings = [
-        LegRanking(name, {each.node_id: each.score for each in leg} if at == index else {}, weight)
+        LegRanking(name, {hit.node_id: hit.score for hit in leg} if at == index else {}, weight)
         for at, (name, weight) in enumerate(zip(LEGS, how.weights, strict=True))
     ]
     shares = how.fusion.shares(rankings)[index]
-    return [(-each.score, shares[each.node_id]) for each in leg]
+    return [(-hit.score, shares[hit.node_id]) for hit in leg]
 
 
 def _rank_range(leg: Sequence[Candidate], candidate: Candidate) -> tuple[int, int]:
@@ -153,10 +153,10 @@ def _falling(candidate: Candidate) -> float:
 def _certain(legs: Sequence[Sequence[Candidate]], cuts: Sequence[float]) -> set[str]:
     """Return the nodes that are candidates for any order of ties."""
     return {
-        each.node_id
+        hit.node_id
         for leg, cut in zip(legs, cuts, strict=True)
-        for each in leg
-        if _rank_range(leg, each)[1] <= cut
+        for hit in leg
+        if _rank_range(leg, hit)[1] <= cut
     }
 
 

@@ -61,13 +61,13 @@ class GraphContract:
 
     def test_nodes_come_back_as_they_were_written(self, graph: GraphBackend) -> None:
         written = {node.id: node for node in sample_graph()[0]}
-        found = answer(graph.plan_nodes(["p1", "pit", "nobody"], scope=SCOPE))
-        assert list(found) == ["p1", "pit"]
-        for node in found.values():
+        nodes = answer(graph.plan_nodes(["p1", "pit", "nobody"], scope=SCOPE))
+        assert list(nodes) == ["p1", "pit"]
+        for node in nodes.values():
             assert node.text == written[node.id].text
             assert node.label == written[node.id].label
             assert written[node.id].properties.items() <= dict(node.properties).items()
-        assert found["pit"].names == ("Pit excavation", "pit dig")
+        assert nodes["pit"].names == ("Pit excavation", "pit dig")
 
     def test_no_ids_are_no_nodes(self, graph: GraphBackend) -> None:
         assert answer(graph.plan_nodes([], scope=None)) == {}
@@ -105,8 +105,8 @@ class GraphContract:
     def test_nodes_without_edges_are_known_and_unseen_nodes_are_not(
         self, graph: GraphBackend
     ) -> None:
-        found = answer(graph.plan_neighbours(["alone", "spy", "nobody"], Hop(), scope=SCOPE))
-        assert found == {"alone": []}
+        neighbours = answer(graph.plan_neighbours(["alone", "spy", "nobody"], Hop(), scope=SCOPE))
+        assert neighbours == {"alone": []}
 
     def test_contents_are_all_nodes_and_edges_in_scope(self, graph: GraphBackend) -> None:
         nodes, edges = answer(graph.plan_contents(scope=SCOPE))
@@ -114,8 +114,8 @@ class GraphContract:
         expected = {node.id: node.text for node in written if node.partition.tenant_id == "acme"}
         assert {node.id: node.text for node in nodes} == expected
         assert len(nodes) == len(expected)
-        known = {edge.id for edge in links if edge.source in expected}
-        assert {edge.id for edge in edges} == known
+        edge_ids = {edge.id for edge in links if edge.source in expected}
+        assert {edge.id for edge in edges} == edge_ids
         assert len(answer(graph.plan_contents(scope=None)).nodes) == len(written)
         nodes, edges = answer(graph.plan_contents(["spy", "pit", "collapse"], scope=SCOPE))
         assert {node.id for node in nodes} == {"pit", "collapse"}
@@ -129,10 +129,12 @@ class GraphContract:
         assert ("Spy", "spy") in answer(graph.plan_names(scope=None))
 
     def test_distances_are_exact_and_paths_lead_back_to_a_seed(self, graph: GraphBackend) -> None:
-        found = expand(graph, ["pit"], max_hops=3, limit=100, scope=SCOPE)
+        reached = expand(graph, ["pit"], max_hops=3, limit=100, scope=SCOPE)
         expected = {"pit": 0, "collapse": 1, "crane": 1, "shoring": 2, "p1": 3}
-        assert found.distances == expected
-        assert str(found.path("p1")) == ("pit -HAS-> collapse <-MITIGATES- shoring <-MENTIONS- p1")
+        assert reached.distances == expected
+        assert str(reached.path("p1")) == (
+            "pit -HAS-> collapse <-MITIGATES- shoring <-MENTIONS- p1"
+        )
 
 
 def answer(request: Call[T]) -> T:
@@ -215,26 +217,26 @@ class WritableGraphContract(GraphContract):
     def test_what_a_document_says_is_replaced_as_a_whole(self, graph: WritableGraph) -> None:
         before = everything(graph)
 
-        def said(document: str, *entities: str) -> Contents:
+        def contents(document: str, *entities: str) -> Contents:
             edges = [Edge.of(document, "MENTIONS", entity, ACME) for entity in entities]
             return Contents([GraphNode(document, "text_chunk", properties=ACME, text="t")], edges)
 
-        first = {"1": said("d1", "pit", "new", "old"), "2": said("d2", "new")}
+        first = {"1": contents("d1", "pit", "new", "old"), "2": contents("d2", "new")}
         for _ in range(2):
             graph.replace_sources(first)
-        nodes, edges = answer(graph.plan_said_by(["1", "none"]))["1"]
+        nodes, edges = answer(graph.plan_claims_of(["1", "none"]))["1"]
         assert {node.id for node in nodes} == {"d1"}  # the others it only names
         assert {edge.target for edge in edges} == {"pit", "new", "old"}
-        graph.replace_sources({"1": said("d1", "newer")})
+        graph.replace_sources({"1": contents("d1", "newer")})
         named = {id_ for _, id_ in answer(graph.plan_names(scope=SCOPE))}
         assert {"new", "newer", "pit"} <= named
         assert "old" not in named
-        assert answer(graph.plan_said_by(["1"]))["1"].edges == [
+        assert answer(graph.plan_claims_of(["1"]))["1"].edges == [
             Edge.of("d1", "MENTIONS", "newer", ACME)
         ]
-        graph.replace_sources({"1": said("another first node")})
+        graph.replace_sources({"1": contents("another first node")})
         assert answer(graph.plan_nodes(["d1", "newer"], scope=SCOPE)) == {}
-        graph.replace_sources({"1": Contents([], []), "2": said("d2", "new")})
+        graph.replace_sources({"1": Contents([], []), "2": contents("d2", "new")})
         assert answer(graph.plan_nodes(["another first node"], scope=SCOPE)) == {}
         graph.delete_sources(["1", "2"], scope=None)
         assert everything(graph) == before
@@ -260,14 +262,14 @@ class WritableGraphContract(GraphContract):
         nodes = [GraphNode("new", name=name, properties=ACME) for name in ("First", "Last")]
         edges = [Edge.of("new", "NEAR", "pit", {**ACME, "of": name}) for name in ("First", "Last")]
         graph.replace_sources({"d": Contents(nodes, edges)})
-        found = answer(graph.plan_said_by(["d"]))["d"]
-        assert [node.name for node in found.nodes] == ["Last"]
-        assert [edge.properties["of"] for edge in found.edges] == ["Last"]
+        contents = answer(graph.plan_claims_of(["d"]))["d"]
+        assert [node.name for node in contents.nodes] == ["Last"]
+        assert [edge.properties["of"] for edge in contents.edges] == ["Last"]
 
     def test_knowledge_bases_meet_where_a_scope_sees_both(self, graph: WritableGraph) -> None:
         for kb_id, other in (("b", "right"), ("a", "left")):
             properties = {**ACME, "kb_id": kb_id}
-            edges = [Edge.of("shared", "NEAR", each, properties) for each in (other, "same")]
+            edges = [Edge.of("shared", "NEAR", end, properties) for end in (other, "same")]
             graph.upsert([], edges)
         both, one = Scope("acme", ["a", "b"]), Scope("acme", ["a"])
         (edge,) = answer(graph.plan_neighbours(["same"], Hop(), scope=both))["same"]

@@ -46,8 +46,8 @@ class RankingContract(RetrieverFixtures):
         originals = {node.node_id: node for node in sample_nodes()}
         for query in self.queries:
             hits = retriever.retrieve(Query(query, top_k=CORPUS_SIZE))
-            found = node_ids(hits)
-            assert len(set(found)) == len(found)
+            ids = node_ids(hits)
+            assert len(set(ids)) == len(ids)
             for hit in (*hits, *retriever.retrieve(query)):
                 with case(query, hit.node.node_id):
                     assert isinstance(hit, Hit)
@@ -259,9 +259,9 @@ class HostContract(RetrieverFixtures):
         for loop in ("the first", "the second"):
             with case(loop):
                 answers = asyncio.run(all_at_once())
-                for query, hits, own in zip(self.queries * 3, answers, expected * 3, strict=True):
+                for query, hits, best in zip(self.queries * 3, answers, expected * 3, strict=True):
                     with case(query):
-                        assert_same_ranking(hits, own)
+                        assert_same_ranking(hits, best)
 
     def test_it_works_under_uvloop(self, retriever: Retriever) -> None:
         uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed")

@@ -171,8 +171,8 @@ async def _awaited(parts: Iterable[T]) -> AsyncGenerator[T, None]:
 
 
 def _streamed(whole: CompletionResponse) -> CompletionResponseGen:
-    said = ""
+    text = ""
     for index, word in enumerate(whole.text.split(" ")):
         delta = f" {word}" if index else word
-        said += delta
-        yield CompletionResponse(text=said, delta=delta)
+        text += delta
+        yield CompletionResponse(text=text, delta=delta)

@@ -163,9 +163,19 @@ class Analyser:
 
     def query(self, text: str) -> list[str]:
         """Return the tokens of a query, without stop words unless it has nothing else."""
-        found = pieces(normal(without_broken_words(text)))
-        telling = [piece for piece in found if not self._stops(piece)]
-        return self._all(telling, self._query_grams) or self._all(found, self._query_grams)
+        return self._query(text)[0]
+
+    def query_stop_words(self, text: str) -> list[str]:
+        """Return the tokens that `query` leaves out."""
+        return self._query(text)[1]
+
+    def _query(self, text: str) -> tuple[list[str], list[str]]:
+        words = pieces(normal(without_broken_words(text)))
+        stops = [piece for piece in words if self._stops(piece)]
+        telling = [piece for piece in words if not self._stops(piece)] if stops else words
+        grams = self._query_grams
+        tokens = self._all(telling, grams)
+        return (tokens, self._all(stops, grams)) if tokens else (self._all(words, grams), [])
 
     def document_ids(self, text: str) -> bytes:
         """Return the term id of each token of a document, 32 bits each, in no order."""

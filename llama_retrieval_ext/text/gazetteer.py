@@ -6,18 +6,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from rapidfuzz import fuzz
 
-from llama_retrieval_ext.errors import ConfigurationError, optional_module
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.text.analyzer import fold
 from llama_retrieval_ext.text.normalization import UNSPACED, aligned, normal, simplified
 from llama_retrieval_ext.text.segmentation import starts_unspaced
 
-_FEATURE: Final = ("entity linking", "graph")  # and its extra
 # A name is compared with the text if the text has this share of its pairs of characters.
 _SHARED: Final = 0.4
 _CANDIDATES: Final = 50
@@ -142,10 +141,9 @@ class Gazetteer:
             raise ConfigurationError(f"threshold must be in (0, 1], got {threshold!r}")
         plain, offsets = normalised(text)
         exact = list(self._exact(text, plain, offsets))
-        fuzz = optional_module("rapidfuzz.fuzz", *_FEATURE)
         found = []
         for at in self._pairs.candidates(plain):
-            window = _similar_window(fuzz, self._names[at], plain, threshold)
+            window = _similar_window(self._names[at], plain, threshold)
             if window is not None:
                 score, start, end = window
                 name, last = self._names[at], offsets[end - 1] + 1
@@ -264,9 +262,7 @@ class _PairIndex:
         return [int(name) for name in names[best]]
 
 
-def _similar_window(
-    fuzz: ModuleType, name: str, text: str, threshold: float
-) -> tuple[float, int, int] | None:
+def _similar_window(name: str, text: str, threshold: float) -> tuple[float, int, int] | None:
     """Return the part of a text most similar to a name, and the similarity."""
     if len(name) < (_SHORTEST_CJK if starts_unspaced(name) else _SHORTEST):
         return None

@@ -1,7 +1,9 @@
-"""Positions of query terms in a text, and excerpts around them."""
+"""Positions of query terms in a text, the sentence nearest to a question, and excerpts."""
 
+import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 from llama_retrieval_ext.text.normalization import aligned, without_broken_words
@@ -9,11 +11,16 @@ from llama_retrieval_ext.text.segmentation import piece_matches, starts_unspaced
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 _TOKENIZER: Final = Tokenizer()
+_SENTENCE_END: Final = re.compile(r"(?<![.!?])[.!?]++(?=\s|$)|[。！？\n]")  # noqa: RUF001
+# Characters of a text whose sentences are compared with a question.
+_COMPARED: Final = 20_000
 # Characters of context before the first match of an excerpt.
 _LEAD: Final = 60
 
 
-def matched_spans(text: str, question: str) -> list[tuple[int, int]]:
+def matched_spans(
+    text: str, question: str, tokenizer: Tokenizer | None = None
+) -> list[tuple[int, int]]:
     """Return the start and end of each term of a question in a text, in order.
 
     Examples:
@@ -22,13 +29,14 @@ def matched_spans(text: str, question: str) -> list[tuple[int, int]]:
         ['leaves', '年假规']
 
     """
-    terms = frozenset(_TOKENIZER.query_tokens(question))
+    tokenizer = tokenizer or _TOKENIZER
+    terms = frozenset(tokenizer.query_tokens(question))
     plain, offsets = aligned(text)
     spans: list[tuple[int, int]] = []
     for piece in piece_matches(plain):
         if starts_unspaced(piece[0]):
             spans += _spans_in_run(piece[0], piece.start(), terms)
-        elif not terms.isdisjoint(_TOKENIZER.tokens(piece[0])):
+        elif not terms.isdisjoint(tokenizer.tokens(piece[0])):
             spans.append(piece.span())
     ends = [*offsets[1:], len(text)]
     merged: list[tuple[int, int]] = []
@@ -50,6 +58,43 @@ def _spans_in_run(run: str, start: int, terms: Collection[str]) -> Iterator[tupl
         if before + unit in terms:
             yield start - len(before), end
         before, start = unit, end
+
+
+def nearest_sentence(
+    text: str, question: str, embed: Callable[[list[str]], Sequence[Sequence[float]]] | None = None
+) -> tuple[int, int] | None:
+    """Return the start and end of the sentence nearest to a question; None without a sentence.
+
+    With ``embed`` by the inner product of embeddings, else by shared pairs of letters (cosine).
+
+    Examples:
+        >>> text = "Welcome. Our holidays are long! Bye."
+        >>> start, end = nearest_sentence(text, "holiday")
+        >>> text[start:end]
+        'Our holidays are long!'
+
+    """
+    text = text[:_COMPARED]
+    ends = [0, *(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]
+    spans: list[tuple[int, int]] = []
+    for first, last in pairwise(ends):
+        sentence = text[first:last].strip()
+        if any(map(str.isalnum, sentence)):
+            start = text.index(sentence, first)
+            spans.append((start, start + len(sentence)))
+    if len(spans) < 2:  # noqa: PLR2004 - nothing to compare
+        return spans[0] if spans else None
+    texts = [text[start:end] for start, end in spans]
+    if embed is None:
+        pairs, *others = (Counter(map("".join, pairwise(t.casefold()))) for t in (question, *texts))
+        likeness = [
+            sum(pairs[pair] * count for pair, count in other.items()) / other.total()
+            for other in others
+        ]
+    else:
+        asked, *others_ = embed([question, *texts])
+        likeness = [sum(a * b for a, b in zip(asked, other, strict=True)) for other in others_]
+    return spans[max(range(len(spans)), key=likeness.__getitem__)]
 
 
 def excerpt(text: str, query: str, *, length: int) -> str:

@@ -238,6 +238,19 @@ def normal(text: str) -> str:
 _LONGEST_NAME: Final = 4096
 
 
+def valid_text(text: str) -> str:
+    r"""Return a text with U+FFFD for each lone surrogate, as a badly decoded file has them.
+
+    Examples:
+        >>> valid_text("caf\udce9") == "caf\ufffd"
+        True
+
+    """
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 def composed(name: str) -> str:
     """Return a name in NFC; text that is longer than any path as it is."""
     is_other = not name.isascii() and len(name) <= _LONGEST_NAME

@@ -128,6 +128,18 @@ class Tokenizer:
         """
         return self._analyser.query(text)
 
+    def query_stop_words(self, text: str) -> list[str]:
+        """Return the tokens of a query's stop words, which `query_tokens` leaves out.
+
+        In fields such as titles they tell apart: "The Others", "It".
+
+        Examples:
+            >>> Tokenizer().query_stop_words("the fifth wave"), Tokenizer().query_stop_words("it")
+            (['the'], [])
+
+        """
+        return self._analyser.query_stop_words(text)
+
     def term_counts(self, text: str) -> dict[int, int]:
         """Return the count of each term in a document: `tokens` by `term_id`, but faster.
 

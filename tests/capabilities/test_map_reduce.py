@@ -5,7 +5,7 @@ from pydantic import BaseModel
 
 from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, SourcesOf
 from llama_retrieval_ext.errors import GenerationError
-from llama_retrieval_ext.execution.context import in_answer, note_degraded
+from llama_retrieval_ext.execution.context import Context, entered, note_degraded
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.llm.model import LanguageModel
 from llama_retrieval_ext.testing import ScriptedLLM
@@ -33,7 +33,7 @@ def test_findings_stay_if_their_merging_gives_none() -> None:
 
     reading = MapReduce(model, "analysis", _Answer, lambda items, _: items, read)
     items = [Item("word " * 900, (name,)) for name in "ab"]
-    with in_answer() as context:
+    with entered(Context()) as context:
         found = run(reading.plan(items))
     assert sorted(item.text for item in found) == ["a", "b"]
     (degraded,) = context.session.degraded

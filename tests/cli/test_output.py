@@ -170,7 +170,8 @@ def test_passage_takes_the_width_of_the_terminal(
     search: Callable[..., str], terminal: Callable[[int], None], columns: int
 ) -> None:
     terminal(columns)
-    lines = search("zeppelin", "--mode", "vector", "--filter", "file_name=long.md").splitlines()
+    shown = search("zeppelin", "--mode", "vector", "--filter", "file_name=long.md")
+    lines = re.sub(r"\x1b\[[\d;]*m", "", shown).splitlines()
     widths = [cell_len(line) for line in lines[1:]]
     assert len(widths) == 3
     assert columns - 12 < max(widths) <= columns

@@ -78,6 +78,14 @@ def test_filter_that_matches_nothing_is_explained(
     assert f"hint: {answer['hints'][0]}" in finished.stderr
 
 
+def test_typing_errors_are_corrected_visibly(run: Run, read_url: str) -> None:
+    corrected = run("search", "anual", "--kb", read_url, "--mode", "keyword")
+    assert corrected.stdout != NOTHING
+    assert "hint: searched for 'annual' instead of 'anual'" in corrected.stderr
+    as_typed = run("search", "anual", "--kb", read_url, "--mode", "keyword", "--no-correct")
+    assert as_typed.stdout == NOTHING
+
+
 def test_explain_shows_what_ran_and_the_account_of_each_hit(run: Run, read_url: str) -> None:
     shown = run("search", "annual leave", "--kb", read_url, "--explain").stdout
     assert "Explanation('annual leave'" in shown

@@ -83,7 +83,7 @@ def test_an_operator_that_finds_nothing_still_says_what_the_llm_wrote(registry: 
     ("name", "params", "words"),
     [
         ("hybird", {}, "did you mean 'hybrid'"),
-        ("hybrid", {"dense_weight": -1.0}, "greater than or equal to 0"),
+        ("hybrid", {"dense_weight": -1.0}, "must be a number of at least 0, got -1.0"),
         ("hybrid", {"dense_weight": 0, "sparse_weight": 0}, "must be above 0"),
         ("fusion", {"rerank_model": "llm"}, "without rerank=True"),
         ("hyde", {"base_retriever": "dens"}, "did you mean 'dense'"),
@@ -93,7 +93,7 @@ def test_an_operator_that_finds_nothing_still_says_what_the_llm_wrote(registry: 
         ("llama_dense", {"store_type": "milvus"}, "is on 'embedded'; pass store_params"),
         ("llama_dense", {"store_params": {"urll": "x"}}, "store_type=None and urll"),
         ("router", {"descriptions": {"x": "y"}}, "no route: x"),
-        ("advanced", {"vector_weight": "much"}, "must be a valid number"),
+        ("advanced", {"vector_weight": "much"}, "must be a number of at least 0"),
         ("hybrid", {"type": "bm25"}, "no parameter 'type'"),
     ],
 )

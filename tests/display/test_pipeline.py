@@ -73,7 +73,7 @@ def test_a_knowledge_base_shows_the_backend_of_its_retrievers(tmp_path: Path) ->
     url = f"embedded:{tmp_path / 'kb'}"
     with KnowledgeBase.open(url, embed_model=FakeEmbedding()) as kb:
         retriever = kb.retriever("hybrid")
-        assert repr(retriever).startswith("HybridRetriever(EmbeddedBackend(...), ")
+        assert repr(retriever).startswith("HybridRetriever(EmbeddedVectorStore(...), ")
         assert retriever.backend.describe()["engine"] == "embedded"
 
 

@@ -269,10 +269,10 @@ def test_an_open_circuit_breaker_of_a_child_does_not_open_that_of_the_leg(fused:
     ("wrong", "message"),
     [
         ({"name": ""}, "name"),
-        ({"weight": -0.1}, "weight of leg 'leg'"),
+        ({"weight": -0.1}, r"Leg\('leg'\): weight must be"),
         ({"weight": float("nan")}, "weight"),
         ({"weight": float("inf")}, "weight"),
-        ({"timeout_s": 0}, "timeout_s of leg 'leg'"),
+        ({"timeout_s": 0}, r"Leg\('leg'\): timeout_s"),
         ({"timeout_s": -1}, "timeout_s"),
         ({"timeout_s": float("nan")}, "timeout_s"),
         ({"timeout_s": float("inf")}, "leave it out"),

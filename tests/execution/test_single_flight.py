@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from threading import Barrier, Event, Thread
 
 import pytest
@@ -50,7 +51,7 @@ def maker() -> Maker:
 
 
 def concurrent(memo: SingleFlight, maker: Maker, number: int = 5) -> Plan[list[object]]:
-    tasks = [Task(str(place), memo.get("key", maker.call)) for place in range(number)]
+    tasks = [Task(str(place), memo.get("key", maker.call())) for place in range(number)]
     outcomes = yield Together(tasks)
     return [outcome.value or outcome.error for outcome in outcomes]
 
@@ -76,13 +77,13 @@ def test_concurrent_calls_of_a_key_share_one_value(
 
 
 def test_single_flight_keeps_a_value(memo: SingleFlight, maker: Maker) -> None:
-    assert run(memo.get("key", maker.call)) == "value 1"
-    assert asyncio.run(arun(memo.get("key", maker.call))) == "value 1"
+    assert run(memo.get("key", maker.call())) == "value 1"
+    assert asyncio.run(arun(memo.get("key", maker.call()))) == "value 1"
 
 
 def test_each_key_has_its_own_value(memo: SingleFlight, maker: Maker) -> None:
-    assert run(memo.get(("model", "text"), maker.call)) == "value 1"
-    assert run(memo.get(("model", "other text"), maker.call)) == "value 2"
+    assert run(memo.get(("model", "text"), maker.call())) == "value 1"
+    assert run(memo.get(("model", "other text"), maker.call())) == "value 2"
 
 
 @both_drivers
@@ -100,9 +101,9 @@ def test_a_waiting_call_takes_over_when_the_first_is_cancelled(
     memo: SingleFlight, maker: Maker
 ) -> None:
     async def cancel_the_first() -> tuple[bool, list[str]]:
-        first = asyncio.create_task(arun(memo.get("key", maker.call)))
+        first = asyncio.create_task(arun(memo.get("key", maker.call())))
         await asyncio.sleep(0)
-        others = [asyncio.create_task(arun(memo.get("key", maker.call))) for _ in range(3)]
+        others = [asyncio.create_task(arun(memo.get("key", maker.call()))) for _ in range(3)]
         await asyncio.sleep(0)
         first.cancel()
         values = await asyncio.gather(*others)
@@ -113,7 +114,7 @@ def test_a_waiting_call_takes_over_when_the_first_is_cancelled(
 
 def test_cancelling_a_waiting_call_cancels_no_other(memo: SingleFlight, maker: Maker) -> None:
     async def cancel_the_second() -> list[str | BaseException]:
-        tasks = [asyncio.create_task(arun(memo.get("key", maker.call))) for _ in range(3)]
+        tasks = [asyncio.create_task(arun(memo.get("key", maker.call()))) for _ in range(3)]
         await asyncio.sleep(0.001)
         tasks[1].cancel()
         return await asyncio.gather(*tasks, return_exceptions=True)
@@ -135,7 +136,7 @@ def test_a_waiting_call_takes_over_when_the_first_runs_out_of_time(memo: SingleF
         return Call(function)
 
     def both() -> Plan[list[object]]:
-        first = Task("first", memo.get("key", out_of_time))
+        first = Task("first", memo.get("key", out_of_time()))
         second = Task("second", second_plan())
         outcomes = yield Together([first, second])
         return [outcome.value or type(outcome.error) for outcome in outcomes]
@@ -143,7 +144,7 @@ def test_a_waiting_call_takes_over_when_the_first_runs_out_of_time(memo: SingleF
     def second_plan() -> Plan[str]:
         yield Call(begun.wait)
         waits.set()
-        return (yield from memo.get("key", maker.call))
+        return (yield from memo.get("key", maker.call()))
 
     assert run(both()) == [DeadlineExceededError, "value 1"]
 
@@ -153,11 +154,11 @@ def test_threads_and_event_loops_share_a_value(memo: SingleFlight) -> None:
 
     def in_a_thread() -> None:
         start.wait()
-        values.append(run(memo.get("key", maker.call)))
+        values.append(run(memo.get("key", maker.call())))
 
     def in_a_loop() -> None:
         start.wait()
-        values.append(asyncio.run(arun(memo.get("key", maker.call))))
+        values.append(asyncio.run(arun(memo.get("key", maker.call()))))
 
     threads = [Thread(target=target) for target in (in_a_thread, in_a_loop) * 2]
     for thread in threads:
@@ -172,10 +173,10 @@ def test_a_sync_call_on_a_loop_does_not_wait_for_a_task_of_that_loop(memo: Singl
     maker = Maker()
 
     async def call_on_the_loop() -> list[str]:
-        task = asyncio.create_task(arun(memo.get("key", maker.call)))
+        task = asyncio.create_task(arun(memo.get("key", maker.call())))
         await asyncio.sleep(0)  # it has begun, and needs the loop to go on
-        blocking = run(memo.get("key", maker.call))
-        return [blocking, await task, run(memo.get("key", maker.call))]
+        blocking = run(memo.get("key", maker.call()))
+        return [blocking, await task, run(memo.get("key", maker.call()))]
 
     assert asyncio.run(asyncio.wait_for(call_on_the_loop(), 5)) == ["value 1", "value 2", "value 2"]
 
@@ -183,5 +184,5 @@ def test_a_sync_call_on_a_loop_does_not_wait_for_a_task_of_that_loop(memo: Singl
 def test_beyond_its_size_single_flight_drops_the_oldest_values() -> None:
     memo, made = SingleFlight(most=2), list[int]()
     for key in (1, 2, 1, 3, 2, 1):
-        run(memo.get(key, lambda key=key: Call(lambda: made.append(key))))  # type: ignore[misc]
+        run(memo.get(key, Call(partial(made.append, key))))
     assert made == [1, 2, 3, 1]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.formulas.bm25 import bm25_term_counts, bm25_term_weight
+from llama_retrieval_ext.formulas.bm25 import bm25_term_weight
 from tests.quick import examples
 
 tfs = st.integers(1, 1000)
@@ -61,10 +61,3 @@ def test_the_weight_is_in_range_and_grows_with_tf_and_shortness(
 def test_parameters_out_of_range_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError, match="expected an average above 0"):
         bm25_term_weight(1, length=1, **{"average_length": 1.0, **wrong})
-
-
-@given(st.lists(tfs, max_size=30), st.floats(1.0, 10_000.0))
-def test_counts_follow_from_weights_of_single_precision(counts: list[int], mean: float) -> None:
-    exact = bm25_term_weight(np.array(counts), length=sum(counts), average_length=mean)
-    stored = exact.astype(np.float32).astype(np.float64)
-    assert bm25_term_counts(stored, average_length=mean).tolist() == counts

@@ -51,7 +51,7 @@ class GraphPermissions:
         for document, rows in written.items():
             graph.replace_sources({document: rows})
         for document, expected in written.items():
-            found = answer(graph.plan_said_by([document]))[document]
+            found = answer(graph.plan_claims_of([document]))[document]
             assert {node.id: node for node in found.nodes} == {
                 node.id: node for node in expected.nodes
             }

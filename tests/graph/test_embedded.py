@@ -9,10 +9,27 @@ from pathlib import Path
 import pytest
 
 from llama_retrieval_ext.errors import StoreFormatError, StoreUnavailableError
-from llama_retrieval_ext.graph.elements import Edge, GraphNode
+from llama_retrieval_ext.graph import sqlite_rows
+from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.expansion import expand
 from llama_retrieval_ext.query import Scope
+
+EVERYONE = Scope("acme", principals=[])
+
+
+def rows_of(word: str, *allowed: str) -> Contents:
+    own: dict[str, object] = {"tenant_id": "acme", "word": word}
+    own |= {"allowed": list(allowed)} if allowed else {}
+    return Contents([GraphNode("crane", word, word, own)], [Edge.of("crane", "LIFTS", "beam", own)])
+
+
+def shown(graph: EmbeddedGraph, scope: Scope | None) -> set[object]:
+    nodes, edges = graph.contents(scope=scope)
+    (crane,) = (node for node in nodes if node.id == "crane")
+    names = {name for name, id_ in graph.names(scope=scope) if id_ == "crane"}
+    words = {crane.label, crane.name, crane.properties["word"], *names}
+    return words | {edge.properties["word"] for edge in edges}
 
 
 def test_nodes_and_edges_are_there_after_opening_again(tmp_path: Path) -> None:
@@ -40,12 +57,23 @@ def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
         EmbeddedGraph(tmp_path)
 
 
+@pytest.mark.parametrize(("format_", "advice"), [(1, "write the graph again"), (99, "upgrade")])
+def test_a_graph_of_another_format_is_refused_with_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_: int, advice: str
+) -> None:
+    with monkeypatch.context() as other_version:
+        other_version.setattr(sqlite_rows, "FORMAT", format_)
+        EmbeddedGraph(tmp_path).close()
+    with pytest.raises(StoreFormatError, match=f"has format {format_}, .*{advice}"):
+        EmbeddedGraph(tmp_path)
+
+
 def test_a_read_for_principals_waits_for_a_write_without_blocking_the_event_loop() -> None:
     can_write, waited = threading.Event(), list[bool]()
 
-    def nodes() -> Iterator[tuple[None, GraphNode]]:
+    def rows() -> Iterator[tuple[None, Contents]]:
         waited.append(can_write.wait(5))
-        yield None, GraphNode("b")
+        yield None, Contents([GraphNode("b")], [])
 
     async def read(graph: EmbeddedGraph) -> dict[str, GraphNode]:
         reading = asyncio.create_task(graph.anodes(["a", "b"], scope=Scope(principals=[])))
@@ -55,7 +83,53 @@ def test_a_read_for_principals_waits_for_a_write_without_blocking_the_event_loop
 
     with EmbeddedGraph(":memory:") as graph, ThreadPoolExecutor(1) as writers:
         graph.upsert([GraphNode("a")])
-        written = writers.submit(graph.write, nodes(), ())
+        written = writers.submit(graph.write, rows())
         assert "a" in asyncio.run(read(graph))
         written.result()
     assert waited == [True]
+
+
+@pytest.mark.parametrize("scope", [None, EVERYONE])
+def test_what_a_deleted_document_said_of_a_row_is_gone_also_after_reopening(
+    tmp_path: Path, scope: Scope | None
+) -> None:
+    with EmbeddedGraph(tmp_path) as graph:
+        graph.replace_sources({"open": rows_of("first")})
+        graph.replace_sources({"secret": rows_of("second", "group:hr")})
+        assert shown(graph, None) == {"second"}
+        assert shown(graph, EVERYONE) == {"first"}
+        graph.delete_sources(["secret"], scope=None)
+        assert shown(graph, scope) == {"first"}
+    with EmbeddedGraph(tmp_path) as graph:
+        assert shown(graph, scope) == {"first"}
+
+
+def test_a_node_that_its_document_names_again_stays_as_hidden_as_it_was(tmp_path: Path) -> None:
+    with EmbeddedGraph(tmp_path) as graph:
+        graph.upsert(*rows_of("secret", "group:hr"), source="d")
+        graph.upsert([], [Edge.of("crane", "NEAR", "road", {"tenant_id": "acme"})], source="d")
+        assert set(graph.nodes(["crane", "road"], scope=EVERYONE)) == {"road"}
+    with EmbeddedGraph(tmp_path) as graph:
+        assert set(graph.nodes(["crane", "road"], scope=EVERYONE)) == {"road"}
+
+
+def test_a_reader_who_began_before_the_first_hidden_row_does_not_see_it() -> None:
+    with EmbeddedGraph(":memory:") as graph:
+        graph.replace_sources({"open": rows_of("first")})
+        (view,) = graph.views(EVERYONE)
+        graph.replace_sources({"secret": rows_of("second", "group:hr")})
+        graph.upsert([GraphNode("safe", properties={"tenant_id": "acme", "allowed": ["group:hr"]})])
+        assert set(view.nodes) == {"crane", "beam"}
+        assert [edge.properties["word"] for edge in view.outgoing()] == ["first"]
+
+
+def test_documents_of_one_write_keep_what_each_says(tmp_path: Path) -> None:
+    with EmbeddedGraph(tmp_path) as graph:
+        graph.replace_sources({"open": rows_of("first"), "secret": rows_of("second", "group:hr")})
+        graph.upsert([], [Edge.of("crane", "NEAR", "beam", {"tenant_id": "acme"})], source="open")
+    with EmbeddedGraph(tmp_path) as graph:
+        assert graph.nodes(["crane"], scope=EVERYONE)["crane"].name == "first"
+        assert (
+            graph.nodes(["crane"], scope=Scope("acme", principals=["group:hr"]))["crane"].name
+            == "second"
+        )

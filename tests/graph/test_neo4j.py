@@ -134,7 +134,7 @@ def test_rows_written_in_several_batches_equal_those_of_one_batch(
     nodes = [*things, *(GraphNode(f"n{number}", CHUNK_LABEL, text="x") for number in range(4, 8))]
     edges = [Edge.of(a.id, "R", b.id) for a in nodes for b in nodes if a != b]
     graph.upsert(nodes, edges, source="d")
-    found = graph.said_by(["d"])["d"]
+    found = graph.claims_of(["d"])["d"]
     assert sorted((node.id, node.label, node.text) for node in found.nodes) == [
         (node.id, node.label, node.text) for node in nodes
     ]
@@ -186,7 +186,7 @@ def test_concurrent_writers_of_a_row_all_support_it(graph: Neo4jGraph) -> None:
 
     with ThreadPoolExecutor(5) as writers:
         list(writers.map(write, said))
-        found = graph.said_by([*said])
+        found = graph.claims_of([*said])
         assert [len(own.nodes) for own in found.values()] == [2] * len(said)
         assert [len(own.edges) for own in found.values()] == [1] * len(said)
         assert len(graph.contents(scope=None).edges) == 1
@@ -218,7 +218,7 @@ def test_the_last_of_concurrent_writers_of_a_document_leaves_nothing_of_the_firs
         last.result()
     expected = others or []
     assert [name for name, _ in graph.names()] == expected
-    found = graph.said_by(["d"])["d"]
+    found = graph.claims_of(["d"])["d"]
     assert [edge.target for edge in found.edges] == expected
     assert len(found.nodes) == bool(expected)
 

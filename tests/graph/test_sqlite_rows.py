@@ -18,7 +18,7 @@ def test_a_source_is_its_whole_name_also_after_a_nul() -> None:
             own = [GraphNode(f"{source}-1"), GraphNode(f"{source}-2")]
             edge = Edge.of(own[0].id, "R", own[1].id)
             graph.upsert(own, [edge], source=source)
-        assert len(graph.said_by(["a\0b"])["a\0b"].edges) == 1
+        assert len(graph.claims_of(["a\0b"])["a\0b"].edges) == 1
         graph.delete_sources(["a\0b"], scope=None)
         nodes, edges = graph.contents(scope=None)
         assert {node.id for node in nodes} == {"a-1", "a-2"}

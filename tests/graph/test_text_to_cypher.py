@@ -11,8 +11,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.backend import GraphSummary, WritableGraph
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
-from llama_retrieval_ext.graph.text_to_cypher import _described
-from llama_retrieval_ext.retrievers.generated import GeneratedRetriever
+from llama_retrieval_ext.graph.text_to_cypher import GeneratedRetriever, _described
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.servers.neo4j import neo4j_url
 

@@ -85,7 +85,7 @@ def test_clear_keeps_the_settings(open_kb: Open) -> None:
     kb = open_kb()
     assert kb.add(book("a"), show_progress=False).added == 1
     assert found(kb) == {"a"}
-    assert kb.retriever("keyword").retrieve("leaves") == []  # it has the tokenizer that it had
+    assert kb.retriever("keyword").retrieve('"leaves"') == []  # it has the tokenizer that it had
 
 
 @LEDGERS

@@ -14,7 +14,8 @@ from llama_index.core.schema import NodeWithScore
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.branches import branches
-from llama_retrieval_ext.pipeline.fusion import Fusion, FusionChain
+from llama_retrieval_ext.pipeline.chains import FusionChain
+from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import Refine

@@ -15,7 +15,8 @@ from llama_index.core.postprocessor import LongContextReorder
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.pipeline.branches import Branches, branches
-from llama_retrieval_ext.pipeline.fusion import Fusion, FusionChain
+from llama_retrieval_ext.pipeline.chains import FusionChain
+from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import FanOut, Refine, Rewrite

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from llama_index.core.schema import TextNode
@@ -51,6 +51,27 @@ def test_a_missing_embedding_model_is_an_error_that_names_the_retriever(
 def test_alpha_beside_a_fusion_with_weights_is_refused(backend: FakeBackend) -> None:
     with pytest.raises(ConfigurationError, match="give one of them"):
         HybridRetriever(backend, alpha=0.5, fusion=RRF(weights=[1, 1]))
+
+
+class StaticModel(FakeEmbedding):
+    """A model that declares little trust in its vectors."""
+
+    vector_share: ClassVar[float] = 0.25
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, {"vector": 0.5, "keyword": 1.5}),
+        ({"alpha": 0.5}, {"vector": 0.5, "keyword": 0.5}),
+        ({"fusion": RRF()}, {"vector": 1.0, "keyword": 1.0}),
+    ],
+    ids=["default", "alpha", "fusion"],
+)
+def test_the_share_that_a_model_declares_counts_unless_the_caller_gives_a_fusion_or_weights(
+    backend: FakeBackend, arguments: dict[str, Any], expected: dict[str, float]
+) -> None:
+    assert HybridRetriever(backend, embed_model=StaticModel(), **arguments).weights == expected
 
 
 def scored(backend: FakeBackend, query: Query, fusion: Fusion | None = None) -> dict[str, float]:
@@ -123,7 +144,7 @@ class IdsFirst(FakeBackend):
                 lambda: {id_: Candidate(present[id_], 0.0) for id_ in ids if id_ in present}
             )
 
-        return both.then(lambda found: replace(found, found={}, read=read))
+        return both.then(lambda found: replace(found, nodes={}, read=read))
 
 
 def test_hits_are_equal_whether_nodes_are_read_with_the_rankings_or_afterwards() -> None:

@@ -16,7 +16,7 @@ from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rerank.mmr import MMR
 from llama_retrieval_ext.stages.selection import Collapse
-from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
@@ -161,7 +161,7 @@ def test_pushdown_over_two_stores_is_refused() -> None:
 
 
 def test_a_keyword_store_that_requires_a_scope_requires_it_of_every_query() -> None:
-    keywords = EmbeddedBackend(embedded(sample_nodes(MODEL)))
+    keywords = embedded(sample_nodes(MODEL))
     keywords.requires_scope = True
     with pytest.raises(ScopeRequiredError):
         two_stores(keywords).retrieve("annual leave")

@@ -230,7 +230,7 @@ def test_intent_arguments_that_cannot_work_are_refused_at_construction() -> None
         ),
         (
             lambda: IntentAdaptiveRetriever(FixedRetriever(name="a")),  # type: ignore[arg-type]
-            r"must be a \| b, or a mapping of names to retrievers, got a",
+            r"got a; write a \| b, or a mapping of names to retrievers",
         ),
         (
             lambda: IntentAdaptiveRetriever(

@@ -15,7 +15,7 @@ from llama_index.core.graph_stores.types import EntityNode, PropertyGraphStore, 
 from llama_retrieval_ext import KGRetriever, KGRuleRetriever, Query, Scope
 from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.graph.adjacency import Adjacency
+from llama_retrieval_ext.graph.adjacency import Adjacency, Changes
 from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
@@ -329,7 +329,7 @@ def test_an_edge_in_no_knowledge_base_is_outside_of_a_scope_of_some() -> None:
     with EmbeddedGraph(":memory:") as graph:
         graph.upsert([GraphNode(name, properties=own) for name in ("pit", "crane")])
         (view,) = graph.views(None)
-        view.put_edges([edge])
+        view.apply(Changes(edges={edge.id: edge}))
         with pytest.raises(ScopeViolationError) as raised:
             KGRetriever(graph).search("pit", scope=Scope("acme", ["a"]))
     assert raised.value.node_ids == ("pit -USES-> crane",)

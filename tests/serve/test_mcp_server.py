@@ -13,7 +13,7 @@ import pytest
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from starlette.testclient import TestClient
 
-from llama_retrieval_ext.capabilities.tools import Fields
+from llama_retrieval_ext.capabilities.tools import FilterFields
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
@@ -108,6 +108,17 @@ async def test_tools_search_and_read(kb: KnowledgeBase, caplog: pytest.LogCaptur
     assert "cannot embed" not in caplog.text
 
 
+async def test_typing_errors_are_corrected_unless_the_tool_is_told_not_to(
+    kb: KnowledgeBase,
+) -> None:
+    async with connected(create_mcp_server(kb, scope=ACME)) as client:
+        typed = {"query": "anual leave"}
+        corrected = data(await client.call_tool("search", typed))["corrected"]
+        assert corrected["words"] == {"anual": "annual"}
+        as_typed = data(await client.call_tool("search", {**typed, "correct": False}))
+        assert as_typed["corrected"] is None
+
+
 @pytest.mark.parametrize("scope", [ACME, Scope("acme", ["hr"])], ids=repr)
 async def test_no_argument_widens_the_scope(kb: KnowledgeBase, scope: Scope) -> None:
     widened: list[dict[str, Any]] = [
@@ -181,7 +192,7 @@ async def test_tools_are_described_by_what_everyone_can_see_when_they_are_listed
         def fail(*_: object) -> None:
             raise RuntimeError("the store of secrets is away")
 
-        monkeypatch.setattr(Fields, "plan", fail)
+        monkeypatch.setattr(FilterFields, "plan", fail)
         assert await fields() == ""
     assert [vars(r)["facts"]["error"] for r in caplog.records if r.msg == "fields"] == [
         "RuntimeError"

@@ -116,3 +116,18 @@ def test_equal_questions_of_any_key_are_embedded_once(
         answer = client.post(f"/v1/{route}", json={"query": "annual leave"})
         assert answer.status_code == 200
     assert embedded == ["annual leave"]
+
+
+def test_typing_errors_are_corrected_unless_the_request_says_no(connect: Connect) -> None:
+    client = connect()
+    corrected = client.post("/v1/search", json={"query": "anual leave"}).json()
+    assert corrected["corrected"] == {
+        "text": "searched for 'annual' instead of 'anual'",
+        "query": "annual leave",
+        "words": {"anual": "annual"},
+    }
+    assert corrected["hints"] == [corrected["corrected"]["text"]]
+    body = {"query": "anual leave", "correct": False}
+    assert client.post("/v1/search", json=body).json()["corrected"] is None
+    many = client.post("/v1/search-many", json={"queries": ["anual"], "correct": False}).json()
+    assert many["results"][0]["corrected"] is None

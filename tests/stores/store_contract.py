@@ -4,11 +4,18 @@ import asyncio
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import pytest
 from llama_index.core.indices.vector_store import VectorStoreIndex
-from llama_index.core.schema import Document, IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.schema import (
+    Document,
+    IndexNode,
+    MetadataMode,
+    NodeRelationship,
+    RelatedNodeInfo,
+    TextNode,
+)
 from llama_index.core.vector_stores.types import (
     FilterCondition,
     FilterOperator,
@@ -122,7 +129,7 @@ class StoreContract(Generic[S]):
         nodes = [
             node("a", document="doc", tags=["x"], year=2024, nothing=None, inf=math.inf),
             IndexNode(id_="b", index_id="table", text="", embedding=[1.0, 0.0]),
-            Document(id_="c", text="lone \ud800 surrogate", embedding=[0.0, 1.0]),
+            Document(id_="c", text="中文 text", embedding=[0.0, 1.0]),
         ]
         assert store.add(nodes) == ["a", "b", "c"]
         assert store.dimension == 2
@@ -131,6 +138,35 @@ class StoreContract(Generic[S]):
             assert got.embedding == pytest.approx(added.embedding)
             whole = {"embedding": added.embedding}
             assert got.model_copy(update=whole) == added
+
+    def test_lone_surrogates_become_the_replacement_character(self, store: S) -> None:
+        odd = TextNode(
+            id_="a", text="caf\udce9", metadata={"k\ud800": ["\ud800"], "title": "x\udfff"}
+        )
+        added = odd.model_copy(update={"embedding": [1.0, 0.0]})
+        store.add([added])
+        (back,) = store.get_nodes(["a"])
+        assert back.get_content(MetadataMode.NONE) == "caf\ufffd"
+        assert back.metadata == {"k\ufffd": ["\ufffd"], "title": "x\ufffd"}
+        assert added.metadata == odd.metadata  # what came in is unchanged
+        assert found(store, filters=where("title", "x\udfff")) == ["a"]
+        assert store.get_nodes(["a\ud800"]) == []
+
+    @pytest.mark.parametrize(
+        ("fields", "reason"),
+        [
+            ({"id_": "a\ud800"}, "lone surrogate in its id"),
+            ({"metadata": {"n": 2**53 + 1}}, "store it as a string"),
+            ({"metadata": {"n": [1, -(10**400)]}}, "store it as a string"),
+            ({"metadata": {"n": "2024-01-31T09:30:00.0000001Z"}}, "six digits"),
+        ],
+    )
+    def test_what_engines_would_change_is_refused(
+        self, store: S, fields: dict[str, Any], reason: str
+    ) -> None:
+        with pytest.raises(ConfigurationError, match=reason):
+            store.add([node("b"), TextNode(embedding=[1.0, 0.0], **fields)])
+        assert store.count() == 0
 
     def test_any_string_is_an_id_and_a_document_and_selects_only_itself(self, store: S) -> None:
         names = [*self.odd_ids, *HOSTILE]

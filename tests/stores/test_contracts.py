@@ -6,7 +6,7 @@ import pytest
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.indices.vector_store import VectorStoreIndex
 
-from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.backend import Backend
 from llama_retrieval_ext.stores.generic import GenericBackend
 from llama_retrieval_ext.stores.open import source_of
@@ -41,17 +41,17 @@ def unusual_store(request: pytest.FixtureRequest) -> Generator[EmbeddedVectorSto
         yield opened
 
 
-class TestEmbeddedBackend(BackendContract):
+class TestEmbeddedStore(BackendContract):
     @pytest.fixture
     def backend(self, store: EmbeddedVectorStore) -> Backend:
-        return EmbeddedBackend(store)
+        return store
 
 
 @pytest.mark.slow
-class TestEmbeddedBackendWithOtherVectorsAndIndexes(BackendContract):
+class TestEmbeddedStoreWithOtherVectorsAndIndexes(BackendContract):
     @pytest.fixture
     def backend(self, unusual_store: EmbeddedVectorStore) -> Backend:
-        return EmbeddedBackend(unusual_store)
+        return unusual_store
 
 
 class TestGenericBackendOverAStoreOfEmbeddingsAlone(BackendContract):

@@ -10,7 +10,7 @@ from llama_index.core.storage.storage_context import StorageContext
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
-from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.generic import GenericBackend
 from llama_retrieval_ext.stores.open import backend_for, open_store, source_of
@@ -82,10 +82,10 @@ def test_a_misspelt_or_missing_engine_is_refused_with_the_right_spelling(url: st
 def test_a_url_a_store_an_index_and_a_backend_each_have_a_backend(tmp_path: Path) -> None:
     with open_store(f"embedded:{tmp_path}") as store:
         by_url = source_of(f"embedded:{tmp_path}")
-        assert isinstance(by_url.backend, EmbeddedBackend)
+        assert isinstance(by_url.backend, EmbeddedVectorStore)
         assert by_url.embed_model is None
         by_url.backend.store.close()
-        assert isinstance(source_of(store).backend, EmbeddedBackend)
+        assert isinstance(source_of(store).backend, EmbeddedVectorStore)
         backend = FakeBackend([])
         assert source_of(backend).backend is backend
 
@@ -104,8 +104,8 @@ def test_an_index_over_the_embedded_store_uses_its_backend() -> None:
     with EmbeddedVectorStore(":memory:") as store:
         context = StorageContext.from_defaults(vector_store=store)
         index = VectorStoreIndex([NODE], storage_context=context, embed_model=FakeEmbedding())
-        assert isinstance(source_of(index).backend, EmbeddedBackend)
-        assert isinstance(backend_for(store), EmbeddedBackend)
+        assert isinstance(source_of(index).backend, EmbeddedVectorStore)
+        assert isinstance(backend_for(store), EmbeddedVectorStore)
 
 
 @pytest.mark.parametrize("engine", [*ENGINES, "qdrant-server"])

@@ -10,7 +10,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 import llama_retrieval_ext
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.pipeline.branches import Branches, Unfused, branches
-from llama_retrieval_ext.pipeline.fusion import FusionChain
+from llama_retrieval_ext.pipeline.chains import FusionChain
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import FanOut, Refine, Rewrite

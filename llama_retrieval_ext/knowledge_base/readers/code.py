@@ -42,7 +42,7 @@ _RECEIVER: Final = re.compile(r"(\w+)\s*(?:\[.*\])?\s*,?\s*\)$", re.DOTALL)
 _LONGEST_RECEIVER: Final = 300
 
 
-class Definition(NamedTuple):
+class CodeDefinition(NamedTuple):
     """A class or function: its first line, the line after it, its depth from 1, and its name."""
 
     first: int
@@ -62,7 +62,7 @@ def is_installed() -> bool:
     return find_spec("tree_sitter_language_pack") is not None
 
 
-def definitions(text: str, suffix: str) -> list[Definition]:
+def definitions(text: str, suffix: str) -> list[CodeDefinition]:
     """Return the classes and functions of a source text, in its order; none without the extra."""
     if not is_installed():
         return []
@@ -82,7 +82,7 @@ class _Place(NamedTuple):
     parent: "_Place | None"
 
 
-def _definitions(root: "Node") -> Iterator[Definition]:
+def _definitions(root: "Node") -> Iterator[CodeDefinition]:
     """Yield definitions; iterative, because generated code may nest thousands of levels."""
     open_places = [(_Place(root, [root], 0, None), 1)]
     while open_places:
@@ -91,7 +91,7 @@ def _definitions(root: "Node") -> Iterator[Definition]:
         names = _names(node) if _is_definition(node) else []
         around = parent if parent is not None and _is_around(parent.node, node) else place
         for depth, name in enumerate(names, start=level):
-            yield Definition(_first_line(around), _last_line(around.node) + 1, depth, name)
+            yield CodeDefinition(_first_line(around), _last_line(around.node) + 1, depth, name)
         children = node.children
         for at, child in enumerate(children):
             open_places.append((_Place(child, children, at, place), level + len(names)))

@@ -11,7 +11,7 @@ from llama_index.core.readers.base import BaseReader
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.readers.document_list import DocumentList
 from llama_retrieval_ext.knowledge_base.readers.encodings import decode_text
-from llama_retrieval_ext.knowledge_base.readers.outline import Line, OutlinedDocument, outlined
+from llama_retrieval_ext.knowledge_base.readers.outline import OutlinedDocument, TextLine, outlined
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -162,7 +162,7 @@ class _Lines:
         self._n_tables = 0
         self._items: list[int | None] = []  # the next number of each open list
 
-    def read(self, root: "_Element") -> Iterator[Line]:
+    def read(self, root: "_Element") -> Iterator[TextLine]:
         """Yield the lines with text."""
         from lxml.etree import iterwalk  # noqa: PLC0415 - an extra
 
@@ -227,7 +227,7 @@ class _Lines:
         self._items[-1] = number + 1
         return f"{number}. "
 
-    def _ended(self) -> Iterator[Line]:
+    def _ended(self) -> Iterator[TextLine]:
         """Yield the lines of the block that ends; the first one of a heading is the heading."""
         written, self._parts = "".join(self._parts), []
         lines = written.splitlines() if self._as_written else [" ".join(written.split())]
@@ -241,7 +241,7 @@ class _Lines:
                 self._boxes[-1] = True
             level, self._level = self._level, 0
             ends, self._ends = self._ends, 0
-            yield Line(text, level, table, is_caption=self._is_caption, box=depth, ends=ends)
+            yield TextLine(text, level, table, is_caption=self._is_caption, box=depth, ends=ends)
 
 
 def _integer(written: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
-from llama_retrieval_ext.knowledge_base.readers.outline import Line, OutlinedDocument, outlined
+from llama_retrieval_ext.knowledge_base.readers.outline import OutlinedDocument, TextLine, outlined
 from llama_retrieval_ext.knowledge_base.readers.word import (
     CAPTION_MARK,
     TITLE_MARK,
@@ -93,9 +93,9 @@ class _Lines:
             if element["type"] in _NOTES
         }
         self._tables = count(1)
-        self._after = [Line("")] if spacing else []
+        self._after = [TextLine("")] if spacing else []
 
-    def __iter__(self) -> Iterator[Line]:
+    def __iter__(self) -> Iterator[TextLine]:
         for element in self._elements:
             yield from self._lines(element)
             for key in _references(element):
@@ -103,12 +103,12 @@ class _Lines:
         for key in [*self._notes]:
             yield from self._note(key)
 
-    def _note(self, key: tuple[str, int]) -> Iterator[Line]:
+    def _note(self, key: tuple[str, int]) -> Iterator[TextLine]:
         note = self._notes.pop(key, None)
         if note is not None and (words := " ".join(_text(note).split())):
-            yield from [Line(f"[{note.get('marker') or 'Note'}: {words}]"), *self._after]
+            yield from [TextLine(f"[{note.get('marker') or 'Note'}: {words}]"), *self._after]
 
-    def _lines(self, element: _Element) -> Iterator[Line]:
+    def _lines(self, element: _Element) -> Iterator[TextLine]:
         kind = element["type"]
         if kind in ("text_box", "list"):
             inside = (item["content"] for item in element.get("items", [element]))
@@ -117,10 +117,10 @@ class _Lines:
         elif kind == "table":
             number = next(self._tables)
             if element.get("caption"):
-                yield Line(str(element["caption"]), is_caption=True)
+                yield TextLine(str(element["caption"]), is_caption=True)
             for row in element["rows"]:
                 cells = (" ".join(_text(cell).split()) for cell in row["cells"])
-                yield Line(" | ".join(cells), table=number)
+                yield TextLine(" | ".join(cells), table=number)
                 yield from (
                     line
                     for cell in row["cells"]
@@ -135,7 +135,7 @@ class _Lines:
             lines = [" ".join(text.split())] if level else text.split("\n")
             for line in lines:
                 shown = line.strip().lstrip(TITLE_MARK + CAPTION_MARK)
-                yield Line(shown, level, is_caption=text[0] == CAPTION_MARK)
+                yield TextLine(shown, level, is_caption=text[0] == CAPTION_MARK)
             yield from self._after
 
 

@@ -52,7 +52,7 @@ class OutlinedDocument(Document):
         super().__init__(**fields)
 
 
-class Line(NamedTuple):
+class TextLine(NamedTuple):
     """A line of a file: a heading with its level, a row of a numbered table, or a caption.
 
     `box` is the number of boxes around it, such as a note. `ends` is the one, counted from
@@ -71,7 +71,7 @@ class Line(NamedTuple):
 _LEVELS: Final = 10
 
 
-def outlined(lines: Iterable[Line]) -> tuple[str, Outline]:
+def outlined(lines: Iterable[TextLine]) -> tuple[str, Outline]:
     """Return the text of lines and its outline; the first row of a table is its header."""
     texts: list[str] = []
     headings: list[Heading] = []

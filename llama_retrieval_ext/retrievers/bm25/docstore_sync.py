@@ -11,8 +11,9 @@ from llama_index.core.storage.docstore.keyval_docstore import KVDocumentStore
 from llama_index.core.storage.docstore.types import BaseDocumentStore
 from llama_index.core.utils import get_tqdm_iterable
 
-from llama_retrieval_ext.checks import check_count, is_number
+from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.retrievers.bm25.index import KeywordIndex
 from llama_retrieval_ext.stores.open import StoreNodes
 from llama_retrieval_ext.wording import counted

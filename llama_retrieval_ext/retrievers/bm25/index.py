@@ -19,7 +19,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.formulas.scores import LARGEST
-from llama_retrieval_ext.stores.encoding.values import keyword_text
+from llama_retrieval_ext.schema import DEFAULT_SCHEMA
 from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.wording import counted
@@ -194,7 +194,7 @@ class KeywordIndex:
     def _entry(self, node: BaseNode) -> IndexedNode:
         instead = "write [TextNode(text=...)] for texts and [hit.node ...] for hits"
         of_type(node, BaseNode, "each node", instead=instead)
-        return IndexedNode(node, self.tokenizer.tokens(keyword_text(node)))
+        return IndexedNode(node, self.tokenizer.tokens(DEFAULT_SCHEMA.everything(node)))
 
     def _build(self) -> BuiltIndex:
         entries = [

@@ -14,15 +14,16 @@ from llama_index.core.storage.docstore.types import BaseDocumentStore
 from llama_index.core.utils import get_tqdm_iterable
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.checks import checked_call, of_type, one_top_k
+from llama_retrieval_ext.checks import checked_call, one_top_k
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.execution.context import call, note_degraded, note_hint, note_inquiry, step
 from llama_retrieval_ext.execution.hints import Metadata, Passages, note_nested
 from llama_retrieval_ext.execution.plan import Call, Plan, finished
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.formulas.normalisation import min_max
+from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query, Scope, check_top_k
+from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit, node_copy
 from llama_retrieval_ext.retrievers.bm25.docstore_sync import DocstoreFollower, DocstoreLimits
 from llama_retrieval_ext.retrievers.bm25.index import KeywordIndex
@@ -110,7 +111,7 @@ class BM25Retriever(Retriever):
         self,
         nodes: Iterable[BaseNode] = (),
         *,
-        top_k: int = 10,
+        top_k: Count = 10,
         similarity_top_k: int | None = None,
         tokenizer: Tokenizer | None = None,
         filters: MetadataFilters | None = None,
@@ -120,10 +121,10 @@ class BM25Retriever(Retriever):
         b: float = 0.75,
         name: str = "bm25",
     ) -> None:
-        hits = check_top_k(one_top_k(top_k, similarity_top_k))
+        hits = one_top_k(top_k, similarity_top_k)
         super().__init__(top_k=hits, filters=filters, scope=scope, name=name)
         self.normalise = normalise
-        words = Tokenizer() if tokenizer is None else of_type(tokenizer, Tokenizer, "tokenizer")
+        words = Tokenizer() if tokenizer is None else tokenizer
         self._index = KeywordIndex(words, k1=k1, b=b)
         self._index.replace(nodes=nodes)
         self._follower: DocstoreFollower | None = None
@@ -373,7 +374,8 @@ class BM25Retriever(Retriever):
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Search the index in memory."""
         hits = self._hits((yield from step("search", call(Call(partial(self._find, query))))))
-        note_nested(query, (hit.node.metadata for hit in hits))
+        if query.filter is not None:
+            note_nested(query.filter, [hit.node.metadata for hit in hits])
         if not hits and not self._index.entries:
             whose = self._follower
             reason = "there are no nodes" if whose is None else f"{whose.what} is empty"

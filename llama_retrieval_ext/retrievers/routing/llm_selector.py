@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from llama_index.core.llms import LLM
 
-from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.llm.functions import Caller
 from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel, filled
 from llama_retrieval_ext.llm.parsing import cleaned, is_cut_off, texts_in_json
+from llama_retrieval_ext.parameters import Count, Seconds
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.routing.selectors import Choice, Selection, Selector
 
@@ -61,9 +61,9 @@ class LLMSelector(Selector):
     """
 
     def __init__(
-        self, llm: LLM | Caller, *, max_routes: int = 1, timeout_s: float = SEARCH_TIMEOUT_S
+        self, llm: LLM | Caller, *, max_routes: Count = 1, timeout_s: Seconds = SEARCH_TIMEOUT_S
     ) -> None:
-        self.max_routes = check_count(max_routes, "max_routes")
+        self.max_routes = max_routes
         # The router and the cascade have already limited the time.
         self._model = LanguageModel(llm, timeout_s, share=1.0)
 

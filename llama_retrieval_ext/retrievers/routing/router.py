@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self, TypeAlias
+from typing import Annotated, Self, TypeAlias
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
@@ -12,14 +12,14 @@ from llama_index.core.schema import IndexNode, NodeWithScore
 from llama_index.core.selectors.utils import get_selector_from_llm
 from llama_index.core.tools import RetrieverTool
 
-from llama_retrieval_ext.arguments import RecordsArguments
-from llama_retrieval_ext.checks import check_count, of_type
+from llama_retrieval_ext.checks import Part
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, TooFewLegsError
 from llama_retrieval_ext.execution.context import current_context, note_degraded, note_details
 from llama_retrieval_ext.execution.legs import Ask, Leg, Rankings, ask, or_degraded
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.parameters import Advice, Count
 from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of, unique_legs
-from llama_retrieval_ext.pipeline.fusion import Fusion, fuse
+from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.index_nodes import objects_by_id
 from llama_retrieval_ext.pipeline.leg_weights import resolved_min_success, resolved_weights
 from llama_retrieval_ext.pipeline.retriever import Retriever
@@ -38,7 +38,7 @@ from llama_retrieval_ext.stages.fusion import RRF
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Route(RecordsArguments):
+class Route(Part):
     """Retriever with its description for selectors.
 
     Args:
@@ -50,7 +50,9 @@ class Route(RecordsArguments):
     description: str
 
 
-Routes: TypeAlias = Sequence[RetrieverTool] | Mapping[str, Route]
+Routes: TypeAlias = Annotated[
+    Sequence[RetrieverTool] | Mapping[str, Route], Advice("or give a mapping of names to Routes")
+]
 
 
 class RouterRetriever(Retriever):
@@ -92,7 +94,7 @@ class RouterRetriever(Retriever):
         verbose: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's
         *,
         fallback: str | None = None,
-        max_routes: int | None = None,
+        max_routes: Count | None = None,
         fusion: Fusion | None = None,
         top_k: int | None = None,
         callback_manager: CallbackManager | None = None,
@@ -106,8 +108,8 @@ class RouterRetriever(Retriever):
         self.legs, self.choices = _routes(retriever_tools)
         self.selector.check(self.choices)
         self.fallback = fallback
-        self.max_routes = None if max_routes is None else check_count(max_routes, "max_routes")
-        self.fusion = RRF() if fusion is None else of_type(fusion, Fusion, "fusion")
+        self.max_routes = max_routes
+        self.fusion = RRF() if fusion is None else fusion
         self.min_success = resolved_min_success(None, self.fusion, legs=len(self.legs))
         weights = [leg.weight for leg in self.legs.values()]
         self.weights = resolved_weights(self.fusion.weights, [*self.legs], weights)
@@ -219,7 +221,7 @@ class RouterRetriever(Retriever):
         self, selections: Sequence[Selection], rankings: Mapping[str, Sequence[NodeWithScore]]
     ) -> list[Hit]:
         weights = {selection.name: self.weights[selection.name] for selection in selections}
-        return fuse(self.fusion, rankings, weights=weights, source=self.name)
+        return self.fusion.fuse_legs(rankings, weights, None, self.name)
 
     def _get_prompt_modules(self) -> PromptMixinType:
         if isinstance(self.selector, LlamaIndexSelector):
@@ -241,13 +243,9 @@ def _routes(routes: Routes) -> tuple[dict[str, Leg], list[Choice]]:
         raise ConfigurationError("a router needs at least one route")
     named: list[tuple[str, BaseRetriever | Leg, str]] = []
     if isinstance(routes, Mapping):
-        write = "write Route(retriever, description)"
-        for name, route in routes.items():
-            of_type(route, Route, f"the route {name!r}", instead=write)
-            named.append((name, route.retriever, route.description))
+        named += [(name, route.retriever, route.description) for name, route in routes.items()]
     else:
         for tool in routes:
-            of_type(tool, RetrieverTool, "a route", instead="or give a mapping of names to Routes")
             named.append((tool.metadata.get_name(), tool.retriever, tool.metadata.description))
     legs = unique_legs(leg_of(part, name=name) for name, part, _ in named)
     choices = [Choice(leg.name, each[2]) for leg, each in zip(legs, named, strict=True)]

@@ -4,17 +4,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from llama_retrieval_ext.arguments import RecordsArguments
-from llama_retrieval_ext.checks import checked_arguments, is_number, of_type
+from llama_retrieval_ext.checks import Part
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.parameters import Portion
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.routing.selectors import Choice, Selection, Selector
 from llama_retrieval_ext.text.normalization import RANGES, dominant_script
 
 
-@checked_arguments
 @dataclass(frozen=True, slots=True, repr=False)
-class RouteRule(RecordsArguments):
+class RouteRule(Part):
     """Rule that sends a query to a route if all its conditions hold.
 
     Args:
@@ -37,19 +36,15 @@ class RouteRule(RecordsArguments):
     pattern: str | None = None
     script: str | None = None
     context: Mapping[str, object] = field(default_factory=dict)
-    confidence: float = 1.0
+    confidence: Portion = 1.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.any_of, str):
-            raise ConfigurationError(f"any_of must be a list of words, got {self.any_of!r}")
         object.__setattr__(self, "any_of", tuple(self.any_of))
         if not any((self.any_of, self.pattern, self.script, self.context)):
             raise ConfigurationError(
                 f"the rule for {self.route!r} names no condition; "
                 "for a route that is always right, make it the router's fallback"
             )
-        if not (is_number(self.confidence) and 0 < self.confidence <= 1):
-            raise ConfigurationError(f"confidence must be in (0, 1], got {self.confidence!r}")
         if self.script not in (None, "none", *RANGES):
             raise ConfigurationError(
                 f"no query is written in the script {self.script!r}; write one of "
@@ -94,7 +89,7 @@ class RuleSelector(Selector):
     """
 
     def __init__(self, rules: Sequence[RouteRule]) -> None:
-        self.rules = tuple(of_type(rule, RouteRule, "a rule") for rule in rules)
+        self.rules = tuple(rules)
 
     def check(self, choices: Sequence[Choice]) -> None:
         """Raise if a rule names an unknown route."""

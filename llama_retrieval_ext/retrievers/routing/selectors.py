@@ -4,7 +4,7 @@ from abc import ABC
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, Protocol, TypeAlias
+from typing import Annotated, Any, Protocol, TypeAlias
 
 from llama_index.core.base.base_selector import BaseSelector, SelectorResult
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -16,8 +16,8 @@ from llama_index.core.selectors import (
 )
 from llama_index.core.tools import ToolMetadata
 
-from llama_retrieval_ext.arguments import RecordsArguments, handle_expression
-from llama_retrieval_ext.checks import CheckedArguments, is_number, of_type
+from llama_retrieval_ext.arguments import handle_expression
+from llama_retrieval_ext.checks import Part
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.context import call, current_context
 from llama_retrieval_ext.execution.drivers import awaits, blocking_or_awaited, either_way
@@ -26,6 +26,7 @@ from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Togeth
 from llama_retrieval_ext.execution.retrieval import embed_text, embeds_async
 from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
 from llama_retrieval_ext.llm.model import has_async
+from llama_retrieval_ext.parameters import Range, Share
 from llama_retrieval_ext.pipeline.stages import items_of, plan_of, undefined
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.stages.hit_embeddings import embed_texts
@@ -77,7 +78,7 @@ class Selects(Protocol):
         ...
 
 
-class Selector(CheckedArguments, RecordsArguments, ABC):
+class Selector(Part, ABC):
     """Base class of selectors, which pick routes for a query.
 
     A subclass defines `select`, a plain function of the query and the routes. A subclass that calls
@@ -153,6 +154,9 @@ def _selection(pick: object, choices: Sequence[Choice], function: str) -> Select
     return Selection(choices[pick].name)
 
 
+Cosine: TypeAlias = Annotated[float, Range(least=-1, most=1)]
+
+
 class EmbeddingSelector(Selector):
     """Selector of the route whose description or example is nearest to the query.
 
@@ -167,12 +171,8 @@ class EmbeddingSelector(Selector):
         ConfigurationError: ``min_similarity`` is outside ``[-1, 1]``.
     """
 
-    def __init__(self, embed_model: BaseEmbedding, *, min_similarity: float = 0.0) -> None:
-        if not (is_number(min_similarity) and -1 <= min_similarity <= 1):
-            raise ConfigurationError(
-                f"min_similarity must be between -1 and 1, got {min_similarity!r}"
-            )
-        self.embed_model = of_type(embed_model, BaseEmbedding, "embed_model")
+    def __init__(self, embed_model: BaseEmbedding, *, min_similarity: Cosine = 0.0) -> None:
+        self.embed_model = embed_model
         self.min_similarity = min_similarity
         self._known: dict[str, Vector] = {}
         self._lock = Lock()
@@ -231,11 +231,9 @@ class CascadeSelector(Selector):
             out of range.
     """
 
-    def __init__(self, *selectors: AnySelector, min_confidence: float = 0.0) -> None:
+    def __init__(self, *selectors: AnySelector, min_confidence: Share = 0.0) -> None:
         if not selectors:
             raise ConfigurationError("a cascade needs at least one selector")
-        if not is_number(min_confidence) or not 0 <= min_confidence <= 1:
-            raise ConfigurationError(f"min_confidence must be in [0, 1], got {min_confidence!r}")
         self.min_confidence = min_confidence
         self.selectors = tuple(as_selector(selector, "a selector") for selector in selectors)
 

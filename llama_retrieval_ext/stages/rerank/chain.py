@@ -8,13 +8,14 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.parameters import TimeLimit
 from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages.rerank.models import ModelRerank, ObjectRerank, Ranker, RerankMethod
-from llama_retrieval_ext.stages.rerank.reranker import attempted, check_limits
+from llama_retrieval_ext.stages.rerank.reranker import attempted
 
 AnyReranker: TypeAlias = Refine | BaseNodePostprocessor | Ranker | RerankMethod
 
@@ -64,12 +65,11 @@ class RerankChain(Refine):
     """
 
     rerankers: tuple[Refine, ...]
-    timeout_s: float | None
+    timeout_s: TimeLimit
 
-    def __init__(self, *rerankers: AnyReranker, timeout_s: float | None = None) -> None:
+    def __init__(self, *rerankers: AnyReranker, timeout_s: TimeLimit = None) -> None:
         if not rerankers:
             raise ConfigurationError("RerankChain() needs at least one reranker")
-        check_limits(None, timeout_s)
         object.__setattr__(self, "rerankers", tuple(map(as_reranker, rerankers)))
         object.__setattr__(self, "timeout_s", timeout_s)
 

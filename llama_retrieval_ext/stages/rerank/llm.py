@@ -10,14 +10,14 @@ from typing import Final
 from llama_index.core.llms import LLM
 from llama_index.core.schema import MetadataMode
 
-from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
 from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel, check_prompt, filled
 from llama_retrieval_ext.llm.parsing import cleaned, is_cut_off, unfenced
+from llama_retrieval_ext.parameters import Count, TimeLimit
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind, reranked
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.stages.rerank.reranker import Reranker, check_limits
+from llama_retrieval_ext.stages.rerank.reranker import Reranker
 
 # The highest relevance of the scale in the prompt; the lowest is 0.
 BEST: Final = 10.0
@@ -77,7 +77,9 @@ def relevances_in(answer: str, *, documents: int) -> dict[int, float]:
     text = unfenced(cleaned(answer))
     if is_cut_off(text):
         return {}
-    pairs = list(_from_json(text)) or list(_from_lines(text)) or _from_order(text)
+    pairs = list(_from_json(text)) or list(_from_lines(text))
+    if not pairs and _ORDER.fullmatch(text):
+        pairs = _falling(map(int, re.findall(r"\d+", text)))
     relevances: dict[int, float] = {}
     for number, relevance in pairs:
         if 1 <= number <= documents and 0 <= relevance <= BEST:
@@ -95,12 +97,6 @@ def _from_lines(text: str) -> Iterator[tuple[int, float]]:
     plain = [match for line in text.splitlines() if (match := _PAIR.fullmatch(line))]
     for match in labelled or plain:
         yield int(match[1]), float(match[2])
-
-
-def _from_order(text: str) -> list[tuple[int, float]]:
-    if not _ORDER.fullmatch(text):
-        return []
-    return _falling(map(int, re.findall(r"\d+", text)))
 
 
 def _falling(numbers: Iterable[int]) -> list[tuple[int, float]]:
@@ -124,7 +120,7 @@ def _from_json(text: str) -> Iterator[tuple[int, float]]:
 
 def _judgements(value: object, depth: int) -> Iterator[tuple[int, float]]:
     if isinstance(value, list):
-        if len(value) > 1 and all(_is_whole(part) for part in value):
+        if len(value) > 1 and {int} == {*map(type, value)}:
             yield from _falling(value)
         elif depth:
             for part in value:
@@ -155,10 +151,6 @@ def _number(values: Iterable[object]) -> float | None:
         if isinstance(value, str) and re.fullmatch(r"\d{1,4}(?:\.\d+)?", value.strip()):
             return float(value)
     return None
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 RERANK_PROMPT = """\
@@ -203,18 +195,15 @@ class LLMRerank(Reranker):
 
     llm: LLM
     _: KW_ONLY
-    top_k: int | None = None
-    batch_size: int = 10
-    max_characters: int = MAX_CHARACTERS
-    timeout_s: float | None = None
+    top_k: Count | None = None
+    batch_size: Count = 10
+    max_characters: Count = MAX_CHARACTERS
+    timeout_s: TimeLimit = None
     prompt: str = RERANK_PROMPT
     score_kind: ScoreKind = field(default="probability", init=False, repr=False)
     _model: LanguageModel = field(init=False)
 
     def __post_init__(self) -> None:
-        check_limits(self.top_k, self.timeout_s)
-        check_count(self.batch_size, "batch_size")
-        check_count(self.max_characters, "max_characters")
         check_prompt(self.prompt, "documents", "query")
         model = LanguageModel(self.llm, self.timeout_s or SEARCH_TIMEOUT_S, share=1.0)
         object.__setattr__(self, "_model", model)
@@ -246,7 +235,7 @@ class LLMRerank(Reranker):
             lambda answer: relevances_in(answer, documents=len(batch)),
             scope=query.scope,
         )
-        return {start + index: score for said in written for index, score in said.items()}
+        return {start + index: score for judged in written for index, score in judged.items()}
 
     def _shown(self, hit: Hit) -> str:
         return hit.node.get_content(metadata_mode=MetadataMode.LLM)[: self.max_characters]

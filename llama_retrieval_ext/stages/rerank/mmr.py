@@ -5,7 +5,6 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
-from llama_retrieval_ext.checks import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.context import current_context
 from llama_retrieval_ext.execution.plan import Call, Plan
@@ -13,6 +12,7 @@ from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
 from llama_retrieval_ext.formulas.normalisation import min_max
+from llama_retrieval_ext.parameters import Count, Share, TimeLimit
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind, reranked
 from llama_retrieval_ext.results import Hit, relevance_of
@@ -22,7 +22,7 @@ from llama_retrieval_ext.stages.hit_embeddings import (
     stored_embeddings,
     text_embeddings,
 )
-from llama_retrieval_ext.stages.rerank.reranker import Reranker, check_limits
+from llama_retrieval_ext.stages.rerank.reranker import Reranker
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -67,21 +67,13 @@ class MMR(Reranker):
 
     """
 
-    lambda_mult: float = 0.5
+    lambda_mult: Share = 0.5
     _: KW_ONLY
-    top_k: int | None = None
+    top_k: Count | None = None
     embed_model: BaseEmbedding | None = None
     store: EmbeddingSource | None = None
-    timeout_s: float | None = None
+    timeout_s: TimeLimit = None
     score_kind: ScoreKind = field(default="unknown", init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        if not is_number(self.lambda_mult):
-            raise ConfigurationError(f"lambda_mult must be a number, got {self.lambda_mult!r}")
-        maximal_marginal_relevance([], [], top_k=1, lambda_mult=self.lambda_mult)  # checks it
-        check_limits(self.top_k, self.timeout_s)
-        if self.embed_model is not None:
-            of_type(self.embed_model, BaseEmbedding, "embed_model")
 
     def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
         """Return the plan for the picks."""

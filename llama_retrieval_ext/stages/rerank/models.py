@@ -13,12 +13,13 @@ from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.fastembed_models import CrossEncoder
 from llama_retrieval_ext.formulas.cosine import cosines, matrix
+from llama_retrieval_ext.parameters import Count, TimeLimit
 from llama_retrieval_ext.pipeline.stages import ranking_of
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.reordering import ScoreKind, calibrated, check_score_kind, reranked
+from llama_retrieval_ext.reordering import ScoreKind, calibrated, reranked
 from llama_retrieval_ext.results import Hit, node_copy, origin_of
 from llama_retrieval_ext.stages.hit_embeddings import origin_embeddings, text_embeddings
-from llama_retrieval_ext.stages.rerank.reranker import Reranker, check_limits
+from llama_retrieval_ext.stages.rerank.reranker import Reranker
 
 
 class RankedDocument(Protocol):
@@ -66,15 +67,14 @@ class ModelRerank(Reranker):
     ranker: Ranker | str
     _: KW_ONLY
     score_kind: ScoreKind = "unknown"
-    top_k: int | None = None
-    timeout_s: float | None = None
+    top_k: Count | None = None
+    timeout_s: TimeLimit = None
 
     def __post_init__(self) -> None:
-        ranker, kind = _ranker(self.ranker), check_score_kind(self.score_kind)
+        ranker = _ranker(self.ranker)
         object.__setattr__(self, "ranker", ranker)
-        if kind == "unknown" and isinstance(ranker, CrossEncoder):
+        if self.score_kind == "unknown" and isinstance(ranker, CrossEncoder):
             object.__setattr__(self, "score_kind", ranker.score_kind)
-        check_limits(self.top_k, self.timeout_s)
 
     def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
         """Return the plan for the hits by the model's scores or ranks."""
@@ -160,14 +160,9 @@ class EmbeddingRerank(Reranker):
 
     embed_model: BaseEmbedding
     _: KW_ONLY
-    top_k: int | None = None
-    timeout_s: float | None = None
+    top_k: Count | None = None
+    timeout_s: TimeLimit = None
     score_kind: ScoreKind = field(default="unknown", init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.embed_model, BaseEmbedding):
-            raise ConfigurationError(f"pass a LlamaIndex embedding model, got {self.embed_model!r}")
-        check_limits(self.top_k, self.timeout_s)
 
     def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
         """Return the plan for the hits by cosine."""

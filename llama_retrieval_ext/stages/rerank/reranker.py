@@ -4,14 +4,13 @@ from collections.abc import Sequence
 
 from llama_index.core.schema import NodeWithScore
 
-from llama_retrieval_ext.checks import check_seconds
 from llama_retrieval_ext.errors import ExecutionError
 from llama_retrieval_ext.execution.context import call, current_context, note_degraded
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.pipeline.chains import EMPTY, checked
 from llama_retrieval_ext.pipeline.stages import Refine, ranking_of, undefined
-from llama_retrieval_ext.query import Query, check_top_k
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind
 from llama_retrieval_ext.results import Hit
 
@@ -110,11 +109,3 @@ def _ranking(stage: Refine, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]
     if not ranking and stage.reranks:
         raise ExecutionError(EMPTY)
     return ranking
-
-
-def check_limits(top_k: int | None, timeout_s: float | None) -> None:
-    """Raise if a number of hits or a time limit is invalid."""
-    if top_k is not None:
-        check_top_k(top_k)
-    if timeout_s is not None:
-        check_seconds(timeout_s, "timeout_s", otherwise="for no limit pass None")

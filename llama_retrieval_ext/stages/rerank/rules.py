@@ -4,13 +4,13 @@ import math
 from collections.abc import Collection, Container, Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import KW_ONLY, dataclass, field, fields
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from llama_index.core.schema import MetadataMode
 
-from llama_retrieval_ext.arguments import RecordsArguments
-from llama_retrieval_ext.checks import is_number, of_type
+from llama_retrieval_ext.checks import Part
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.parameters import Range, Weight
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind, replaced, with_score
@@ -20,7 +20,7 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RuleWeights(RecordsArguments):
+class RuleWeights(Part):
     """Relative weights of the rules of `RuleRerank`; 0 disables a rule.
 
     Attributes:
@@ -34,22 +34,19 @@ class RuleWeights(RecordsArguments):
         ConfigurationError: A weight is negative or not finite, or all are 0.
     """
 
-    previous_rank: float = 1.0
-    terms: float = 1.0
-    phrase: float = 0.5
-    title: float = 0.5
-    recency: float = 0.5
+    previous_rank: Weight = 1.0
+    terms: Weight = 1.0
+    phrase: Weight = 0.5
+    title: Weight = 0.5
+    recency: Weight = 0.5
 
     def __post_init__(self) -> None:
-        weights = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name, weight in weights.items():
-            check_weight(weight, name)
-        if not any(weights.values()):
+        if not any(getattr(self, field.name) for field in fields(self)):
             raise ConfigurationError("at least one of the weights must be above 0")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Boost(RecordsArguments):
+class Boost(Part):
     """Weight for hits with a given metadata value.
 
     Args:
@@ -70,35 +67,14 @@ class Boost(RecordsArguments):
 
     key: str
     values: str | float | tuple[str | float, ...]
-    weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        if check_weight(self.weight, self.key) == 0:
-            raise ConfigurationError(f"the weight of the boost for {self.key!r} must be above 0")
-        if not all(isinstance(value, str | int | float) for value in self._values):
-            raise ConfigurationError(
-                f"the value of the boost for {self.key!r} must be text or a number, or a tuple of "
-                f"these, got {self.values!r}"
-            )
-
-    @property
-    def _values(self) -> tuple[str | float, ...]:
-        return self.values if isinstance(self.values, tuple) else (self.values,)
+    weight: Annotated[float, Range(above=0)] = 1.0
 
     def holds_for(self, metadata: Mapping[str, object]) -> bool:
         """Return whether a hit with this metadata is boosted."""
         value = metadata.get(self.key)
         items = value if isinstance(value, list | tuple | set) else (value,)
-        return any(item == value for item in items for value in self._values)
-
-
-def check_weight(weight: float, name: str) -> float:
-    """Return the weight; raise if it is invalid."""
-    if not (is_number(weight) and weight >= 0):
-        raise ConfigurationError(
-            f"the weight of {name!r} must be finite and not negative, got {weight!r}"
-        )
-    return weight
+        values = self.values if isinstance(self.values, tuple) else (self.values,)
+        return any(item == boosted for item in items for boosted in values)
 
 
 # The distance from the first rank at which the value of the previous rank is one half.
@@ -144,16 +120,8 @@ class RuleRerank(Refine):
     score_kind: ScoreKind = field(default="probability", init=False, repr=False)
 
     def __post_init__(self) -> None:
-        of_type(self.weights, RuleWeights, "weights", instead="write RuleWeights(terms=...)")
-        of_type(self.title_key, str, "title_key")
-        of_type(self.tokenizer, Tokenizer, "tokenizer")
-        of_type(self.boosts, tuple, "boosts", instead="write (Boost(key, value),)")
-        for boost in self.boosts:
-            of_type(boost, Boost, "each of boosts", instead="write Boost(key, value)")
-        if self.recency is not None:
-            of_type(self.recency, Recency, "recency", instead="write Recency(key, half_life=...)")
-        own = self.weights
-        without = (own.previous_rank, own.terms, own.phrase, own.title)
+        weights = self.weights
+        without = (weights.previous_rank, weights.terms, weights.phrase, weights.title)
         if self.recency is None and not self.boosts and not any(without):
             raise ConfigurationError(
                 "no rule has a weight but recency, which needs recency=Recency(key, half_life=...)"

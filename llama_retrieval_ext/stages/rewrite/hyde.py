@@ -6,11 +6,11 @@ from typing import Final
 
 from llama_index.core.llms import LLM
 
-from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.execution.context import note_details
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel, check_prompt, filled
 from llama_retrieval_ext.llm.parsing import cleaned, has_words, is_cut_off, is_refusal
+from llama_retrieval_ext.parameters import Count, Seconds
 from llama_retrieval_ext.pipeline.stages import FanOut, Rewrite
 from llama_retrieval_ext.query import Query, reworded
 from llama_retrieval_ext.stages.rewrite.multi_query import distinct
@@ -52,15 +52,14 @@ class HypotheticalDocuments:
 
     llm: LLM
     _: KW_ONLY
-    n: int = 1
+    n: Count = 1
     include_original: bool = True
     prompt: str = HYDE_PROMPT
-    max_tokens: int | None = None
-    timeout_s: float = SEARCH_TIMEOUT_S
+    max_tokens: Count | None = None
+    timeout_s: Seconds = SEARCH_TIMEOUT_S
     _model: LanguageModel = field(init=False)
 
     def __post_init__(self) -> None:
-        check_count(self.n, "n")
         check_prompt(self.prompt, "query")
         model = LanguageModel(self.llm, self.timeout_s, max_tokens=self.max_tokens)
         object.__setattr__(self, "_model", model)
@@ -87,9 +86,9 @@ def passage_in(answer: str) -> str:
 
     """
     text = cleaned(answer)
-    heading, _, rest = text.partition("\n")
+    heading, _, remainder = text.partition("\n")
     announces = heading.rstrip("*_ ").endswith((":", "：")) and len(heading) <= _LONGEST_HEADING  # noqa: RUF001
-    text = rest.strip() if announces and rest.strip() else text
+    text = remainder.strip() if announces and remainder.strip() else text
     fenced = _FENCED.fullmatch(text)
     text = text if fenced is None else fenced[1].strip()
     label = _LABEL.match(text)

@@ -8,11 +8,11 @@ from typing import Final, Literal
 
 from llama_index.core.llms import LLM
 
-from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.execution.context import note_details
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel, check_prompt, filled
 from llama_retrieval_ext.llm.parsing import cleaned, has_words, is_refusal, texts_in_json, unfenced
+from llama_retrieval_ext.parameters import Count, Seconds
 from llama_retrieval_ext.pipeline.stages import FanOut
 from llama_retrieval_ext.query import Query, reworded
 from llama_retrieval_ext.text.normalization import RANGES, Script, dominant_script, normal
@@ -203,14 +203,13 @@ class WrittenQueries(FanOut):
 
     llm: LLM
     _: KW_ONLY
-    n: int
+    n: Count
     include_original: bool = True
     prompt: str
-    timeout_s: float = SEARCH_TIMEOUT_S
+    timeout_s: Seconds = SEARCH_TIMEOUT_S
     _model: LanguageModel = field(init=False)
 
     def __post_init__(self) -> None:
-        check_count(self.n, "n")
         check_prompt(self.prompt, "query")
         object.__setattr__(self, "_model", LanguageModel(self.llm, self.timeout_s))
 
@@ -263,7 +262,7 @@ class MultiQuery(WrittenQueries):
     """
 
     _: KW_ONLY
-    n: int = 3
+    n: Count = 3
     prompt: str = MULTI_QUERY_PROMPT
 
     def _usable(self, answer: str, query: Query) -> list[str]:
@@ -297,7 +296,7 @@ class Decompose(WrittenQueries):
     """
 
     _: KW_ONLY
-    n: int = 4
+    n: Count = 4
     prompt: str = DECOMPOSE_PROMPT
 
 

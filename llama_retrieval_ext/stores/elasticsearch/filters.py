@@ -6,7 +6,7 @@ of another key's JSON, followed by
 ====== =============================================================================
 ``s…`` a string; ``h…`` the digest of a long string
 ``n…`` a number, as `number_term` writes it: ranges of terms are ranges of numbers
-``t…`` the instant of a string that is a date, as a number
+``t…`` the microseconds from 1970 to a string that is a date, as a number
 ``i…`` an element of a list, in one of the forms above
 ``l``  the value is a list
 ``+``  the value is not missing, not ``None``, not ``[]``
@@ -29,10 +29,11 @@ from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, Scalar
 from llama_retrieval_ext.query import DOCUMENT_FIELD
 from llama_retrieval_ext.stores.elasticsearch.client import Json
 from llama_retrieval_ext.stores.encoding.values import (
+    MICROSECOND,
+    date_bound,
     is_comparable,
     number_term,
     plain_value,
-    utf8_safe,
 )
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage, target_parts
 from llama_retrieval_ext.stores.engine.query_modes import Target
@@ -68,7 +69,7 @@ def prefix(key: str) -> str:
         '"say \\"x\\""'
 
     """
-    return utf8_safe(json.dumps(key, ensure_ascii=False))
+    return json.dumps(key, ensure_ascii=False)
 
 
 def scalar(value: str | float) -> str:
@@ -77,8 +78,7 @@ def scalar(value: str | float) -> str:
         return "btrue" if value else "bfalse"
     if not isinstance(value, str):
         return f"n{number_term(value)}"
-    safe = utf8_safe(value)
-    return f"s{safe}" if len(safe) <= _MAX_TERM else f"h{sha256(safe.encode()).hexdigest()}"
+    return f"s{value}" if len(value) <= _MAX_TERM else f"h{sha256(value.encode()).hexdigest()}"
 
 
 def terms_of(metadata: Mapping[str, object]) -> list[str]:
@@ -104,7 +104,7 @@ def pieces_of(metadata: Mapping[str, object]) -> list[str]:
         f"{prefix(key)}{mark}{piece}"
         for key, value in metadata.items()
         for mark, text in _texts(plain_value(value))
-        for piece in _cut(utf8_safe(text))
+        for piece in _cut(text)
     ]
 
 
@@ -121,7 +121,7 @@ def _ends(value: object) -> Iterator[str]:
             yield scalar(value)
         moment = instant(value)
         if moment is not None:
-            yield f"t{number_term(moment)}"
+            yield f"t{number_term(moment // MICROSECOND)}"
 
 
 def _texts(value: object) -> Iterator[tuple[str, str]]:
@@ -166,10 +166,10 @@ def _of_documents(doc_ids: Sequence[str]) -> Json:
 
 def key_of(node_id: str) -> str:
     """Return the engine's id for a node id: the id itself if it is short enough, else a digest."""
-    safe = utf8_safe(node_id)
-    if len(safe.encode()) <= _MAX_KEY_BYTES and safe and not safe.startswith(_DIGEST):
-        return safe
-    return f"{_DIGEST}{sha256(safe.encode()).hexdigest()}"
+    octets = node_id.encode()
+    if len(octets) <= _MAX_KEY_BYTES and node_id and not node_id.startswith(_DIGEST):
+        return node_id
+    return f"{_DIGEST}{sha256(octets).hexdigest()}"
 
 
 def all_of(parts: Sequence[Json]) -> Json:
@@ -222,14 +222,16 @@ def _one_of(key: str, values: Sequence[Scalar], mark: str = "") -> Json:
 
 
 def _ordered(operator: str) -> Comparison[Json]:
-    other_end = "lt" if operator.startswith("g") else "gt"
+    opposite = "lt" if operator.startswith("g") else "gt"
 
     def compare(key: str, value: Scalar) -> Json:
-        moment = instant(value)
-        term = scalar(value) if moment is None else f"t{number_term(moment)}"
+        if isinstance(value, str):  # a date: `parse_filters` has checked it
+            term = f"t{number_term(date_bound(value, operator))}"
+        else:
+            term = scalar(value)
         # The range ends with the last number or date of this key: "o" follows "n".
-        bound = chr(ord(term[0]) + 1) if other_end == "lt" else term[0]
-        ends = {operator: prefix(key) + term, other_end: prefix(key) + bound}
+        bound = chr(ord(term[0]) + 1) if opposite == "lt" else term[0]
+        ends = {operator: prefix(key) + term, opposite: prefix(key) + bound}
         return {"range": {TERMS: ends}}
 
     return compare
@@ -246,8 +248,7 @@ def _contains_text(key: str, text: str, marks: str = "s") -> Json:
             f"{len(text)} for {key!r}; use EQ, or a part of the text",
             FilterOperator.TEXT_MATCH.name,
         )
-    safe = utf8_safe(text)
-    inner = f"*{_escaped(safe)}*" if safe else "*"
+    inner = f"*{_escaped(text)}*" if text else "*"
     return any_of(
         [{"wildcard": {PIECES: {"value": _escaped(prefix(key) + mark) + inner}}} for mark in marks]
     )

@@ -14,16 +14,17 @@ from llama_retrieval_ext.stores.elasticsearch.client import (
     read,
 )
 from llama_retrieval_ext.stores.elasticsearch.filters import compile_target, key_of
-from llama_retrieval_ext.stores.elasticsearch.nodes import (
+from llama_retrieval_ext.stores.elasticsearch.schema import (
     CONFLICT,
     FIRST_ERROR,
+    NODE,
     NOT_FOUND,
     PAGE,
+    STORED_NODES,
     Action,
-    ElasticsearchNodes,
+    Index,
     stored_document,
 )
-from llama_retrieval_ext.stores.elasticsearch.schema import NODE, STORED_NODES, Index
 from llama_retrieval_ext.stores.encoding.node_json import fields_from_text
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import Record, in_parts, node_of, record_in
@@ -44,7 +45,6 @@ class ElasticsearchRecords:
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._nodes = ElasticsearchNodes(index)
 
     def get(self, ids: Sequence[str]) -> dict[str, Record]:
         """Return the records with these ids that exist."""
@@ -54,13 +54,13 @@ class ElasticsearchRecords:
     def find(self, filters: MetadataFilters | None = None) -> list[Record]:
         """Return the records whose fields satisfy filters; all for None."""
         query = compile_target(Target(filters=filters))
-        hits = self._run(self._refreshed(self._nodes.hits(query, STORED_NODES)))
+        hits = self._run(self._refreshed(self._index.hits(query, STORED_NODES)))
         return [_record(hit["fields"][NODE][0], hit) for hit in hits]
 
     def count(self, filters: MetadataFilters) -> int:
         """Return the number of records that satisfy filters."""
         query = compile_target(Target(filters=filters))
-        return self._run(self._refreshed(self._nodes.count(query)))
+        return self._run(self._refreshed(self._index.count(query)))
 
     def put(self, records: Sequence[Record]) -> None:
         """Write records; overwrite existing ones with the same ids."""
@@ -98,7 +98,7 @@ class ElasticsearchRecords:
                 # A write to a dropped index would create one with another mapping.
                 self._run(self._index.create(_DIMENSION, again=True))
             batch = actions[start : start + _BATCH]
-            items = self._run(self._nodes.write(batch, (CONFLICT, NOT_FOUND)))
+            items = self._run(self._index.write(batch, (CONFLICT, NOT_FOUND)))
             written |= {
                 item["_id"]: _version(item) for item in items if item["status"] < FIRST_ERROR
             }

@@ -3,7 +3,7 @@
 import os
 import shutil
 import sys
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from qdrant_edge import EdgeShard, UpdateOperation
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.embedded.closed_files import ClosedFiles
 from llama_retrieval_ext.stores.embedded.files import (
     DRAFT,
@@ -142,8 +143,10 @@ class StoreDirectory:
         folder = shard_folder(self.path, self.config)
         return [self.path / MANIFEST, *filter(Path.is_file, folder.rglob("*"))]
 
-    def establish(self, *, dimension: int, average_length: float) -> None:
-        """Create the shard if missing; record the average length of the first nodes."""
+    def establish(
+        self, *, dimension: int, average_lengths: Mapping[str, float], schema: Schema
+    ) -> None:
+        """Create the shard if missing; record mean lengths and fields of the first nodes."""
         with self.lock:
             self._usable()
             if not self._temporary:
@@ -152,8 +155,8 @@ class StoreDirectory:
             if not is_empty and self.config.dimension == dimension:
                 return
             config = ConfigRequest(dimension=dimension).resolve(self.config, self.path)
-            if is_empty and self._draft is None:  # the weights of a draft depend on the mean
-                config = replace(config, average_length=average_length)
+            if is_empty and self._draft is None:  # the weights of a draft depend on the means
+                config = replace(config, average_lengths=average_lengths, schema=schema)
             self._set_up(config)
 
     def read(self, function: Callable[[EdgeShard], T], *, empty: T) -> T:
@@ -246,8 +249,12 @@ class StoreDirectory:
             with clear_errors(self.path):
                 sync_folder(shard_folder(self.path, config))
 
-    def rebuild(self, fill: Callable[[EdgeShard, EdgeShard, Reweighing], None]) -> None:
+    def rebuild(
+        self, fill: Callable[[EdgeShard, EdgeShard, Reweighing], None], schema: Schema | None = None
+    ) -> None:
         """Fill a new shard and make it current. Readers continue, and writers wait.
+
+        The fields are those of the schema; None for the same as before.
 
         The config names the current shard. After a crash this is either the complete old shard or
         the complete new shard, and opening the directory removes the other.
@@ -258,8 +265,9 @@ class StoreDirectory:
             if old is None:
                 return
             self._abandon_draft()
-            weights = Reweighing.of(old, self.config)
-            after = replace(self._next_config(), average_length=weights.new)
+            weights = Reweighing.of(old, self.config, schema)
+            means = weights.average_lengths
+            after = replace(self._next_config(), average_lengths=means, schema=weights.schema)
             new = create_shard(self.path, after, logged=not self._temporary)
             try:
                 fill(old, new, weights)
@@ -303,7 +311,10 @@ class StoreDirectory:
             folder = shard_folder(self.path, self.config)
             check_room(self.path, size=2 * bytes_on_disk(folder), min_free=min_free)
             config = self._next_config()
-            draft = Draft(config, shard_folder(self.path, config))
+            same = Reweighing(
+                config.tokenizer, config.schema, config.average_lengths, is_needed=False
+            )
+            draft = Draft(config, shard_folder(self.path, config), same)
             shutil.rmtree(draft.folder, ignore_errors=True)
             copy_folder(folder, draft.folder)
             self._draft, self._last_draft = draft, config.generation
@@ -317,9 +328,11 @@ class StoreDirectory:
                 return
             draft.bring_changes(old, new, self.lock)
             new.flush()
-            made, average = draft.config.generation, draft.weights.new
             after = replace(
-                self.config, generation=made, indexed=draft.indexed, average_length=average
+                self.config,
+                generation=draft.config.generation,
+                indexed=draft.indexed,
+                average_lengths=draft.weights.average_lengths,
             )
             write_config(self.path, after)
             self._draft = None
@@ -372,7 +385,7 @@ class StoreDirectory:
         with self.lock:
             shard = self._usable()
             self._abandon_draft()
-            config = replace(self.config, dimension=None, average_length=None, indexed=0)
+            config = replace(self.config, dimension=None, average_lengths={}, indexed=0)
             with clear_errors(self.path):
                 write_config(self.path, config)
                 self._switch(config, None)

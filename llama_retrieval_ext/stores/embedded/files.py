@@ -302,7 +302,7 @@ def in_use(directory: Path) -> str:
     )
 
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 MANIFEST: Final = "store.json"
 DRAFT: Final = "store.json.new"
 

@@ -1,6 +1,6 @@
-"""Conversion of clauses to filters of the embedded engine."""
+"""The filters of the embedded engine, and those on our payload."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -14,15 +14,7 @@ from qdrant_edge import (
     RangeFloat,
 )
 
-from llama_retrieval_ext.stores.qdrant_common.filters import (
-    Clause,
-    Contains,
-    Equals,
-    Group,
-    HasId,
-    IsEmpty,
-    Within,
-)
+from llama_retrieval_ext.stores.qdrant_common.filters import Constructors, PayloadFilters
 
 if TYPE_CHECKING:
     from qdrant_edge import ConditionType
@@ -35,41 +27,48 @@ def number_of(point: UUID) -> int:
     return point.int % 2**64
 
 
-def as_edge_filter(clause: Clause) -> Filter:
-    """Return the engine's filter for a clause."""
-    part = _part(clause)
-    return part if isinstance(part, Filter) else Filter(must=[part])
+def _equals(field: str, values: Sequence[str | int]) -> "ConditionType":
+    one = len(values) == 1
+    match = MatchValue(values[0]) if one else MatchAny(list(values))  # type: ignore[arg-type]  # all str or all int
+    return FieldCondition(field, match=match)
 
 
-def filter_of(clause: Clause | None) -> Filter | None:
-    """Return the engine's filter for a clause; None for None."""
-    return None if clause is None else as_edge_filter(clause)
+def _within(field: str, **bounds: float | None) -> "ConditionType":
+    return FieldCondition(field, range=RangeFloat(**bounds))
 
 
-def _part(clause: Clause) -> "ConditionType":
-    match clause:
-        case Group(every, some, no):
-            return Filter(must=_each(every), should=_each(some), must_not=_each(no))
-        case HasId(ids):
-            return HasIdCondition(set(map(number_of, ids)))
-        case _:
-            return _of_field(clause)
+def _contains(field: str, text: str) -> "ConditionType":
+    return FieldCondition(field, match=MatchSubstring(text))
 
 
-def _of_field(clause: Within | Contains | Equals | IsEmpty) -> FieldCondition:
-    match clause:
-        case IsEmpty(field):
-            # With `IsEmptyCondition` the engine tests each point that the index returns once more.
-            return FieldCondition(field, is_empty=True)
-        case Within(field, gt, gte, lt, lte):
-            return FieldCondition(field, range=RangeFloat(gt=gt, gte=gte, lt=lt, lte=lte))
-        case Contains(field, text):
-            return FieldCondition(field, match=MatchSubstring(text))
-        case Equals(field, values):
-            one = len(values) == 1
-            match = MatchValue(values[0]) if one else MatchAny(list(values))  # type: ignore[arg-type]  # all str or all int
-            return FieldCondition(field, match=match)
+def _empty(field: str) -> "ConditionType":
+    # With `IsEmptyCondition` the engine tests each point that the index returns once more.
+    return FieldCondition(field, is_empty=True)
 
 
-def _each(clauses: Sequence[Clause]) -> "list[ConditionType] | None":
-    return [_part(clause) for clause in clauses] or None
+def _ids(ids: Collection[UUID]) -> "ConditionType":
+    return HasIdCondition(set(map(number_of, ids)))
+
+
+def _group(
+    *,
+    every: "Sequence[ConditionType]" = (),
+    some: "Sequence[ConditionType]" = (),
+    no: "Sequence[ConditionType]" = (),
+) -> Filter:
+    return Filter(must=list(every) or None, should=list(some) or None, must_not=list(no) or None)
+
+
+FILTERS: "Final[PayloadFilters[ConditionType]]" = PayloadFilters(
+    Constructors(
+        equals=_equals, within=_within, contains=_contains, empty=_empty, ids=_ids, group=_group
+    )
+)
+NOTHING: Final = _group(every=[_ids(())])
+
+
+def as_filter(condition: "ConditionType | None") -> Filter | None:
+    """Return a condition of the engine as a filter; None for no condition."""
+    if condition is None or isinstance(condition, Filter):
+        return condition
+    return Filter(must=[condition])

@@ -5,12 +5,14 @@ that makes searches inexact. Therefore compaction copies nodes to a new shard in
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from llama_index.core.schema import BaseNode
 from qdrant_edge import (
     CountRequest,
     EdgeShard,
+    Filter,
     FloatIndexParams,
     IntegerIndexParams,
     KeywordIndexParams,
@@ -21,9 +23,10 @@ from qdrant_edge import (
 )
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import bytes_on_disk, check_room
-from llama_retrieval_ext.stores.embedded.filters import as_edge_filter, filter_of, number_of
+from llama_retrieval_ext.stores.embedded.filters import number_of
 from llama_retrieval_ext.stores.embedded.shard import (
     BM25,
     DENSE,
@@ -40,17 +43,15 @@ from llama_retrieval_ext.stores.encoding.node_json import (
     node_id_in,
     rows_of,
 )
-from llama_retrieval_ext.stores.qdrant_common.filters import Clause
 from llama_retrieval_ext.stores.qdrant_common.points import (
     NODE,
-    USUAL_LENGTH,
     Payload,
     PointBatch,
     fields_to_index,
-    mean_length,
     point_id,
     prepare_batches,
 )
+from llama_retrieval_ext.stores.qdrant_common.terms import mean_lengths
 
 # The engine holds the GIL while it adds points: some milliseconds per batch.
 _BATCH: Final = 256
@@ -60,21 +61,30 @@ COPIES: Final = 3
 _DELETION: Final = 1024
 
 
-def add_nodes(directory: StoreDirectory, nodes: Sequence[BaseNode], *, min_free: int) -> None:
-    """Validate all nodes, then write them in batches; keep `min_free` bytes free."""
-    batches = prepare_batches(nodes, size=_BATCH, config=directory.config, where=directory.path)
-    dimension, average = len(batches[0].vectors[0]), mean_length(batches)
+def add_nodes(
+    directory: StoreDirectory, nodes: Sequence[BaseNode], *, min_free: int, schema: Schema
+) -> None:
+    """Validate all nodes, then write them in batches; keep `min_free` bytes free.
+
+    The schema is that of an empty store.
+    """
+    config = directory.config
+    if not directory.read(count_points, empty=0):
+        config = replace(config, schema=schema)
+    batches = prepare_batches(nodes, size=_BATCH, config=config, where=directory.path)
+    dimension = len(batches[0].vectors[0])
+    means = mean_lengths([batch.terms for batch in batches])
     with directory.lock:
         check_room(directory.path, size=COPIES * batches[0].size_bytes, min_free=min_free)
-        directory.establish(dimension=dimension, average_length=average)
+        directory.establish(dimension=dimension, average_lengths=means, schema=config.schema)
         for batch in batches:
             check_room(directory.path, size=COPIES * batch.size_bytes, min_free=min_free)
             _write(directory, batch)
 
 
-def delete_matching(directory: StoreDirectory, clause: Clause) -> None:
+def delete_matching(directory: StoreDirectory, matching: Filter) -> None:
     """Delete the matching points."""
-    deletion = UpdateOperation.delete_points_by_filter(as_edge_filter(clause))
+    deletion = UpdateOperation.delete_points_by_filter(matching)
     with directory.lock:
         check_room(directory.path)
         directory.change(
@@ -85,8 +95,7 @@ def delete_matching(directory: StoreDirectory, clause: Clause) -> None:
 
 
 def _write(directory: StoreDirectory, batch: PointBatch) -> None:
-    average = directory.config.average_length or USUAL_LENGTH
-    prepared = list(batch.ready(average_length=average))
+    prepared = list(batch.ready(directory.config.average_lengths))
     ids: list[PointId] = [number_of(ready.id) for ready in prepared]
     points = [
         Point(id_, {DENSE: ready.vector, BM25: SparseVector(*ready.weighed)}, ready.payload)
@@ -130,9 +139,9 @@ def _update(
         directory.inexact = True
 
 
-def matching_nodes(shard: EdgeShard, clause: Clause | None) -> list[BaseNode]:
+def matching_nodes(shard: EdgeShard, matching: Filter | None) -> list[BaseNode]:
     """Return the matching nodes with embeddings."""
-    pages = scroll(shard, limit=_PAGE, with_vector=[DENSE], filter_=filter_of(clause))
+    pages = scroll(shard, limit=_PAGE, with_vector=[DENSE], filter_=matching)
     return [_node(record) for page in pages for record in page]
 
 
@@ -142,9 +151,9 @@ def point_ids(shard: EdgeShard) -> set[PointId]:
     return {record.id for page in pages for record in page}
 
 
-def count_matching(shard: EdgeShard, clause: Clause | None) -> int:
+def count_matching(shard: EdgeShard, matching: Filter | None) -> int:
     """Return the number of matching nodes."""
-    return shard.count(CountRequest(exact=True, filter=filter_of(clause)))
+    return shard.count(CountRequest(exact=True, filter=matching))
 
 
 def stored_vectors(shard: EdgeShard, node_ids: Sequence[str]) -> dict[str, list[float]]:
@@ -183,18 +192,18 @@ def _add_indexes(shard: EdgeShard, payloads: Iterable[Payload]) -> None:
         shard.update(UpdateOperation.create_field_index(field.path, _INDEXES[field.kind]))
 
 
-def compact(directory: StoreDirectory, *, min_free: int) -> None:
+def compact(directory: StoreDirectory, *, min_free: int, schema: Schema | None = None) -> None:
     """Copy the nodes to a new shard and remove the old shard.
 
-    The keyword weights are for the mean number of terms now (see `Reweighing`). Searches continue;
-    writers wait, about 0.2 ms per node.
+    The keyword weights are for the mean number of terms now, and for the fields of the schema (see
+    `Reweighing`). Searches continue; writers wait, about 0.2 ms per node.
     """
     with directory.lock:
         if directory.read(count_points, empty=0):
             check_room(directory.path, size=bytes_on_disk(directory.path), min_free=min_free)
         else:
             check_room(directory.path)
-        directory.rebuild(_copy)
+        directory.rebuild(_copy, schema)
 
 
 def _copy(old: EdgeShard, new: EdgeShard, weights: Reweighing) -> None:

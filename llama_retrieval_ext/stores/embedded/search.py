@@ -1,6 +1,7 @@
 """Searches of an embedded store."""
 
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import ClassVar, Final, TypeAlias, TypeVar
@@ -27,29 +28,21 @@ from qdrant_edge import (
 )
 
 from llama_retrieval_ext.execution.drivers import drive
+from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition, matches
+from llama_retrieval_ext.schema import Schema, indexed_weights
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import EmbeddedConfig
-from llama_retrieval_ext.stores.embedded.filters import EVERYTHING, as_edge_filter
+from llama_retrieval_ext.stores.embedded.filters import EVERYTHING, FILTERS, as_filter
 from llama_retrieval_ext.stores.embedded.nodes import stored_vectors
 from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE, PointId, count_points
-from llama_retrieval_ext.stores.encoding.vectors import SCORES, query_vector
-from llama_retrieval_ext.stores.engine.backend import (
-    Candidate,
-    HybridRankings,
-    KeywordQuery,
-    VectorQuery,
-)
+from llama_retrieval_ext.stores.encoding.node_json import node_id_in
+from llama_retrieval_ext.stores.encoding.vectors import SCORES
+from llama_retrieval_ext.stores.engine.backend import Candidate, Search
 from llama_retrieval_ext.stores.engine.connection import Steps
-from llama_retrieval_ext.stores.engine.search import EngineRequest
-from llama_retrieval_ext.stores.qdrant_common.filters import clause_of
 from llama_retrieval_ext.stores.qdrant_common.points import NODE
-from llama_retrieval_ext.stores.qdrant_common.search import (
-    PointSearch,
-    PointsSearch,
-    Recipe,
-    query_weights,
-)
+from llama_retrieval_ext.stores.qdrant_common.search import PointSearch, PointsSearch, Recipe
+from llama_retrieval_ext.stores.qdrant_common.terms import query_terms
 
 T = TypeVar("T")
 NativeFusionQuery: TypeAlias = Fusion | Formula
@@ -66,6 +59,8 @@ _NEAREST: Final = 16
 _MOST_NEAREST: Final = 200
 # Factor of candidates selected by integers and rescored with the stored floats.
 _OVERSAMPLING: Final = 3.0
+# Maximum number of cached node ids, about 200 bytes each.
+_MOST_NAMES: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +84,8 @@ class VisibleSearch(PointSearch):
         nearest = shard.query(_request(unrestricted, count, with_payload=False))
         ids = HasIdCondition({hit.id for hit in nearest})
         visible = replace(self, filter=Filter(must=[ids, self.filter]))
-        found = shard.query(_request(visible, limit, with_payload=with_payload))
-        return found if len(found) == limit else None
+        hits = shard.query(_request(visible, limit, with_payload=with_payload))
+        return hits if len(hits) == limit else None
 
     def by_number(self, shard: EdgeShard) -> PointSearch:
         """Return the search among the visible points: exact if there are few."""
@@ -98,37 +93,57 @@ class VisibleSearch(PointSearch):
         return replace(self, params=SearchParams(exact=True)) if visible < _FEW_VISIBLE else self
 
 
-class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
+class EmbeddedSearch(PointsSearch[ScoredPoint]):
     """Searches of an embedded store; steps are functions of the shard."""
 
+    engine: ClassVar[str] = "embedded"
     nodes_last: ClassVar[bool] = True
-    has_mmr: ClassVar[bool] = True
 
-    def __init__(self, directory: StoreDirectory) -> None:
-        super().__init__()
-        self._directory = directory
+    # Node ids by point, cached to sort ties.
+    _names: dict[str, str]
 
-    def compile(self, condition: Condition) -> Filter:
+    @property
+    @abstractmethod
+    def _directory(self) -> StoreDirectory:
+        """The open directory."""
+
+    @property
+    @abstractmethod
+    def field_schema(self) -> Schema:
+        """The fields of keyword search, with their weights."""
+
+    def call(self, steps: Callable[[], Steps[T]], *, empty: T) -> Call[T]:
+        """Return the call that runs steps on one shard, for async callers on their event loop.
+
+        The engine holds the GIL while it searches: with a thread, the loop would wait as well.
+        """
+        directory = self._directory
+
+        def answer() -> T:
+            return directory.read(
+                lambda shard: drive(steps(), lambda function: function(shard)), empty=empty
+            )
+
+        async def answer_async() -> T:
+            return answer()
+
+        return Call(answer, answer_async)
+
+    def compile(self, condition: Condition) -> Filter | None:
         """Return the engine's filter for a condition."""
-        return as_edge_filter(clause_of(condition))
+        return as_filter(FILTERS.compile(condition))
 
-    def vector_search(self, query: VectorQuery, request: EngineRequest[Filter]) -> PointSearch:
+    def vector_search(self, embedding: Sequence[float], search: Search) -> PointSearch:
         """Return the search for the nearest points."""
-        config, search = self._directory.config, query.search
-        vector = query_vector(
-            query.embedding,
-            dimension=config.dimension or len(query.embedding),
-            distance=config.distance,
-            where=self._directory.path,
-        )
+        config, scope = self._directory.config, search.scope
+        vector = config.checked(embedding, self._directory.path)
         nearest = PointSearch(
             query=Query.Nearest(vector, using=DENSE),
-            top_k=request.top_k,
+            top_k=search.top_k,
             score=SCORES[config.distance],
-            filter=request.filter,
-            params=vector_params(config, request.top_k, exact=search.exact),
+            filter=search.filter,
+            params=vector_params(config, search.top_k, exact=search.exact),
         )
-        scope = search.scope
         if scope is None or scope.principals is None or search.exact or not config.indexed:
             return nearest
         is_alone = search.condition == scope.condition
@@ -137,23 +152,23 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
             top_k=nearest.top_k,
             score=nearest.score,
             filter=nearest.filter,
-            params=vector_params(config, request.top_k, exact=False, among_few=True),
-            unrestricted=replace(nearest, filter=request.corpus) if is_alone else None,
+            params=vector_params(config, search.top_k, exact=False, among_few=True),
+            unrestricted=replace(nearest, filter=search.corpus) if is_alone else None,
         )
 
-    def keyword_search(
-        self, query: KeywordQuery, request: EngineRequest[Filter]
-    ) -> PointSearch | None:
+    def keyword_search(self, text: str, search: Search) -> PointSearch | None:
         """Return the search for shared terms; None without terms."""
-        weights = query_weights(query.text, self._directory.config.tokenizer)
+        directory, config, schema = self._directory, self._directory.config, self.field_schema
+        fields = indexed_weights(schema.weights(search.fields), config.schema)
+        weights = query_terms(text, config.tokenizer, schema, fields)
         if weights is None:
             return None
-        corpus = request.corpus or (EVERYTHING if self._directory.inexact else None)
+        corpus = search.corpus or (EVERYTHING if directory.inexact else None)
         return PointSearch(
             query=Query.Nearest(SparseVector(*weights), using=BM25),
-            top_k=request.top_k,
+            top_k=search.top_k,
             score=float,
-            filter=request.filter,
+            filter=search.filter,
             params=None if corpus is None else SearchParams(idf=IdfParams(corpus=corpus)),
         )
 
@@ -180,9 +195,9 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
             match searches:
                 case [VisibleSearch() as search]:
                     size = min(search.top_k, most)
-                    found = search.among_nearest(shard, size, with_payload=with_nodes)
-                    if found is not None:
-                        return [found]
+                    hits = search.among_nearest(shard, size, with_payload=with_nodes)
+                    if hits is not None:
+                        return [hits]
             requests = [
                 _request(
                     search.by_number(shard) if isinstance(search, VisibleSearch) else search,
@@ -202,31 +217,37 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
         """Return the point ids, which are faster to read than the payload."""
         return [*map(str, map(_ID, hits))]
 
-    def texts(self, keys: Sequence[str], request: EngineRequest[Filter]) -> Steps[dict[str, str]]:  # noqa: ARG002 - `read` has it
-        """Return stored nodes by point id; `read` checks their metadata, faster than the engine."""
+    def ids_of_tied(self, keys: Sequence[str]) -> Steps[Mapping[str, str]]:
+        """Return the node ids of points; they never change, so they are cached."""
+        names = self._names  # another search may replace it
+        unknown = [key for key in keys if key not in names]
+        if not unknown:
+            return names
+        texts = yield from self._texts(unknown)
+        names = {key: names[key] for key in keys if key in names}
+        names |= {key: node_id_in(text) for key, text in texts.items()}
+        if len(self._names) + len(names) > _MOST_NAMES:
+            self._names = {}
+        self._names.update(names)
+        return names
+
+    def _texts(self, keys: Sequence[str]) -> Steps[dict[str, str]]:
+        """Return the stored nodes of existing points."""
         ids: list[PointId] = [*map(int, keys)]
         records: list[Record] = yield lambda shard: shard.retrieve(
             ids, with_payload=[NODE], with_vector=False
         )
         return {str(record.id): (record.payload or {})[NODE] for record in records}
 
-    def read(
-        self, keys: Sequence[str], request: EngineRequest[Filter]
-    ) -> Steps[dict[str, Candidate]]:
-        """Return nodes by point id, without those deleted or no longer matching."""
-        found, condition = (yield from super().read(keys, request)), request.query.search.condition
-        return {k: each for k, each in found.items() if matches(condition, each.node.metadata)}
-
-    def _keys_of_both(self, requests: Sequence[EngineRequest[Filter]]) -> Steps[HybridRankings]:
-        # Nodes that were read for their names did not pass `read`.
-        return replace((yield from super()._keys_of_both(requests)), found={})
-
-    def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
-        """Run steps on one shard; repeat if another thread has replaced the shard."""
-        result: T = yield lambda: self._directory.read(
-            lambda shard: drive(steps(), lambda function: function(shard)), empty=empty
-        )
-        return result
+    def read(self, keys: Sequence[str], search: Search) -> Steps[Mapping[str, Candidate]]:
+        """Return nodes by point id; checking their metadata here is faster than in the engine."""
+        texts = yield from self._texts(keys)
+        nodes = {key: Candidate.stored(text, 0.0) for key, text in texts.items()}
+        return {
+            key: candidate
+            for key, candidate in nodes.items()
+            if matches(search.condition, candidate.node.metadata)
+        }
 
     def embeddings(self, node_ids: Sequence[str]) -> Steps[dict[str, list[float]]]:
         """Return the stored embeddings of existing nodes by id."""

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -31,6 +31,7 @@ from qdrant_edge import (
     VectorStorageDatatype,
 )
 
+from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.embedded import check_shard
 from llama_retrieval_ext.stores.embedded.files import (
     EmbeddedConfig,
@@ -40,7 +41,10 @@ from llama_retrieval_ext.stores.embedded.files import (
     sync_folder,
     translate_error,
 )
-from llama_retrieval_ext.stores.qdrant_common.points import USUAL_LENGTH, reweighed, text_length
+from llama_retrieval_ext.stores.encoding.node_json import node_from_text
+from llama_retrieval_ext.stores.qdrant_common.points import NODE
+from llama_retrieval_ext.stores.qdrant_common.terms import Terms, mean_lengths, terms_of
+from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 DENSE: Final = "dense"
 BM25: Final = "bm25"
@@ -57,7 +61,7 @@ DATATYPES: Final = {"float32": "Float32", "float16": "Float16", "int8": "Float16
 _BATCH: Final = 256
 _PAGE: Final = 1024
 # Pages whose nodes give the mean number of terms; in the order of hashed ids, they are a sample.
-_SAMPLE: Final = 20
+_SAMPLE: Final = 8
 # A mean that differs less changes the weight of a usual term by .8 % at most.
 _CLOSE: Final = 0.02
 # A larger shard is not loaded twice, which takes two seconds for 100,000 nodes.
@@ -162,24 +166,24 @@ class Draft:
     Attributes:
         config: Config of the directory after the new shard becomes current.
         folder: Folder of the new shard.
+        weights: Change of the keyword weights of the copy.
         points: Ids of points written to the current shard since the copy.
         deletions: Deletions by filter since the copy.
         process: The running index process.
         is_abandoned: Whether the copied shard is no longer current.
         is_changed: Whether changes were applied to the new shard.
         indexed: Number of nodes to index, then in the index.
-        weights: Change of the keyword weights of the copy.
     """
 
     config: EmbeddedConfig
     folder: Path
+    weights: "Reweighing"
     points: set[PointId] = field(default_factory=set)
     deletions: list[UpdateOperation] = field(default_factory=list)
     process: Popen[bytes] | None = None
     is_abandoned: bool = False
     is_changed: bool = False
     indexed: int = 0
-    weights: "Reweighing" = field(default_factory=lambda: Reweighing(USUAL_LENGTH, USUAL_LENGTH))
 
     @property
     def n_changes(self) -> int:
@@ -225,55 +229,67 @@ def copy_schema(old: EdgeShard, new: EdgeShard) -> None:
 
 
 class Reweighing(NamedTuple):
-    """Change of the keyword weights of nodes from one mean number of terms to another."""
+    """Change of the keyword weights of nodes to other mean lengths, or other fields.
 
-    old: float
-    new: float
+    Attributes:
+        tokenizer: Splits texts into terms.
+        schema: The fields.
+        average_lengths: The mean lengths.
+        is_needed: Whether they differ from those of the stored weights.
+    """
+
+    tokenizer: Tokenizer
+    schema: Schema
+    average_lengths: Mapping[str, float]
+    is_needed: bool
 
     @classmethod
-    def of(cls, shard: EdgeShard, config: EmbeddedConfig) -> Self:
-        """Return the change to the mean of 20,480 nodes of a shard, or of all if there are fewer.
+    def of(cls, shard: EdgeShard, config: EmbeddedConfig, schema: Schema | None = None) -> Self:
+        """Return the change to the means of 8,192 nodes of a shard, or of all if there are fewer.
 
-        A mean within 2 % of the old one is no change.
+        Means within 2 % of the old ones are no change.
         """
-        old = config.average_length or USUAL_LENGTH
-        pages = scroll(shard, limit=_PAGE, with_vector=[BM25], with_payload=False)
-        lengths = [
-            text_length(_keywords(each).values, old)
-            for page in islice(pages, _SAMPLE)
-            for each in page
-        ]
-        new = sum(lengths) / len(lengths) if any(lengths) else old
-        return cls(old, new if abs(new - old) > _CLOSE * old else old)
+        new, old = schema or config.schema, config.average_lengths
+        pages = scroll(shard, limit=_PAGE, with_vector=False)
+        sample = [_terms(page, config.tokenizer, new) for page in islice(pages, _SAMPLE) if page]
+        means = mean_lengths(sample, is_exact=True)
+        is_needed = set(new.text) != set(config.schema.text) or any(
+            abs(mean - old.get(name, 0)) > _CLOSE * old.get(name, 0) for name, mean in means.items()
+        )
+        return cls(config.tokenizer, new, means if is_needed else old, is_needed)
 
-    def vectors(self, record: Record) -> dict[str, Any]:  # Any: the engine's vectors
-        """Return the vectors of a record with new keyword weights."""
-        vectors: dict[str, Any] = {**record.vector}  # type: ignore[dict-item]
-        if self.old != self.new:
-            stored = _keywords(record)
-            weights = reweighed(stored.values, old=self.old, new=self.new)
-            vectors[BM25] = SparseVector(stored.indices, weights)
+    def vectors(self, records: Sequence[Record]) -> list[dict[str, Any]]:  # Any: the engine's
+        """Return the vectors of records, at least one, with new keyword weights."""
+        vectors: list[dict[str, Any]] = [{**record.vector} for record in records]  # type: ignore[dict-item]
+        if self.is_needed:
+            terms = _terms(records, self.tokenizer, self.schema)
+            for vector, weighed in zip(vectors, terms.weighed(self.average_lengths), strict=True):
+                vector[BM25] = SparseVector(*weighed)
         return vectors
 
     def apply(self, shard: EdgeShard) -> None:
         """Change the weights of all nodes in a shard."""
-        if self.old == self.new:
-            return
-        pages = scroll(shard, limit=_BATCH, with_vector=[BM25], with_payload=False)
+        pages = scroll(shard, limit=_BATCH, with_vector=[BM25]) if self.is_needed else ()
         for page in filter(None, pages):
-            vectors = [PointVectors(each.id, self.vectors(each)) for each in page]
-            shard.update(UpdateOperation.update_vectors(vectors))
+            vectors = zip(page, self.vectors(page), strict=True)
+            changed = [PointVectors(record.id, vector) for record, vector in vectors]
+            shard.update(UpdateOperation.update_vectors(changed))
 
 
-def _keywords(record: Record) -> SparseVector:
-    return record.vector[BM25]  # type: ignore[index,return-value,call-overload]  # each has it
+def _terms(records: Sequence[Record], tokenizer: Tokenizer, schema: Schema) -> Terms:
+    nodes = [node_from_text((record.payload or {})[NODE]) for record in records]
+    return terms_of(nodes, tokenizer, schema)
 
 
 def copy_points(records: Sequence[Record], new: EdgeShard, weights: Reweighing) -> None:
     """Write records, which include vectors and payload, to the new shard with new weights."""
-    points = [Point(record.id, weights.vectors(record), record.payload) for record in records]
-    if points:
-        new.update(UpdateOperation.upsert_points(points))
+    if not records:
+        return
+    points = [
+        Point(record.id, vector, record.payload)
+        for record, vector in zip(records, weights.vectors(records), strict=True)
+    ]
+    new.update(UpdateOperation.upsert_points(points))
 
 
 def is_borrowed(error: BaseException) -> bool:

@@ -1,10 +1,9 @@
 """`EmbeddedVectorStore`: a LlamaIndex vector store on disk, in this process."""
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
 
 from llama_index.core.schema import BaseNode
 from pydantic import PrivateAttr
@@ -13,6 +12,7 @@ from qdrant_edge import EdgeShard, Filter
 from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
 from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.embedded.check_shard import damage_in
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import (
@@ -24,7 +24,7 @@ from llama_retrieval_ext.stores.embedded.files import (
     bytes_on_disk,
     check_room,
 )
-from llama_retrieval_ext.stores.embedded.filters import filter_of, number_of
+from llama_retrieval_ext.stores.embedded.filters import FILTERS, NOTHING, as_filter, number_of
 from llama_retrieval_ext.stores.embedded.index import (
     IndexInfo,
     build,
@@ -47,19 +47,14 @@ from llama_retrieval_ext.stores.embedded.shard import PointId
 from llama_retrieval_ext.stores.encoding.node_json import rows_of
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
-from llama_retrieval_ext.stores.engine.connection import Steps
-from llama_retrieval_ext.stores.engine.engine_backend import StoreBackend, blocking_call
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
-from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, clause_for
 from llama_retrieval_ext.stores.qdrant_common.points import point_id
 from llama_retrieval_ext.stores.qdrant_common.search import fusions_of
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
-T = TypeVar("T")
 
-
-class EmbeddedVectorStore(EngineStore):
+class EmbeddedVectorStore(EngineStore, EmbeddedSearch):
     """A serverless vector store in a directory, with keyword search and exact filters.
 
     The directory is created if missing. Only one process can have it open, with any number of store
@@ -86,6 +81,9 @@ class EmbeddedVectorStore(EngineStore):
         index: ``auto`` builds an HNSW index in the background when 100,000 nodes are not indexed,
             ``hnsw`` when 10,000 are not; ``exact`` never does. None for the recorded value, or
             ``auto``.
+        schema: The fields of keyword search, with weights; None for the recorded ones, or title,
+            headings and everything. Other weights than the recorded ones apply to this object; a
+            new field is searched after `index_fields`.
 
     Raises:
         StoreFormatError: The directory contains other files, or a store from a newer release.
@@ -108,7 +106,8 @@ class EmbeddedVectorStore(EngineStore):
     min_free_bytes: int = MIN_FREE_BYTES
 
     _opened: StoreDirectory = PrivateAttr()
-    _searcher: EmbeddedSearch = PrivateAttr()
+    _schema: Schema | None = PrivateAttr(default=None)
+    _names: dict[str, str] = PrivateAttr(default_factory=dict)
     _closer: "weakref.finalize[..., EmbeddedVectorStore]" = PrivateAttr()
 
     def __init__(  # noqa: PLR0913 - what makes a store
@@ -121,6 +120,7 @@ class EmbeddedVectorStore(EngineStore):
         min_free_bytes: int = MIN_FREE_BYTES,
         vectors: VectorType | None = None,
         index: IndexKind | None = None,
+        schema: Schema | None = None,
     ) -> None:
         if not isinstance(path, str | Path):
             raise ConfigurationError(f"path must be a directory's, or ':memory:', got {path!r}")
@@ -131,9 +131,10 @@ class EmbeddedVectorStore(EngineStore):
         self.path = str(path)
         self.min_free_bytes = min_free_bytes
         self._opened = open_directories.acquire(
-            path, EmbeddedRequest(tokenizer, distance, dim, vectors=vectors, index=index)
+            path,
+            EmbeddedRequest(tokenizer, distance, dim, schema=schema, vectors=vectors, index=index),
         )
-        self._searcher = EmbeddedSearch(self._opened)
+        self._schema = schema
         # Also runs at garbage collection and at interpreter exit.
         self._closer = weakref.finalize(self, open_directories.release, self._opened)
 
@@ -143,23 +144,22 @@ class EmbeddedVectorStore(EngineStore):
         return self._directory.read(lambda shard: shard, empty=None)
 
     @property
-    def searcher(self) -> EmbeddedSearch:
-        """The engine's searches."""
-        if not self._closer.alive:
-            raise self._closed
-        return self._searcher
+    def field_schema(self) -> Schema:
+        """The fields of keyword search, with their weights."""
+        return self._schema or self._config.schema
 
-    def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
-        """Return the call that runs steps, for async callers on their event loop.
+    def use_schema(self, schema: Schema) -> None:
+        """Search by another schema; an empty store will index its fields."""
+        self._schema = schema
 
-        The engine holds the GIL while it searches: with a thread, the loop would wait as well.
-        """
-        function = blocking_call(steps).function
+    @property
+    def features(self) -> EngineFeatures:
+        """All features except async: the engine blocks for milliseconds."""
+        return _features(self.distance)
 
-        async def answered() -> T:
-            return function()
-
-        return Call(function, answered)
+    def index_used(self, *, exact: bool) -> str:
+        """Return a description of how vector searches find nodes."""
+        return self.index_info().used(exact=exact)
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
         """Make all changes survive a crash of the machine; one of the process loses none.
@@ -201,6 +201,19 @@ class EmbeddedVectorStore(EngineStore):
         rebuild = build if self.index_info().indexed else compact  # neither copies deleted nodes
         rebuild(self._directory, min_free=self.min_free_bytes)
         return max(0, before - bytes_on_disk(self._directory.path))
+
+    def index_fields(self) -> int:
+        """Index the fields of the schema, from the stored nodes; a no-op if they are indexed.
+
+        The nodes are copied to new files, as by `compact`.
+
+        Returns:
+            Number of nodes that were indexed.
+        """
+        if set(self.field_schema.text) == set(self._config.schema.text):
+            return 0
+        compact(self._directory, min_free=self.min_free_bytes, schema=self.field_schema)
+        return self.count()
 
     def build_index(self) -> bool:
         """Index all nodes, regardless of their number; blocks.
@@ -305,31 +318,34 @@ class EmbeddedVectorStore(EngineStore):
 
     def _add(self, nodes: Sequence[BaseNode]) -> Call[None]:
         def add() -> None:
-            add_nodes(self._directory, nodes, min_free=self.min_free_bytes)
+            add_nodes(
+                self._directory, nodes, min_free=self.min_free_bytes, schema=self.field_schema
+            )
             build_if_due(self._directory, min_free=self.min_free_bytes)
 
         return Call(add)
 
     def _delete(self, target: Target) -> Call[None]:
-        return Call(lambda: delete_matching(self._directory, clause_for(target) or NOTHING))
+        matching = self._compile_target(target) or NOTHING
+        return Call(lambda: delete_matching(self._directory, matching))
 
     def _read(self, target: Target) -> Call[list[BaseNode]]:
-        clause = clause_for(target)
+        matching = self._compile_target(target)
         return Call(
-            lambda: self._directory.read(lambda shard: matching_nodes(shard, clause), empty=[])
+            lambda: self._directory.read(lambda shard: matching_nodes(shard, matching), empty=[])
         )
 
     def _count(self, target: Target) -> Call[int]:
-        clause = clause_for(target)
+        matching = self._compile_target(target)
         return Call(
-            lambda: self._directory.read(lambda shard: count_matching(shard, clause), empty=0)
+            lambda: self._directory.read(lambda shard: count_matching(shard, matching), empty=0)
         )
 
     def _clear(self) -> Call[None]:
         return Call(self._directory.reset)
 
     def _compile_target(self, target: Target) -> Filter | None:
-        return filter_of(clause_for(target))
+        return as_filter(FILTERS.for_target(target))
 
 
 @cache
@@ -343,18 +359,3 @@ def _features(distance: Distance) -> EngineFeatures:
         mmr=EmbeddedSearch.has_mmr,
         exact=True,
     )
-
-
-class EmbeddedBackend(StoreBackend[EmbeddedVectorStore]):
-    """Backend of an `EmbeddedVectorStore`, with vector and keyword search in one request."""
-
-    engine = "embedded"
-
-    @property
-    def features(self) -> EngineFeatures:
-        """All features except async: the engine blocks for milliseconds."""
-        return _features(self.store.distance)
-
-    def index_used(self, *, exact: bool) -> str:
-        """Return a description of how vector searches find nodes."""
-        return self.store.index_info().used(exact=exact)

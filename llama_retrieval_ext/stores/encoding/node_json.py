@@ -22,6 +22,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.text.normalization import valid_text
 
 M = TypeVar("M", bound=BaseModel)
 _set = object.__setattr__
@@ -125,10 +126,7 @@ def node_to_text(node: BaseNode) -> str:
 
 def fields_from_text(text: str) -> Fields:
     """Return the fields in the output of `node_to_text`."""
-    try:
-        fields: Fields = from_json(text)
-    except ValueError:  # a lone surrogate, which only Python's json accepts
-        fields = json.loads(text)
+    fields: Fields = from_json(text)
     return fields
 
 
@@ -158,9 +156,8 @@ def node_id_in(text: str) -> str:
 def _json(value: object) -> str:
     try:
         return to_json(value).decode()
-    except PydanticSerializationError:
-        # `json.dumps` escapes lone surrogates.
-        return json.dumps(value, default=to_jsonable_python)
+    except PydanticSerializationError:  # lone surrogates, perhaps
+        return valid_text(json.dumps(value, default=to_jsonable_python, ensure_ascii=False))
 
 
 def _fields(node: BaseNode) -> Fields:

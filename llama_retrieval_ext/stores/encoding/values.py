@@ -1,98 +1,128 @@
 """Conversion of metadata values and texts to the form that engines index."""
 
 import math
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeGuard, TypeVar
 
 from llama_index.core.schema import BaseNode, MetadataMode, TextNode
-from pydantic_core import to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
+from llama_retrieval_ext.dates import instant
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.filters import SCOPE_KEYS
 from llama_retrieval_ext.query import START_FIELD
+from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
+from llama_retrieval_ext.text.normalization import valid_text
 
-# Below the smallest exponent of a float, -1074.
-_OFFSET: Final = 2000
-_DIGITS: Final = 4
-_MOST: Final = 1024  # filters contain no number of 2**1024 or more: one term for all of them
-_COMPLEMENT: Final = str.maketrans("0123456789abcdef", "fedcba9876543210")
-_ZERO: Final = "b"
-_ENDLESS: Final = {1: "cg", -1: "a "}
+# The unit of stored dates, in nanoseconds.
+MICROSECOND: Final = 1000
+# The length of a date without a fraction of a second and a zone.
+_WHOLE_SECONDS: Final = 19
+_NO_FLOAT: Final = (
+    "a whole number from 2**53 on that is no float, which engines round; store it as a string, or "
+    "divided by a power of ten"
+)
+_SIGN: Final = 2**63
+_ALL_BITS: Final = 2**64 - 1
+_FEWEST_BITS: Final = 53
+
+
+def storable(node: BaseNode) -> BaseNode:
+    r"""Return a node whose values every engine keeps exactly; lone surrogates become U+FFFD.
+
+    Raises:
+        ConfigurationError: An id has lone surrogates, a number is no float, or a date is not in
+            whole microseconds.
+
+    Examples:
+        >>> storable(TextNode(text="caf\udce9")).get_content() == "caf\ufffd"
+        True
+
+    """
+    for name, id_ in (("id", node.node_id), ("document id", node.ref_doc_id or "")):
+        if valid_text(id_) != id_:
+            raise ConfigurationError(
+                f"node {node.node_id!r} has a lone surrogate in its {name}, as from a file name "
+                "that is not UTF-8; give it another"
+            )
+    _check_values(node)
+    text = node.get_content(MetadataMode.NONE)
+    try:
+        if not (text.isascii() and _is_ascii(node.metadata)):
+            to_json((text, node.metadata))
+    except PydanticSerializationError:
+        clean = node_from_text(node_to_text(node))
+        clean.embedding = node.embedding
+        return clean
+    return node
+
+
+def _is_ascii(metadata: Mapping[str, object]) -> bool:
+    """Return whether metadata is flat, and its keys and strings are ASCII."""
+    for key, value in metadata.items():
+        is_ascii = value.isascii() if isinstance(value, str) else isinstance(value, int | float)
+        if not (is_ascii and key.isascii()):
+            return False
+    return True
+
+
+def _check_values(node: BaseNode) -> None:
+    """Raise if engines would round a number or a date in the metadata."""
+    for key, value in node.metadata.items():
+        for item in value if isinstance(value, list | tuple) else (value,):
+            reason = ""
+            if isinstance(item, str):
+                if len(item) > _WHOLE_SECONDS and item[4] == "-":
+                    reason = _imprecise(item)
+            elif isinstance(item, int) and not is_float(item):
+                reason = _NO_FLOAT
+            if reason:
+                raise ConfigurationError(f"node {node.node_id!r} has {item!r} in {key!r}: {reason}")
+
+
+def _imprecise(date: str) -> str:
+    """Return why filters cannot compare a date exactly; empty if they can, or it is no date."""
+    moment = instant(date) or 0
+    exact = moment % MICROSECOND == 0 and is_float(moment // MICROSECOND)
+    return "" if exact else "dates have at most six digits after the second"
+
+
+def is_float(number: int) -> bool:
+    """Return whether a float equals a whole number."""
+    if number.bit_length() <= _FEWEST_BITS:
+        return True
+    try:
+        return float(number) == number
+    except OverflowError:
+        return False
+
+
+def date_bound(value: str, bound: str) -> int:
+    """Return a date in microseconds since 1970, as a bound for dates in whole microseconds.
+
+    Args:
+        value: A date, as in filters.
+        bound: ``gt``, ``gte``, ``lt`` or ``lte``.
+    """
+    moment = instant(value) or 0
+    return moment // MICROSECOND if bound in {"gt", "lte"} else -(-moment // MICROSECOND)
 
 
 def number_term(number: float) -> str:
-    """Return a string that sorts like the number; NaN is not allowed.
-
-    It contains the sign, the exponent and the mantissa in base 16, without loss. Equal integers and
-    floats have the same string. For negative numbers, each digit is replaced by its complement.
+    """Return a string that sorts like the number, which is a float or equals one; not NaN.
 
     Examples:
-        >>> number_term(3) == number_term(3.0) != number_term(2**53 + 1) != number_term(2**53)
+        >>> number_term(3) == number_term(3.0) != number_term(3.5)
         True
-        >>> numbers = [-math.inf, -(2**70), -3, -2.5, -1e-300, 0, 5e-324, 0.1, 2, 2**53 + 1, 1e300]
+        >>> numbers = [-math.inf, -(2**70), -3, -2.5, -1e-300, 0, 5e-324, 0.1, 2, 2**53, 1e300]
         >>> sorted(numbers[::-1], key=number_term) == numbers
         True
 
     """
-    if number == 0:
-        return _ZERO
-    sign = 1 if number > 0 else -1
-    if isinstance(number, float) and math.isinf(number):
-        return _ENDLESS[sign]
-    numerator, denominator = abs(number).as_integer_ratio()
-    # The denominator of a float is a power of two.
-    exponent = numerator.bit_length() - denominator.bit_length()
-    if exponent >= _MOST:
-        return _ENDLESS[sign]
-    digits = f"{exponent + _OFFSET:0{_DIGITS}x}{_mantissa(numerator)}"
-    # "~" sorts after every digit: with equal leading digits, the longer negative is smaller.
-    return f"c{digits}" if sign > 0 else f"a{digits.translate(_COMPLEMENT)}~"
-
-
-def _mantissa(numerator: int) -> str:
-    """Return the binary digits after the first, in base 16, without trailing zeros."""
-    bits = numerator.bit_length() - 1
-    fraction = numerator - (1 << bits)
-    pad = -bits % 4
-    digits = (bits + pad) // 4
-    return f"{fraction << pad:0{digits}x}".rstrip("0") if digits else ""
-
-
-# One private character at the end of Unicode per surrogate preserves equality and substrings.
-_STAND_INS: Final = {0xD800 + i: 0x10D800 + i for i in range(0x800)}
-
-
-def utf8_safe(text: str) -> str:
-    r"""Return the text with lone surrogates replaced.
-
-    Examples:
-        >>> utf8_safe("a\ud800") == "a\U0010d800"
-        True
-
-    """
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.translate(_STAND_INS)
-    return text
-
-
-def all_utf8_safe(values: Mapping[str, object]) -> dict[str, object]:
-    """Return nested dicts and lists with `utf8_safe` applied to all strings and keys."""
-    return {utf8_safe(key): _safe(value) for key, value in values.items()}
-
-
-def _safe(value: object) -> object:
-    match value:
-        case str():
-            return utf8_safe(value)
-        case dict():
-            return all_utf8_safe(value)
-        case list():
-            return [_safe(part) for part in value]
-        case _:
-            return value
+    # Adding 0.0 makes -0.0 equal 0.0. The bits of positive floats sort as they do.
+    (bits,) = struct.unpack(">Q", struct.pack(">d", float(number) + 0.0))
+    return f"{bits ^ (_ALL_BITS if bits & _SIGN else _SIGN):016x}"
 
 
 def plain_value(value: object) -> object:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Final, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, Final, Protocol, Self, TypeAlias, runtime_checkable
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, FilterOperator
@@ -48,10 +48,10 @@ class Candidate:
         contributions: tuple[Contribution, ...] = (),
     ) -> Self:
         """Return a candidate whose node is built on first access."""
-        found = cls.__new__(cls)
-        found.node_id, found.score, found.contributions = node_id, score, contributions
-        found._node = node  # noqa: SLF001 - of its own class
-        return found
+        candidate = cls.__new__(cls)
+        candidate.node_id, candidate.score, candidate.contributions = node_id, score, contributions
+        candidate._node = node  # noqa: SLF001 - of its own class
+        return candidate
 
     @classmethod
     def stored(cls, text: str, score: float) -> Self:
@@ -76,9 +76,9 @@ class Candidate:
         return f"Candidate({self.node_id!r}, {self.score})"
 
 
-def ordered_candidates(found: Iterable[Candidate]) -> list[Candidate]:
+def ordered_candidates(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Return candidates best first, equal scores by node id."""
-    return unique(sorted(found, key=lambda each: (-each.score, each.node_id)))
+    return unique(sorted(candidates, key=lambda candidate: (-candidate.score, candidate.node_id)))
 
 
 def unique(candidates: Iterable[Candidate]) -> list[Candidate]:
@@ -146,31 +146,19 @@ class Search:
         scope: The scope alone. Statistics such as IDF cover only its nodes, so that scores do
             not reveal other tenants' documents.
         exact: Whether a vector search compares every embedding instead of using an index.
+        fields: Weight of each field of a keyword search; None for those of the store's schema.
+        filter: The condition in the engine's form, which a backend fills in; None for no filter.
+        corpus: The filter for the nodes that IDF is computed on, which ignores principals; None for
+            all nodes.
     """
 
     top_k: int
     condition: Condition | None = None
     scope: Scope | None = None
     exact: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class VectorQuery:
-    """One vector search."""
-
-    embedding: tuple[float, ...]
-    search: Search
-
-
-@dataclass(frozen=True, slots=True)
-class KeywordQuery:
-    """One keyword search."""
-
-    text: str
-    search: Search
-
-
-EngineQuery: TypeAlias = VectorQuery | KeywordQuery
+    fields: Mapping[str, float] | None = None
+    filter: Any = None  # Any: the engine's
+    corpus: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,21 +170,21 @@ class HybridRankings:
     Attributes:
         vector: Scores of the nearest nodes, best first.
         keyword: Scores of the nodes that share terms, best first.
-        found: The nodes that were read with the rankings.
-        read: Returns the call that reads more of the nodes, without those deleted meanwhile; None
-            if `found` has all of them.
+        nodes: The nodes, if they were read with the rankings.
+        read: Returns the call that reads nodes by key, without those deleted meanwhile; None if
+            they were read with the rankings.
     """
 
     vector: Sequence[ScoredId]
     keyword: Sequence[ScoredId]
-    found: Mapping[str, Candidate]
+    nodes: Mapping[str, Candidate]
     read: Callable[[Sequence[str]], Call[Mapping[str, Candidate]]] | None = None
 
     @classmethod
     def of(cls, vector: Sequence[Candidate], keyword: Sequence[Candidate]) -> Self:
         """Return the rankings of candidates, which have their nodes."""
-        found = {hit.node_id: hit for hit in (*keyword, *vector)}
-        return cls(scored_ids(vector), scored_ids(keyword), found)
+        nodes = {candidate.node_id: candidate for candidate in (*keyword, *vector)}
+        return cls(scored_ids(vector), scored_ids(keyword), nodes)
 
     def chosen(self, best: Sequence[FusedId], *, top_k: int) -> Plan[list[Candidate]]:
         """Return the plan for the candidates that a fusion chose, best first, then by node id.
@@ -205,14 +193,13 @@ class HybridRankings:
             best: The best of both rankings, and all ties with the last of them.
             top_k: Maximum number of candidates.
         """
-        found = self.found
-        missing = [] if self.read is None else [key for key, _, _ in best if key not in found]
-        if self.read is not None and missing:
-            found = {**found, **(yield self.read(missing))}
+        nodes = self.nodes
+        if self.read is not None and best:
+            nodes = yield self.read([key for key, _, _ in best])
         return ordered_candidates(
-            found[key].rescored(score, contributions)
+            nodes[key].rescored(score, contributions)
             for key, score, contributions in best
-            if key in found
+            if key in nodes
         )[:top_k]
 
 
@@ -270,9 +257,9 @@ class Backend(Protocol):
         ...
 
 
-def check_exact(engine: str, features: EngineFeatures, query: EngineQuery) -> None:
+def check_exact(engine: str, features: EngineFeatures, search: Search) -> None:
     """Raise `UnsupportedModeError` if a search is exact and the engine has no exact search."""
-    if query.search.exact and isinstance(query, VectorQuery) and not features.exact:
+    if search.exact and not features.exact:
         raise UnsupportedModeError(
             f"{engine} cannot search without its index for one query; leave exact=True out"
         )
@@ -333,7 +320,7 @@ def hybrid_backend(backend: Backend) -> HybridBackend:
 
 def scored_ids(ranking: Sequence[Candidate]) -> list[ScoredId]:
     """Return the ids and scores of a ranking."""
-    return [(hit.node_id, hit.score) for hit in ranking]
+    return [(candidate.node_id, candidate.score) for candidate in ranking]
 
 
 def fuse_candidates(
@@ -350,5 +337,5 @@ def fuse_candidates(
         weights=None if weights is None else dict(zip(LEGS, weights, strict=True)),
         top_k=top_k,
     )
-    by_id = {hit.node_id: hit for hit in (*keyword, *vector)}
+    by_id = {candidate.node_id: candidate for candidate in (*keyword, *vector)}
     return [by_id[hit.node_id].rescored(hit.score) for hit in top]

@@ -1,4 +1,4 @@
-"""`Collection`: a collection that may not exist yet; `Nodes`: reads and writes its nodes."""
+"""`Collection`: a collection that may not exist yet, and its nodes."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -13,6 +13,7 @@ from llama_retrieval_ext.errors import (
     StoreError,
     StoreFormatError,
 )
+from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors
 from llama_retrieval_ext.stores.engine.config import (
     ConfigRequest,
@@ -35,10 +36,11 @@ P = TypeVar("P", bound=EngineParams)
 
 
 class Collection(ABC, Generic[C, K, P]):
-    """The state of a collection, and the steps that change it as a whole.
+    """The state of a collection, and the steps that create, drop, write and read it.
 
     Subclasses read the recorded config, create the collection and drop it. This class defines the
     order of these steps and handles two processes that create the collection at the same time.
+    `delete`, `read` and `count` need an existing collection; see `if_exists`.
 
     Args:
         name: Collection name.
@@ -71,6 +73,17 @@ class Collection(ABC, Generic[C, K, P]):
     config: C
 
     @property
+    def schema(self) -> Schema:
+        """The fields of keyword search, with the weights of searches."""
+        return self._request.schema or self.config.schema
+
+    def use_schema(self, schema: Schema) -> None:
+        """Search by another schema; a new collection will index its fields."""
+        self._request = replace(self._request, schema=schema)
+        if not self._exists:
+            self.forget()
+
+    @property
     def where(self) -> str:
         """Description of the collection for messages."""
         return f"the {self.kind} {self.name!r} at {self.connection.where}"
@@ -86,6 +99,22 @@ class Collection(ABC, Generic[C, K, P]):
     @abstractmethod
     def remove(self) -> Steps[None]:
         """Delete the collection, if it exists."""
+
+    @abstractmethod
+    def add(self, nodes: Sequence[BaseNode]) -> Steps[None]:
+        """Add or replace nodes, at least one; create the collection if necessary."""
+
+    @abstractmethod
+    def delete(self, matching: Any) -> Steps[None]:  # noqa: ANN401 - the engine's filter
+        """Delete the matching nodes; None deletes nothing."""
+
+    @abstractmethod
+    def read(self, matching: Any) -> Steps[list[BaseNode]]:  # noqa: ANN401 - the engine's filter
+        """Return the matching nodes with their embeddings, in any order."""
+
+    @abstractmethod
+    def count(self, matching: Any) -> Steps[int]:  # noqa: ANN401 - the engine's filter
+        """Return the number of matching nodes."""
 
     def beside(self, suffix: str) -> Self:
         """Return the collection of records whose name is this name plus a suffix."""
@@ -120,17 +149,17 @@ class Collection(ABC, Generic[C, K, P]):
             again: Whether to read the config again if it is cached.
             **settings: Additional config fields for a new collection.
         """
-        known = yield from self.look_up(again=again)
-        if known is None:
+        config = yield from self.look_up(again=again)
+        if config is None:
             new = replace(self.config, dimension=self.config.dimension or dimension, **settings)
             self.params.check(new, self.where)
-            known = yield from self._make(new)
-        if known.dimension != dimension:
+            config = yield from self._make(new)
+        if config.dimension != dimension:
             raise DimensionMismatchError(
                 f"the nodes have embeddings of dimension {dimension}, {self.where} takes "
-                f"{known.dimension}; use the embedding model that it was filled with"
+                f"{config.dimension}; use the embedding model that it was filled with"
             )
-        return known
+        return config
 
     def vectors_of(self, nodes: Sequence[BaseNode], *, again: bool = False) -> Steps[Vectors]:
         """Return the checked embeddings of nodes, at least one; create no collection."""
@@ -180,35 +209,9 @@ class Collection(ABC, Generic[C, K, P]):
         try:
             yield from self.make(config)
         except (StoreError, ValueError):
-            known = yield from self.look_up()
-            if known is None:
+            recorded = yield from self.look_up()
+            if recorded is None:
                 raise
-            return known  # another process created it first
+            return recorded  # another process created it first
         self.config, self._exists = config, True
         return config
-
-
-F = TypeVar("F")
-
-
-class Nodes(ABC, Generic[F]):
-    """Steps that write, read and count nodes. All but `add` need an existing collection."""
-
-    def __init__(self, collection: Any) -> None:  # noqa: ANN401 - the engine's, which it declares
-        self._collection = collection
-
-    @abstractmethod
-    def add(self, nodes: Sequence[BaseNode]) -> Steps[None]:
-        """Add or replace nodes, at least one; create the collection if necessary."""
-
-    @abstractmethod
-    def delete(self, matching: F) -> Steps[None]:
-        """Delete the matching nodes."""
-
-    @abstractmethod
-    def read(self, matching: F) -> Steps[list[BaseNode]]:
-        """Return the matching nodes with their embeddings, in any order."""
-
-    @abstractmethod
-    def count(self, matching: F) -> Steps[int]:
-        """Return the number of matching nodes."""

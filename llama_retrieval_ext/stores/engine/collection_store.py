@@ -9,14 +9,13 @@ from llama_index.core.schema import BaseNode
 from pydantic import PrivateAttr
 
 from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.encoding.vectors import Distance
-from llama_retrieval_ext.stores.engine.backend import EngineFeatures
-from llama_retrieval_ext.stores.engine.collection import Collection, Nodes
+from llama_retrieval_ext.stores.engine.collection import Collection
 from llama_retrieval_ext.stores.engine.config import ConfigRequest, EngineParams, StoreConfig
 from llama_retrieval_ext.stores.engine.connection import Connection, Steps
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import IntentRecords, Records
-from llama_retrieval_ext.stores.engine.search import AnySearch
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.urls import Address
@@ -31,6 +30,7 @@ class StoreOptions(TypedDict, total=False):
     dim: int | None
     distance: Distance | None
     store_params: Mapping[str, Any] | None
+    schema: Schema | None
 
 
 class CollectionStore(EngineStore):
@@ -44,14 +44,14 @@ class CollectionStore(EngineStore):
         distance: ``cosine``, ``dot`` or ``euclid``; None for the recorded one, or cosine.
         store_params: Settings of the engine. Those for the creation of the collection must equal
             the recorded ones, or be left out.
+        schema: The fields of keyword search, with weights; None for the recorded ones, or title,
+            headings and everything. Other weights than the recorded ones apply to this object; a
+            new field is searched after `index_fields`.
 
     Attributes:
-        engine: Name of the engine.
         params_type: Settings of the engine.
         connection_type: Sends requests to the engine.
-        collection_type: The state of a collection.
-        nodes_type: Reads and writes the nodes of a collection.
-        search_type: Searches a collection.
+        collection_type: The state of a collection, and its nodes.
 
     Raises:
         ConfigurationError: The URL or a setting is invalid, an environment variable is not set,
@@ -62,16 +62,12 @@ class CollectionStore(EngineStore):
             process has the file or directory open.
     """
 
-    engine: ClassVar[str]
     params_type: ClassVar[type[EngineParams]]
     connection_type: ClassVar[type[Connection]]
     collection_type: ClassVar[type[Collection[Any, Any, Any]]]
-    nodes_type: ClassVar[type[Nodes[Any]]]
-    search_type: ClassVar[type[AnySearch]]
 
-    # A `Collection` and its `Nodes`, typed by the engine.
+    # A `Collection`, typed by the engine.
     _collection: Any = PrivateAttr()
-    _contents: Any = PrivateAttr()
     _closer: "weakref.finalize[..., Any]" = PrivateAttr()
 
     def __init__(
@@ -82,10 +78,11 @@ class CollectionStore(EngineStore):
         dim: int | None = None,
         distance: Distance | None = None,
         store_params: Mapping[str, Any] | None = None,
+        schema: Schema | None = None,
     ) -> None:
         super().__init__(stores_text=True)
         address, params = self.parse_address(url), self.params_type.of(store_params or {})
-        request = ConfigRequest(tokenizer, distance, dim, params.recorded)
+        request = ConfigRequest(tokenizer, distance, dim, params.recorded, schema)
         connection = self.connection_type.of_address(address)
         # Also runs at garbage collection and at interpreter exit.
         self._closer = weakref.finalize(self, connection.close)
@@ -93,7 +90,6 @@ class CollectionStore(EngineStore):
             self._collection = self.collection_type(
                 address.collection, connection, request=request, params=params
             )
-            self._contents = self.nodes_type(self._collection)
             connection.run(self._collection.open())
         except BaseException:
             self.close()
@@ -105,26 +101,34 @@ class CollectionStore(EngineStore):
         """Return the address of a URL."""
 
     @property
-    @abstractmethod
-    def features(self) -> EngineFeatures:
-        """Operations that the engine supports natively."""
+    def field_schema(self) -> Schema:
+        """The fields of keyword search, with their weights."""
+        schema: Schema = self._collection.schema
+        return schema
+
+    def use_schema(self, schema: Schema) -> None:
+        """Search by another schema; an empty store will index its fields."""
+        self._collection.use_schema(schema)
 
     @property
-    def connection(self) -> Connection:
-        """The connection; raises `StoreClosedError` after `close`."""
-        connection: Connection = self._collection.connection
+    def connection(self) -> Any:  # noqa: ANN401 - the engine's class, which it declares
+        """The engine's `Connection`; raises `StoreClosedError` after `close`."""
+        connection = self._collection.connection
         if not self._closer.alive:
             raise connection.closed_error()
         return connection
 
     @property
-    def searcher(self) -> AnySearch:
-        """The engine's searches."""
-        return self.search_type(self._collection)
+    def collection_name(self) -> str:
+        """Name of the collection."""
+        name: str = self._collection.name
+        return name
 
-    def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
-        """Return the call that runs steps."""
-        return self.connection.call(steps)
+    def call(self, steps: Callable[[], Steps[T]], *, empty: T) -> Call[T]:
+        """Return the call that runs steps; its result is `empty` without a collection."""
+        collection = self._collection
+        call: Call[T] = self.connection.call(lambda: collection.if_exists(steps, empty=empty))
+        return call
 
     def beside(self, suffix: str) -> Self:
         """Return a store of records in a separate collection, over the same client.
@@ -141,9 +145,9 @@ class CollectionStore(EngineStore):
         """
         collection = self._collection.beside(suffix)
         self.connection.run(collection.open())
-        other = self.model_copy()
-        other._collection, other._contents = collection, self.nodes_type(collection)  # noqa: SLF001 - own class
-        return other
+        store = self.model_copy()
+        store._collection = collection  # noqa: SLF001 - own class
+        return store
 
     def records(self, *, is_shared: bool, clock: Callable[[], float], patience_s: float) -> Records:
         """Return a record store over this collection, which must hold only records.
@@ -165,22 +169,21 @@ class CollectionStore(EngineStore):
         return config
 
     def _add(self, nodes: Sequence[BaseNode]) -> Call[None]:
-        return self.call(lambda: self._contents.add(nodes))
+        call: Call[None] = self.connection.call(lambda: self._collection.add(nodes))
+        return call
 
     def _delete(self, target: Target) -> Call[None]:
         matching = self._compile_target(target)
-        return self._if_exists(lambda: self._contents.delete(matching), empty=None)
+        return self.call(lambda: self._collection.delete(matching), empty=None)
 
     def _read(self, target: Target) -> Call[list[BaseNode]]:
         matching = self._compile_target(target)
-        return self._if_exists(lambda: self._contents.read(matching), empty=[])
+        return self.call(lambda: self._collection.read(matching), empty=[])
 
     def _count(self, target: Target) -> Call[int]:
         matching = self._compile_target(target)
-        return self._if_exists(lambda: self._contents.count(matching), empty=0)
+        return self.call(lambda: self._collection.count(matching), empty=0)
 
     def _clear(self) -> Call[None]:
-        return self.call(self._collection.drop)
-
-    def _if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Call[T]:
-        return self.call(lambda: self._collection.if_exists(steps, empty=empty))
+        call: Call[None] = self.connection.call(self._collection.drop)
+        return call

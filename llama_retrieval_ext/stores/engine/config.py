@@ -9,6 +9,7 @@ from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.checks import nearest
 from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError, StoreFormatError
+from llama_retrieval_ext.schema import DEFAULT_SCHEMA, Schema
 from llama_retrieval_ext.stores.encoding.vectors import Distance, query_vector
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -22,19 +23,21 @@ class StoreConfig:
         distance: Distance between embeddings.
         dimension: Dimension of the embeddings; None until known.
         params: Settings at the creation of the collection, as JSON values.
+        schema: The indexed fields; the weights of searches may be others.
     """
 
     tokenizer: Tokenizer = field(default_factory=Tokenizer)
     distance: Distance = "cosine"
     dimension: int | None = None
     params: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON
+    schema: Schema = DEFAULT_SCHEMA
 
     def to_dict(self) -> dict[str, Any]:
         """Return the config as JSON values."""
         data = {
             attribute.name: _as_json(getattr(self, attribute.name)) for attribute in fields(self)
         }
-        return {**data, "tokenizer": self.tokenizer.to_dict()}
+        return {**data, "tokenizer": self.tokenizer.to_dict(), "schema": self.schema.to_dict()}
 
     def checked(self, embedding: Sequence[float], where: object) -> list[float]:
         """Return a query's embedding for the engine, or raise `DimensionMismatchError`."""
@@ -49,7 +52,8 @@ class StoreConfig:
             for attribute in fields(cls)
             if attribute.name in data
         }
-        return cls(**{**known, "tokenizer": Tokenizer.from_dict(data["tokenizer"])})
+        tokenizer, schema = Tokenizer.from_dict(data["tokenizer"]), Schema.from_dict(data["schema"])
+        return cls(**{**known, "tokenizer": tokenizer, "schema": schema})
 
 
 C = TypeVar("C", bound=StoreConfig)
@@ -97,7 +101,7 @@ def check_distance(
 
 
 # Fields of a request with their own comparison, or none.
-_APART: Final = ("dimension", "params", "kept_in")
+_APART: Final = ("dimension", "params", "schema", "kept_in")
 # Names in messages for settings that have another name in a knowledge base.
 _MANY_TENANTS: Final = " (of a knowledge base: many_tenants)"
 _ALSO_CALLED: Final = {"routing": _MANY_TENANTS, "by_tenant": _MANY_TENANTS}
@@ -112,6 +116,7 @@ class ConfigRequest:
         distance: Distance between embeddings.
         dimension: Dimension of the embeddings.
         params: Settings for the creation of the collection, as JSON values.
+        schema: Fields of a new store, and the weights of searches.
         kept_in: What the engine calls a collection, for messages.
     """
 
@@ -119,6 +124,7 @@ class ConfigRequest:
     distance: Distance | None = None
     dimension: int | None = None
     params: Mapping[str, object] | None = None
+    schema: Schema | None = None
     kept_in: str = "store"
 
     def __post_init__(self) -> None:
@@ -138,6 +144,8 @@ class ConfigRequest:
             self.check(recorded, where)
             return recorded
         new: dict[str, Any] = {**self._requested, "dimension": self.dimension}
+        if self.schema is not None:
+            new["schema"] = self.schema
         return replace(recorded, **new, params=dict(self.params or {}))
 
     def check(self, recorded: StoreConfig, where: object) -> None:

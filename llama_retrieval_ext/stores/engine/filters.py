@@ -6,6 +6,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeGuard, TypeVar
 
 from llama_index.core.vector_stores.types import FilterOperator
 
+from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import (
     SCOPE_KEYS,
     AllOf,
@@ -19,7 +20,9 @@ from llama_retrieval_ext.filters import (
 )
 from llama_retrieval_ext.query import ALLOWED_KEY
 from llama_retrieval_ext.stores.encoding.node_json import rows_of
+from llama_retrieval_ext.stores.encoding.values import is_float
 from llama_retrieval_ext.stores.engine.query_modes import Target
+from llama_retrieval_ext.text.normalization import valid_text
 
 E = TypeVar("E")
 # Any: `parse_filters` has checked that each operator has a value of its kind.
@@ -70,9 +73,9 @@ class FilterLanguage(Generic[E]):
             case AnyOf(
                 (
                     Compare(key, FilterOperator.IS_EMPTY),
-                    Compare(other, FilterOperator.ANY, tuple(names)),
+                    Compare(listed, FilterOperator.ANY, tuple(names)),
                 )
-            ) if self.visible and key == other == ALLOWED_KEY and _are_texts(names):
+            ) if self.visible and key == listed == ALLOWED_KEY and _are_texts(names):
                 return self.visible(names)
             case AllOf(parts):
                 return self.all_of([self.write(part) for part in parts])
@@ -85,10 +88,17 @@ class FilterLanguage(Generic[E]):
                 return self.negated(self.write(part))
 
     def _comparison(self, key: str, operator: FilterOperator, value: Value) -> E:
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, int) and not is_float(part):
+                raise UnsupportedFilterError(
+                    f"{operator.name} on {key!r} has the number {part}, which engines round; store "
+                    "such numbers as strings, or divided by a power of ten",
+                    operator.name,
+                )
         if operator in _EQUALITY and key not in SCOPE_KEYS:
             values: Any = value if isinstance(value, tuple) else (value,)
             meant = meanings(values)
-            if len(meant) > len(values):
+            if meant != [*values]:  # a value stands for a boolean, or has another spelling
                 return self.comparisons[FilterOperator.IN](key, meant)
         return self.comparisons[operator](key, value)
 
@@ -112,10 +122,12 @@ def target_parts(
         documents: Returns the expression for nodes of these documents; the list may be empty.
         write: Returns the expression for a condition on metadata.
     """
-    parts = [] if target.node_ids is None else [ids(rows_of(target.node_ids))]
+    parts = []
+    if target.node_ids is not None:
+        parts.append(ids(rows_of(map(valid_text, target.node_ids))))
     if target.rows is not None:
-        parts.append(ids(target.rows))
+        parts.append(ids([*map(valid_text, target.rows)]))
     if target.doc_ids is not None:
-        parts.append(documents(target.doc_ids))
+        parts.append(documents([*map(valid_text, target.doc_ids)]))
     condition = target.condition
     return parts if condition is None else [*parts, write(condition)]

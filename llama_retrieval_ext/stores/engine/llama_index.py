@@ -1,19 +1,99 @@
-"""Search of collections that LlamaIndex's integrations wrote, on engines that filter in part."""
+"""Backends over collections of LlamaIndex's own stores, which filter in part.
+
+A layout says which fields it has, which filters its engine decides exactly, and which keyword
+search it has. Other filters are decided here on the best hits, or refused.
+"""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from llama_index.core.schema import BaseNode
+from llama_index.core.vector_stores.types import BasePydanticVectorStore, FilterOperator
 
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedFilterError
 from llama_retrieval_ext.filters import Condition, matches
-from llama_retrieval_ext.stores.engine.backend import Candidate
+from llama_retrieval_ext.stores.engine.backend import Candidate, Search
 from llama_retrieval_ext.stores.engine.connection import Steps
-from llama_retrieval_ext.stores.engine.search import EngineSearch, NativeSearch
+from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage
+from llama_retrieval_ext.stores.engine.search import EngineBackend, NativeSearch, S
 
+B = TypeVar("B", bound=BasePydanticVectorStore)
+E = TypeVar("E")
 H = TypeVar("H")
+
+
+class LlamaIndexBackend(EngineBackend[S, H], Generic[B, S, H]):
+    """Backend over the collection of a LlamaIndex store, with the store's client."""
+
+    def __init__(self, store: B, *, drop_violations: bool = False) -> None:
+        self._store = store
+        self.drop_violations = drop_violations
+
+    @property
+    def store(self) -> B:
+        """LlamaIndex's store."""
+        return self._store
+
+    @property
+    @abstractmethod
+    def where(self) -> str:
+        """The collection, for messages."""
+
+    def describe(self) -> dict[str, object]:
+        """Return the engine, the class of the store and its collection, without secrets."""
+        store = type(self._store).__name__
+        return {"engine": self.engine, "store": store, "collection": self.where}
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilter(Generic[E]):
+    """An expression that every matching node satisfies; if exact, no other node does."""
+
+    expression: E
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PrefilterJoints(Generic[E]):
+    """How an engine joins expressions.
+
+    Attributes:
+        all_of: Returns the conjunction of expressions.
+        any_of: Returns the disjunction of expressions.
+        negated: Returns the negation of an expression.
+        everything: The expression that every node satisfies.
+    """
+
+    all_of: Callable[[Sequence[E]], E]
+    any_of: Callable[[Sequence[E]], E]
+    negated: Callable[[E], E]
+    everything: E
+
+    def all_parts(self, parts: Sequence[Prefilter[E]]) -> Prefilter[E]:
+        """Return the conjunction of prefilters."""
+        expression = self.all_of([part.expression for part in parts])
+        return Prefilter(expression, all(part.exact for part in parts))
+
+    def any_part(self, parts: Sequence[Prefilter[E]]) -> Prefilter[E]:
+        """Return the disjunction of prefilters."""
+        expression = self.any_of([part.expression for part in parts])
+        return Prefilter(expression, all(part.exact for part in parts))
+
+    def write(
+        self, condition: Condition, comparisons: Mapping[FilterOperator, Comparison[Prefilter[E]]]
+    ) -> Prefilter[E]:
+        """Return the strictest prefilter for a condition."""
+
+        def negated(part: Prefilter[E]) -> Prefilter[E]:
+            # An inexact one matches too many nodes, so its negation would match too few.
+            if not part.exact:
+                return Prefilter(self.everything)
+            return Prefilter(self.negated(part.expression), exact=True)
+
+        language = FilterLanguage(comparisons, self.all_parts, self.any_part, negated)
+        return language.write(condition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +109,23 @@ class PrefilteredSearch(NativeSearch, Generic[H]):
     condition: Condition | None = None
 
 
-class PrefilteredEngineSearch(EngineSearch[Condition, PrefilteredSearch[H], H], Generic[H]):
-    """Searches that request more hits until enough satisfy the condition."""
+class PrefilteredBackend(LlamaIndexBackend[B, PrefilteredSearch[H], H], Generic[B, H]):
+    """Backend that requests more hits until enough satisfy the condition.
+
+    Attributes:
+        score_field: The field of a hit that has the engine's score.
+    """
 
     scoped_rarity: ClassVar[bool] = False
-    where: str  # the collection, for messages
+    score_field: ClassVar[str]
+
+    @abstractmethod
+    def prefilter(self, condition: Condition) -> Prefilter[Any]:
+        """Return the prefilter for a condition."""
+
+    @abstractmethod
+    def send(self, body: Any, expression: Any, limit: int) -> Steps[list[H]]:  # noqa: ANN401 - the engine's
+        """Send a search with a filter; return at most `limit` hits, with their nodes."""
 
     @abstractmethod
     def node(self, hit: H) -> BaseNode:
@@ -42,6 +134,26 @@ class PrefilteredEngineSearch(EngineSearch[Condition, PrefilteredSearch[H], H], 
     def compile(self, condition: Condition) -> Condition:
         """Return the condition unchanged: its compiled form depends on the collection."""
         return condition
+
+    def prefiltered(
+        self,
+        search: Search,
+        body: object,
+        *,
+        score: Callable[[float], float],
+        positive: bool = False,
+    ) -> PrefilteredSearch[H]:
+        """Return the search that sends a body with the prefilter for its condition."""
+        condition: Condition | None = search.filter
+        prefilter = None if condition is None else self.prefilter(condition)
+        expression = None if prefilter is None else prefilter.expression
+        return PrefilteredSearch(
+            top_k=search.top_k,
+            score=score,
+            positive=positive,
+            page=lambda limit: self.send(body, expression, limit),
+            condition=None if prefilter is None or prefilter.exact else condition,
+        )
 
     def pages(
         self, searches: Sequence[PrefilteredSearch[H]], *, with_nodes: bool
@@ -53,32 +165,33 @@ class PrefilteredEngineSearch(EngineSearch[Condition, PrefilteredSearch[H], H], 
             pages.append((yield from self._page(search)))  # noqa: PERF401 - no generator there
         return pages
 
+    def raw_scores(self, hits: Sequence[H]) -> list[float]:
+        """Return the engine's scores."""
+        return [float(hit[self.score_field]) for hit in hits]  # type: ignore[index]  # a mapping
+
     def candidate(self, hit: H, score: float) -> Candidate:
         """Return the candidate of a hit."""
         return Candidate(self.node(hit), score)
 
     def _page(self, search: PrefilteredSearch[H]) -> Steps[list[H]]:
-        """Return the best hits that satisfy the condition; raise if `most_hits` is too small."""
-        size, condition = min(search.top_k, self.most_hits), search.condition
+        """Return the best hits that satisfy the condition; raise if too few can be requested."""
+        most = self.most_candidates
+        size, condition = min(search.top_k, most), search.condition
         while True:
             hits = yield from search.page(size)
-            kept = hits if condition is None else self._matching(hits, condition)
-            if len(kept) >= search.top_k or len(hits) < size:
-                return kept[: search.top_k]
-            if size == self.most_hits:
+            passed = [hit for hit in hits if matches(condition, self.node(hit).metadata)]
+            if len(passed) >= search.top_k or len(hits) < size:
+                return passed[: search.top_k]
+            if size == most:
                 break
-            size = min(4 * size, self.most_hits)
+            size = min(4 * size, most)
         if condition is None:
             raise ConfigurationError(
-                f"{self.where} returns at most {self.most_hits} hits at once, top_k is "
-                f"{search.top_k}"
+                f"{self.where} returns at most {most} hits at once, top_k is {search.top_k}"
             )
         raise UnsupportedFilterError(
-            f"{condition} cannot be decided by the fields of {self.where}, and too few "
-            f"of its best {self.most_hits} nodes satisfy it; filter by strings, or copy the "
-            "nodes into a store opened by URL, where the engine decides",
+            f"{condition} cannot be decided by the fields of {self.where}, and too few of its best "
+            f"{most} nodes satisfy it; filter by strings, or copy the nodes into a store opened by "
+            "URL, where the engine decides",
             "",
         )
-
-    def _matching(self, hits: list[H], condition: Condition) -> list[H]:
-        return [hit for hit in hits if matches(condition, self.node(hit).metadata)]

@@ -1,8 +1,8 @@
 """Compilation of LlamaIndex's query modes to engine searches."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 from llama_index.core.vector_stores.types import (
     FilterOperator,
@@ -11,23 +11,18 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
 )
 
-from llama_retrieval_ext.checks import check_count, is_number
+from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
+from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, parse_filters
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.query import DOCUMENT_FIELD, START_FIELD, check_top_k
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
-from llama_retrieval_ext.stores.engine.backend import (
-    Candidate,
-    KeywordQuery,
-    Search,
-    VectorQuery,
-    fuse_candidates,
-)
+from llama_retrieval_ext.stores.engine.backend import Candidate, Search, fuse_candidates
 from llama_retrieval_ext.stores.engine.connection import Steps
-from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch
-
-F = TypeVar("F")
+from llama_retrieval_ext.stores.engine.search import EngineBackend
+from llama_retrieval_ext.text.normalization import valid_text
 
 _EQUALITY: Final = (FilterOperator.EQ, FilterOperator.NE, FilterOperator.IN, FilterOperator.NIN)
 # Fields of a node beside its metadata, which the filters of a selection may name.
@@ -68,6 +63,51 @@ _PREFETCH_FACTOR: Final = 4.0
 _MOST_CANDIDATES: Final = 2**31 - 1
 
 
+def query_call(
+    backend: EngineBackend[Any, Any], query: VectorStoreQuery, options: Options, filter_: object
+) -> Call[list[Candidate]]:
+    """Return the call for a query in mode DEFAULT, SPARSE, TEXT_SEARCH, HYBRID or MMR.
+
+    Args:
+        backend: The searches.
+        query: The query.
+        options: Options of the mode MMR.
+        filter_: The engine's filter for the nodes that the query may find; None for no filter.
+    """
+    check_options(query, options)
+    top_k = check_top_k(query.similarity_top_k)
+    nearest = Search(top_k, filter=filter_)
+    words = Search(first_count(query.sparse_top_k, top_k), filter=filter_)
+    if query.mode == VectorStoreQueryMode.DEFAULT:
+        return backend.dense(embedding_of(query), nearest)
+    if query.mode in KEYWORD_MODES:
+        return backend.keyword(text_of(query), words)
+    if query.mode == VectorStoreQueryMode.MMR and backend.has_mmr:
+        threshold, candidates = _threshold(query, options), _candidates(options, top_k=top_k)
+        return backend.diverse(
+            embedding_of(query), nearest, lambda_mult=threshold, candidates=candidates
+        )
+    if query.mode != VectorStoreQueryMode.HYBRID:
+        others = (
+            ", HYBRID and MMR"
+            if backend.has_mmr
+            else " and HYBRID here; for MMR put the stage MMR() after a VectorRetriever"
+        )
+        raise UnsupportedModeError(
+            f"{type(backend).__name__} has no mode {query.mode!r}; it serves DEFAULT, SPARSE, "
+            f"TEXT_SEARCH{others}"
+        )
+    embedding, text, fusion = embedding_of(query), text_of(query), fusion_for(query.alpha)
+    most = first_count(query.hybrid_top_k, top_k)
+
+    def steps() -> Steps[list[Candidate]]:
+        legs = backend.vector_search(embedding, nearest), backend.keyword_search(text, words)
+        vector, keyword = yield from backend.rankings(legs)
+        return fuse_candidates(vector, keyword, fusion, top_k=most)
+
+    return backend.call(steps, empty=[])
+
+
 def _threshold(query: VectorStoreQuery, options: Options) -> float:
     inside, beside = query.mmr_threshold, options.get("mmr_threshold")
     if inside is not None and beside is not None and inside != beside:
@@ -101,80 +141,6 @@ def _candidates(options: Options, *, top_k: int) -> int:
     return int(min(top_k * factor, _MOST_CANDIDATES))
 
 
-@dataclass(frozen=True, slots=True)
-class QueryModes:
-    """The modes DEFAULT, SPARSE, TEXT_SEARCH, HYBRID and, if supported, MMR of an engine."""
-
-    title: str
-    searcher: EngineSearch[Any, Any, Any]
-    compile_target: Callable[[Target], Any]
-
-    def steps(
-        self, query: VectorStoreQuery, options: Options
-    ) -> Callable[[], Steps[list[Candidate]]]:
-        """Check a query and return its steps; the result is best first, or in MMR order."""
-        check_options(query, options)
-        # LlamaIndex's retriever always passes node_ids=[], which means no restriction. It passes
-        # doc_ids=[] only if its caller does, which means no document.
-        filter_ = self.compile_target(Target(query.node_ids or None, query.doc_ids, query.filters))
-        if query.mode == VectorStoreQueryMode.DEFAULT:
-            vector = _vector_request(query, filter_)
-            return lambda: self._ranking(vector)
-        if query.mode in KEYWORD_MODES:
-            keyword = _keyword_request(query, filter_)
-            return lambda: self._ranking(keyword)
-        if query.mode == VectorStoreQueryMode.HYBRID:
-            return self._hybrid(query, filter_)
-        if query.mode == VectorStoreQueryMode.MMR and self.searcher.has_mmr:
-            return self._diverse(query, options, filter_)
-        raise self._unsupported(query)
-
-    def _ranking(self, request: EngineRequest[Any]) -> Steps[list[Candidate]]:
-        (ranking,) = yield from self.searcher.search([request])
-        return ranking
-
-    def _hybrid(
-        self, query: VectorStoreQuery, filter_: object
-    ) -> Callable[[], Steps[list[Candidate]]]:
-        requests = [_vector_request(query, filter_), _keyword_request(query, filter_)]
-        most = first_count(query.hybrid_top_k, requests[0].top_k)
-        fusion = fusion_for(query.alpha)
-
-        def steps() -> Steps[list[Candidate]]:
-            vector, keyword = yield from self.searcher.search(requests)
-            return fuse_candidates(vector, keyword, fusion, top_k=most)
-
-        return steps
-
-    def _diverse(
-        self, query: VectorStoreQuery, options: Options, filter_: object
-    ) -> Callable[[], Steps[list[Candidate]]]:
-        vector = _vector_request(query, filter_)
-        threshold, candidates = _threshold(query, options), _candidates(options, top_k=vector.top_k)
-        return lambda: self.searcher.diverse(vector, lambda_mult=threshold, candidates=candidates)
-
-    def _unsupported(self, query: VectorStoreQuery) -> UnsupportedModeError:
-        served = (
-            ", HYBRID and MMR"
-            if self.searcher.has_mmr
-            else " and HYBRID here; for MMR put the stage MMR() after a VectorRetriever"
-        )
-        return UnsupportedModeError(
-            f"{self.title} has no mode {query.mode!r}; it serves DEFAULT, SPARSE, TEXT_SEARCH"
-            f"{served}"
-        )
-
-
-def _vector_request(query: VectorStoreQuery, filter_: F | None) -> EngineRequest[F]:
-    search = Search(check_top_k(query.similarity_top_k))
-    return EngineRequest(VectorQuery(tuple(embedding_of(query)), search), filter_)
-
-
-def _keyword_request(query: VectorStoreQuery, filter_: F | None) -> EngineRequest[F]:
-    top_k = first_count(query.sparse_top_k, check_top_k(query.similarity_top_k))
-    return EngineRequest(KeywordQuery(text_of(query), Search(top_k)), filter_)
-
-
 def first_count(count: int | None, top_k: int) -> int:
     """Return a checked count of a query, or `top_k` if it is None."""
     return top_k if count is None else check_top_k(count)
@@ -191,7 +157,7 @@ def text_of(query: VectorStoreQuery) -> str:
     """Return the query's text, or raise."""
     if query.query_str is None:
         raise ConfigurationError(f"a query in mode {query.mode!s} needs a query_str")
-    return query.query_str
+    return valid_text(query.query_str)
 
 
 def fusion_for(alpha: float | None) -> Fusion:

@@ -1,62 +1,35 @@
-"""`EngineSearch`: base class of engine searches."""
+"""`EngineBackend`: the searches of an engine, as the backend of a store."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
+
+from llama_index.core.schema import BaseNode
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import UnsupportedModeError
+from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
-    EngineQuery,
+    EngineFeatures,
     HybridRankings,
-    KeywordQuery,
     ScoredId,
-    VectorQuery,
+    Search,
+    check_exact,
     fuse_candidates,
     in_order_of_ids,
     ordered_candidates,
     tied_keys,
 )
-from llama_retrieval_ext.stores.engine.collection import Collection
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
 
-# The engine's types of a compiled filter, a search and a hit.
-F = TypeVar("F")
+# The engine's types of a search and a hit.
 S = TypeVar("S", bound="NativeSearch")
 H = TypeVar("H")
 T = TypeVar("T")
-
-# Maximum number of cached node ids, about 200 bytes each.
-_MOST_NAMES: Final = 50_000
-
-
-@dataclass(frozen=True, slots=True)
-class EngineRequest(Generic[F]):
-    """A query with its filters compiled for the engine.
-
-    Attributes:
-        query: The vector or keyword query.
-        filter: Filter that every hit matches; None for no filter.
-        corpus: Filter for the nodes that IDF is computed on, which ignores principals; None for all
-            nodes.
-    """
-
-    query: EngineQuery
-    filter: F | None = None
-    corpus: F | None = None
-
-    @property
-    def top_k(self) -> int:
-        """Number of hits to return."""
-        return self.query.search.top_k
-
-    def with_top_k(self, top_k: int) -> Self:
-        """Return the same request with another number of hits."""
-        search = replace(self.query.search, top_k=top_k)
-        return replace(self, query=replace(self.query, search=search))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,50 +48,69 @@ class NativeSearch:
     positive: bool = False
 
 
-class EngineSearch(ABC, Generic[F, S, H]):
-    """Searches of one engine, as steps. Rankings are sorted best first, then by node id.
+class EngineBackend(ABC, Generic[S, H]):
+    """The searches of one engine. Rankings are sorted best first, then by node id.
 
     Subclasses compile conditions, build and send searches, and read hits. This class handles
     queries without terms, the order of hits, and fusion with a missing leg. If more nodes than
-    fit tie with the last hit, the engine chooses among them.
+    fit tie with the last hit, the engine chooses among them. Our own stores are backends
+    themselves; a backend over a foreign store has it as `store`.
 
     Attributes:
-        most_hits: Maximum number of requested hits.
-        nodes_last: Whether `hybrid` may return keys only, for `texts` to read the best nodes.
-        keys_are_ids: Whether `keys` returns node ids.
+        engine: Engine name.
+        advice: What to do about a search that the store does not have, by its feature.
+        most_candidates: Maximum number of hits that are requested for a fusion.
+        nodes_last: Whether `hybrid` may return keys only, for `read` to read the best nodes.
         whole_keyword_leg: Whether the engine's fusion uses all keyword hits.
         has_mmr: Whether `diverse` is implemented.
         scoped_rarity: Whether the engine can compute IDF on a subset of the nodes.
+        requires_scope: Whether retrievers refuse queries without a scope.
+        requires_principals: Whether retrievers refuse scopes without principals.
+        drop_violations: Whether hits outside scope or filters degrade the answer instead of
+            raising.
     """
 
-    most_hits: ClassVar[int] = 10_000
+    engine: ClassVar[str]
+    advice: ClassVar[Mapping[str, str]] = {}
+    most_candidates: ClassVar[int] = 10_000
     nodes_last: ClassVar[bool] = False
-    keys_are_ids: ClassVar[bool] = False
     whole_keyword_leg: ClassVar[bool] = False
     has_mmr: ClassVar[bool] = False
     scoped_rarity: ClassVar[bool] = True
 
-    def __init__(self, collection: Collection[Any, Any, Any] | None = None) -> None:
-        self._collection = collection
-        # Node ids by key, cached to sort ties.
-        self._names: dict[str, str] = {}
+    requires_scope: bool = False
+    requires_principals: bool = False
+    drop_violations: bool = False
+
+    @property
+    @abstractmethod
+    def store(self) -> BasePydanticVectorStore:
+        """The LlamaIndex vector store."""
+
+    @property
+    @abstractmethod
+    def features(self) -> EngineFeatures:
+        """Operations that the engine supports natively."""
 
     @abstractmethod
-    def compile(self, condition: Condition) -> F:
+    def describe(self) -> Mapping[str, object]:
+        """Return the engine, its location and its configuration, without secrets."""
+
+    @abstractmethod
+    def call(self, steps: Callable[[], Steps[T]], *, empty: T) -> Call[T]:
+        """Return the call that runs steps; its result is `empty` if there is no collection."""
+
+    @abstractmethod
+    def compile(self, condition: Condition) -> Any:  # noqa: ANN401 - the engine's filter
         """Return the engine's filter, or raise `UnsupportedFilterError`."""
 
     @abstractmethod
-    def vector_search(self, query: VectorQuery, request: EngineRequest[F]) -> S | None:
+    def vector_search(self, embedding: Sequence[float], search: Search) -> S | None:
         """Return the engine's vector search; None if it cannot have hits."""
 
     @abstractmethod
-    def keyword_search(self, query: KeywordQuery, request: EngineRequest[F]) -> S | None:
+    def keyword_search(self, text: str, search: Search) -> S | None:
         """Return the engine's keyword search; None if it cannot have hits (no terms)."""
-
-    def fused_search(self, vector: S, keyword: S, how: FusedSearch, *, top_k: int) -> S | None:
-        """Return the engine's fusion of two searches; None if it cannot fuse them."""
-        del vector, keyword, top_k
-        raise UnsupportedModeError(f"{how.fusion!r} is not in the engine; leave pushdown out")
 
     @abstractmethod
     def pages(self, searches: Sequence[S], *, with_nodes: bool) -> Steps[list[list[H]]]:
@@ -133,146 +125,153 @@ class EngineSearch(ABC, Generic[F, S, H]):
         """Return the candidate of a hit that includes its node."""
 
     def keys(self, hits: Sequence[H]) -> list[str]:
-        """Return the keys that identify the nodes of hits."""
+        """Return the keys that identify the nodes of hits; for `nodes_last`."""
         raise NotImplementedError(hits)
 
-    def texts(self, keys: Sequence[str], request: EngineRequest[F]) -> Steps[dict[str, str]]:
-        """Return stored nodes by key, without those deleted or no longer matching."""
-        raise NotImplementedError(keys, request)
+    def read(self, keys: Sequence[str], search: Search) -> Steps[Mapping[str, Candidate]]:
+        """Return nodes by key, with score 0, without those deleted or no longer matching."""
+        raise NotImplementedError(keys, search)
 
-    def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
-        """Run steps against the collection; return `empty` if it does not exist."""
-        if self._collection is None:
-            return (yield from steps())
-        return (yield from self._collection.if_exists(steps, empty=empty))
+    def ids_of_tied(self, keys: Sequence[str]) -> Steps[Mapping[str, str]]:
+        """Return the node ids of keys with equal scores; empty if keys are node ids."""
+        yield from ()
+        del keys
+        return {}
+
+    def fused_search(self, vector: S, keyword: S, how: FusedSearch, *, top_k: int) -> S | None:
+        """Return the engine's fusion of two searches; None if it cannot fuse them."""
+        del vector, keyword, top_k
+        raise UnsupportedModeError(f"{how.fusion!r} is not in the engine; leave pushdown out")
 
     def diverse(
-        self, request: EngineRequest[F], *, lambda_mult: float, candidates: int
-    ) -> Steps[list[Candidate]]:
+        self, embedding: Sequence[float], search: Search, *, lambda_mult: float, candidates: int
+    ) -> Call[list[Candidate]]:
         """Return the nodes selected by MMR, in the order of selection."""
-        del request, lambda_mult, candidates
+        del embedding, search, lambda_mult, candidates
         raise UnsupportedModeError(f"{type(self).__name__} has no MMR")
 
-    def requests(self, queries: Sequence[EngineQuery]) -> list[EngineRequest[F]]:
-        """Return requests for queries of one `Search`, whose conditions are compiled once."""
-        search = queries[0].search
-        filter_ = None if search.condition is None else self.compile(search.condition)
-        scope = search.scope and search.scope.for_everyone
-        corpus = None
-        if scope is not None and self.scoped_rarity:
-            alone = scope.condition == search.condition
-            corpus = filter_ if alone else self.compile(scope.condition)
-        return [EngineRequest(query, filter_, corpus) for query in queries]
+    def nodes(self, ids: Sequence[str]) -> Call[dict[str, BaseNode]] | None:  # noqa: ARG002 - as subclasses
+        """Return the nodes with these ids and their embeddings; None if the store reads them."""
+        return None
 
-    def search(self, requests: Sequence[EngineRequest[F]]) -> Steps[list[list[Candidate]]]:
-        """Return the ranking of a request, or those of a vector and a keyword request."""
-        return self.if_exists(lambda: self._search(requests), empty=[[] for _ in requests])
+    def all_nodes(self) -> Call[list[BaseNode]] | None:
+        """Return all nodes, for keyword search in memory; None if the engine has its own."""
+        return None
+
+    def index_used(self, *, exact: bool) -> str | None:
+        """Return a description of the index for vector searches; None if unknown."""
+        del exact
+        return None
+
+    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
+        """Return the nearest nodes to an embedding, by the store's distance."""
+        search = self._compiled(search, "dense")
+        return self.call(lambda: self._best(self.vector_search(embedding, search)), empty=[])
+
+    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
+        """Return the nodes that share terms with a text; BM25 scores are above 0."""
+        search = self._compiled(search, "keyword")
+        return self.call(lambda: self._best(self.keyword_search(text, search)), empty=[])
 
     def hybrid(
-        self, vector: EngineRequest[F], keyword: EngineRequest[F], *, nodes_last: bool
-    ) -> Steps[HybridRankings]:
-        """Return the rankings of both requests; see `HybridBackend.hybrid`."""
-        both = self._keys_of_both if nodes_last and self.nodes_last else self._both
-        return self.if_exists(lambda: both([vector, keyword]), empty=HybridRankings.of([], []))
-
-    def read(self, keys: Sequence[str], request: EngineRequest[F]) -> Steps[dict[str, Candidate]]:
-        """Return nodes of `hybrid` by key, with score 0; deleted ones are left out."""
-        return self.if_exists(lambda: self._nodes(keys, request), empty={})
+        self, embedding: Sequence[float], text: str, search: Search, *, nodes_last: bool
+    ) -> Call[HybridRankings]:
+        """Return the rankings of both searches, from one request."""
+        search = self._compiled(search, "dense", "keyword")
+        rank = self._keys_of_both if nodes_last and self.nodes_last else self._both
+        return self.call(
+            lambda: rank(
+                self.vector_search(embedding, search), self.keyword_search(text, search), search
+            ),
+            empty=HybridRankings.of([], []),
+        )
 
     def fused(
-        self, vector: EngineRequest[F], keyword: EngineRequest[F], how: FusedSearch
-    ) -> Steps[list[Candidate]]:
-        """Return the engine's native fusion of a vector and a keyword request."""
-        n_keyword = self.most_hits if self.whole_keyword_leg else how.candidates
-        legs = vector.with_top_k(how.candidates), keyword.with_top_k(n_keyword)
-        return self.if_exists(lambda: self._fused(legs, how, top_k=vector.top_k), empty=[])
+        self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
+    ) -> Call[list[Candidate]]:
+        """Return the candidates of the engine's native fusion."""
+        search = self._compiled(search, "dense", "keyword")
+        n_keyword = self.most_candidates if self.whole_keyword_leg else how.candidates
 
-    def native(self, request: EngineRequest[F]) -> Steps[S | None]:
-        """Return the engine's search; None if it cannot have hits."""
-        yield from ()
-        match request.query:
-            case VectorQuery() as query:
-                return self.vector_search(query, request)
-            case query:
-                return self.keyword_search(query, request)
+        def steps() -> Steps[list[Candidate]]:
+            vector = self.vector_search(embedding, replace(search, top_k=how.candidates))
+            keyword = self.keyword_search(text, replace(search, top_k=n_keyword))
+            native = None
+            if vector is not None and keyword is not None:
+                native = self.fused_search(vector, keyword, how, top_k=search.top_k)
+            if native is not None:
+                return (yield from self._best(native))
+            nearest, words = yield from self.rankings([vector, keyword])
+            return fuse_candidates(
+                nearest, words, how.fusion, weights=how.weights, top_k=search.top_k
+            )
 
-    def scores(self, search: S, hits: Sequence[H]) -> list[float]:
-        """Return our scores of hits."""
-        raw, score = self.raw_scores(hits), search.score
-        return raw if score is float else [score(item) for item in raw]
+        return self.call(steps, empty=[])
 
-    def rankings(self, searches: Sequence[S]) -> Steps[list[list[Candidate]]]:
-        """Return the rankings of searches."""
-        pages = yield from self.pages(searches, with_nodes=True)
+    def rankings(self, searches: Sequence[S | None]) -> Steps[list[list[Candidate]]]:
+        """Return the rankings of searches; an empty one for None."""
+        pages = yield from self._pages(searches, with_nodes=True)
         return [
             ordered_candidates(
                 self.candidate(hit, score)
                 for hit, score in zip(hits, self.scores(search, hits), strict=True)
                 if score > 0 or not search.positive
             )
+            if search is not None
+            else []
             for search, hits in zip(searches, pages, strict=True)
         ]
 
-    def _search(self, requests: Sequence[EngineRequest[F]]) -> Steps[list[list[Candidate]]]:
-        searches, some = yield from self._natives(requests)
-        found = iter((yield from self.rankings(some)) if some else [])
-        return [[] if search is None else next(found) for search in searches]
+    def scores(self, search: S, hits: Sequence[H]) -> list[float]:
+        """Return our scores of hits."""
+        raw, score = self.raw_scores(hits), search.score
+        return raw if score is float else [score(value) for value in raw]
 
-    def _natives(
-        self, requests: Sequence[EngineRequest[F]]
-    ) -> Steps[tuple[list[S | None], list[S]]]:
-        """Return the engine's search for each request, and those that can have hits."""
-        searches: list[S | None] = []
-        for request in requests:
-            searches.append((yield from self.native(request)))  # noqa: PERF401 - no generator there
-        return searches, [search for search in searches if search is not None]
+    def _compiled(self, search: Search, *kinds: str) -> Search:
+        """Return a search with its conditions compiled; raise if it is not supported."""
+        features = self.features
+        for kind in kinds:
+            if getattr(features, kind) is None:
+                raise UnsupportedModeError(f"{type(self.store).__name__}: {self.advice[kind]}")
+        if "dense" in kinds:
+            check_exact(self.engine, features, search)
+        condition, scope = search.condition, search.scope and search.scope.for_everyone
+        filter_ = search.filter if condition is None else self.compile(condition)
+        corpus = None
+        if scope is not None and self.scoped_rarity:
+            same = scope.condition == condition
+            corpus = filter_ if same else self.compile(scope.condition)
+        return replace(search, filter=filter_, corpus=corpus)
 
-    def _both(self, requests: Sequence[EngineRequest[F]]) -> Steps[HybridRankings]:
-        vector, keyword = yield from self._search(requests)
-        return HybridRankings.of(vector, keyword)
+    def _best(self, search: S | None) -> Steps[list[Candidate]]:
+        (ranking,) = yield from self.rankings([search])
+        return ranking
 
-    def _keys_of_both(self, requests: Sequence[EngineRequest[F]]) -> Steps[HybridRankings]:
+    def _pages(self, searches: Sequence[S | None], *, with_nodes: bool) -> Steps[list[list[H]]]:
+        """Send the searches that can have hits, in one request if the engine takes several."""
+        sent = [search for search in searches if search is not None]
+        pages = iter((yield from self.pages(sent, with_nodes=with_nodes)) if sent else [])
+        return [[] if search is None else next(pages) for search in searches]
+
+    def _both(self, vector: S | None, keyword: S | None, _: Search) -> Steps[HybridRankings]:
+        return HybridRankings.of(*(yield from self.rankings([vector, keyword])))
+
+    def _keys_of_both(
+        self, vector: S | None, keyword: S | None, search: Search
+    ) -> Steps[HybridRankings]:
         """Return both rankings by key; nodes are read only if their ids decide between ties."""
-        searches, some = yield from self._natives(requests)
-        pages = iter((yield from self.pages(some, with_nodes=False)) if some else [])
-        legs = [[] if search is None else self._keys(search, next(pages)) for search in searches]
-        tied = [] if self.keys_are_ids else [key for leg in legs for key in tied_keys(leg)]
-        names = self._names  # another search may replace it
-        unknown = [key for key in tied if key not in names]
-        nodes = (yield from self._nodes(unknown, requests[0])) if unknown else {}
-        new_names = {key: each.node_id for key, each in nodes.items()}
-        self._keep_names(new_names)
-        ids = {key: new_names.get(key) or names.get(key, key) for key in tied} if unknown else names
-        vector, keyword = (in_order_of_ids(leg, ids) for leg in legs)
-        return HybridRankings(vector, keyword, nodes)
+        pages = yield from self._pages([vector, keyword], with_nodes=False)
+        legs: list[list[ScoredId]] = []
+        for leg, hits in zip((vector, keyword), pages, strict=True):
+            scores = [] if leg is None else self.scores(leg, hits)
+            pairs = list(zip(self.keys(hits), scores, strict=True))
+            is_positive = leg is not None and leg.positive
+            legs.append([pair for pair in pairs if pair[1] > 0] if is_positive else pairs)
+        tied = [key for leg in legs for key in tied_keys(leg)]
+        ids = (yield from self.ids_of_tied(tied)) if tied else {}
 
-    def _nodes(self, keys: Sequence[str], request: EngineRequest[F]) -> Steps[dict[str, Candidate]]:
-        texts = yield from self.texts(keys, request)
-        return {key: Candidate.stored(text, 0.0) for key, text in texts.items()}
+        def read(keys: Sequence[str]) -> Call[Mapping[str, Candidate]]:
+            return self.call(lambda: self.read(keys, search), empty={})
 
-    def _keep_names(self, names: Mapping[str, str]) -> None:
-        """Cache the node ids of keys; they never change."""
-        if len(self._names) + len(names) > _MOST_NAMES:
-            self._names = {}
-        self._names.update(names)
-
-    def _keys(self, search: S, hits: Sequence[H]) -> list[ScoredId]:
-        """Return keys with scores."""
-        pairs = list(zip(self.keys(hits), self.scores(search, hits), strict=True))
-        return [pair for pair in pairs if pair[1] > 0] if search.positive else pairs
-
-    def _fused(
-        self, legs: Sequence[EngineRequest[F]], how: FusedSearch, *, top_k: int
-    ) -> Steps[list[Candidate]]:
-        vector, keyword = (yield from self._natives(legs))[0]
-        fused = None
-        if vector is not None and keyword is not None:
-            fused = self.fused_search(vector, keyword, how, top_k=top_k)
-        if fused is None:
-            first, second = yield from self._search(legs)
-            return fuse_candidates(first, second, how.fusion, weights=how.weights, top_k=top_k)
-        return (yield from self.rankings([fused]))[0]
-
-
-# For annotations independent of the engine.
-AnySearch = EngineSearch[Any, Any, Any]
+        nearest, words = (in_order_of_ids(leg, ids) for leg in legs)
+        return HybridRankings(nearest, words, {}, read)

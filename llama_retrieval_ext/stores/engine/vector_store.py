@@ -1,8 +1,8 @@
-"""`EngineStore`: a LlamaIndex vector store over an engine."""
+"""`EngineStore`: a LlamaIndex vector store over an engine, which is its own backend."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NoReturn, Self, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NoReturn, Self
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import (
@@ -16,18 +16,17 @@ from llama_retrieval_ext.errors import ConfigurationError, StoreError
 from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.plan import Call, Plan, finished
 from llama_retrieval_ext.execution.running import asynchronous, blocking
+from llama_retrieval_ext.schema import Schema
+from llama_retrieval_ext.stores.encoding.values import storable
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.stores.engine.config import StoreConfig
-from llama_retrieval_ext.stores.engine.connection import Steps
-from llama_retrieval_ext.stores.engine.query_modes import Options, QueryModes, Target
-from llama_retrieval_ext.stores.engine.search import AnySearch
+from llama_retrieval_ext.stores.engine.query_modes import Target, query_call
+from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
-T = TypeVar("T")
 
-
-class EngineStore(BasePydanticVectorStore):
+class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
     """A vector store with keyword search, exact filters and real removal.
 
     A subclass implements each operation as a `Call`: blocking and, if possible, async. This class
@@ -40,9 +39,6 @@ class EngineStore(BasePydanticVectorStore):
     # Whether `get_nodes` filters by document and position, for `Expand`.
     stores_positions: ClassVar[bool] = True
 
-    # Engine name for messages about query modes.
-    title: ClassVar[str] = "this store"
-
     @classmethod
     def class_name(cls) -> str:
         """Return the class name for LlamaIndex."""
@@ -52,6 +48,20 @@ class EngineStore(BasePydanticVectorStore):
     def tokenizer(self) -> Tokenizer:
         """Tokenizer that splits text into terms."""
         return self._config.tokenizer
+
+    @property
+    @abstractmethod
+    def field_schema(self) -> Schema:
+        """The fields of keyword search, with their weights."""
+
+    @abstractmethod
+    def use_schema(self, schema: Schema) -> None:
+        """Search by another schema; an empty store will index its fields."""
+
+    @property
+    def unindexed(self) -> list[str]:
+        """The fields of the schema that stored nodes are not searched by; see `index_fields`."""
+        return [name for name in self.field_schema.text if name not in self._config.schema.text]
 
     @property
     def distance(self) -> Distance:
@@ -67,7 +77,8 @@ class EngineStore(BasePydanticVectorStore):
     def add(self, nodes: Sequence[BaseNode], **kwargs: object) -> Plan[list[str]]:
         """Add nodes with embeddings; replace stored nodes with the same ids.
 
-        All nodes are checked before the first write. Nodes are written in batches; if a batch
+        All nodes are checked before the first write. Lone surrogates, as a badly decoded file has
+        them, become U+FFFD. Nodes are written in batches; if a batch
         fails, for example on a full disk, earlier batches stay.
 
         Args:
@@ -79,14 +90,18 @@ class EngineStore(BasePydanticVectorStore):
 
         Raises:
             ConfigurationError: A node has no embedding, a non-finite value, metadata without a JSON
-                form, or exceeds an engine limit; the message contains its id.
+                form, a number or date that engines would round, or exceeds an engine limit; the
+                message contains its id.
             DimensionMismatchError: The dimension of an embedding differs from the store's.
             StoreUnavailableError: The engine cannot be reached, has no space, or failed.
             StoreClosedError: The store was closed.
         """
         _refuse(kwargs, "add")
         ids = [node.node_id for node in nodes]
-        return call(self._add(_unique(nodes)).then(lambda _: ids)) if nodes else finished(ids)
+        if not nodes:
+            return finished(ids)
+        last = {node.node_id: storable(node) for node in nodes}
+        return call(self._add([*last.values()]).then(lambda _: ids))
 
     async_add = asynchronous(add)  # type: ignore[arg-type]  # its self is this class
 
@@ -191,16 +206,25 @@ class EngineStore(BasePydanticVectorStore):
             UnsupportedFilterError: The engine cannot evaluate the filters.
             DimensionMismatchError: The dimension of the embedding differs from the store's.
         """
-        return call(self._search(query, kwargs).then(_result))
+        # LlamaIndex's retriever always passes node_ids=[], which means no restriction. It passes
+        # doc_ids=[] only if its caller does, which means no document.
+        filter_ = self._compile_target(Target(query.node_ids or None, query.doc_ids, query.filters))
+        return call(query_call(self, query, kwargs, filter_).then(_result))
 
     aquery = asynchronous(query)  # type: ignore[arg-type]  # its self is this class
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:
         """No-op: `add` is already durable."""
 
+    @property
+    def store(self) -> Self:
+        """The store itself, which is its own backend."""
+        return self
+
     def describe(self) -> dict[str, object]:
-        """Return the location and the config of the store, without secrets."""
+        """Return the engine, and the location and the config of the store, without secrets."""
         return {
+            "engine": self.engine,
             **self._location(),
             "dimension": self.dimension,
             "distance": self.distance,
@@ -235,10 +259,10 @@ class EngineStore(BasePydanticVectorStore):
     def _nodes(
         self, node_ids: list[str] | None, filters: MetadataFilters | None
     ) -> Call[list[BaseNode]]:
-        def in_order(found: list[BaseNode]) -> list[BaseNode]:
-            nodes = {node.node_id: node for node in found}
-            ids = sorted(nodes) if node_ids is None else dict.fromkeys(node_ids)
-            return [nodes[node_id] for node_id in ids if node_id in nodes]
+        def in_order(nodes: list[BaseNode]) -> list[BaseNode]:
+            by_id = {node.node_id: node for node in nodes}
+            ids = sorted(by_id) if node_ids is None else dict.fromkeys(node_ids)
+            return [by_id[node_id] for node_id in ids if node_id in by_id]
 
         return self._read(Target(node_ids, filters=filters)).then(in_order)
 
@@ -271,31 +295,14 @@ class EngineStore(BasePydanticVectorStore):
     def _clear(self) -> Call[None]:
         """Delete all nodes and reset the dimension."""
 
-    @property
-    @abstractmethod
-    def searcher(self) -> AnySearch:
-        """The engine's searches."""
-
-    @abstractmethod
-    def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
-        """Return the call that runs steps."""
-
     @abstractmethod
     def _compile_target(self, target: Target) -> object:
         """Return the engine's filter for a selection; None for all nodes."""
-
-    def _search(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
-        modes = QueryModes(self.title, self.searcher, self._compile_target)
-        return self.call(modes.steps(query, options))
 
 
 def _refuse(options: Mapping[str, object], method: str) -> None:
     if options:
         raise ConfigurationError(f"{method} has no options {', '.join(sorted(options))}")
-
-
-def _unique(nodes: Sequence[BaseNode]) -> list[BaseNode]:
-    return list({node.node_id: node for node in nodes}.values())
 
 
 def _of_document(ref_doc_id: str, options: Mapping[str, object]) -> Target:
@@ -316,9 +323,9 @@ def _to_delete(
     return Target(node_ids, filters=filters)
 
 
-def _result(found: Sequence[Candidate]) -> VectorStoreQueryResult:
+def _result(candidates: Sequence[Candidate]) -> VectorStoreQueryResult:
     return VectorStoreQueryResult(
-        nodes=[each.node for each in found],
-        similarities=[each.score for each in found],
-        ids=[each.node_id for each in found],
+        nodes=[candidate.node for candidate in candidates],
+        similarities=[candidate.score for candidate in candidates],
+        ids=[candidate.node_id for candidate in candidates],
     )

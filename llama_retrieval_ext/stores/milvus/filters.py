@@ -8,13 +8,13 @@ key:
 ``s_`` a string, as `safe_text` writes it
 ``i_`` the same string in lower case, if that differs
 ``n_`` a number, as `number_term` writes it: the strings sort as the numbers do
-``t_`` the instant of a string that is a date, as a number
+``t_`` the microseconds from 1970 to a string that is a date, as a number
 ``l_`` a list: its values between separators, each with the letter of its type before it
 ``o_`` anything else that is not None
 ====== ================================================================================
 
 Text is stored without any character that has a meaning in an expression: quotes, back-slashes,
-wildcards, control characters and lone surrogates become three characters of Unicode's private
+wildcards and control characters become three characters of Unicode's private
 area. So no escaping is needed, which differs between Milvus and Milvus Lite, and no value can
 break out of an expression. The mapping preserves substrings, equality and inequality.
 
@@ -24,6 +24,7 @@ differ in the value of a comparison with a missing field, and of its negation.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from string import ascii_letters, digits
 from typing import Any, Final, TypeAlias
 
 from llama_index.core.vector_stores.types import FilterOperator
@@ -32,7 +33,13 @@ from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import ORDER_OPERATORS, AllOf, AnyOf, Condition, Not, Scalar
 from llama_retrieval_ext.query import ALLOWED_KEY, DOCUMENT_FIELD, KB_KEY, TENANT_KEY
-from llama_retrieval_ext.stores.encoding.values import is_comparable, number_term, plain_value
+from llama_retrieval_ext.stores.encoding.values import (
+    MICROSECOND,
+    date_bound,
+    is_comparable,
+    number_term,
+    plain_value,
+)
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage, target_parts
 from llama_retrieval_ext.stores.engine.query_modes import Target
 
@@ -54,16 +61,14 @@ _DIGITS: Final = [chr(0xE001 + digit) for digit in range(64)]
 # Separates the values of a list; no stored text contains it.
 SEPARATOR: Final = "\ue041"
 
-_SPECIAL: Final = [
-    *range(0x20),
-    *map(ord, "\"'\\%_{}`\x7f"),
-    *range(0xD800, 0xE000),
-    *range(0xE000, 0xE042),
-]
+_SPECIAL: Final = [*range(0x20), *map(ord, "\"'\\%_{}`\x7f"), *range(0xE000, 0xE042)]
 _TABLE: Final = {
     code: f"{_UNIT}{_DIGITS[index // 64]}{_DIGITS[index % 64]}"
     for index, code in enumerate(_SPECIAL)
 }
+
+
+_ALPHANUMERIC: Final = f"{ascii_letters}{digits}".encode()
 
 
 def safe_text(text: str) -> str:
@@ -89,12 +94,9 @@ def safe_key(key: str) -> str:
     """
     if key.isascii() and key.isalnum():
         return key
-    octets = key.encode("utf-8", "surrogatepass")
-    return "".join(_identifier_part(chr(octet)) for octet in octets)
-
-
-def _identifier_part(char: str) -> str:
-    return char if char.isascii() and char.isalnum() else f"_{ord(char):02x}"
+    return "".join(
+        chr(octet) if octet in _ALPHANUMERIC else f"_{octet:02x}" for octet in key.encode()
+    )
 
 
 Fields: TypeAlias = dict[str, str | list[str]]
@@ -165,7 +167,7 @@ def _put(fields: Fields, key: str, value: object) -> None:
             fields[field(LOWER, key)] = safe_text(lower)
         moment = instant(value)
         if moment is not None:
-            fields[field(TIME, key)] = number_term(moment)
+            fields[field(TIME, key)] = number_term(moment // MICROSECOND)
     else:
         fields[field(NUMBER, key)] = number_term(value)
 
@@ -283,8 +285,13 @@ def _equals_any(key: str, values: Sequence[Any], *, in_choice: bool) -> Expressi
         strings = one_of(column, [column_value(text) for text in texts])
     else:
         strings = _one_of_field(field(STRING, key), [safe_text(text) for text in texts])
-    others = ((NUMBER, numbers), (OTHER, booleans))
-    return any_of([strings, *(_one_of_field(field(mark, key), own) for mark, own in others)])
+    return any_of(
+        [
+            strings,
+            _one_of_field(field(NUMBER, key), numbers),
+            _one_of_field(field(OTHER, key), booleans),
+        ]
+    )
 
 
 def _one_of_field(name: str, values: Sequence[str]) -> Expression:
@@ -296,11 +303,13 @@ def _any_of(values: Sequence[str]) -> str:
     return f"== {quoted[0]}" if len(quoted) == 1 else f"in [{', '.join(quoted)}]"
 
 
-def _ordered(sign: str) -> Comparison[Expression]:
+def _ordered(operator: FilterOperator) -> Comparison[Expression]:
     def ordered(key: str, value: Scalar) -> Expression:
-        # A string is a date: `parse_filters` has checked it.
-        mark, number = (TIME, instant(value) or 0) if isinstance(value, str) else (NUMBER, value)
-        return compare(field(mark, key), f"{sign} {_quoted(number_term(number))}")
+        if isinstance(value, str):  # a date: `parse_filters` has checked it
+            name, number = field(TIME, key), float(date_bound(value, operator.name.lower()))
+        else:
+            name, number = field(NUMBER, key), value
+        return compare(name, f"{operator.value} {_quoted(number_term(number))}")
 
     return ordered
 
@@ -331,8 +340,8 @@ def _contains_text_in_any_case(key: str, text: str) -> Expression:
 def _is_empty(key: str, _: None) -> Expression:
     listed = field(LIST, key)
     filled = compare(listed, f"!= {_quoted(EMPTY_LIST)}")
-    others = [exists(field(mark, key)) for mark in (STRING, NUMBER, OTHER)]
-    return negated(any_of([*others, filled]))
+    scalars = [exists(field(mark, key)) for mark in (STRING, NUMBER, OTHER)]
+    return negated(any_of([*scalars, filled]))
 
 
 def _visible(principals: Sequence[str]) -> Expression:
@@ -355,7 +364,7 @@ def _comparisons(*, in_choice: bool) -> Mapping[FilterOperator, Comparison[Expre
     return {
         FilterOperator.EQ: lambda key, value: _equals_any(key, [value], in_choice=in_choice),
         FilterOperator.IN: lambda key, values: _equals_any(key, values, in_choice=in_choice),
-        **{operator: _ordered(operator.value) for operator in ORDER_OPERATORS},
+        **{operator: _ordered(operator) for operator in ORDER_OPERATORS},
         FilterOperator.ANY: lambda key, values: any_of([_has(key, value) for value in values]),
         FilterOperator.ALL: _has_all,
         FilterOperator.CONTAINS: _has,

@@ -1,29 +1,46 @@
-"""Collection of a store: config, columns, indexes, creation and loading."""
+"""A collection: its columns, indexes and recorded config, and its nodes."""
 
 # pymilvus declares wider types for some results than its blocking client returns.
 # pyright: reportArgumentType=false, reportAssignmentType=false
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from threading import RLock
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
+from llama_index.core.schema import BaseNode
 from pymilvus import CollectionSchema, DataType, Function, FunctionType, MilvusClient
 from pymilvus.client.types import LoadState
 from pymilvus.milvus_client.index import IndexParams
 
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import TENANT_KEY
-from llama_retrieval_ext.stores.engine.collection import Collection
+from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
+from llama_retrieval_ext.stores.encoding.values import batches, filterable, keyword_text
+from llama_retrieval_ext.stores.engine.collection import Collection, CollectionMissingError
 from llama_retrieval_ext.stores.engine.config import ConfigRequest, StoreConfig
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.milvus.client import FORM, MilvusConnection, call_loaded
-from llama_retrieval_ext.stores.milvus.filters import COLUMNS, DOC, ID
+from llama_retrieval_ext.stores.milvus.filters import (
+    COLUMNS,
+    DOC,
+    ID,
+    SEPARATOR,
+    Expression,
+    column_value,
+    fields_of,
+    filter_text,
+    one_of,
+    safe_text,
+)
 from llama_retrieval_ext.stores.milvus.params import METRICS, MilvusParams, check_index_params
+from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
 
-FORMAT: Final = 5
+FORMAT: Final = 6
 PROPERTY: Final = "llama_retrieval_ext"
 NODE: Final = "node"
 TERMS: Final = "terms"
@@ -44,6 +61,26 @@ _LITE_ANALYZER: Final = {"tokenizer": "standard"}
 
 # Factor of the ordinary timeout for requests on a whole collection.
 _BULK_TIMEOUTS: Final = 6
+
+
+Row: TypeAlias = dict[str, Any]  # strings, and one list of numbers
+StoredRow: TypeAlias = Mapping[str, Any]  # the type in pymilvus
+
+# Limit of a column in bytes, and its name in messages.
+_LIMITS: Final = {
+    ID: (MAX_BYTES, "id"),
+    DOC: (MAX_BYTES, "document's id"),
+    NODE: (MAX_BYTES, "text and metadata"),
+    TERMS: (MAX_BYTES, "terms for keyword search"),
+    **{column: (MAX_NAME_BYTES, key) for key, column in COLUMNS.items()},
+}
+_BATCH: Final = 512
+# Well below a server's message limit of 64 MB.
+_BATCH_BYTES: Final = 16 * 2**20
+# Milvus Lite searches unflushed rows in plain Python: 45 ms per thousand.
+_MAX_UNFLUSHED: Final = 256
+_PAGE: Final = 1000
+_LITE_MAX_ROWS: Final = 10**7
 
 
 def schema_of(config: StoreConfig, *, lite: bool) -> CollectionSchema:
@@ -114,6 +151,7 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
         check_index_params(params.index_params, lite=connection.is_lite)
         # Creating a collection takes several requests, so threads must not interleave.
         self._lock = RLock()
+        self._unflushed = 0
 
     @property
     def index_type(self) -> str:
@@ -177,9 +215,81 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
         timeout_s = self.connection.timeout_s
         yield lambda client: client.drop_collection(self.name, timeout=timeout_s)
 
+    def add(self, nodes: Sequence[BaseNode]) -> Steps[None]:
+        """Add nodes, or replace those with the same id; all are checked before the first write."""
+        vectors = yield from self.vectors_of(nodes)
+        dimension, config = len(vectors[0]), self.config
+        rows = [_row(node, vector, config) for node, vector in zip(nodes, vectors, strict=True)]
+        for batch in batches(rows, _size_bytes, max_items=_BATCH, max_bytes=_BATCH_BYTES):
+            yield from self.create(dimension)
+            try:
+                yield self.loaded(self._upsert(batch))
+            except CollectionMissingError:  # dropped meanwhile
+                self.forget()
+                yield from self.create(dimension)
+                yield self._upsert(batch)
+        with self._lock:
+            self._unflushed += len(rows)
+            many = self._unflushed >= _MAX_UNFLUSHED
+        if many:
+            yield from self.flush()
+
+    def delete(self, matching: Expression) -> Steps[None]:
+        """Delete the nodes that match; True deletes nothing."""
+        if isinstance(matching, str):
+            yield self.loaded(
+                lambda client: client.delete(self.name, filter=matching, timeout=self.timeout_s)
+            )
+
+    def read(self, matching: Expression) -> Steps[list[BaseNode]]:
+        """Return every node that matches, with its embedding."""
+        if matching is False:
+            return []
+        rows = yield self.loaded(lambda client: self._rows.read(client, filter_text(matching)))
+        nodes = []
+        for row in rows:
+            node = node_from_text(row[NODE])
+            node.embedding = [float(value) for value in row[DENSE]]
+            nodes.append(node)
+        return nodes
+
+    def count(self, matching: Expression) -> Steps[int]:
+        """Return the number of nodes that match."""
+        if matching is False:
+            return 0
+        # Other levels may return an outdated count.
+        options: Mapping[str, object] = {"consistency_level": "Strong"}
+        rows = yield self.loaded(
+            lambda client: self._rows.query(client, filter_text(matching), ["count(*)"], options)
+        )
+        return int(rows[0]["count(*)"])
+
+    def flush(self) -> Steps[None]:
+        """Make Milvus Lite write and index its log; servers do that automatically."""
+        with self._lock:
+            self._unflushed = 0
+        if self.connection.is_lite:
+            yield self.loaded(lambda client: client.flush(self.name, timeout=self.timeout_s))
+
     def loaded(self, function: Callable[[MilvusClient], T]) -> Callable[[MilvusClient], T]:
         """Return a function that loads the collection and retries if it is not loaded."""
         return lambda client: call_loaded(client, function, self._load)
+
+    @property
+    def _rows(self) -> "Rows":
+        connection = self.connection
+        return Rows(self.name, ID, [NODE, DENSE], connection.is_lite, connection.timeout_s)
+
+    def _upsert(self, rows: Sequence[Row]) -> Callable[[MilvusClient], object]:
+        # An upsert of Milvus Lite keeps dynamic fields of the old row, which filters would still
+        # find; its insert replaces the row. A server's insert would add a second one.
+        lite = self.connection.is_lite
+
+        def write(client: MilvusClient) -> object:
+            send = client.insert if lite else client.upsert
+            return send(self.name, list(rows), timeout=self.timeout_s)
+
+        return write
 
     def _describe(self, client: MilvusClient) -> Mapping[str, Any] | None:
         timeout_s = self.connection.timeout_s
@@ -197,3 +307,108 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
 
     def _load(self, client: MilvusClient) -> None:
         client.load_collection(self.name, timeout=self.timeout_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Reads all rows of a collection that match a filter, in pages."""
+
+    name: str
+    key: str
+    columns: list[str]
+    is_lite: bool
+    timeout_s: float | None = None
+
+    def read(self, client: MilvusClient, filter_: str) -> list[StoredRow]:
+        """Return the rows."""
+        if self.is_lite:
+            return self._read_lite(client, filter_)
+        rows: list[StoredRow] = []
+        pages = client.query_iterator(
+            self.name,
+            batch_size=_PAGE,
+            filter=filter_,
+            output_fields=self.columns,
+            timeout=self.timeout_s,
+        )
+        try:
+            while page := pages.next():
+                rows += page
+        finally:
+            pages.close()
+        return rows
+
+    def _read_lite(self, client: MilvusClient, filter_: str) -> list[StoredRow]:
+        # Milvus Lite limits answers by message size only, and its iterator prints a warning.
+        options = {"limit": _LITE_MAX_ROWS}
+        ids = [row[self.key] for row in self.query(client, filter_, [self.key], options)]
+        rows: list[StoredRow] = []
+        for start in range(0, len(ids), _PAGE):
+            page = filter_text(one_of(self.key, ids[start : start + _PAGE]))
+            rows += self.query(client, page, self.columns, {"limit": _PAGE})
+        return rows
+
+    def query(
+        self, client: MilvusClient, filter_: str, columns: list[str], options: Mapping[str, Any]
+    ) -> list[StoredRow]:
+        """Return the rows of one request."""
+        rows: list[StoredRow] = client.query(  # pyright: ignore[reportAssignmentType]
+            self.name, filter=filter_, output_fields=columns, timeout=self.timeout_s, **options
+        )
+        return rows
+
+
+def _row(node: BaseNode, vector: list[float], config: StoreConfig) -> Row:
+    if not node.node_id:
+        raise ConfigurationError("a node has an empty id; Milvus needs one, such as a UUID")
+    strings = {
+        ID: safe_text(node.node_id),
+        # No document has this id.
+        DOC: SEPARATOR if node.ref_doc_id is None else safe_text(node.ref_doc_id),
+        NODE: node_to_text(node),
+        TERMS: document_terms(keyword_text(node), config.tokenizer),
+        **{column: column_value(node.metadata.get(key)) for key, column in COLUMNS.items()},
+    }
+    for column, value in strings.items():
+        limit_bytes, name = _LIMITS[column]
+        _check_size(node, name, len(value.encode()), limit_bytes)
+    fields = fields_of(filterable(node))
+    size_bytes = len(json.dumps(fields, ensure_ascii=False).encode())
+    _check_size(node, "metadata", size_bytes, MAX_FIELDS_BYTES)
+    return {**strings, **fields, DENSE: vector}
+
+
+def _check_size(node: BaseNode, name: str, size_bytes: int, limit_bytes: int) -> None:
+    if size_bytes > limit_bytes:
+        raise ConfigurationError(
+            f"node {node.node_id[:100]!r} cannot be stored: its {name} take {size_bytes} bytes, "
+            f"Milvus takes {limit_bytes}; split the text into smaller nodes, or shorten the "
+            "metadata"
+        )
+
+
+def _size_bytes(row: Row) -> int:
+    return sum(4 * len(value) for value in row.values())
+
+
+def document_terms(text: str, tokenizer: Tokenizer) -> str:
+    """Return the terms of a document with repetitions, joined by spaces.
+
+    Milvus Lite has no analyser that splits at spaces only: ``c++`` would become ``c``. So terms are
+    stored as hexadecimal numbers, which no analyser splits.
+
+    Examples:
+        >>> len(document_terms("R or C or R", Tokenizer()).split())
+        5
+
+    """
+    return _joined(tokenizer.term_counts(text))
+
+
+def query_terms(text: str, tokenizer: Tokenizer) -> str:
+    """Return the terms of a query in the same form; empty without terms."""
+    return _joined(tokenizer.query_terms(text))
+
+
+def _joined(counts: Mapping[int, int]) -> str:
+    return " ".join(f"{term:x}" for term, count in counts.items() for _ in range(count))

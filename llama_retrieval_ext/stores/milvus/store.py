@@ -1,25 +1,95 @@
 """`MilvusStore`: vectors and keywords of LlamaIndex nodes in a Milvus collection."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final, Unpack
+from typing import Any, ClassVar, Final, TypeAlias, Unpack
 
 from pydantic import PrivateAttr
-from pymilvus import MilvusClient
+from pymilvus import AnnSearchRequest, MilvusClient, RRFRanker, WeightedRanker
+from pymilvus.client.abstract import BaseRanker
 
-from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES
-from llama_retrieval_ext.stores.engine.backend import EngineFeatures
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.filters import Condition
+from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
+from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, cosine_score
+from llama_retrieval_ext.stores.engine.backend import Candidate, EngineFeatures, Search
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
+from llama_retrieval_ext.stores.engine.connection import Steps
+from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
 from llama_retrieval_ext.stores.engine.query_modes import Target
+from llama_retrieval_ext.stores.engine.search import EngineBackend, NativeSearch
 from llama_retrieval_ext.stores.milvus.client import MilvusConnection, parse_address
-from llama_retrieval_ext.stores.milvus.filters import Expression, compile_target
-from llama_retrieval_ext.stores.milvus.nodes import MilvusNodes
-from llama_retrieval_ext.stores.milvus.params import MilvusParams
-from llama_retrieval_ext.stores.milvus.schema import MilvusCollection
-from llama_retrieval_ext.stores.milvus.search import MAX_HITS, MilvusSearch, fusions_of
+from llama_retrieval_ext.stores.milvus.filters import (
+    Expression,
+    compile_condition,
+    compile_target,
+    filter_text,
+)
+from llama_retrieval_ext.stores.milvus.params import METRICS, MilvusParams
+from llama_retrieval_ext.stores.milvus.schema import (
+    BM25,
+    DENSE,
+    NODE,
+    MilvusCollection,
+    query_terms,
+)
+
+Hit: TypeAlias = Mapping[str, Any]  # the type in pymilvus: id, distance, entity
+
+# Limit of hits per request, on every Milvus.
+MAX_HITS: Final = 16_384
 
 
-class MilvusStore(CollectionStore):
+def check_top_k_within(top_k: int) -> None:
+    """Raise if ``top_k`` exceeds Milvus's limit of hits."""
+    if top_k > MAX_HITS:
+        raise ConfigurationError(f"Milvus returns at most {MAX_HITS} hits, got top_k={top_k}")
+
+
+def negative_root(squared: float) -> float:
+    """Return a squared distance as a score."""
+    return -math.sqrt(max(0.0, squared))
+
+
+# By metric. Milvus reports squared Euclidean distances, and only Milvus Lite negates BM25 scores;
+# none is below 0.
+SCORES: Final[Mapping[str, Callable[[float], float]]] = {
+    "COSINE": cosine_score,
+    "IP": float,
+    "L2": negative_root,
+    "BM25": abs,
+}
+
+
+def _bm25_params(_: int) -> Mapping[str, Any]:
+    return {"metric_type": "BM25"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnSearch(NativeSearch):
+    """Search of a column, or a fusion of such searches.
+
+    Attributes:
+        data: An embedding, or a text.
+        column: The column.
+        filter: Expression that each hit must satisfy; empty for everything.
+        params: Function from the number of requested hits to the search parameters.
+        legs: The searches that Milvus fuses; the ``top_k`` of each is its number of candidates.
+        ranker: Milvus's fusion of the legs.
+    """
+
+    data: Sequence[float] | str = ""
+    column: str = ""
+    filter: str = ""
+    params: Callable[[int], Mapping[str, Any]] = _bm25_params
+    legs: tuple["ColumnSearch", ...] = ()
+    ranker: BaseRanker | None = None
+
+
+class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
     """A vector store in a collection of Milvus, with keyword search and exact filters.
 
     LlamaIndex's own ``MilvusVectorStore`` inverts some filters and does not escape values;
@@ -39,16 +109,15 @@ class MilvusStore(CollectionStore):
     """
 
     engine: ClassVar[str] = "milvus"
-    title: ClassVar[str] = "Milvus"
+    most_candidates: ClassVar[int] = MAX_HITS
+    scoped_rarity: ClassVar[bool] = False
+
     params_type = MilvusParams
     connection_type = MilvusConnection
     collection_type = MilvusCollection
-    nodes_type = MilvusNodes
-    search_type = MilvusSearch
     parse_address = staticmethod(parse_address)
 
     _collection: MilvusCollection = PrivateAttr()
-    _contents: MilvusNodes = PrivateAttr()
 
     def __init__(self, url: str, **options: Unpack[StoreOptions]) -> None:
         super().__init__(url, **options)
@@ -71,7 +140,103 @@ class MilvusStore(CollectionStore):
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
         """Make Milvus Lite index its log, which is durable already; a no-op on servers."""
-        self._if_exists(self._contents.flush, empty=None).function()
+        self.call(self._collection.flush, empty=None).function()
+
+    def compile(self, condition: Condition) -> Expression:
+        """Return the engine's filter for a condition."""
+        return compile_condition(condition)
+
+    def vector_search(self, embedding: Sequence[float], search: Search) -> ColumnSearch | None:
+        """Return the search for the nearest nodes; None if the filter excludes all nodes."""
+        check_top_k_within(search.top_k)
+        config = self._collection.config
+        vector = config.checked(embedding, self._collection.where)
+        if search.filter is False:
+            return None
+        return ColumnSearch(
+            top_k=search.top_k,
+            score=SCORES[METRICS[config.distance]],
+            data=vector,
+            column=DENSE,
+            filter=filter_text(search.filter),
+            params=self._vector_params,
+        )
+
+    def keyword_search(self, text: str, search: Search) -> ColumnSearch | None:
+        """Return the search for shared terms; None without terms."""
+        check_top_k_within(search.top_k)
+        terms = query_terms(text, self.tokenizer)
+        if search.filter is False or not terms:
+            return None
+        return ColumnSearch(
+            top_k=search.top_k,
+            score=SCORES["BM25"],
+            positive=True,
+            data=terms,
+            column=BM25,
+            filter=filter_text(search.filter),
+            params=_bm25_params,
+        )
+
+    def fused_search(
+        self, vector: ColumnSearch, keyword: ColumnSearch, how: FusedSearch, *, top_k: int
+    ) -> ColumnSearch:
+        """Return Milvus's fusion of two searches."""
+        ranker, score = _ranker(how)
+        return ColumnSearch(top_k=top_k, score=score, legs=(vector, keyword), ranker=ranker)
+
+    def pages(
+        self, searches: Sequence[ColumnSearch], *, with_nodes: bool
+    ) -> Steps[list[list[Hit]]]:
+        """Send searches, one after the other."""
+        options = {
+            "output_fields": [NODE] if with_nodes else [],
+            "timeout": self._collection.connection.timeout_s,
+        }
+
+        def send(client: MilvusClient) -> list[list[Hit]]:
+            return [list(self._send(client, search, options)) for search in searches]
+
+        pages: list[list[Hit]] = yield self._collection.loaded(send)
+        return pages
+
+    def _send(self, client: MilvusClient, search: ColumnSearch, options: Mapping[str, Any]) -> Any:  # noqa: ANN401 - pymilvus's hits
+        name = self._collection.name
+        if search.ranker is not None:
+            legs = [
+                AnnSearchRequest(
+                    data=[leg.data],
+                    anns_field=leg.column,
+                    param=dict(leg.params(leg.top_k)),
+                    limit=leg.top_k,
+                    expr=leg.filter,
+                )
+                for leg in search.legs
+            ]
+            return client.hybrid_search(name, legs, search.ranker, limit=search.top_k, **options)[0]
+        return client.search(
+            name,
+            data=[search.data],
+            anns_field=search.column,
+            filter=search.filter,
+            limit=search.top_k,
+            search_params=dict(search.params(search.top_k)),
+            **options,
+        )[0]
+
+    def raw_scores(self, hits: Sequence[Hit]) -> list[float]:
+        """Return Milvus's scores (its ``distance`` values)."""
+        return [float(hit["distance"]) for hit in hits]
+
+    def candidate(self, hit: Hit, score: float) -> Candidate:
+        """Return the candidate of a hit."""
+        return Candidate.stored(hit["entity"][NODE], score)
+
+    def _vector_params(self, limit: int) -> Mapping[str, Any]:
+        params = dict(self._collection.params.search_params)
+        if self._collection.index_type.startswith("HNSW"):
+            params["ef"] = max(limit, params.get("ef", 0))  # Milvus rejects a smaller ef
+        return {"metric_type": METRICS[self._collection.config.distance], "params": params}
 
     def _location(self) -> Mapping[str, object]:
         return {
@@ -82,6 +247,24 @@ class MilvusStore(CollectionStore):
 
     def _compile_target(self, target: Target) -> Expression:
         return compile_target(target)
+
+
+BY_RANK: Final = NativeFusion(kind=RRF, least_k=1, most_k=16_383, equal_weights=True)
+BY_SUM: Final = NativeFusion(kind=WeightedSum, scales=(Normalisation.NONE, Normalisation.NONE))
+
+
+def fusions_of(kind: str, *, lite: bool) -> tuple[NativeFusion, ...]:
+    """Return the native fusions for scores of a kind."""
+    return (BY_RANK, BY_SUM) if lite and kind in {"cosine", "dot"} else (BY_RANK,)
+
+
+def _ranker(how: FusedSearch) -> tuple[BaseRanker, Callable[[float], float]]:
+    """Return Milvus's ranker, and the function from its score to this package's."""
+    rrf = how.by_rank
+    if rrf is None:
+        return WeightedRanker(*how.proportions, norm_score=False), float
+    weight = how.weights[0]
+    return RRFRanker(int(rrf.k)), lambda score: weight * score
 
 
 open_milvus: Final = MilvusStore

@@ -28,6 +28,7 @@ from llama_retrieval_ext.errors import (
     describe,
 )
 from llama_retrieval_ext.execution.drivers import in_thread
+from llama_retrieval_ext.filters import Condition, comparisons
 from llama_retrieval_ext.stores.engine.backend import EVERY_OPERATOR
 from llama_retrieval_ext.stores.engine.collection import CollectionMissingError
 from llama_retrieval_ext.stores.engine.connection import (
@@ -36,7 +37,6 @@ from llama_retrieval_ext.stores.engine.connection import (
     SharedByPath,
     Steps,
 )
-from llama_retrieval_ext.stores.qdrant_common.filters import Clause, Contains, Group
 from llama_retrieval_ext.urls import Address, UrlForm, local_path
 
 MEMORY: Final = ":memory:"
@@ -105,6 +105,9 @@ class QdrantConnection(Connection):
         aclient: The async client; None to run async calls in a thread.
         where: The location for messages, without secrets.
         release: Closes or releases the sync client.
+
+    Attributes:
+        version: Version of the server, once it was read.
     """
 
     def __init__(
@@ -122,6 +125,7 @@ class QdrantConnection(Connection):
         self._client = client
         self._aclient = aclient
         self._release = release
+        self.version = UNKNOWN
         self._lock = _lock_of(inner) if self.is_local else None
         options = _options(aclient)
         self._async = AsyncClient(lambda: AsyncQdrantClient(**options), self.closed_error)
@@ -134,6 +138,16 @@ class QdrantConnection(Connection):
             client, release = _local(address.path) if address.path else _remote(address)
         aclient = None if address.path else AsyncQdrantClient(**_options(client))
         return cls(client, aclient, where=where, release=release)
+
+    def read_version(self) -> Steps[None]:
+        """Ask the server for its version; 0.0 if it does not report one."""
+        try:
+            info = yield MethodCall("info", {})
+        except StoreUnavailableError:
+            raise
+        except StoreError:
+            return
+        self.version = Version.of(info.version)
 
     @property
     def client(self) -> QdrantClient:
@@ -259,8 +273,7 @@ class Version(NamedTuple):
     @classmethod
     def of(cls, text: str) -> Self:
         """Return the version of a text such as ``1.20.0``; 0.0 if it is not a version."""
-        major, _, rest = text.partition(".")
-        minor = rest.partition(".")[0]
+        major, minor, *_ = [*text.split("."), ""]
         numbers = major.isdecimal() and minor.isdecimal()
         return cls(int(major), int(minor)) if numbers else cls(0, 0)
 
@@ -294,34 +307,18 @@ class Version(NamedTuple):
                 "in LlamaIndex's QdrantVectorStore over it"
             )
 
-    def check(self, clause: Clause) -> None:
-        """Raise `UnsupportedFilterError` if the server cannot evaluate the clause."""
-        if self < _SUBSTRINGS and _searches_in_text(clause):
-            raise UnsupportedFilterError(
-                f"TEXT_MATCH needs Qdrant 1.20, this is {self.major}.{self.minor}: older ones "
-                "compare whole words, in any case; use EQ or IN, or update the server",
-                "TEXT_MATCH",
-            )
+    def check(self, condition: Condition) -> None:
+        """Raise `UnsupportedFilterError` if the server cannot evaluate the condition."""
+        for comparison in () if self >= _SUBSTRINGS else comparisons(condition):
+            if comparison.operator not in self.operators:
+                raise UnsupportedFilterError(
+                    f"TEXT_MATCH needs Qdrant 1.20, this is {self.major}.{self.minor}: older ones "
+                    "compare whole words, in any case; use EQ or IN, or update the server",
+                    comparison.operator.name,
+                )
 
 
 UNKNOWN: Final = Version(0, 0)
-
-
-def server_version() -> Steps[Version]:
-    """Return the server's version; 0.0 if it does not report one."""
-    try:
-        info = yield MethodCall("info", {})
-    except StoreUnavailableError:
-        raise
-    except StoreError:
-        return UNKNOWN
-    return Version.of(info.version)
-
-
-def _searches_in_text(clause: Clause) -> bool:
-    if isinstance(clause, Group):
-        return any(map(_searches_in_text, (*clause.every, *clause.some, *clause.no)))
-    return isinstance(clause, Contains)
 
 
 _REFUSED: Final = {401, 403}

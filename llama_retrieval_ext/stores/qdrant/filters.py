@@ -1,54 +1,61 @@
-"""Conversion of clauses to filters of Qdrant's client."""
+"""The filters of Qdrant's client; those on our payload, and on that of LlamaIndex's store."""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+from uuid import UUID
 
 from qdrant_client import models
 
 from llama_retrieval_ext.stores.qdrant_common.filters import (
-    Clause,
-    Contains,
-    Equals,
-    Group,
-    HasId,
-    IsEmpty,
-    Within,
+    Constructors,
+    FlatFilters,
+    PayloadFilters,
 )
 
 
-def as_filter(clause: Clause) -> models.Filter:
-    """Return the client's filter for a clause.
-
-    Examples:
-        >>> as_filter(Equals("doc", ("a",))).must[0].match
-        MatchValue(value='a')
-
-    """
-    written = _written(clause)
-    return written if isinstance(written, models.Filter) else models.Filter(must=[written])
+def _equals(field: str, values: Sequence[str | int]) -> models.Condition:
+    one = len(values) == 1
+    match = models.MatchValue(value=values[0]) if one else models.MatchAny(any=list(values))  # type: ignore[arg-type]  # all str or all int
+    return models.FieldCondition(key=field, match=match)
 
 
-def _written(clause: Clause) -> models.Condition:
-    match clause:
-        case Group(every, some, no):
-            return models.Filter(must=_each(every), should=_each(some), must_not=_each(no))
-        case HasId(ids):
-            return models.HasIdCondition(has_id=[str(id_) for id_ in ids])
-        case IsEmpty(field):
-            return models.IsEmptyCondition(is_empty=models.PayloadField(key=field))
-        case _:
-            return _of_field(clause)
+def _within(field: str, **bounds: float | None) -> models.Condition:
+    return models.FieldCondition(key=field, range=models.Range(**bounds))
 
 
-def _of_field(clause: Within | Contains | Equals) -> models.FieldCondition:
-    match clause:
-        case Within(field, gt, gte, lt, lte):
-            bounds = models.Range(gt=gt, gte=gte, lt=lt, lte=lte)
-            return models.FieldCondition(key=field, range=bounds)
-        case Contains(field, text):
-            return models.FieldCondition(key=field, match=models.MatchSubstring(substring=text))
-        case Equals(field, values):
-            one = len(values) == 1
-            match = models.MatchValue(value=values[0]) if one else models.MatchAny(any=list(values))  # type: ignore[arg-type]  # all str or all int
-            return models.FieldCondition(key=field, match=match)
+def _contains(field: str, text: str) -> models.Condition:
+    return models.FieldCondition(key=field, match=models.MatchSubstring(substring=text))
 
 
-def _each(clauses: tuple[Clause, ...]) -> list[models.Condition] | None:
-    return [_written(clause) for clause in clauses] or None
+def _empty(field: str) -> models.Condition:
+    return models.IsEmptyCondition(is_empty=models.PayloadField(key=field))
+
+
+def _ids(ids: Collection[UUID]) -> models.Condition:
+    return models.HasIdCondition(has_id=[str(id_) for id_ in ids])
+
+
+def _group(
+    *,
+    every: Sequence[models.Condition] = (),
+    some: Sequence[models.Condition] = (),
+    no: Sequence[models.Condition] = (),
+) -> models.Filter:
+    return models.Filter(
+        must=list(every) or None, should=list(some) or None, must_not=list(no) or None
+    )
+
+
+_CONSTRUCTORS: Final[Constructors[models.Condition]] = Constructors(
+    equals=_equals, within=_within, contains=_contains, empty=_empty, ids=_ids, group=_group
+)
+NOTHING: Final = _group(every=[_ids(())])
+FILTERS: Final = PayloadFilters(_CONSTRUCTORS)
+FLAT_FILTERS: Final = FlatFilters(_CONSTRUCTORS)
+
+
+def as_filter(condition: models.Condition | None) -> models.Filter | None:
+    """Return a condition of the client as a filter; None for no condition."""
+    if condition is None or isinstance(condition, models.Filter):
+        return condition
+    return models.Filter(must=[condition])

@@ -1,33 +1,39 @@
-"""Schema and creation of a collection: vectors, indexes, parameters and config."""
+"""A collection: its settings, vectors, indexes and recorded config, and its nodes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
 
+from llama_index.core.schema import BaseNode
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 from qdrant_client import models
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
+from llama_retrieval_ext.stores.encoding.node_json import node_from_text
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection, CollectionMissingError
 from llama_retrieval_ext.stores.engine.config import EngineParams, check_names
 from llama_retrieval_ext.stores.engine.connection import Steps
-from llama_retrieval_ext.stores.qdrant.client import (
-    UNKNOWN,
-    MethodCall,
-    QdrantConnection,
-    server_version,
-)
+from llama_retrieval_ext.stores.qdrant.client import MethodCall, QdrantConnection
+from llama_retrieval_ext.stores.qdrant.filters import NOTHING
 from llama_retrieval_ext.stores.qdrant_common.points import (
     ALLOWED_FIELD,
     DOC_FIELD,
+    NODE,
     Field,
+    PointBatch,
     QdrantConfig,
+    fields_to_index,
     metadata_field,
+    prepare_batches,
 )
+from llama_retrieval_ext.stores.qdrant_common.terms import Weighed, mean_lengths
 
+# A server accepts 32 MB per request; a node with 1,500 dimensions needs about 40 kB.
+BATCH: Final = 128
+_PAGE: Final = 256
 _VECTOR: Final = "vector"
 _SPARSE: Final = "sparse_vector"
 _SEARCH: Final = "search"
@@ -156,20 +162,18 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
     """A collection of Qdrant.
 
     Attributes:
-        version: Version of the server.
         indexed: Names of the fields with an index.
     """
 
-    format = 4
+    format = 5
     config_type = QdrantConfig
     llama_index_store = "QdrantVectorStore"
-    version = UNKNOWN
     indexed: set[str]
 
     def open(self) -> Steps[None]:
         """Check the server's version and, if it exists, the collection."""
-        self.version = yield from server_version()
-        self.version.check_server(self.where)
+        yield from self.connection.read_version()
+        self.connection.version.check_server(self.where)
         yield from super().open()
 
     def request(self, method: str, **arguments: object) -> MethodCall:
@@ -208,7 +212,70 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
         super().forget()
         self.indexed = set()
 
-    def add_indexes(self, fields: Sequence[Field]) -> Steps[None]:
+    def add(self, nodes: Sequence[BaseNode]) -> Steps[None]:
+        """Add nodes, or replace nodes with the same ids."""
+        config = (yield from self.look_up()) or self.config
+        batches: list[PointBatch] = yield lambda: prepare_batches(
+            nodes, size=BATCH, config=config, where=self.where
+        )
+        settings = {
+            "average_lengths": mean_lengths([batch.terms for batch in batches]),
+            "schema": config.schema,
+        }
+        for batch in batches:
+            try:
+                yield from self._upsert(batch, settings)
+            except CollectionMissingError:  # deleted by another process
+                self.forget()
+                yield from self._upsert(batch, settings)
+
+    def delete(self, matching: models.Filter | None) -> Steps[None]:
+        """Delete the matching points; None deletes nothing."""
+        selector = models.FilterSelector(filter=matching or NOTHING)
+        yield self.request("delete", points_selector=selector, wait=True)
+
+    def read(self, matching: models.Filter | None) -> Steps[list[BaseNode]]:
+        """Return the matching nodes with embeddings."""
+        nodes: list[BaseNode] = []
+        offset: models.ExtendedPointId | None = None
+        while True:
+            records, offset = yield self.request(
+                "scroll",
+                scroll_filter=matching,
+                limit=_PAGE,
+                offset=offset,
+                with_payload=[NODE],
+                with_vectors=[DENSE],
+            )
+            nodes += map(_node, records)
+            if offset is None:
+                return nodes
+
+    def count(self, matching: models.Filter | None) -> Steps[int]:
+        """Return the number of matching nodes."""
+        answer = yield self.request("count", count_filter=matching, exact=True)
+        count: int = answer.count
+        return count
+
+    def _upsert(self, batch: PointBatch, settings: Mapping[str, Any]) -> Steps[None]:
+        config = yield from self.create(len(batch.vectors[0]), **settings)
+        yield from self._add_indexes(fields_to_index(batch.payloads, self.indexed))
+        points = yield lambda: [
+            models.PointStruct(
+                id=str(ready.id),
+                vector={DENSE: ready.vector, BM25: sparse_vector(ready.weighed)},
+                payload=ready.payload,
+            )
+            for ready in batch.ready(config.average_lengths)
+        ]
+        yield self.request("upsert", points=points, wait=True)
+
+    def _make(self, config: QdrantConfig) -> Steps[QdrantConfig]:
+        made = yield from super()._make(config)
+        yield from self._add_indexes(SCOPE_FIELDS)
+        return made
+
+    def _add_indexes(self, fields: Sequence[Field]) -> Steps[None]:
         """Create indexes for fields without an index."""
         for field in fields:
             if field.name in self.indexed:
@@ -219,7 +286,17 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
                     "create_payload_index", field_name=field.path, field_schema=INDEXES[field.kind]
                 )
 
-    def _make(self, config: QdrantConfig) -> Steps[QdrantConfig]:
-        made = yield from super()._make(config)
-        yield from self.add_indexes(SCOPE_FIELDS)
-        return made
+
+def sparse_vector(weighed: Weighed) -> models.SparseVector:
+    """Return terms and weights as a vector of the client."""
+    ids, weights = weighed
+    return models.SparseVector(indices=ids, values=weights)
+
+
+def _node(record: models.Record) -> BaseNode:
+    node = node_from_text((record.payload or {})[NODE])
+    vectors = record.vector
+    vector = vectors.get(DENSE) if isinstance(vectors, dict) else None
+    if isinstance(vector, list):
+        node.embedding = [float(number) for number in vector if isinstance(number, int | float)]
+    return node

@@ -1,28 +1,39 @@
 """`QdrantStore`: a LlamaIndex vector store with keyword search in a Qdrant collection."""
 
-from collections.abc import Mapping
-from typing import ClassVar, Final, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Final, Unpack
 
 from pydantic import PrivateAttr
-from qdrant_client import QdrantClient
+from qdrant_client import QdrantClient, models
 
-from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES
-from llama_retrieval_ext.stores.engine.backend import EngineFeatures
+from llama_retrieval_ext.filters import Condition
+from llama_retrieval_ext.schema import indexed_weights
+from llama_retrieval_ext.stores.encoding.node_json import SECOND, rows_of
+from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, SCORES
+from llama_retrieval_ext.stores.engine.backend import EngineFeatures, Search
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
+from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.qdrant.client import QdrantConnection, parse_address
-from llama_retrieval_ext.stores.qdrant.nodes import QdrantNodes
-from llama_retrieval_ext.stores.qdrant.schema import QdrantCollection, StoreParams
-from llama_retrieval_ext.stores.qdrant.search import CollectionSearch
-from llama_retrieval_ext.stores.qdrant_common.filters import Clause, clause_for
-from llama_retrieval_ext.stores.qdrant_common.search import fusions_of
+from llama_retrieval_ext.stores.qdrant.filters import FILTERS, as_filter
+from llama_retrieval_ext.stores.qdrant.schema import (
+    BM25,
+    DENSE,
+    QdrantCollection,
+    StoreParams,
+    sparse_vector,
+)
+from llama_retrieval_ext.stores.qdrant.search import QdrantSearch
+from llama_retrieval_ext.stores.qdrant_common.points import point_id
+from llama_retrieval_ext.stores.qdrant_common.search import PointSearch, fusions_of
+from llama_retrieval_ext.stores.qdrant_common.terms import query_terms
 from llama_retrieval_ext.urls import local_path
 
 # Local mode writes this file to each directory.
 _FILE: Final = "meta.json"
 
 
-class QdrantStore(CollectionStore):
+class QdrantStore(CollectionStore, QdrantSearch):
     """A vector store in its own collection, with keyword search and exact filters.
 
     The payload is that of `EmbeddedVectorStore`. The payload of LlamaIndex's `QdrantVectorStore`
@@ -58,13 +69,9 @@ class QdrantStore(CollectionStore):
 
     """
 
-    engine: ClassVar[str] = "qdrant"
-    title: ClassVar[str] = "Qdrant"
     params_type = StoreParams
     connection_type = QdrantConnection
     collection_type = QdrantCollection
-    nodes_type = QdrantNodes
-    search_type = CollectionSearch
     parse_address = staticmethod(parse_address)
 
     _collection: QdrantCollection = PrivateAttr()
@@ -75,16 +82,16 @@ class QdrantStore(CollectionStore):
     @property
     def features(self) -> EngineFeatures:
         """All features; async only with a server, because local mode runs in this process."""
-        dense, version = SCORE_RANGES[self.distance], self._collection.version
+        dense, connection = SCORE_RANGES[self.distance], self.connection
         return EngineFeatures(
             dense=dense,
             keyword=BM25_RANGE,
             one_round_trip=True,
-            fusions=fusions_of(dense.kind) if version.fuses else (),
-            mmr=CollectionSearch.has_mmr,
+            fusions=fusions_of(dense.kind) if connection.version.fuses else (),
+            mmr=self.has_mmr,
             exact=True,
-            real_async=self.connection.real_async,
-            operators=version.operators,
+            real_async=connection.real_async,
+            operators=connection.version.operators,
         )
 
     @property
@@ -92,20 +99,64 @@ class QdrantStore(CollectionStore):
         """Qdrant's client."""
         return self._collection.connection.client
 
+    def compile(self, condition: Condition) -> models.Filter | None:
+        """Return the engine's filter for a condition."""
+        self.connection.version.check(condition)
+        return as_filter(FILTERS.compile(condition))
+
+    def vector_search(self, embedding: Sequence[float], search: Search) -> PointSearch:
+        """Return the search for the nearest points."""
+        collection, params = self._collection, self._collection.params.search
+        if search.exact:
+            params = (params or models.SearchParams()).model_copy(update={"exact": True})
+        return PointSearch(
+            query=collection.config.checked(embedding, collection.where),
+            using=DENSE,
+            top_k=search.top_k,
+            score=SCORES[collection.config.distance],
+            filter=search.filter,
+            # Local mode compares every embedding and warns about search params.
+            params=None if collection.connection.is_local else params,
+        )
+
+    def keyword_search(self, text: str, search: Search) -> PointSearch | None:
+        """Return the search for shared terms; None without terms."""
+        config, schema = self._collection.config, self.field_schema
+        fields = indexed_weights(schema.weights(search.fields), config.schema)
+        weights = query_terms(text, config.tokenizer, schema, fields)
+        if weights is None:
+            return None
+        return PointSearch(
+            query=sparse_vector(weights),
+            using=BM25,
+            top_k=search.top_k,
+            score=float,
+            positive=True,
+            filter=search.filter,
+            params=self.corpus_params(search.corpus),
+        )
+
+    def embeddings(self, node_ids: Sequence[str]) -> Steps[dict[str, list[float]]]:
+        """Return the stored embeddings of existing nodes by id."""
+        by_point = {str(point_id(row)): row.removesuffix(SECOND) for row in rows_of(node_ids)}
+        records: list[models.Record] = yield self._collection.request(
+            "retrieve", ids=list(by_point), with_payload=False, with_vectors=[DENSE]
+        )
+        return {by_point[str(record.id)]: record.vector[DENSE] for record in records}  # type: ignore[call-overload,index,misc]  # as asked for
+
     def _location(self) -> Mapping[str, object]:
-        version = self._collection.version
+        version = self.connection.version
         return {
             "place": self._collection.where,
-            "collection": self._collection.name,
+            "collection": self.collection_name,
             "version": f"{version.major}.{version.minor}",
             "exact_rarity": version.measures_rarity,
         }
 
-    def _compile_target(self, target: Target) -> Clause | None:
-        clause = clause_for(target)
-        if clause is not None:
-            self._collection.version.check(clause)
-        return clause
+    def _compile_target(self, target: Target) -> models.Filter | None:
+        if target.condition is not None:
+            self.connection.version.check(target.condition)
+        return as_filter(FILTERS.for_target(target))
 
 
 open_qdrant: Final = QdrantStore

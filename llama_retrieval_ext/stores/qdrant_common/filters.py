@@ -1,146 +1,89 @@
-"""Conversion of conditions to clauses on our payload, with the semantics of `matches`.
+"""Filters on two payloads, with the semantics of `matches`, for both clients of Qdrant.
 
-The embedded engine and the server's client have different classes for the same filters. Conditions
-are compiled to clauses, and each engine converts clauses to its own classes.
+The embedded engine and the server's client have different classes for the same filters. Each
+supplies a table of six constructors, with which `PayloadFilters` compiles conditions on our
+payload, and `FlatFilters` those on that of LlamaIndex's store.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, Generic, TypeVar
 from uuid import UUID
 
 from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_retrieval_ext.dates import NANOSECONDS, instant
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, Scalar
 from llama_retrieval_ext.query import DOCUMENT_FIELD, START_FIELD
-from llama_retrieval_ext.stores.encoding.values import utf8_safe
+from llama_retrieval_ext.stores.encoding.values import date_bound
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage, target_parts
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.qdrant_common.points import (
     ALLOWED,
-    BIG,
+    BOOLEAN,
     DOC,
     EXACT,
     FILLED,
     LIST,
     LOWER,
     META,
-    NANO,
     START,
     TIME,
     boolean,
-    digits,
     marked,
     path,
     point_id,
     principal_number,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class Equals:
-    """Clause: the field, or an item of a list in it, equals one of the values, of one type."""
-
-    field: str
-    values: tuple[str, ...] | tuple[int, ...] | tuple[bool]
+E = TypeVar("E")
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
-    """Clause: a number of the field, or of a list in it, is within the given bounds."""
+class Constructors(Generic[E]):
+    """The filters of a client.
 
-    field: str
-    gt: float | None = None
-    gte: float | None = None
-    lt: float | None = None
-    lte: float | None = None
+    Attributes:
+        equals: The field, or an item of a list in it, equals one of the values, of one type.
+        within: A number of the field, or of a list in it, is within the bounds ``gt``, ``gte``,
+            ``lt`` and ``lte``.
+        contains: A string of the field, or of a list in it, contains the text, case-sensitive.
+        empty: The field is missing, null or an empty list.
+        ids: The point has one of the ids; never true for none.
+        group: All of ``every``, any of ``some`` unless it is empty, and none of ``no``.
+    """
 
+    equals: Callable[[str, Sequence[str | int]], E]
+    within: Callable[..., E]
+    contains: Callable[[str, str], E]
+    empty: Callable[[str], E]
+    ids: Callable[[Collection[UUID]], E]
+    group: Callable[..., E]
 
-@dataclass(frozen=True, slots=True)
-class Contains:
-    """Clause: a string of the field, or of a list in it, contains the text, case-sensitive."""
-
-    field: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class IsEmpty:
-    """Clause: the field is missing, null or an empty list."""
-
-    field: str
-
-
-@dataclass(frozen=True, slots=True)
-class HasId:
-    """Clause: the point has one of the ids; never true for an empty set."""
-
-    ids: frozenset[UUID]
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Clause: all of ``every``, any of ``some`` unless it is empty, and none of ``no``."""
-
-    every: "tuple[Clause, ...]" = ()
-    some: "tuple[Clause, ...]" = ()
-    no: "tuple[Clause, ...]" = ()
-
-
-Clause: TypeAlias = Equals | Within | Contains | IsEmpty | HasId | Group
-Language: TypeAlias = FilterLanguage[Clause]
-
-# The engines treat an empty list of alternatives as no restriction.
-NOTHING: Final = Group(every=(HasId(frozenset()),))
-
-
-def any_of(clauses: Sequence[Clause]) -> Clause:
-    """Return the disjunction of clauses; never true for an empty list."""
-    if len(clauses) == 1:
-        return clauses[0]
-    return Group(some=tuple(clauses)) if clauses else NOTHING
-
-
-def negated(clause: Clause) -> Group:
-    """Return the negation of a clause."""
-    return Group(no=(clause,))
-
-
-def every(clauses: Sequence[Clause]) -> Group:
-    """Return the conjunction of clauses."""
-    return Group(every=tuple(clauses))
-
-
-def clause_of(condition: Condition) -> Clause:
-    """Return the clause for a condition on the payload of `payload_of`."""
-    return _LANGUAGE.write(condition)
-
-
-def clause_language(
-    comparisons: Mapping[FilterOperator, Comparison[Clause]],
-    visible: Callable[[Sequence[str]], Clause] | None = None,
-) -> Language:
-    """Return the clause language with the comparisons for a payload layout."""
-    return FilterLanguage(comparisons, every, any_of, negated, visible=visible)
-
-
-def exact_bounds(key: str, value: Scalar, bound: str) -> Mapping[str, float]:
-    """Return bounds that the engine compares like Python; raise for dates, and 2**53 or more."""
-    if isinstance(value, str):
-        raise UnsupportedFilterError(
-            f"dates in this collection are only text to the engine, got {value!r} for {key!r}; "
-            "open a store by URL, or store dates as numbers",
-            bound.upper(),
+    def language(
+        self,
+        comparisons: dict[FilterOperator, Comparison[E]],
+        visible: Callable[[Sequence[str]], E] | None = None,
+    ) -> FilterLanguage[E]:
+        """Return the language of these filters with the comparisons for a payload layout."""
+        return FilterLanguage(
+            comparisons,
+            lambda parts: self.group(every=parts),
+            self.any_of,
+            lambda part: self.group(no=[part]),
+            visible=visible,
         )
-    if abs(value) >= EXACT:
-        raise UnsupportedFilterError(
-            f"the engine compares sizes with numbers below 2**53, got {value!r} for {key!r}; store "
-            "such numbers divided by a power of ten",
-            bound.upper(),
-        )
-    return {bound: value}
+
+    def any_of(self, parts: Sequence[E]) -> E:
+        """Return the disjunction; never true for no parts, which the engines ignore."""
+        if len(parts) == 1:
+            return parts[0]
+        return self.group(some=parts) if parts else self.nothing
+
+    @property
+    def nothing(self) -> E:
+        """The filter that no point matches."""
+        return self.group(every=[self.ids(())])
 
 
 # Fields of a node beside its metadata, by the keys of filters.
@@ -151,109 +94,196 @@ def _path(key: str) -> str:
     return _BESIDE.get(key) or path(META, key)
 
 
-def _equal(key: str, value: Scalar) -> Clause:
+class PayloadFilters(Generic[E]):
+    """Filters on the payload of `payload_of`.
+
+    Args:
+        make: The filters of the client.
+    """
+
+    def __init__(self, make: Constructors[E]) -> None:
+        self.make = make
+        self._language = make.language(
+            {
+                FilterOperator.EQ: self._equal,
+                FilterOperator.IN: self._among,
+                **{operator: self._ordered(operator.name.lower()) for operator in ORDER_OPERATORS},
+                FilterOperator.ANY: self._has_any,
+                FilterOperator.ALL: self._has_all,
+                FilterOperator.CONTAINS: lambda key, value: self._has_any(key, [value]),
+                FilterOperator.TEXT_MATCH: lambda key, text: make.contains(_path(key), text),
+                FilterOperator.TEXT_MATCH_INSENSITIVE: self._contains_in_any_case,
+                FilterOperator.IS_EMPTY: self._is_empty,
+            },
+            self._visible,
+        )
+
+    def compile(self, condition: Condition) -> E:
+        """Return the filter for a condition."""
+        return self._language.write(condition)
+
+    def for_target(self, target: Target) -> E | None:
+        """Return the filter for the selected nodes; None for all nodes."""
+        parts = target_parts(
+            target,
+            ids=lambda node_ids: self.make.ids(frozenset(map(point_id, node_ids))),
+            documents=lambda doc_ids: (
+                self.make.equals(DOC, doc_ids) if doc_ids else self.make.nothing
+            ),
+            write=self.compile,
+        )
+        return self.make.group(every=parts) if parts else None
+
+    def _equal(self, key: str, value: Scalar) -> E:
+        if isinstance(value, str):
+            return self.make.equals(_path(key), [value])
+        # A range, because the engine's value match distinguishes 3 from 3.0.
+        return self.make.within(_path(key), gte=value, lte=value)
+
+    def _among(self, key: str, values: Sequence[Scalar]) -> E:
+        texts = [value for value in values if isinstance(value, str)]
+        parts = [self._equal(key, value) for value in values if not isinstance(value, str | bool)]
+        parts += [
+            self.make.equals(path(BOOLEAN, key), [boolean(value)])
+            for value in values
+            if isinstance(value, bool)
+        ]
+        return self.make.any_of([*parts, self.make.equals(_path(key), texts)] if texts else parts)
+
+    def _ordered(self, bound: str) -> Comparison[E]:
+        def write(key: str, value: Scalar) -> E:
+            if isinstance(value, str):
+                return self.make.within(path(TIME, key), **{bound: date_bound(value, bound)})
+            return self.make.within(_path(key), **{bound: value})
+
+        return write
+
+    def _has_any(self, key: str, values: Sequence[Scalar]) -> E:
+        if not values:
+            return self.make.nothing
+        return self.make.equals(path(LIST, key), [marked(value) for value in values])
+
+    def _has_all(self, key: str, values: Sequence[Scalar]) -> E:
+        # Every stored list starts with a marker, so an empty list is not missing.
+        return self.make.group(
+            every=[self._has_any(key, [value]) for value in values],
+            no=[self.make.empty(path(LIST, key))],
+        )
+
+    def _contains_in_any_case(self, key: str, text: str) -> E:
+        # A value in lower case has no lower-case entry. Otherwise the entry contains every
+        # lower-case text that the value contains.
+        lower = text.lower()
+        return self.make.any_of(
+            [self.make.contains(path(group, key), lower) for group in (META, LOWER)]
+        )
+
+    def _is_empty(self, key: str, _: None) -> E:
+        filled = self.make.equals(path(LIST, key), [FILLED])
+        return self.make.group(every=[self.make.empty(_path(key))], no=[filled])
+
+    def _visible(self, principals: Sequence[str]) -> E:
+        numbers = [principal_number(name) for name in principals]
+        named = [self.make.equals(ALLOWED, numbers)] if numbers else []
+        return self.make.any_of([self.make.empty(ALLOWED), *named])
+
+
+# Fields of LlamaIndex's `QdrantVectorStore`, which overwrite metadata with the same key.
+_RESERVED: Final = {"_node_content", "_node_type", "document_id", "doc_id", "ref_doc_id"}
+
+
+class FlatFilters(Generic[E]):
+    """Filters on the payload of LlamaIndex's store, with metadata beside fields of its own.
+
+    A filter on ``key`` matches the value or an element of a list; a filter on ``key[]`` matches
+    only elements. So a field that matches by ``key`` but not by ``key[]`` is not a list. A field
+    that matches by both is a list with such an element, at any depth of nested lists.
+
+    Args:
+        make: The filters of the client.
+    """
+
+    def __init__(self, make: Constructors[E]) -> None:
+        self._make = make
+        self._language = make.language(
+            {
+                FilterOperator.EQ: lambda key, value: self._scalar(key, self._equal(key, [value])),
+                FilterOperator.IN: lambda key, values: self._scalar(key, self._equal(key, values)),
+                **{operator: self._ordered(operator.name.lower()) for operator in ORDER_OPERATORS},
+                FilterOperator.ANY: lambda key, values: self._listed(key, self._equal(key, values)),
+                FilterOperator.ALL: self._has_all,
+                FilterOperator.CONTAINS: lambda key, value: self._listed(
+                    key, self._equal(key, [value])
+                ),
+                FilterOperator.TEXT_MATCH: lambda key, text: self._scalar(
+                    key, lambda path: make.contains(path, text)
+                ),
+                FilterOperator.TEXT_MATCH_INSENSITIVE: self._in_any_case,
+                FilterOperator.IS_EMPTY: lambda key, _: make.empty(_flat_path(key)),
+            }
+        )
+
+    def compile(self, condition: Condition) -> E:
+        """Return the filter for a condition; raise for what the payload cannot express."""
+        return self._language.write(condition)
+
+    def _scalar(self, key: str, at: Callable[[str], E]) -> E:
+        path = _flat_path(key)
+        return self._make.group(every=[at(path)], no=[at(f"{path}[]")])
+
+    def _listed(self, key: str, at: Callable[[str], E]) -> E:
+        path = _flat_path(key)
+        return self._make.group(every=[at(path), at(f"{path}[]")])
+
+    def _equal(self, key: str, values: Sequence[Scalar]) -> Callable[[str], E]:
+        """Return the filter of a path for one of the values."""
+        texts = [value for value in values if isinstance(value, str)]
+        booleans = [value for value in values if isinstance(value, bool)]
+        numbers = [_exact(key, value) for value in values if not isinstance(value, str | bool)]
+
+        def at(path: str) -> E:
+            # A range, because the engine's value match distinguishes 3 from 3.0.
+            parts = [self._make.within(path, gte=number, lte=number) for number in numbers]
+            parts += [self._make.equals(path, [value]) for value in booleans]
+            return self._make.any_of([*parts, self._make.equals(path, texts)] if texts else parts)
+
+        return at
+
+    def _ordered(self, bound: str) -> Comparison[E]:
+        def write(key: str, value: Scalar) -> E:
+            exact = _exact(key, value)
+            return self._scalar(key, lambda path: self._make.within(path, **{bound: exact}))
+
+        return write
+
+    def _in_any_case(self, key: str, _: str) -> E:
+        raise _refused(key, "has no text in lower case; use TEXT_MATCH, or open the store by URL")
+
+    def _has_all(self, key: str, values: Sequence[Scalar]) -> E:
+        if not values:
+            raise _refused(key, "cannot tell lists from other fields; leave ALL of no values out")
+        return self._make.group(
+            every=[self._listed(key, self._equal(key, [value])) for value in values]
+        )
+
+
+def _flat_path(key: str) -> str:
+    if key in _RESERVED:
+        raise _refused(key, "keeps a field of its own there; store the metadata under another key")
+    return f'"{key}"'
+
+
+def _exact(key: str, value: Scalar) -> float:
     if isinstance(value, str):
-        return Equals(_path(key), (utf8_safe(value),))
+        raise _refused(
+            key, "has dates as text only; store dates as numbers, or open a store by URL"
+        )
     if abs(value) >= EXACT:
-        return Equals(path(BIG, key), (digits(value),))
-    # A range, because the engine's value match distinguishes 3 from 3.0.
-    return Within(_path(key), gte=value, lte=value)
+        raise _refused(key, f"rounds numbers such as {value}; store them as strings")
+    return value
 
 
-def _among(key: str, values: Sequence[Scalar]) -> Clause:
-    texts = tuple(utf8_safe(value) for value in values if isinstance(value, str))
-    clauses = [_equal(key, value) for value in values if not isinstance(value, str | bool)]
-    clauses += [Equals(path(BIG, key), (boolean(v),)) for v in values if isinstance(v, bool)]
-    if texts:
-        clauses.append(Equals(_path(key), texts))
-    return any_of(clauses)
-
-
-def _ordered(bound: str) -> Comparison[Clause]:
-    def write(key: str, value: Scalar) -> Clause:
-        moment = instant(value)
-        if moment is None:
-            return Within(_path(key), **exact_bounds(key, value, bound))
-        later = _since(key, moment + (bound in {"gt", "lte"}))
-        if bound in {"gt", "gte"}:
-            return later
-        until = Within(path(TIME, key), lte=moment // NANOSECONDS)
-        return Group(every=(until,), no=(later,))
-
-    return write
-
-
-def _since(key: str, moment: int) -> Clause:
-    """Return the clause for dates from a moment on; a date without nanoseconds has none stored."""
-    seconds, rest = divmod(moment, NANOSECONDS)
-    since = Within(path(TIME, key), gte=seconds)
-    if not rest:
-        return since
-    within = every([since, Within(path(NANO, key), gte=rest)])
-    return any_of([Within(path(TIME, key), gt=seconds), within])
-
-
-def _has(key: str, value: Scalar) -> Clause:
-    return Equals(path(LIST, key), (utf8_safe(marked(value)),))
-
-
-def _has_any(key: str, values: Sequence[Scalar]) -> Clause:
-    if not values:
-        return NOTHING
-    return Equals(path(LIST, key), tuple(utf8_safe(marked(value)) for value in values))
-
-
-def _has_all(key: str, values: Sequence[Scalar]) -> Clause:
-    # Every stored list starts with a marker, so an empty list is not missing.
-    return Group(every=tuple(_has(key, value) for value in values), no=(IsEmpty(path(LIST, key)),))
-
-
-def _contains_text(key: str, text: str) -> Clause:
-    return Contains(_path(key), utf8_safe(text))
-
-
-def _contains_text_in_any_case(key: str, text: str) -> Clause:
-    # A value in lower case has no lower-case entry. Otherwise the entry contains every
-    # lower-case text that the value contains.
-    lower = utf8_safe(text.lower())
-    return any_of([Contains(path(group, key), lower) for group in (META, LOWER)])
-
-
-def _is_empty(key: str, _: None) -> Clause:
-    return Group(every=(IsEmpty(_path(key)),), no=(Equals(path(LIST, key), (FILLED,)),))
-
-
-def _visible(principals: Sequence[str]) -> Clause:
-    numbers = tuple(map(principal_number, principals))
-    named = [Equals(ALLOWED, numbers)] if numbers else []
-    return any_of([IsEmpty(ALLOWED), *named])
-
-
-_LANGUAGE: Final = clause_language(
-    {
-        FilterOperator.EQ: _equal,
-        FilterOperator.IN: _among,
-        **{operator: _ordered(operator.name.lower()) for operator in ORDER_OPERATORS},
-        FilterOperator.ANY: _has_any,
-        FilterOperator.ALL: _has_all,
-        FilterOperator.CONTAINS: _has,
-        FilterOperator.TEXT_MATCH: _contains_text,
-        FilterOperator.TEXT_MATCH_INSENSITIVE: _contains_text_in_any_case,
-        FilterOperator.IS_EMPTY: _is_empty,
-    },
-    _visible,
-)
-
-
-def clause_for(target: Target) -> Clause | None:
-    """Return the clause for the selected nodes; None for all nodes."""
-    parts = target_parts(target, ids=_has_id, documents=_of_documents, write=clause_of)
-    return every(parts) if parts else None
-
-
-def _has_id(node_ids: Sequence[str]) -> Clause:
-    return HasId(frozenset(map(point_id, node_ids)))
-
-
-def _of_documents(doc_ids: Sequence[str]) -> Clause:
-    return Equals(DOC, tuple(map(utf8_safe, doc_ids))) if doc_ids else NOTHING
+def _refused(key: str, reason: str) -> UnsupportedFilterError:
+    return UnsupportedFilterError(
+        f"the filter on {key!r} is not exact, because LlamaIndex's QdrantVectorStore {reason}", ""
+    )

@@ -6,9 +6,8 @@
      "allowed": numbers of the principals that may see it, missing if everyone may,
      "meta": {key: string or number, or {} for any other value except None},
      "lower": {key: string in lower case, if it differs},
-     "time": {key: seconds from 1970 to a date, rounded down},
-     "nano": {key: the rest of it in nanoseconds, if it is not 0},
-     "big": {key: a number that JSON does not keep exactly, as a string of digits},
+     "time": {key: microseconds from 1970 to a date},
+     "bool": {key: "true" or "false"},
      "list": {key: the values of a list, marked by type}}
 
 Lists have their own group, because an engine filter on a field also matches elements of a list.
@@ -19,26 +18,21 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha1
-from itertools import accumulate, pairwise
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 from uuid import NAMESPACE_OID, UUID
 
-import numpy as np
-import numpy.typing as npt
 from llama_index.core.schema import BaseNode
-from pydantic_core import to_jsonable_python
 
-from llama_retrieval_ext.dates import NANOSECONDS, instant
-from llama_retrieval_ext.formulas.bm25 import bm25_term_counts, bm25_term_weight
+from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.node_json import node_to_text
-from llama_retrieval_ext.stores.encoding.values import all_utf8_safe, keyword_text
+from llama_retrieval_ext.stores.encoding.values import MICROSECOND, is_comparable, plain_value
 from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors
 from llama_retrieval_ext.stores.engine.config import StoreConfig
-from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.stores.qdrant_common.terms import Terms, Weighed, terms_of
 
 Payload: TypeAlias = dict[str, object]
 _Groups: TypeAlias = dict[str, dict[str, object]]
@@ -50,8 +44,7 @@ ALLOWED: Final = "allowed"
 META: Final = "meta"
 LOWER: Final = "lower"
 TIME: Final = "time"
-NANO: Final = "nano"
-BIG: Final = "big"
+BOOLEAN: Final = "bool"
 LIST: Final = "list"
 # First element of every stored list: whether the list has values.
 FILLED: Final = "+"
@@ -59,10 +52,8 @@ EMPTY: Final = "-"
 # Mark of the strings in it.
 _STRING: Final = "s"
 _NOBODY: Final = 0
-# Below this, integers and floats are equally exact in JSON and Python.
+# Below this, every integer is a float.
 EXACT: Final = 2**53
-# Prefix of a lone surrogate that `node_to_text` has escaped.
-_ESCAPED: Final = "\\ud"
 
 
 def path(group: str, key: str) -> str:
@@ -72,8 +63,7 @@ def path(group: str, key: str) -> str:
 
 def payload_of(node: BaseNode) -> Payload:
     """Return the stored data of a node except its vectors."""
-    text = node_to_text(node)
-    payload: Payload = {NODE: text, **_groups(node.metadata)}
+    payload: Payload = {NODE: node_to_text(node), **_groups(node.metadata)}
     ref_doc_id = node.ref_doc_id
     if ref_doc_id is not None:
         payload[DOC] = ref_doc_id
@@ -82,54 +72,49 @@ def payload_of(node: BaseNode) -> Payload:
         payload[START] = start
     if node.metadata.get(ALLOWED_KEY) not in (None, [], ()):
         payload[ALLOWED] = _principal_numbers(payload)
-    return all_utf8_safe(payload) if _ESCAPED in text else payload
+    return payload
 
 
 def marked(value: str | float) -> str:
-    """Return the stored form of a list value; strings never equal numbers."""
-    return f"{_STRING}{value}" if isinstance(value, str) else f"n{digits(value)}"
-
-
-def digits(number: float) -> str:
-    """Return a finite number as a string; equal numbers have equal strings.
+    """Return the stored form of a list value; strings never equal numbers.
 
     Examples:
-        >>> digits(3) == digits(3.0) != digits(3.5)
-        True
+        >>> marked("3"), marked(3) == marked(3.0) != marked(3.5)
+        ('s3', True)
 
     """
-    # Hexadecimal, because Python limits the length of decimal integer strings.
-    return f"{int(number):x}" if number == int(number) else repr(number)
+    # Adding 0.0 makes -0.0 equal 0.0.
+    return f"{_STRING}{value}" if isinstance(value, str) else f"n{float(value) + 0.0!r}"
 
 
 def _groups(metadata: Mapping[str, object]) -> Payload:
-    groups: _Groups = {META: {}, LOWER: {}, TIME: {}, NANO: {}, BIG: {}, LIST: {}}
+    groups: _Groups = {META: {}, LOWER: {}, TIME: {}, BOOLEAN: {}, LIST: {}}
     for key, value in metadata.items():
-        if value is not None:
-            _put(groups, key, value)
+        _put(groups, key, plain_value(value))
     return {name: group for name, group in groups.items() if group}
 
 
 def _put(groups: _Groups, key: str, value: object) -> None:
+    if value is None:
+        return
     if isinstance(value, str):
         _put_text(groups, key, value)
-    elif isinstance(value, bool | dict):
-        groups[META][key] = {}
-        if isinstance(value, bool):
-            groups[BIG][key] = boolean(value)
-    elif isinstance(value, int | float):
-        groups[META][key] = _orderable(value)
-        if EXACT <= abs(value) < math.inf:
-            groups[BIG][key] = digits(value)
     elif isinstance(value, list | tuple):
-        kept = [marked(item) for item in value if _is_comparable(item)]
-        groups[LIST][key] = [FILLED if value else EMPTY, *kept]
-    else:  # such as a date or a set: its JSON value, as in the stored node
-        _put(groups, key, to_jsonable_python(value))
+        items = [marked(item) for item in value if is_comparable(item)]
+        groups[LIST][key] = [FILLED if value else EMPTY, *items]
+    elif isinstance(value, bool):
+        groups[META][key] = {}
+        groups[BOOLEAN][key] = boolean(value)
+    elif isinstance(value, int | float) and not math.isnan(value):
+        # JSON has no infinity, which the largest float stands for.
+        most = sys.float_info.max
+        groups[META][key] = value if abs(value) < EXACT else max(-most, min(float(value), most))
+    else:
+        groups[META][key] = {}
 
 
 def boolean(value: bool) -> str:  # noqa: FBT001 - a value
-    """Return the stored form of a boolean, which no number's `digits` are."""
+    """Return the stored form of a boolean."""
     return "true" if value else "false"
 
 
@@ -140,9 +125,7 @@ def _put_text(groups: _Groups, key: str, text: str) -> None:
         groups[LOWER][key] = lower
     moment = instant(text)
     if moment is not None:
-        groups[TIME][key], rest = divmod(moment, NANOSECONDS)
-        if rest:
-            groups[NANO][key] = rest
+        groups[TIME][key] = moment // MICROSECOND
 
 
 def _principal_numbers(groups: Payload) -> list[int]:
@@ -160,104 +143,15 @@ def principal_number(name: str) -> int:
     The engine finds integers three times as fast as strings, of which a query may have hundreds.
     Should two names ever have the same of 2**63 numbers, the check of hits by name remains.
     """
-    digest = sha1(name.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest()
+    digest = sha1(name.encode(), usedforsecurity=False).digest()
     return int.from_bytes(digest[:8]) >> 1 or 1
-
-
-def _orderable(number: float) -> object:
-    """Return a number that the engine sorts like Python; {} for NaN."""
-    if abs(number) < EXACT:
-        return number
-    if isinstance(number, float) and math.isnan(number):
-        return {}
-    size = float(min(abs(number), sys.float_info.max))
-    return size if number > 0 else -size
-
-
-def _is_comparable(value: object) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, slots=True)
 class QdrantConfig(StoreConfig):
-    """The config of a store of a Qdrant engine, with the mean number of terms in all weights."""
+    """The config of a store of a Qdrant engine, with the mean lengths in all keyword weights."""
 
-    average_length: float | None = None
-
-
-# Term of texts without terms: without a sparse vector, the engine would not include such texts in
-# the document count of IDF.
-NO_TERM: Final = 2**32 - 1
-_ID_BITS: Final = np.uint64(32)
-_ID_BYTES: Final = 4
-_NO_NUMBER: Final = np.uint64(2**64 - 1)
-# Term ids and their weights.
-Weighed: TypeAlias = tuple[list[int], list[float]]
-
-
-_Numbers: TypeAlias = npt.NDArray[np.integer[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """Term counts of several texts in concatenated arrays, to save memory.
-
-    Attributes:
-        ids: Distinct term ids of the first text, then of the second, and so on.
-        counts: Number of occurrences of each id.
-        sizes: Number of ids per text.
-        lengths: Number of terms per text, repetitions included.
-    """
-
-    ids: _Numbers
-    counts: _Numbers
-    sizes: _Numbers
-    lengths: _Numbers
-
-    def weighed(self, *, average_length: float) -> Iterator[Weighed]:
-        """Yield the BM25 weights of each text without IDF, which the engine computes."""
-        ids = self.ids.tolist()
-        weights: list[float] = bm25_term_weight(
-            self.counts.astype(np.float64),
-            length=np.repeat(self.lengths, self.sizes),
-            average_length=average_length,
-        ).tolist()
-        for start, end in pairwise(accumulate(self.sizes.tolist(), initial=0)):
-            yield (ids[start:end], weights[start:end]) if end > start else ([NO_TERM], [0.0])
-
-
-def terms_of(nodes: Sequence[BaseNode], tokenizer: Tokenizer) -> Terms:
-    """Return the term counts of the keyword texts of nodes."""
-    texts = [tokenizer.term_ids(keyword_text(node)) for node in nodes]
-    lengths = np.array([len(text) for text in texts]) // _ID_BYTES
-    # One sort counts all texts: text number in the upper half, term id in the lower half.
-    numbers = np.repeat(np.arange(len(texts), dtype=np.uint64) << _ID_BITS, lengths)
-    numbers |= np.frombuffer(b"".join(texts), dtype=np.uint32)
-    numbers.sort()
-    first = np.flatnonzero(np.diff(numbers, prepend=_NO_NUMBER))
-    keys, counts = numbers[first], np.diff(first, append=len(numbers))
-    sizes = np.bincount((keys >> _ID_BITS).astype(np.intp), minlength=len(texts))
-    return Terms(keys.astype(np.uint32), counts.astype(np.uint32), sizes, lengths)
-
-
-# Texts in our test collections have 50 to 110 terms on average. Too large a value does less harm
-# than too small a value.
-USUAL_LENGTH: Final = 100
-_USUAL_NODES: Final = 10
-
-
-def text_length(weights: Sequence[float], average_length: float) -> float:
-    """Return the number of terms of a text from its stored weights."""
-    return float(bm25_term_counts(np.asarray(weights), average_length=average_length).sum())
-
-
-def reweighed(weights: Sequence[float], *, old: float, new: float) -> list[float]:
-    """Return the weights of a text for a new mean number of terms."""
-    tf = bm25_term_counts(np.asarray(weights), average_length=old)
-    changed: list[float] = bm25_term_weight(tf, length=tf.sum(), average_length=new).tolist()
-    return changed
+    average_lengths: Mapping[str, float] = field(default_factory=dict)
 
 
 class Ready(NamedTuple):
@@ -285,9 +179,9 @@ class PointBatch:
         numbers = len(self.vectors) * len(self.vectors[0]) * 4 + len(self.terms.ids) * 8
         return texts + numbers
 
-    def ready(self, *, average_length: float) -> Iterator[Ready]:
-        """Yield the parts of each point, weighted with a mean number of terms."""
-        weighed = self.terms.weighed(average_length=average_length)
+    def ready(self, average_lengths: Mapping[str, float]) -> Iterator[Ready]:
+        """Yield the parts of each point, weighted with mean numbers of terms."""
+        weighed = self.terms.weighed(average_lengths)
         ids = (point_id(node.node_id) for node in self.nodes)
         return map(Ready._make, zip(ids, self.vectors, weighed, self.payloads, strict=True))
 
@@ -298,33 +192,21 @@ def prepare_batches(
     """Return validated nodes in batches; there must be at least one node."""
     batches = []
     for start in range(0, len(nodes), size):
-        some = nodes[start : start + size]
+        part = nodes[start : start + size]
         vectors = document_vectors(
-            some,
+            part,
             dimension=config.dimension or len(nodes[0].embedding or ()),
             distance=config.distance,
             where=where,
         )
-        terms = terms_of(some, config.tokenizer)
-        batches.append(PointBatch(some, vectors, terms, [payload_of(node) for node in some]))
+        terms = terms_of(part, config.tokenizer, config.schema)
+        batches.append(PointBatch(part, vectors, terms, [payload_of(node) for node in part]))
     return batches
-
-
-def mean_length(batches: Sequence[PointBatch]) -> float:
-    """Return the mean number of terms, smoothed with pseudo-documents of `USUAL_LENGTH`.
-
-    The mean is recorded with the first nodes. Without smoothing, a first document of two words
-    would make all later documents count as too long, which costs an eighth to a fifth of the
-    nDCG@10 of keyword search.
-    """
-    lengths = [length for batch in batches for length in batch.terms.lengths.tolist()]
-    mean: float = (sum(lengths) + _USUAL_NODES * USUAL_LENGTH) / (len(lengths) + _USUAL_NODES)
-    return mean
 
 
 def point_id(node_id: str) -> UUID:
     """Return the engine's id for any node id; deterministic."""
-    # `uuid5`, which does not support lone surrogates.
+    # `uuid5`, but for lone surrogates: no node has such an id, and it may be looked for.
     name = NAMESPACE_OID.bytes + node_id.encode("utf-8", "surrogatepass")
     return UUID(bytes=sha1(name, usedforsecurity=False).digest()[:16], version=5)
 
@@ -368,7 +250,7 @@ _NAMES: Final = f"{LIST}.{ALLOWED_KEY}"
 
 def fields_to_index(payloads: Iterable[Payload], indexed: AbstractSet[str]) -> list[Field]:
     """Return the fields of payloads without an index, up to `MOST_FIELDS` in total."""
-    new = {each.name: each for each in [ALLOWED_FIELD] if each.name not in indexed}
+    new = {} if ALLOWED in indexed else {ALLOWED: ALLOWED_FIELD}
     for payload in payloads:
         if DOC in payload and DOC not in indexed:
             new[DOC] = DOC_FIELD

@@ -2,21 +2,18 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Protocol, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
-from llama_retrieval_ext.errors import UnsupportedModeError
+from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
-from llama_retrieval_ext.stores.engine.backend import Candidate
+from llama_retrieval_ext.stores.engine.backend import Candidate, Search
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, Line, NativeFusion
-from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch, NativeSearch
-from llama_retrieval_ext.stores.qdrant_common.points import NO_TERM, NODE, Weighed
-from llama_retrieval_ext.text.tokenizer import Tokenizer
-
-F = TypeVar("F")
+from llama_retrieval_ext.stores.engine.search import EngineBackend, NativeSearch
+from llama_retrieval_ext.stores.qdrant_common.points import NODE
 
 _DISTRIBUTION: Final = Normalisation.DISTRIBUTION_BASED
 _RAW: Final = Normalisation.NONE
@@ -108,8 +105,10 @@ class PointSearch(NativeSearch):
     legs: tuple["PointSearch", ...] = ()
 
 
-class PointsSearch(EngineSearch[F, PointSearch, P], Generic[F, P]):
+class PointsSearch(EngineBackend[PointSearch, P], Generic[P]):
     """Searches of points in the format of this package."""
+
+    has_mmr: ClassVar[bool] = True
 
     @abstractmethod
     def fusion(self, recipe: Recipe) -> object:
@@ -136,34 +135,28 @@ class PointsSearch(EngineSearch[F, PointSearch, P], Generic[F, P]):
         return Candidate.stored((hit.payload or {})[NODE], score)
 
     def embeddings(self, node_ids: Sequence[str]) -> Steps[dict[str, list[float]]]:
-        """Return the stored embeddings of existing nodes by id; for `diverse`."""
-        raise UnsupportedModeError(f"{type(self).__name__} has no MMR for {len(node_ids)} nodes")
+        """Return the stored embeddings of existing nodes by id; for MMR."""
+        raise NotImplementedError(node_ids)
 
     def diverse(
-        self, request: EngineRequest[F], *, lambda_mult: float, candidates: int
-    ) -> Steps[list[Candidate]]:
+        self, embedding: Sequence[float], search: Search, *, lambda_mult: float, candidates: int
+    ) -> Call[list[Candidate]]:
         """Return the nodes selected by MMR, with ties by similarity, then by node id.
 
         The engine's own MMR takes ties in the order of its storage, which differs between requests.
         """
+        nearest = replace(search, top_k=candidates)
 
         def steps() -> Steps[list[Candidate]]:
-            (ranking,) = yield from self._search([request.with_top_k(candidates)])
+            (ranking,) = yield from self.rankings([self.vector_search(embedding, nearest)])
             vectors = yield from self.embeddings([candidate.node_id for candidate in ranking])
             ranking = [candidate for candidate in ranking if candidate.node_id in vectors]
             picks = maximal_marginal_relevance(
                 [candidate.score for candidate in ranking],
                 [vectors[candidate.node_id] for candidate in ranking],
-                top_k=request.top_k,
+                top_k=search.top_k,
                 lambda_mult=lambda_mult,
             )
             return [ranking[index] for index, _ in picks]
 
-        return self.if_exists(steps, empty=[])
-
-
-def query_weights(text: str, tokenizer: Tokenizer) -> Weighed | None:
-    """Return the terms of a query with their counts; None without terms."""
-    terms = tokenizer.query_terms(text)
-    terms.pop(NO_TERM, None)
-    return (list(terms), [float(count) for count in terms.values()]) if terms else None
+        return self.call(steps, empty=[])

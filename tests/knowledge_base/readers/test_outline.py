@@ -6,13 +6,13 @@ import pytest
 from llama_index.core.schema import Document
 
 from llama_retrieval_ext.knowledge_base.readers.outline import (
-    Line,
     Outline,
     markdown_outline,
     outline_of,
     outlined,
     rst_outline,
 )
+from llama_retrieval_ext.knowledge_base.readers.outline import TextLine as Line
 
 
 def words(outline: Outline) -> list[tuple[int, str]]:

@@ -275,7 +275,7 @@ def test_routes_and_arguments_that_cannot_work_are_refused_at_construction() -> 
         (lambda: RouterRetriever(Picks([]), {}), "at least one route"),
         (
             lambda: RouterRetriever(Picks([]), {"a": FixedRetriever(name="a")}),  # type: ignore[dict-item]
-            r"the route 'a' must be .* Route, got a; write Route\(retriever, description\)",
+            r"retriever_tools of 'a' must be of type Route, got a; or give",
         ),
         (
             lambda: RouterRetriever(Picks([]), [FixedRetriever(name="a")]),  # type: ignore[list-item]

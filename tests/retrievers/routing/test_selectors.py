@@ -108,7 +108,9 @@ def test_the_embedding_of_the_query_is_not_compared_with_those_of_another_model(
 
 
 def test_a_min_similarity_that_is_no_cosine_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="min_similarity must be between -1 and 1"):
+    with pytest.raises(
+        ConfigurationError, match="min_similarity must be a number between -1 and 1"
+    ):
         EmbeddingSelector(FakeEmbedding(), min_similarity=1.1)
 
 

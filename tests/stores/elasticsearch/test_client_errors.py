@@ -25,7 +25,6 @@ from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchVectorStore,
     open_elasticsearch,
 )
-from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from tests.servers.forwarder import Forwarder
 from tests.servers.given import local_port
@@ -220,8 +219,8 @@ async def test_answers_after_the_deadline_leave_no_unretrieved_exception(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = open_through(timeout_s=1.5)
-    keyword = KeywordRetriever(CollectionBackend(store))
-    legs = keyword | KeywordRetriever(CollectionBackend(store))
+    keyword = KeywordRetriever(store)
+    legs = keyword | KeywordRetriever(store)
     hybrid = legs >> RRF()
     assert await keyword.asearch(NODE.text)
     line.silent.set()

@@ -6,7 +6,6 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
-from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -34,23 +33,23 @@ def spread(open_store: Opener) -> ElasticsearchVectorStore:
 
 class TestBackend(BackendContract):
     @pytest.fixture
-    def backend(self, filled: ElasticsearchVectorStore) -> CollectionBackend:
-        return CollectionBackend(filled)
+    def backend(self, filled: ElasticsearchVectorStore) -> ElasticsearchVectorStore:
+        return filled
 
 
 class TestBackendOfManyTenants(BackendContract):
     @pytest.fixture
-    def backend(self, spread: ElasticsearchVectorStore) -> CollectionBackend:
-        return CollectionBackend(spread)
+    def backend(self, spread: ElasticsearchVectorStore) -> ElasticsearchVectorStore:
+        return spread
 
 
 class TestHybridRetriever(RetrieverContract):
     @pytest.fixture
     def retriever(self, filled: ElasticsearchVectorStore, embed_model: BaseEmbedding) -> Retriever:
-        return HybridRetriever(CollectionBackend(filled), embed_model=embed_model, top_k=5)
+        return HybridRetriever(filled, embed_model=embed_model, top_k=5)
 
 
 class TestHybridRetrieverOfManyTenants(IsolationContract):
     @pytest.fixture
     def retriever(self, spread: ElasticsearchVectorStore, embed_model: BaseEmbedding) -> Retriever:
-        return HybridRetriever(CollectionBackend(spread), embed_model=embed_model, top_k=5)
+        return HybridRetriever(spread, embed_model=embed_model, top_k=5)

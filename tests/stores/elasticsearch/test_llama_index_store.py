@@ -21,7 +21,6 @@ from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.elasticsearch.llama_index_store import (
     LlamaIndexElasticsearchBackend,
-    LlamaIndexElasticsearchSearch,
 )
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.open import backend_for
@@ -118,7 +117,7 @@ def test_numbers_are_compared_as_they_are_where_the_index_has_integers(
 def test_more_hits_than_the_engine_returns_are_refused_and_not_requested_by_collapse(
     elasticsearch_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LlamaIndexElasticsearchSearch, "most_hits", 4)
+    monkeypatch.setattr(LlamaIndexElasticsearchBackend, "most_candidates", 4)
     nodes = [
         TextNode(id_=f"n{place}", text="word", embedding=[1.0, place], metadata={"file": "a"})
         for place in range(6)

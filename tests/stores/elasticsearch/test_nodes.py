@@ -13,11 +13,10 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stores.elasticsearch.client import HttpRequest, Json
-from llama_retrieval_ext.stores.elasticsearch.nodes import indexed_text, query_text
+from llama_retrieval_ext.stores.elasticsearch.schema import indexed_text, query_text
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.engine.config import StoreConfig
-from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
 from llama_retrieval_ext.stores.engine.records import Record
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -66,7 +65,7 @@ def test_a_node_that_moves_to_another_tenant_is_there_once(open_store: Opener) -
     for tenant in ("acme", "globex", "initech", "umbrella"):
         scope = Scope(tenant)
         search = Search(10, scope.condition, scope)
-        found = CollectionBackend(store).keyword("leave", search).function()
+        found = store.keyword("leave", search).function()
         expected = {f"of-{tenant}"} | ({"a"} if tenant == "umbrella" else set())
         assert {each.node_id for each in found} == expected
     store.delete_nodes(["a", "of-acme"])
@@ -102,7 +101,7 @@ def test_pages_of_large_nodes_have_few(
 ) -> None:
     texts = ["x" * 10_000] * 210 + ["x"] * 90
     store.add([TextNode(id_=f"{n:03}", text=text, embedding=[1.0]) for n, text in enumerate(texts)])
-    monkeypatch.setattr("llama_retrieval_ext.stores.elasticsearch.nodes._PAGE_BYTES", 50_000)
+    monkeypatch.setattr("llama_retrieval_ext.stores.elasticsearch.schema._PAGE_BYTES", 50_000)
     send, sizes = store.transport.perform, list[int]()
 
     def watched(request: HttpRequest) -> Json:

@@ -22,9 +22,8 @@ from llama_retrieval_ext.stores.elasticsearch.client import HttpRequest, Json
 from llama_retrieval_ext.stores.elasticsearch.params import IndexParams
 from llama_retrieval_ext.stores.elasticsearch.schema import index_body
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
-from llama_retrieval_ext.stores.engine.backend import EngineFeatures, Search
+from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.engine.config import StoreConfig
-from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.stores.elasticsearch.conftest import ALONE
@@ -44,7 +43,7 @@ def test_the_nearest_of_few_nodes_are_found_for_a_vector_unlike_all_of_them(
         [TextNode(id_=str(n), text="word", embedding=row.tolist()) for n, row in enumerate(vectors)]
     )
     for query in queries:
-        found = CollectionBackend(store).dense(query.tolist(), Search(10)).function()
+        found = store.dense(query.tolist(), Search(10)).function()
         nearest = np.argsort(-(vectors @ query))[:10]
         assert {each.node_id for each in found} == {str(n) for n in nearest}
 
@@ -57,7 +56,7 @@ def test_a_keyword_score_is_bm25(store: ElasticsearchVectorStore) -> None:
         "d": "plum",
     }
     store.add([TextNode(id_=id_, text=text, embedding=[1.0]) for id_, text in texts.items()])
-    found = CollectionBackend(store).keyword("red", Search(10)).function()
+    found = store.keyword("red", Search(10)).function()
     average = sum(len(text.split()) for text in texts.values()) / len(texts)
     idf = math.log1p((4 - 2 + 0.5) / (2 + 0.5))
     for each in found:
@@ -69,10 +68,9 @@ def test_a_keyword_score_is_bm25(store: ElasticsearchVectorStore) -> None:
 def test_a_servers_own_analyser_may_cut_the_words(open_store: Opener) -> None:
     store = open_store(store_params={"analyzer": "stop"})
     store.add([TextNode(id_="a", text="The Leaving of the-others", embedding=[1.0])])
-    backend = CollectionBackend(store)
-    assert backend.keyword("leaving", Search(5)).function()
-    assert not backend.keyword("leave", Search(5)).function()
-    assert not backend.keyword("the", Search(5)).function()
+    assert store.keyword("leaving", Search(5)).function()
+    assert not store.keyword("leave", Search(5)).function()
+    assert not store.keyword("the", Search(5)).function()
 
 
 def test_a_hybrid_query_is_one_request_for_ids_and_one_for_nodes_and_agrees_with_two_searches(
@@ -87,8 +85,7 @@ def test_a_hybrid_query_is_one_request_for_ids_and_one_for_nodes_and_agrees_with
         return send(request)
 
     monkeypatch.setattr(store.transport, "perform", counted)
-    backend = CollectionBackend(store)
-    hybrid = HybridRetriever(backend, embed_model=embed_model, fusion=RRF())
+    hybrid = HybridRetriever(store, embed_model=embed_model, fusion=RRF())
     query = Query("annual leave", top_k=8)
     hybrid.retrieve(query)  # the first search of an index with so few nodes is put twice
     sent.clear()
@@ -96,12 +93,9 @@ def test_a_hybrid_query_is_one_request_for_ids_and_one_for_nodes_and_agrees_with
     index = store.describe()["index"]
     assert [request.path for request in sent] == ["/_msearch", f"/{index}/_search"]
 
-    class Apart(CollectionBackend):
-        @property
-        def features(self) -> EngineFeatures:
-            return replace(super().features, one_round_trip=False)
-
-    apart = HybridRetriever(Apart(store), embed_model=embed_model, fusion=RRF())
+    features = replace(store.features, one_round_trip=False)
+    monkeypatch.setattr(ElasticsearchVectorStore, "features", features)
+    apart = HybridRetriever(store, embed_model=embed_model, fusion=RRF())
     expected = apart.retrieve(query)
     assert [hit.node_id for hit in hits] == [hit.node_id for hit in expected]
     assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in expected])
@@ -118,9 +112,9 @@ _ROOM = "routing.allocation.total_shards_per_node"
 Call = Callable[[ElasticsearchVectorStore], object]
 
 CALLS: dict[str, Call] = {
-    "ids first": lambda store: HybridRetriever(CollectionBackend(store)).retrieve(QUERY),
+    "ids first": lambda store: HybridRetriever(store).retrieve(QUERY),
     "one round trip, async": lambda store: asyncio.run(
-        HybridRetriever(CollectionBackend(store), candidates=10).aretrieve(QUERY)
+        HybridRetriever(store, candidates=10).aretrieve(QUERY)
     ),
     "delete": lambda store: store.delete_nodes(["none such"]),
 }
@@ -158,7 +152,7 @@ def test_an_index_with_a_missing_shard_is_unavailable_within_the_deadline(
 ) -> None:
     started = time.monotonic()
     with pytest.raises((StoreUnavailableError, DeadlineExceededError)):
-        VectorRetriever(CollectionBackend(halved)).retrieve(QUERY.but(timeout_s=0.5))
+        VectorRetriever(halved).retrieve(QUERY.but(timeout_s=0.5))
     assert time.monotonic() - started < 2
     monkeypatch.setattr(client, "_RETRY_PAUSES_S", (0.05, 0.1))
     with pytest.raises(StoreUnavailableError, match="in trouble"):

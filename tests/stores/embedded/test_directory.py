@@ -326,7 +326,7 @@ def test_a_store_is_refused_in_a_forked_child_and_works_in_the_parent() -> None:
             store.close()
             os._exit(0)
         os.waitpid(child, 0)
-        print(store.count(), store.searcher._directory.path.is_dir())
+        print(store.count(), store._directory.path.is_dir())
         """
     )
     assert done.stdout == "StoreUnavailableError True\n1 True\n", done.stderr

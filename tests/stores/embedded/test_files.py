@@ -67,12 +67,12 @@ def test_a_store_of_another_release_is_refused_and_left_alone(tmp_path: Path) ->
     manifest = tmp_path / "s" / "store.json"
     other = json.dumps({**json.loads(manifest.read_text()), "format": 7})
     manifest.write_text(other)
-    with pytest.raises(StoreFormatError, match="has format 7, this release reads 3"):
+    with pytest.raises(StoreFormatError, match="has format 7, this release reads 4"):
         EmbeddedVectorStore(tmp_path / "s")
     assert manifest.read_text() == other
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"format": 3, "tokenizer": {}}'])
+@pytest.mark.parametrize("content", ["", "[]", '{"format": 4, "tokenizer": {}}'])
 def test_a_broken_manifest_is_refused_and_left_alone(tmp_path: Path, content: str) -> None:
     EmbeddedVectorStore(tmp_path / "s").close()
     manifest = tmp_path / "s" / "store.json"

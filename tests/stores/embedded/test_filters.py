@@ -3,16 +3,12 @@
 from collections.abc import Iterator
 
 import pytest
-from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_retrieval_ext.errors import UnsupportedFilterError
-from llama_retrieval_ext.filters import Compare
-from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
-from llama_retrieval_ext.stores.engine.backend import Search
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from tests.stores.filters_contract import FiltersContract
-from tests.stores.odd_metadata import BIG, HARD_STRINGS, HUGE, NUMBERS, SIZED, STRINGS, OddMetadata
+from tests.stores.odd_metadata import BIG, HARD_STRINGS, NUMBERS, STRINGS, OddMetadata
 
-ODD = OddMetadata(strings=[*STRINGS, *HARD_STRINGS], numbers=[*NUMBERS, *BIG, *HUGE], sizes=NUMBERS)
+ODD = OddMetadata(strings=[*STRINGS, *HARD_STRINGS], numbers=[*NUMBERS, *BIG])
 NODES = ODD.nodes(300, seed=7)
 
 
@@ -31,12 +27,3 @@ def changing() -> Iterator[EmbeddedVectorStore]:
 
 class TestFilters(FiltersContract[EmbeddedVectorStore]):
     odd, nodes = ODD, NODES
-
-
-@pytest.mark.parametrize("operator", SIZED)
-def test_sizes_beyond_exact_numbers_are_refused(
-    store: EmbeddedVectorStore, operator: FilterOperator
-) -> None:
-    with pytest.raises(UnsupportedFilterError, match="2\\*\\*53") as caught:
-        EmbeddedBackend(store).dense([1.0, 0.0], Search(1000, Compare("k", operator, 2**53)))
-    assert caught.value.operator == operator.name

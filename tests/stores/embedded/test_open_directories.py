@@ -107,11 +107,11 @@ def test_a_store_in_memory_is_gone_when_closed_and_shared_with_nobody() -> None:
     first, second = EmbeddedVectorStore(":memory:"), EmbeddedVectorStore(":memory:")
     first.add(NODES)
     assert second.count() == 0
-    place = first.searcher._directory.path
+    place = first._directory.path
     assert place.is_dir()
     first.close()
     assert not place.exists()
-    place = second.searcher._directory.path
+    place = second._directory.path
     del second
     gc.collect()
     assert not place.exists()
@@ -122,7 +122,7 @@ def test_a_store_in_memory_is_gone_at_exit() -> None:
     done = elsewhere(
         """
         store = EmbeddedVectorStore(":memory:", dim=2)
-        print(store.searcher._directory.path)
+        print(store._directory.path)
         """
     )
     assert done.stderr == ""

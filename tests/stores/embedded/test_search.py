@@ -13,7 +13,7 @@ from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
-from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -37,11 +37,14 @@ def bm25(
     mean: float = 0.0,
     k1: float = 1.2,
 ) -> dict[int, float]:
-    """Robertson's formula with Lucene's IDF; the mean length is given, or of the measured texts."""
+    """Robertson's formula with Lucene's IDF; the mean length is given, or of the measured texts.
+
+    As in Lucene, texts without terms do not count in the mean.
+    """
     tokens = Tokenizer().tokens
     documents = [tokens(text) for text in texts]
     # With ten texts of 100 terms.
-    lengths = [*(len(tokens(text)) for text in measured or texts), *[100] * 10]
+    lengths = [*filter(None, (len(tokens(text)) for text in measured or texts)), *[100] * 10]
     mean = mean or sum(lengths) / len(lengths)
     scores: dict[int, float] = {}
     for place, document in enumerate(documents):
@@ -67,7 +70,7 @@ def scores(
     store: EmbeddedVectorStore, query: str, *, scope: Scope | None = None
 ) -> dict[str, float]:
     search = Search(1000, None if scope is None else scope.condition, scope)
-    found = EmbeddedBackend(store).keyword(query, search).function()
+    found = store.keyword(query, search).function()
     return {each.node_id: each.score for each in found}
 
 
@@ -197,7 +200,7 @@ def test_nodes_that_changed_after_the_rankings_are_left_out(store: EmbeddedVecto
     store.add(nodes(["annual leave", "annual report"], tenant_id="acme"))
     scope = Scope("acme")
     search = Search(100, scope.condition, scope)
-    found = EmbeddedBackend(store).hybrid([1.0, 0.0], "annual", search, nodes_last=True).function()
+    found = store.hybrid([1.0, 0.0], "annual", search, nodes_last=True).function()
     keys = [key for key, _ in found.vector]
     moved = TextNode(id_="acme1", text="moved", embedding=[1.0, 0.0], metadata={"tenant_id": "b"})
     store.add([moved])

@@ -65,7 +65,7 @@ def test_a_reader_sees_an_empty_store_after_a_concurrent_clear(store: EmbeddedVe
         store.clear()
         return shard.count(CountRequest())
 
-    assert store.searcher._directory.read(read, empty=-1) == -1
+    assert store._directory.read(read, empty=-1) == -1
 
 
 def test_closing_a_store_ends_its_readers_with_store_closed_error() -> None:

@@ -66,12 +66,6 @@ NODES: dict[str, BaseNode] = {
             NodeRelationship.PREVIOUS: RelatedNodeInfo(node_id="p", metadata={"n": 1.0}),
         },
     ),
-    "lone surrogates": TextNode(
-        id_="\ud801",
-        text="a \ud800 b 中",
-        metadata={"k\udfff": "\ud802"},
-        relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id="\ud803")},
-    ),
     "index": IndexNode(text="text", index_id="i"),
     "index of a node": IndexNode(index_id="i", obj=TextNode(text="inner", metadata=METADATA)),
     "index of data": IndexNode(index_id="i", obj={"k": [1, "a"]}),

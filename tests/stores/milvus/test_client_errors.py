@@ -13,7 +13,6 @@ from pymilvus.exceptions import MilvusException
 
 from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
-from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
 from llama_retrieval_ext.stores.milvus.store import MilvusStore, open_milvus
 from tests.programs import run_program
 from tests.servers.forwarder import Forwarder
@@ -77,7 +76,7 @@ def test_an_error_of_the_server_is_unavailable_and_the_next_request_works(
         raise error
 
     store.add([NODE])
-    retriever = VectorRetriever(CollectionBackend(store))
+    retriever = VectorRetriever(store)
     with monkeypatch.context() as patched:
         patched.setattr(store.client, "search", failing)
         with pytest.raises(StoreUnavailableError, match=reason):
@@ -109,7 +108,7 @@ def test_a_server_that_restarts_is_found_again_with_what_it_had() -> None:
 
 
 def _retrieved(store: MilvusStore) -> list[NodeWithScore]:
-    return VectorRetriever(CollectionBackend(store)).retrieve(QUERY)
+    return VectorRetriever(store).retrieve(QUERY)
 
 
 def test_a_file_that_another_process_has_open_is_refused(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from llama_index.core.vector_stores.types import FilterOperator
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not
 from llama_retrieval_ext.stores.engine.backend import Search
-from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
 from llama_retrieval_ext.stores.milvus.store import MilvusStore, open_milvus
 from tests.stores.filters_contract import FiltersContract
 from tests.stores.milvus.conftest import PLACES, place
@@ -69,4 +68,4 @@ def test_filters_nested_too_deeply_are_refused_before_anything_is_sent(store: Mi
     for _ in range(20):
         condition = Not(AllOf((condition, Compare("k", EQ, "b"))))
     with pytest.raises(UnsupportedFilterError, match="nested"):
-        CollectionBackend(store).dense([1.0], Search(1, condition))
+        store.dense([1.0], Search(1, condition))

@@ -51,11 +51,11 @@ def nodes_with_uuids(model: BaseEmbedding) -> list[BaseNode]:
 
 def named(backend: LlamaIndexQdrantBackend) -> LlamaIndexQdrantBackend:
     """The backend over `nodes_with_uuids`, which now finds `sample_nodes`."""
-    candidate = backend.searcher.candidate
+    candidate = backend.candidate
 
     def named_candidate(hit: models.ScoredPoint, score: float) -> Candidate:
         node = candidate(hit, score).node
         return Candidate(node.model_copy(update={"id_": NAMES[node.node_id]}), score)
 
-    backend.searcher.candidate = named_candidate  # type: ignore[method-assign]
+    backend.candidate = named_candidate  # type: ignore[method-assign]
     return backend

@@ -3,7 +3,6 @@
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
-from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
 from llama_retrieval_ext.stores.qdrant.client import Version, parse_address
 from llama_retrieval_ext.stores.qdrant.store import QdrantStore
 from llama_retrieval_ext.urls import Address
@@ -49,7 +48,7 @@ def test_the_key_reaches_the_server_and_nothing_that_is_shown(
     with QdrantStore(f"{keyed_url}/kb?api_key_env=TEST_QDRANT_KEY") as store:
         assert store.count() == 0
         shown = [repr(store), str(store), store.model_dump_json(), str(vars(store))]
-        shown.append(str(CollectionBackend(store).describe()))
+        shown.append(str(store.describe()))
     assert not any(KEY in text for text in shown)
     monkeypatch.setenv("WRONG_KEY", "wrong")
     for url in (f"{keyed_url}/kb", f"{keyed_url}/kb?api_key_env=WRONG_KEY"):

@@ -28,7 +28,7 @@ def test_a_collection_of_a_newer_release_is_refused(new_url: str, server: str) -
 def test_a_tokenizer_of_another_release_is_named(new_url: str, server: str) -> None:
     vectors = {"dense": models.VectorParams(size=2, distance=models.Distance.COSINE)}
     tokenizer = {**Tokenizer().to_dict(), "stemmer": "new"}
-    metadata = {"llama_retrieval_ext": {"format": 4, "tokenizer": tokenizer}}
+    metadata = {"llama_retrieval_ext": {"format": 5, "tokenizer": tokenizer}}
     QdrantClient(server).create_collection(new_url.rpartition("/")[2], vectors, metadata=metadata)
     with pytest.raises(ConfigurationError, match="recorded by another release"):
         QdrantStore(new_url)

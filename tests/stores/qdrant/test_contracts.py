@@ -3,7 +3,6 @@
 import pytest
 
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
 from llama_retrieval_ext.stores.qdrant.store import QdrantStore
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
@@ -23,11 +22,11 @@ def filled(kept: QdrantStore) -> QdrantStore:
 
 class TestBackend(BackendContract):
     @pytest.fixture
-    def backend(self, filled: QdrantStore) -> CollectionBackend:
-        return CollectionBackend(filled)
+    def backend(self, filled: QdrantStore) -> QdrantStore:
+        return filled
 
 
 class TestHybridRetriever(IsolationContract):
     @pytest.fixture
     def retriever(self, filled: QdrantStore) -> HybridRetriever:
-        return HybridRetriever(CollectionBackend(filled), embed_model=MODEL, top_k=5)
+        return HybridRetriever(filled, embed_model=MODEL, top_k=5)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.stores.engine.backend import Search, VectorQuery
+from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.qdrant.store import QdrantStore, open_qdrant
 from tests.stores.store_contract import node
 
@@ -25,9 +25,7 @@ def test_settings_of_the_engine_reach_it(new_url: str) -> None:
     with open_qdrant(new_url, store_params=params) as store:
         store.add([node("a")])
         made: Any = store.client.get_collection(new_url.rpartition("/")[2]).config
-        searcher: Any = store.searcher
-        (request,) = searcher.requests([VectorQuery((1.0, 0.0), Search(3))])
-        search = searcher.vector_search(request.query, request)
+        search: Any = store.vector_search([1.0, 0.0], Search(3))
     dense = made.params.vectors["dense"]
     assert made.hnsw_config.m == 32
     assert made.quantization_config.scalar.type == "int8"

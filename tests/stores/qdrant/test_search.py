@@ -15,8 +15,7 @@ from llama_retrieval_ext.errors import StoreError
 from llama_retrieval_ext.filters import Compare
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.stores.engine.backend import KeywordQuery, Search
-from llama_retrieval_ext.stores.engine.engine_backend import CollectionBackend
+from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.qdrant.client import Version
 from llama_retrieval_ext.stores.qdrant.store import QdrantStore
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
@@ -69,9 +68,8 @@ def test_the_rarity_of_terms_is_measured_within_the_scope(store: QdrantStore) ->
         for n, text in enumerate(["rare word here", "common word here", "common thing here"])
     ]
     store.add(own)
-    backend = CollectionBackend(store)
     search = Search(5, acme.condition, acme)
-    before = backend.keyword("rare common", search).function()
+    before = store.keyword("rare common", search).function()
     other = {"tenant_id": "other"}
     store.add(
         [
@@ -79,20 +77,19 @@ def test_the_rarity_of_terms_is_measured_within_the_scope(store: QdrantStore) ->
             for n in range(20)
         ]
     )
-    after = backend.keyword("rare common", search).function()
+    after = store.keyword("rare common", search).function()
     assert [each.node_id for each in after] == [each.node_id for each in before]
     assert [each.score for each in after] == pytest.approx([each.score for each in before])
-    everything = backend.keyword("rare", Search(1, acme.condition)).function()
+    everything = store.keyword("rare", Search(1, acme.condition)).function()
     assert everything[0].score < before[0].score
 
 
 def test_without_a_scope_deleted_and_replaced_nodes_count_for_nothing(store: QdrantStore) -> None:
     keep = [TextNode(id_="keep", text="rare common word", embedding=[1.0])]
     store.add([*keep, TextNode(id_="two", text="common leave", embedding=[1.0])])
-    backend = CollectionBackend(store)
 
     def hits() -> list[tuple[str, float]]:
-        found = backend.keyword("rare common", Search(2)).function()
+        found = store.keyword("rare common", Search(2)).function()
         return [(candidate.node_id, round(candidate.score, 4)) for candidate in found]
 
     before = hits()
@@ -106,14 +103,13 @@ def test_without_a_scope_deleted_and_replaced_nodes_count_for_nothing(store: Qdr
 
 def test_an_old_server_gets_no_request_to_measure_rarity() -> None:
     with QdrantStore("qdrant::memory:") as store:
-        searcher: Any = store.searcher
-        version = store._collection.version = searcher.version = Version(1, 18)
-        backend, acme = CollectionBackend(store), Scope("acme")
-        (request,) = searcher.requests([KeywordQuery("leave", Search(3, None, acme))])
-        assert searcher.keyword_search(request.query, request).params is None
-        assert backend.describe()["exact_rarity"] is version.measures_rarity is False
-        assert FilterOperator.TEXT_MATCH not in (backend.features.operators or ())
+        version = store.connection.version = Version(1, 18)
+        search = store.keyword_search("leave", Search(3, None, Scope("acme")))
+        assert search is not None
+        assert search.params is None
+        assert store.describe()["exact_rarity"] is version.measures_rarity is False
+        assert FilterOperator.TEXT_MATCH not in (store.features.operators or ())
         text = Compare("title", FilterOperator.TEXT_MATCH, "Lea")
         store.add(sample_nodes(MODEL))
         with pytest.raises(StoreError, match=r"needs Qdrant 1\.20, this is 1\.18"):
-            backend.dense(MODEL.get_query_embedding("x"), Search(3, text)).function()
+            store.dense(MODEL.get_query_embedding("x"), Search(3, text)).function()

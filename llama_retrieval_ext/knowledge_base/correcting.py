@@ -1,0 +1,240 @@
+"""`StoredWords`: the words of a knowledge base, by which questions are corrected."""
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from threading import Event, Lock, Thread
+from typing import Final
+from weakref import WeakValueDictionary
+
+from llama_index.core.schema import BaseNode
+
+from llama_retrieval_ext.execution.context import call, current_context, note_hint
+from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.filters import SCOPE_KEYS, matches
+from llama_retrieval_ext.query import TENANT_KEY, Query, Scope
+from llama_retrieval_ext.results import Correction, Hit
+from llama_retrieval_ext.stores.encoding.values import keyword_text
+from llama_retrieval_ext.stores.engine.backend import Backend, Search
+from llama_retrieval_ext.text.correction import Replacement, replacements
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.text.vocabulary import Vocabulary
+
+_logger = logging.getLogger(__name__)
+# Reads the nodes of a scope; of all for None.
+Read = Callable[[Scope | None], Iterable[BaseNode]]
+# Tenants whose words are kept: the least recently used are read again.
+_MOST_TENANTS: Final = 64
+# A query waits for the words of some thousand nodes; of more they are read beside the queries.
+_WAIT_S: Final = 1.0
+# Words that other processes add to a server are proposed after this time, in seconds. They count as
+# known, and deleted ones as unknown, at once: a server is asked about each correction.
+_MAX_AGE_S: Final = 900.0
+
+
+@dataclass(slots=True, eq=False)
+class _Words:
+    """The vocabulary of a tenant, or of all."""
+
+    vocabulary: Vocabulary
+    made: float = field(default_factory=time.monotonic)
+    is_complete: Event = field(default_factory=Event)
+    # Nodes that were written, or None for deleted ones, while the others are read.
+    written: list[tuple[str, BaseNode | None]] = field(default_factory=list)
+    slots: dict[str, int] = field(default_factory=dict)  # of the rows of written nodes
+    groups: dict[Scope | None, tuple[int, list[Hashable]]] = field(default_factory=dict)
+    lock: Lock = field(default_factory=Lock)
+
+    def write(self, node_id: str, node: BaseNode | None, slot: int) -> None:
+        """Add, replace or remove a node, now or after the others were read."""
+        with self.lock:
+            if node is None and self.slots.get(node_id, slot) != slot:
+                return  # the row of an earlier version
+            self.slots[node_id] = slot
+            if not self.is_complete.is_set():
+                self.written.append((node_id, node))
+                return
+        self._put(node_id, node)
+
+    def read(self, nodes: Iterable[BaseNode]) -> None:
+        """Add the stored nodes, then what was written meanwhile."""
+        for node in nodes:
+            self._put(node.node_id, node)
+        while True:
+            with self.lock:
+                written, self.written = self.written, []
+                if not written:
+                    self.is_complete.set()
+                    return
+            for node_id, changed in written:
+                self._put(node_id, changed)
+
+    def _put(self, node_id: str, node: BaseNode | None) -> None:
+        if node is None:
+            self.vocabulary.remove(node_id)
+        else:
+            self.vocabulary.put(node_id, keyword_text(node), _group_of(node))
+
+    def groups_of(self, scope: Scope | None) -> list[Hashable]:
+        """Return the groups whose nodes a scope can see."""
+        groups = self.vocabulary.groups
+        if scope is None:
+            return groups
+        kept = self.groups.get(scope)
+        if kept is None or kept[0] != len(groups):
+            seen = [group for group in groups if matches(scope.condition, _metadata_of(group))]
+            kept = self.groups[scope] = len(groups), seen
+        return kept[1]
+
+
+class StoredWords:
+    """The words of a knowledge base, by tenant; read at the first question, then kept up to date.
+
+    All objects of a knowledge base in a process share it. Words are proposed to a scope only if a
+    node has them that it can see: they are counted by tenant, knowledge base and principals.
+    """
+
+    def __init__(self) -> None:
+        self._tenants: OrderedDict[str | None, _Words] = OrderedDict()
+        self._lock = Lock()
+
+    def write(self, nodes: Iterable[BaseNode], slot: int) -> None:
+        """Note nodes that were added or replaced, with their rows in a slot; see `row_id`."""
+        with self._lock:
+            tenants = dict(self._tenants)
+        for node in nodes if tenants else ():
+            for tenant in {None, node.metadata.get(TENANT_KEY)} & tenants.keys():
+                tenants[tenant].write(node.node_id, node, slot)
+
+    def delete(self, node_ids: Sequence[str], slot: int) -> None:
+        """Note nodes whose rows in a slot were deleted."""
+        with self._lock:
+            tenants = [*self._tenants.values()]
+        for words in tenants:
+            for node_id in node_ids:
+                words.write(node_id, None, slot)
+
+    def forget(self) -> None:
+        """Read the words again at the next question."""
+        with self._lock:
+            self._tenants.clear()
+
+    def of(
+        self, scope: Scope | None, read: Read, tokenizer: Tokenizer, *, max_age_s: float | None
+    ) -> _Words:
+        """Return the words of the tenant of a scope; start reading them if they are not there."""
+        tenant = None if scope is None else scope.tenant_id
+        with self._lock:
+            words = self._tenants.get(tenant)
+            is_old = (
+                words is not None
+                and max_age_s is not None
+                and time.monotonic() - words.made > max_age_s
+            )
+            if words is None or is_old:
+                words = self._tenants[tenant] = _Words(Vocabulary(tokenizer))
+                while len(self._tenants) > _MOST_TENANTS:
+                    self._tenants.popitem(last=False)
+                Thread(target=self._read, args=(words, tenant, read), daemon=True).start()
+            self._tenants.move_to_end(tenant)
+            return words
+
+    def _read(self, words: _Words, tenant: str | None, read: Read) -> None:
+        try:
+            words.read(read(None if tenant is None else Scope(tenant)))
+        except Exception as error:  # noqa: BLE001 - a hint says that questions are not corrected
+            _logger.info("the words of a knowledge base could not be read: %s", error)
+            with self._lock:
+                if self._tenants.get(tenant) is words:  # the next question tries again
+                    del self._tenants[tenant]
+
+
+# Module state, because all objects of one knowledge base share its words.
+_shared: WeakValueDictionary[Hashable, StoredWords] = WeakValueDictionary()
+_creating: Final = Lock()
+
+
+def words_of(identity: Hashable | None) -> StoredWords:
+    """Return the words that all objects of a knowledge base share; new ones for None."""
+    if identity is None:
+        return StoredWords()
+    with _creating:
+        return _shared.setdefault(identity, StoredWords())
+
+
+@dataclass(frozen=True, slots=True)
+class Correcting:
+    """Corrects the questions to a knowledge base.
+
+    Attributes:
+        words: Its words.
+        read: Reads its nodes.
+        backend: Its store, which is asked about each correction if other processes write to it.
+        tokenizer: The tokenizer of its keyword search.
+        is_shared: Whether other processes can write to it.
+    """
+
+    words: StoredWords
+    read: Read
+    backend: Backend
+    tokenizer: Tokenizer
+    is_shared: bool
+
+    def plan(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
+        """Return the plan for the hits of a query, with typing errors corrected."""
+        return (yield from search((yield from self._corrected(query))))
+
+    def _corrected(self, query: Query) -> Plan[Query]:
+        """Return the plan for the query with the words that it was probably meant to have."""
+        if not query.correct:
+            return query
+        query = replace(query, correct=False)
+        age_s = _MAX_AGE_S if self.is_shared else None
+        words = self.words.of(query.scope, self.read, self.tokenizer, max_age_s=age_s)
+        if not words.is_complete.is_set():
+            limit_s = current_context().remaining_s()
+            wait_s = _WAIT_S if limit_s is None else min(_WAIT_S, limit_s / 2)
+            yield Call(lambda: words.is_complete.wait(wait_s))
+        if not words.is_complete.is_set():
+            note_hint(
+                "typing errors are not corrected yet: the words of all passages are being read"
+            )
+            return query
+        found = replacements(query.query_str, words.vocabulary, words.groups_of(query.scope))
+        if self.is_shared:
+            found = yield from self._confirmed(found, query.scope)
+        if not found:
+            return query
+        text = query.query_str
+        for part in reversed(found):
+            text = f"{text[: part.start]}{part.meant}{text[part.end :]}"
+        note_hint(Correction(query.query_str, text, {part.typed: part.meant for part in found}))
+        return replace(query, query_str=text)
+
+    def _confirmed(
+        self, found: Sequence[Replacement], scope: Scope | None
+    ) -> Plan[list[Replacement]]:
+        """Return the replacements that are right now: another process may have written."""
+        search = Search(1, None if scope is None else scope.condition, scope)
+        confirmed: list[Replacement] = []
+        for part in found:
+            has_meant = yield from call(self.backend.keyword(part.meant, search))
+            has_typed = yield from call(self.backend.keyword(part.typed, search))
+            confirmed += [part] if has_meant and not has_typed else []
+        return confirmed
+
+
+def _group_of(node: BaseNode) -> Hashable:
+    """Return what of a node's metadata decides which scopes see it."""
+    return tuple(
+        (key, tuple(value) if isinstance(value, list) else value)
+        for key in SCOPE_KEYS
+        if (value := node.metadata.get(key)) is not None
+    )
+
+
+def _metadata_of(group: Hashable) -> dict[str, object]:
+    pairs: Iterable[tuple[str, object]] = group  # type: ignore[assignment]  # of `_group_of`
+    return {key: [*value] if isinstance(value, tuple) else value for key, value in pairs}

@@ -1,0 +1,167 @@
+"""`Vocabulary`: the words of many texts, and the one nearest to a misspelt word."""
+
+import re
+from array import array
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterator
+from threading import Lock
+from typing import Final
+
+import numpy as np
+from rapidfuzz import process
+from rapidfuzz.distance import OSA
+
+from llama_retrieval_ext.text.analyzer import fold, spellings
+from llama_retrieval_ext.text.normalization import UNSPACED, normal
+from llama_retrieval_ext.text.segmentation import has_unspaced
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+# Words of letters alone. Nobody types longer ones by hand.
+_WORD: Final = re.compile(r"[^\W\d_]{3,}")
+_LONGEST: Final = 32
+_CHINESE: Final = re.compile(f"[{UNSPACED}]+")
+# A word of four letters has too many neighbours: of 200 clean questions of cosqa, "weak" became
+# "week". It may lack a letter of one of five.
+LEAST_LETTERS: Final = 4
+_LEAST_NEAR: Final = 5
+_TWO_EDITS: Final = 8
+
+
+class Vocabulary:
+    """Words of texts, with the number of texts of each group that have them.
+
+    Words are counted as terms of keyword search, so that a word whose stem a text has is known.
+    It is thread-safe. Adding a text takes linear time; a lookup of the nearest word compares those
+    with its first letter and about its length, some thousands of 100,000.
+
+    Args:
+        tokenizer: The tokenizer of keyword search.
+
+    Examples:
+        >>> words = Vocabulary(Tokenizer())
+        >>> words.put("n1", "An employee has 25 days of leave.", "acme")
+        >>> words.nearest("emploee", ["acme"]), words.nearest("emploee", ["zen"])
+        ('employee', None)
+
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self._texts: dict[str, tuple[Hashable, bytes]] = {}  # group and distinct terms
+        self._counts: dict[Hashable, Counter[int]] = {}
+        self._words: set[str] = set()
+        # Spellings by the same without accents, and these by first letter and length.
+        self._spellings: dict[str, str] = {}
+        self._alike: dict[tuple[str, int], tuple[list[str], array[int]]] = {}
+        self._first_letters: set[str] = set()
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    @property
+    def groups(self) -> list[Hashable]:
+        """The groups of the texts."""
+        with self._lock:
+            return [*self._counts]
+
+    def put(self, key: str, text: str, group: Hashable) -> None:
+        """Add a text, or replace the one with this key."""
+        if has_unspaced(text):
+            text = _CHINESE.sub(" ", text)
+        terms = array("I", {*memoryview(self.tokenizer.term_ids(text)).cast("I")})
+        words = {*_WORD.findall(normal(text))}
+        with self._lock:
+            self._remove(key)
+            self._texts[key] = group, terms.tobytes()
+            self._counts.setdefault(group, Counter()).update(terms)
+            for word in words - self._words:
+                self._words.add(word)
+                for spelling in spellings(word):  # a name in code, and its parts
+                    if len(spelling) <= _LONGEST:
+                        self._add(spelling)
+
+    def remove(self, key: str) -> None:
+        """Remove a text; a missing one is ignored."""
+        with self._lock:
+            self._remove(key)
+
+    def frequency(self, word: str, groups: Collection[Hashable]) -> int:
+        """Return the number of texts in the groups that have a word."""
+        terms = memoryview(self.tokenizer.term_ids(word)).cast("I")
+        counts = [self._counts[group] for group in groups if group in self._counts]
+        return min((sum(count[term] for count in counts) for term in terms), default=0)
+
+    def nearest(self, word: str, groups: Collection[Hashable]) -> str | None:
+        """Return the nearest word that a text in the groups has; None if there is none.
+
+        An edit inserts, deletes or replaces a letter, or swaps neighbours. Words differ by one, and
+        from eight letters on by two if they begin alike. The best has the fewest edits, then the
+        same first letter, then the most texts.
+        """
+        typed = fold(word.casefold())
+        if len(typed) < LEAST_LETTERS:
+            return None
+        for edits in (1, 2) if len(typed) >= _TWO_EDITS else (1,):
+            ranked = []
+            for near in {*self._near(typed, edits)}:
+                if len(near) < _LEAST_NEAR:
+                    continue
+                count = self.frequency(self._spellings[near], groups)
+                ranked += [(near[0] != typed[0], -count, near)] if count else []
+            if ranked:
+                return self._spellings[min(ranked)[-1]]
+        return None
+
+    def parts(self, word: str, groups: Collection[Hashable]) -> tuple[str, str] | None:
+        """Return the two known words that were written as one; None if there are none."""
+        cuts = (
+            (word[:at], word[at:]) for at in range(LEAST_LETTERS, len(word) - LEAST_LETTERS + 1)
+        )
+        counted = [(min(self.frequency(part, groups) for part in cut), cut) for cut in cuts]
+        count, parts = max(counted, default=(0, None))
+        return parts if count else None
+
+    def _near(self, typed: str, edits: int) -> Iterator[str]:
+        signature = _signature(typed)
+        for length in range(len(typed) - edits, len(typed) + edits + 1):
+            with self._lock:
+                words, signatures = self._alike.get((typed[0], length), ([], array("Q")))
+                differences = np.array(signatures, dtype=np.uint64) ^ np.uint64(signature)
+            for _ in range(2 * edits):  # an edit changes at most two bits; this clears one
+                differences &= differences - np.uint64(1) * (differences != 0)
+            alike = [words[at] for at in np.flatnonzero(differences == 0)]
+            found = process.extract(
+                typed, alike, scorer=OSA.distance, score_cutoff=edits, limit=None
+            )
+            yield from (near for near, _, _ in found)
+        if edits == 1:  # with another first letter, the edit is there
+            ends = (typed, typed[1:])
+            others = [first + end for end in ends for first in self._first_letters]
+            others += [typed[1:], typed[1] + typed[0] + typed[2:]]
+            yield from (other for other in others if other in self._spellings)
+
+    def _add(self, word: str) -> None:
+        plain = fold(word)
+        if not plain or plain in self._spellings:
+            return
+        self._spellings[plain] = word
+        words, signatures = self._alike.setdefault((plain[0], len(plain)), ([], array("Q")))
+        words.append(plain)
+        signatures.append(_signature(plain))
+        self._first_letters.add(plain[0])
+
+    def _remove(self, key: str) -> None:
+        group, terms = self._texts.pop(key, (None, b""))
+        if terms:
+            counts = self._counts[group]
+            counts.subtract(memoryview(terms).cast("I"))
+
+
+def _signature(word: str) -> int:
+    """Return 64 bits that say which letters occur in a word, once and more often."""
+    bits = 0
+    for letter in word:
+        bit = 1 << ord(letter) % 32
+        bits |= bit << 32 if bits & bit else bit
+    return bits
