@@ -230,7 +230,8 @@ class Preparation:
     ) -> list[Prepared | Exception]:
         """Return documents, or their parts, after all steps behind splitting, or their errors."""
         completed = list(parts)
-        for stage in (embedder.embedded, self.extraction and self.extraction.extracted):
+        extracted = None if self.extraction is None else self.extraction.extracted
+        for stage in (embedder.embedded, extracted):
             ready = {
                 number: part
                 for number, part in enumerate(completed)

@@ -228,9 +228,9 @@ class Writer:
             return set()
         self._flush()  # the rows must be durable before the ledger names them
         committed = self._journal.commit(self._journal.confirm(claims))
-        self._sweep([claim for claim in committed if claim.state is WriteState.SWEEPING])
+        lost = self._sweep([claim for claim in committed if claim.state is WriteState.SWEEPING])
         keys = {claim.key for claim in committed}
-        return self._discard_lost([claim for claim in claims if claim.key not in keys])
+        return lost | self._discard_lost([claim for claim in claims if claim.key not in keys])
 
     def _sweep(self, claims: Sequence[Claim]) -> set[DocumentKey]:
         """Delete the rows that documents do not keep; return those whose claim was lost."""
