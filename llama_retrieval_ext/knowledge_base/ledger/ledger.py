@@ -293,9 +293,16 @@ class Ledger:
         return dict(zip(records, zip(ids[::2], ids[1::2], strict=True), strict=True))
 
     def visible_ids(self, scope: Scope | None, limit: int | None = None) -> list[str]:
-        """Return the first node ids visible to a scope, in ascending order; without one, of any."""
-        ids = self.node_ids(entry.key for entry in self.visible(scope))
-        return sorted(node_id for document in ids.values() for node_id in document)[:limit]
+        """Return node ids visible to a scope, in ascending order; without one, of any.
+
+        With a limit, those of the first documents by the digests of their keys: a sample of all.
+        """
+        of_all = scope is None or scope.principals is None
+        stored = documents_in(self.records.find(all_documents(scope), limit if of_all else None))
+        seen = {entry.key for entry in _visible(stored.values(), scope)}
+        ids = self.ids_of({key: stored[key] for key in stored if key in seen})
+        found = [node_id for node_ids, _ in ids.values() for node_id in sorted(node_ids)]
+        return sorted(found[:limit])
 
     def doubt_all(self) -> None:
         """Mark every document as changed, so that adding it again writes it again."""

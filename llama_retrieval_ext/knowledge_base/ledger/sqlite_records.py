@@ -97,9 +97,14 @@ class SqliteRecords:
         found = self._select("id IN (SELECT value FROM json_each(?))", [json.dumps(list(ids))])
         return {record.id: record for record in found}
 
-    def find(self, filters: MetadataFilters | None = None) -> list[Record]:
-        """Return the records whose fields satisfy the filters; all for None."""
-        return self._select(*_condition(filters))
+    def find(
+        self, filters: MetadataFilters | None = None, limit: int | None = None
+    ) -> list[Record]:
+        """Return the records whose fields satisfy the filters, by id; all for None."""
+        condition, values = _condition(filters)
+        if limit is not None:
+            condition, values = f"{condition} ORDER BY id LIMIT ?", [*values, limit]
+        return self._select(condition, values)
 
     def count(self, filters: MetadataFilters) -> int:
         """Return the number of records that satisfy the filters."""
@@ -203,16 +208,11 @@ class SqliteRecords:
         return not n_tables
 
     def _select(self, condition: str, values: Sequence[object]) -> list[Record]:
-        query = f"SELECT {_COLUMNS} FROM records WHERE {condition} ORDER BY rowid"  # noqa: S608 - of our fields
+        query = f"SELECT {_COLUMNS} FROM records WHERE {condition}"  # noqa: S608 - of our fields
         with self._lock, self._translated():
             rows = self._connection.execute(query, values).fetchall()
         return [
-            Record(
-                id_,
-                text,
-                {k: v for k, v in zip(_FIELDS, fields, strict=True) if v is not None},
-                version,
-            )
+            Record(id_, text, dict(zip(_FIELDS, fields, strict=True)), version)
             for id_, text, version, *fields in rows
         ]
 
