@@ -72,6 +72,7 @@ WholeNumber: TypeAlias = Annotated[int, Range(least=0)]
 Share: TypeAlias = Annotated[float, Range(least=0, most=1)]
 Portion: TypeAlias = Annotated[float, Range(above=0, most=1)]
 Weight: TypeAlias = Annotated[float, Range(least=0)]
+FieldWeights: TypeAlias = dict[str, Weight]
 Seconds: TypeAlias = Annotated[float, Range(above=0, unit="of seconds")]
 TimeLimit: TypeAlias = Annotated[Seconds | None, Advice("for no limit leave it out")]
 
@@ -120,6 +121,8 @@ def expected(hint: Any) -> str:  # noqa: ANN401, PLR0911 - a type
     Examples:
         >>> expected(Count | None), expected(Literal["a", "b"]), expected(Sequence[str])
         ('a whole number of at least 1 or None', "one of ['a', 'b']", 'a list of str')
+        >>> expected(str | Callable[[str], str])
+        'of type str or a function'
 
     """
     arms = list(arms_of(hint))
@@ -131,6 +134,8 @@ def expected(hint: Any) -> str:  # noqa: ANN401, PLR0911 - a type
         return " ".join([expected(inside[0]), *ranges])
     if origin is Literal:
         return f"one of {list(inside)}"
+    if origin is Callable:
+        return "a function"
     if isinstance(hint, EnumType):
         return f"one of {', '.join(map(str, hint))}"
     if isinstance(origin, type) and issubclass(origin, Iterable):
@@ -273,7 +278,9 @@ def _type_test(hint: Any) -> Callable[[Any, IsA], bool]:  # noqa: ANN401
     if hint is float:
         return lambda value, _: is_number(value)
     if hint is int:
-        return lambda value, _: type(value) is not bool and _is_index(value)
+        return lambda value, _: (
+            isinstance(value, int) and type(value) is not bool and value <= sys.maxsize
+        )
     # A text is a sequence, but no list of texts.
     is_collection = kind is not str and issubclass(kind, Iterable)
 
@@ -285,10 +292,6 @@ def _type_test(hint: Any) -> Callable[[Any, IsA], bool]:  # noqa: ANN401
             return True
 
     return has_type
-
-
-def _is_index(value: object) -> bool:
-    return isinstance(value, int) and value <= sys.maxsize
 
 
 def _items_of(hint: Any) -> tuple[Callable[[Any], Iterable[tuple[Any, Any]]], Fit] | None:  # noqa: ANN401

@@ -91,8 +91,15 @@ def test_an_llm_links_entities_if_nothing_else_does(graph: EmbeddedGraph) -> Non
         llm = ScriptedLLM([answer] * 2)
         assert linked(graph, "the hole in the ground", llm=llm) == [("pit", "llm")]
     endless = "\n".join(["foundation pit", *map(str, range(60))])
-    for answer in ('["foundation pit", "cra', endless):  # not read in half
+    for answer in ('["foundation pit", "cra', 'Entities: ["foundation pit", "cra', endless):
         assert linked(graph, "the hole in the ground", llm=ScriptedLLM([answer] * 2)) == []
+
+
+def test_names_found_in_a_question_are_bounded(graph: EmbeddedGraph) -> None:
+    too_late = [*(f"thing {n}" for n in range(50)), "foundation pit"]
+    too_long = "foundation pit " * 60
+    assert linked(graph, "the hole", ner=lambda _: [too_long, "tower crane"]) == [("crane", "ner")]
+    assert linked(graph, "the hole", ner=lambda _: too_late) == []
 
 
 @pytest.mark.parametrize("name", ["中" * 10_000, "i" * 10_000, "ab " * 3_000, "-" * 10_000])

@@ -92,7 +92,7 @@ def test_returned_nodes_have_no_internal_properties(graph: WritableGraph) -> Non
     shown = {"tenant_id": "acme", "nested": {"depth": 6}, "id": "lift", "name": "Lift"}
     assert row["a"] == row["listed"][0][0] == row["way"][0] == shown
     assert row["collected"] == [{"tenant_id": "acme", "id": "hook", "name": "hook"}]
-    for internal in ("secret-document", "group:hr", "_key", "'_id'", "_sources", "embedding"):
+    for internal in ("secret-document", "group:hr", "_key", "'_id'", "_claims", "embedding"):
         assert internal not in repr(found.rows)
 
 
