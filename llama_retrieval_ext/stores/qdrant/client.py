@@ -229,14 +229,15 @@ def _open_directory(path: Path) -> QdrantClient:
     return QdrantClient(path=str(path), force_disable_check_same_thread=True)
 
 
-_directories: Final = SharedByPath(_open_directory, lambda _, client: client.close())
+_directories: Final = SharedByPath(_open_directory, QdrantClient.close)
 
 
 def _local(path: str) -> tuple[QdrantClient, Callable[[], None]]:
     if path == MEMORY:
         client = QdrantClient(MEMORY)
         return client, client.close
-    return _directories.acquire(local_path(path))
+    shared = _directories.acquire(local_path(path))
+    return shared.resource, lambda: _directories.release(shared)
 
 
 def _remote(address: Address) -> tuple[QdrantClient, Callable[[], None]]:
