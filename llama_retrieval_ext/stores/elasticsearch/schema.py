@@ -143,7 +143,7 @@ def index_body(config: StoreConfig, params: IndexParams) -> Json:
         "number_of_replicas": params.number_of_replicas,
     }
     counts = {name: number for name, number in numbers.items() if number is not None}
-    own: Json = {
+    properties: Json = {
         ID: {"type": "keyword"},
         DOC: _KEYWORD,
         # Stored separately, too: the source contains the embedding, and is slower to read.
@@ -170,7 +170,7 @@ def index_body(config: StoreConfig, params: IndexParams) -> Json:
             "dynamic": "strict",
             "_meta": {_META: {"format": FORMAT, **config.to_dict()}},
             "_routing": {"required": bool(config.params.get("routing"))},
-            "properties": own,
+            "properties": properties,
         },
     }
 
@@ -200,10 +200,10 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
         description = yield json_request("GET", self.name, params=_MISSING_IS_EMPTY)
         if not description:
             return None
-        settings = [each.get("settings", {}).get("index", {}) for each in description.values()]
+        settings = [index.get("settings", {}).get("index", {}) for index in description.values()]
         self.window = min(WINDOW, *(int(setting.get(_WINDOW, WINDOW)) for setting in settings))
         # A name could be an alias of several indices.
-        metas = [each.get("mappings", {}).get("_meta", {}) for each in description.values()]
+        metas = [index.get("mappings", {}).get("_meta", {}) for index in description.values()]
         return self.config_of(metas[0].get(_META) if len(metas) == 1 else None)
 
     def make(self, config: StoreConfig) -> Requests[None]:
@@ -269,13 +269,13 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
 
     def hits(self, matching: Json | None, fields: Json) -> Requests[list[Json]]:
         """Return every document that matches, with `fields`, in pages of `_PAGE_BYTES`."""
-        found: list[Json] = []
+        hits: list[Json] = []
         size = min(_FIRST_PAGE, self.window)
         while True:
-            page = yield from self._page(matching, found[-1:], fields, size)
-            found += page
+            page = yield from self._page(matching, hits[-1:], fields, size)
+            hits += page
             if len(page) < size:
-                return found
+                return hits
             average = sum(map(_bytes_of, page)) // size
             size = min(max(1, _PAGE_BYTES // average), self.window)
 
@@ -330,8 +330,8 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
         size = min(PAGE, self.window)
         for ids in in_parts([node.node_id for node in nodes], size):
             hits = yield from self._page(compile_target(Target(ids)), [], _NO_FIELDS, size)
-            others = [_deletion(hit) for hit in hits if hit["_routing"] != routes[hit["_id"]]]
-            for batch in _batches(others):
+            moved = [_deletion(hit) for hit in hits if hit["_routing"] != routes[hit["_id"]]]
+            for batch in _batches(moved):
                 yield from self.write(batch, (CONFLICT, NOT_FOUND))
 
 
