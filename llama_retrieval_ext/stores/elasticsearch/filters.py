@@ -102,12 +102,16 @@ def pieces_of(metadata: Mapping[str, object]) -> list[str]:
         ['"title"sLeave', '"title"lleave', '"lang"sen']
 
     """
-    return [
-        f"{prefix(key)}{mark}{piece}"
-        for key, value in metadata.items()
-        for mark, text in _texts(plain_value(value))
-        for piece in _cut(text)
-    ]
+    pieces: list[str] = []
+    for key, value in metadata.items():
+        text = plain_value(value)
+        if not isinstance(text, str):
+            continue
+        marked = [("s", text)] if text.lower() == text else [("s", text), ("l", text.lower())]
+        for mark, part in marked:
+            starts = range(0, max(1, len(part) - _MAX_SUBSTRING), _PIECE - _MAX_SUBSTRING)
+            pieces += [f"{prefix(key)}{mark}{part[at : at + _PIECE]}" for at in starts]
+    return pieces
 
 
 def _ends(value: object) -> Iterator[str]:
@@ -126,19 +130,6 @@ def _ends(value: object) -> Iterator[str]:
             yield f"t{number_term(moment // MICROSECOND)}"
 
 
-def _texts(value: object) -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield "s", value
-        if value.lower() != value:
-            yield "l", value.lower()
-
-
-def _cut(text: str) -> Iterator[str]:
-    step = _PIECE - _MAX_SUBSTRING
-    for start in range(0, max(1, len(text) - _MAX_SUBSTRING), step):
-        yield text[start : start + _PIECE]
-
-
 def compile_condition(condition: Condition) -> Json:
     """Return the query for a condition."""
     query = _LANGUAGE.write(condition)
@@ -154,12 +145,13 @@ def compile_condition(condition: Condition) -> Json:
 
 def compile_target(target: Target) -> Json | None:
     """Return the query for the selected nodes; None for every node."""
-    parts = target_parts(target, ids=_of_ids, documents=_of_documents, write=compile_condition)
+    parts = target_parts(
+        target,
+        ids=lambda node_ids: {"ids": {"values": [*map(key_of, node_ids)]}},
+        documents=_of_documents,
+        write=compile_condition,
+    )
     return all_of(parts) if parts else None
-
-
-def _of_ids(node_ids: Sequence[str]) -> Json:
-    return {"ids": {"values": [key_of(node_id) for node_id in node_ids]}}
 
 
 def _of_documents(doc_ids: Sequence[str]) -> Json:
@@ -200,10 +192,6 @@ def _term(key: str, end: str) -> Json:
     return {"term": {TERMS: prefix(key) + end}}
 
 
-def _equal(key: str, value: Scalar) -> Json:
-    return _among(key, [value]) if key == DOCUMENT_FIELD else _term(key, scalar(value))
-
-
 def _among(key: str, values: Sequence[Scalar]) -> Json:
     if key == DOCUMENT_FIELD:
         return _of_documents([value for value in values if isinstance(value, str)])
@@ -220,7 +208,8 @@ def _one_of(key: str, values: Sequence[Scalar], mark: str = "") -> Json:
             f"Elasticsearch takes at most {_MAX_VALUES} values, got {len(values)} for {key!r}",
             FilterOperator.IN.name,
         )
-    return {"terms": {TERMS: [f"{prefix(key)}{mark}{scalar(value)}" for value in values]}}
+    terms = [f"{prefix(key)}{mark}{scalar(value)}" for value in values]
+    return {"terms": {TERMS: terms}} if len(terms) > 1 else {"term": {TERMS: terms[0]}}
 
 
 def _ordered(operator: str) -> Comparison[Json]:
@@ -237,10 +226,6 @@ def _ordered(operator: str) -> Comparison[Json]:
         return {"range": {TERMS: ends}}
 
     return compare
-
-
-def _has_all(key: str, values: Sequence[Scalar]) -> Json:
-    return all_of([_term(key, "l"), *(_term(key, f"i{scalar(value)}") for value in values)])
 
 
 def _contains_text(key: str, text: str, marks: str = "s") -> Json:
@@ -271,11 +256,13 @@ def _size(query: Json) -> tuple[int, int]:
 
 _LANGUAGE: Final = FilterLanguage(
     {
-        FilterOperator.EQ: _equal,
+        FilterOperator.EQ: lambda key, value: _among(key, [value]),
         FilterOperator.IN: _among,
         **{operator: _ordered(operator.name.lower()) for operator in ORDER_OPERATORS},
         FilterOperator.ANY: lambda key, values: _one_of(key, values, "i"),
-        FilterOperator.ALL: _has_all,
+        FilterOperator.ALL: lambda key, values: all_of(
+            [_term(key, "l"), *(_term(key, f"i{scalar(value)}") for value in values)]
+        ),
         FilterOperator.CONTAINS: lambda key, value: _term(key, f"i{scalar(value)}"),
         FilterOperator.TEXT_MATCH: _contains_text,
         # Pieces that are in lower case already, and lower-case copies of the others.
