@@ -1,8 +1,8 @@
-"""The grammar of filters in words, as of ``--filter`` on the command line."""
+"""Filters in words: their grammar, as of ``--filter``; descriptions; conditions as filters."""
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from llama_index.core.vector_stores.types import (
@@ -13,7 +13,15 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_retrieval_ext.errors import InvalidFilterError
-from llama_retrieval_ext.filters import parse_filters
+from llama_retrieval_ext.filters import (
+    AllOf,
+    AnyOf,
+    Compare,
+    Condition,
+    Not,
+    matches,
+    parse_filters,
+)
 from llama_retrieval_ext.wording import short
 
 Expression: TypeAlias = MetadataFilter | MetadataFilters
@@ -232,3 +240,65 @@ def _number_or_text(value: str) -> Scalar:
         if "_" not in value and is_finite:
             return read
     return value
+
+
+def describe_filters(filters: MetadataFilters) -> str:
+    """Return filters as one readable line, such as ``year >= 2020``."""
+    return _described(parse_filters(filters))
+
+
+def _described(condition: Condition, *, inside: bool = False) -> str:
+    if isinstance(condition, Compare):
+        value = condition.value
+        shown = list(value) if isinstance(value, tuple) else value
+        operand = "" if value is None else f" {shown!r}"
+        return f"{condition.key} {condition.operator.value}{operand}"
+    if isinstance(condition, Not):
+        return f"not ({_described(condition.part)})"
+    joint = " and " if isinstance(condition, AllOf) else " or "
+    text = joint.join(_described(part, inside=True) for part in condition.parts)
+    return f"({text})" if inside and len(condition.parts) > 1 else text
+
+
+def describe_unmet(condition: Condition | None, metadata: Mapping[str, object]) -> list[str]:
+    """Return the parts of a condition that a node's metadata does not satisfy, in words.
+
+    Examples:
+        >>> describe_unmet(Compare("year", FilterOperator.GTE, 2020), {"year": 2018})
+        ['year >= 2020 (year is 2018)']
+
+    """
+    if condition is None or matches(condition, metadata):
+        return []
+    if isinstance(condition, AllOf):
+        return [text for part in condition.parts for text in describe_unmet(part, metadata)]
+    if isinstance(condition, Compare):
+        return [f"{_described(condition)} ({condition.key} is {metadata.get(condition.key)!r})"]
+    return [_described(condition)]
+
+
+def as_metadata_filters(condition: Condition) -> MetadataFilters:
+    """Return equivalent LlamaIndex filters, nested only where one level is not enough."""
+    written = _written(condition)
+    return written if isinstance(written, MetadataFilters) else MetadataFilters(filters=[written])
+
+
+def _written(condition: Condition) -> MetadataFilter | MetadataFilters:
+    match condition:
+        case Compare(key, operator, value):
+            given = list(value) if isinstance(value, tuple) else value
+            return MetadataFilter(key=key, operator=operator, value=given)  # type: ignore[arg-type]
+        case AllOf():
+            return MetadataFilters(filters=[_written(part) for part in _flat(condition)])
+        case AnyOf(parts):
+            written = [_written(part) for part in parts]
+            return MetadataFilters(filters=written, condition=FilterCondition.OR)
+        case Not(part):
+            return MetadataFilters(filters=[_written(part)], condition=FilterCondition.NOT)
+
+
+def _flat(condition: AllOf) -> list[Condition]:
+    flat: list[Condition] = []
+    for part in condition.parts:
+        flat.extend(_flat(part) if isinstance(part, AllOf) else [part])
+    return flat

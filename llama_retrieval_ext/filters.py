@@ -44,7 +44,7 @@ from llama_retrieval_ext.arguments import value_expression
 from llama_retrieval_ext.dates import given_instant, instant
 from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
 from llama_retrieval_ext.parameters import is_number
-from llama_retrieval_ext.text.normalization import composed, spellings, valid_text
+from llama_retrieval_ext.text.normalization import spellings, valid_text
 
 # Stored with each node; they say whose it is (see `query`), and are no part of its text.
 SCOPE_KEYS = ("tenant_id", "kb_id", "allowed")
@@ -98,9 +98,8 @@ _MOST_CONDITIONS: Final = 1_000
 _DEEPEST: Final = 100
 _LIST_OPERATORS = {FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL}
 ORDER_OPERATORS = (FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, FilterOperator.LTE)
-EQUALITY_OPERATORS = frozenset(
-    {FilterOperator.EQ, FilterOperator.NE, FilterOperator.IN, FilterOperator.NIN}
-)
+MEMBERSHIP_OPERATORS = frozenset({FilterOperator.EQ, FilterOperator.IN})
+EQUALITY_OPERATORS = MEMBERSHIP_OPERATORS | {FilterOperator.NE, FilterOperator.NIN}
 _TEXT_OPERATORS = {FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE}
 
 
@@ -203,22 +202,40 @@ def _parse_one(given: MetadataFilter, fields: Fields) -> Condition:
     )
     if not fits(parsed):
         raise InvalidFilterError(f"{operator.name} on {key!r} takes {expected}, got {value!r}")
-    if isinstance(parsed, tuple) and len(_spelled(parsed)) > _MOST_VALUES:
+    compare = Compare(key, operator, parsed)
+    values = in_all_spellings(compare)[0].value
+    if isinstance(values, tuple) and len(values) > _MOST_VALUES:
         raise InvalidFilterError(
             f"{operator.name} on {key!r} takes at most {_MOST_VALUES:,} values, got "
-            f"{len(_spelled(parsed)):,}; store a field that groups them, or search in parts"
+            f"{len(values):,}; store a field that groups them, or search in parts"
         )
-    return _in_all_spellings(Compare(key, operator, parsed))
+    return compare
 
 
-def _in_all_spellings(compare: Compare) -> Condition:
-    """Return a comparison, if it is with a part of a file's name, in all its spellings."""
-    text = compare.value
-    if compare.key not in _FILE_KEYS or not isinstance(text, str) or text.isascii():
-        return compare
-    if compare.operator not in _TEXT_OPERATORS:
-        return compare
-    return AnyOf(tuple(replace(compare, value=spelling) for spelling in spellings(text)))
+@lru_cache(maxsize=64)
+def in_all_spellings(compare: Compare) -> tuple[Compare, ...]:
+    """Return the comparisons, one of which holds, with the spellings of its texts in Unicode.
+
+    Examples:
+        >>> in_all_spellings(Compare("year", FilterOperator.EQ, 2024))
+        (Compare(key='year', operator=<FilterOperator.EQ: '=='>, value=2024),)
+
+    """
+    key, operator, value = compare.key, compare.operator, compare.value
+    values: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
+    is_part = operator in _TEXT_OPERATORS and key in _FILE_KEYS
+    has_spellings = is_part or (operator in EQUALITY_OPERATORS and key not in SCOPE_KEYS)
+    if not has_spellings or all(not isinstance(text, str) or text.isascii() for text in values):
+        return (compare,)
+    spelled = dict.fromkeys(
+        spelling
+        for text in values
+        for spelling in (spellings(text) if isinstance(text, str) else [text])
+    )
+    if is_part:
+        return tuple(replace(compare, value=text) for text in spelled)
+    several = {FilterOperator.EQ: FilterOperator.IN, FilterOperator.NE: FilterOperator.NIN}
+    return (Compare(key, several.get(operator, operator), tuple(spelled)),)
 
 
 def _check_operator(key: str, operator: FilterOperator, fields: Fields) -> None:
@@ -256,41 +273,6 @@ def both(first: Condition | None, second: Condition | None) -> Condition | None:
     return AllOf((first, second))
 
 
-def describe_filters(filters: MetadataFilters) -> str:
-    """Return filters as one readable line, such as ``year >= 2020``."""
-    return _described(parse_filters(filters))
-
-
-def _described(condition: Condition, *, inside: bool = False) -> str:
-    if isinstance(condition, Compare):
-        value = condition.value
-        shown = list(value) if isinstance(value, tuple) else value
-        operand = "" if value is None else f" {shown!r}"
-        return f"{condition.key} {condition.operator.value}{operand}"
-    if isinstance(condition, Not):
-        return f"not ({_described(condition.part)})"
-    joint = " and " if isinstance(condition, AllOf) else " or "
-    text = joint.join(_described(part, inside=True) for part in condition.parts)
-    return f"({text})" if inside and len(condition.parts) > 1 else text
-
-
-def describe_unmet(condition: Condition | None, metadata: Mapping[str, object]) -> list[str]:
-    """Return the parts of a condition that a node's metadata does not satisfy, in words.
-
-    Examples:
-        >>> describe_unmet(Compare("year", FilterOperator.GTE, 2020), {"year": 2018})
-        ['year >= 2020 (year is 2018)']
-
-    """
-    if condition is None or matches(condition, metadata):
-        return []
-    if isinstance(condition, AllOf):
-        return [text for part in condition.parts for text in describe_unmet(part, metadata)]
-    if isinstance(condition, Compare):
-        return [f"{_described(condition)} ({condition.key} is {metadata.get(condition.key)!r})"]
-    return [_described(condition)]
-
-
 def matches(condition: Condition | None, metadata: Mapping[str, object]) -> bool:
     """Return whether metadata satisfies a condition, by the table at the top of this module.
 
@@ -304,19 +286,23 @@ def matches(condition: Condition | None, metadata: Mapping[str, object]) -> bool
     match condition:
         case None:
             return True
-        case Compare(key, operator, value):
-            field = metadata.get(key)
-            if key in SCOPE_KEYS:  # a scope names strings: true is no tenant "true"
-                field = {} if isinstance(field, bool) else field
-            elif isinstance(field, str) and operator in EQUALITY_OPERATORS and not field.isascii():
-                field, value = composed(field), _composed(value)
-            return _OPERATORS[operator](field, value)
+        case Compare():
+            return _holds(condition, metadata.get(condition.key))
         case AllOf(parts):
             return all(matches(part, metadata) for part in parts)
         case AnyOf(parts):
             return any(matches(part, metadata) for part in parts)
         case Not(part):
             return not matches(part, metadata)
+
+
+def _holds(compare: Compare, field: object) -> bool:
+    if isinstance(field, bool) and compare.key in SCOPE_KEYS:
+        field = {}  # a scope names strings: true is no tenant "true"
+    if isinstance(field, str) and not field.isascii():
+        spelled = in_all_spellings(compare)
+        return any(_OPERATORS[part.operator](field, part.value) for part in spelled)
+    return _OPERATORS[compare.operator](field, compare.value)
 
 
 def comparisons(condition: Condition) -> Iterator[Compare]:
@@ -348,7 +334,7 @@ def refuse_dates(condition: Condition, where: str) -> None:
 
 
 def meanings(values: Sequence[Scalar]) -> Sequence[Scalar]:
-    """Return values with the booleans that they stand for, and their other spellings in Unicode.
+    """Return values with the booleans that they stand for.
 
     Examples:
         >>> meanings([3, 1]), meanings(["true", 0.0]), meanings(["True", "1"])
@@ -356,26 +342,7 @@ def meanings(values: Sequence[Scalar]) -> Sequence[Scalar]:
 
     """
     meant = [meaning for value in values if (meaning := _boolean(value)) is not None]
-    return [*_spelled(values), *dict.fromkeys(meant)]
-
-
-def _spelled(values: Sequence[Scalar]) -> Sequence[Scalar]:
-    """Return values with the other spellings of each string."""
-    if all(not isinstance(value, str) or value.isascii() for value in values):
-        return values
-    spelled = (spellings(value) if isinstance(value, str) else [value] for value in values)
-    return list(dict.fromkeys(each for several in spelled for each in several))
-
-
-def _composed(value: Value) -> Value:
-    if isinstance(value, tuple):
-        return _all_composed(value)
-    return composed(value) if isinstance(value, str) else value
-
-
-@lru_cache(maxsize=64)
-def _all_composed(values: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
-    return tuple(composed(value) if isinstance(value, str) else value for value in values)
+    return [*values, *dict.fromkeys(meant)]
 
 
 def _boolean(value: object) -> bool | None:
@@ -459,33 +426,6 @@ _OPERATORS: Final[Mapping[FilterOperator, Test]] = {
     FilterOperator.TEXT_MATCH_INSENSITIVE: _substring(str.lower),
     FilterOperator.IS_EMPTY: _is_empty,
 }
-
-
-def as_metadata_filters(condition: Condition) -> MetadataFilters:
-    """Return equivalent LlamaIndex filters, nested only where one level is not enough."""
-    written = _written(condition)
-    return written if isinstance(written, MetadataFilters) else MetadataFilters(filters=[written])
-
-
-def _written(condition: Condition) -> MetadataFilter | MetadataFilters:
-    match condition:
-        case Compare(key, operator, value):
-            given = list(value) if isinstance(value, tuple) else value
-            return MetadataFilter(key=key, operator=operator, value=given)  # type: ignore[arg-type]
-        case AllOf():
-            return MetadataFilters(filters=[_written(part) for part in _flat(condition)])
-        case AnyOf(parts):
-            written = [_written(part) for part in parts]
-            return MetadataFilters(filters=written, condition=FilterCondition.OR)
-        case Not(part):
-            return MetadataFilters(filters=[_written(part)], condition=FilterCondition.NOT)
-
-
-def _flat(condition: AllOf) -> list[Condition]:
-    flat: list[Condition] = []
-    for part in condition.parts:
-        flat.extend(_flat(part) if isinstance(part, AllOf) else [part])
-    return flat
 
 
 @value_expression.register

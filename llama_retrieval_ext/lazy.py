@@ -88,6 +88,13 @@ def lazy_names(
 _TEXT_COLUMNS: Final = 160
 
 
+def shown(value: object, view: str, form: str) -> Any:  # noqa: ANN401 - depends on the form
+    """Return the view of a value: ``results.hit`` as HTML is ``hit_html`` of `display.results`."""
+    module, _, prefix = view.partition(".")
+    views = import_module(f"llama_retrieval_ext.display.{module}")
+    return getattr(views, f"{prefix}_{form}")(value)
+
+
 class Viewed:
     """Base of values that are displayed by functions of the `display` package.
 
@@ -100,9 +107,7 @@ class Viewed:
     _view: ClassVar[str]
 
     def _shown(self, form: str) -> Any:  # noqa: ANN401 - depends on the form
-        module, _, prefix = self._view.partition(".")
-        views = import_module(f"llama_retrieval_ext.display.{module}")
-        return getattr(views, f"{prefix}_{form}")(self)
+        return shown(self, self._view, form)
 
     def _as_text(self) -> str:
         """Return the view of a console as plain text."""

@@ -72,6 +72,7 @@ WholeNumber: TypeAlias = Annotated[int, Range(least=0)]
 Share: TypeAlias = Annotated[float, Range(least=0, most=1)]
 Portion: TypeAlias = Annotated[float, Range(above=0, most=1)]
 Weight: TypeAlias = Annotated[float, Range(least=0)]
+FieldWeights: TypeAlias = dict[str, Weight]
 Seconds: TypeAlias = Annotated[float, Range(above=0, unit="of seconds")]
 TimeLimit: TypeAlias = Annotated[Seconds | None, Advice("for no limit leave it out")]
 
@@ -120,6 +121,8 @@ def expected(hint: Any) -> str:  # noqa: ANN401, PLR0911 - a type
     Examples:
         >>> expected(Count | None), expected(Literal["a", "b"]), expected(Sequence[str])
         ('a whole number of at least 1 or None', "one of ['a', 'b']", 'a list of str')
+        >>> expected(str | Callable[[str], str])
+        'of type str or a function'
 
     """
     arms = list(arms_of(hint))
@@ -131,6 +134,8 @@ def expected(hint: Any) -> str:  # noqa: ANN401, PLR0911 - a type
         return " ".join([expected(inside[0]), *ranges])
     if origin is Literal:
         return f"one of {list(inside)}"
+    if origin is Callable:
+        return "a function"
     if isinstance(hint, EnumType):
         return f"one of {', '.join(map(str, hint))}"
     if isinstance(origin, type) and issubclass(origin, Iterable):

@@ -28,11 +28,13 @@ def reranked(
         Fresh hits in descending order of score; equal scores in the order of node ids.
     """
     scores = _falling([(hits[place].node.node_id, score) for place, score in picks], ceiling)
-    found: list[Hit] = []
+    reordered: list[Hit] = []
     for rank, ((place, raw), score) in enumerate(zip(picks, scores, strict=True), start=1):
-        own = Contribution(by, rank, raw, 1.0, score)
-        found.append(with_score(hits[place], score, (*replaced(hits[place], place + 1), own)))
-    return found
+        contribution = Contribution(by, rank, raw, 1.0, score)
+        reordered.append(
+            with_score(hits[place], score, (*replaced(hits[place], place + 1), contribution))
+        )
+    return reordered
 
 
 def in_order(hits: Sequence[Hit]) -> list[Hit]:

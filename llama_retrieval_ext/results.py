@@ -61,14 +61,14 @@ class Contribution:
     def to_dict(self) -> dict[str, object]:
         """Return the contribution as JSON."""
         # Not `asdict`, which copies every value, in ten times the time.
-        known: dict[str, object] = {
+        fields: dict[str, object] = {
             "leg": self.leg,
             "rank": self.rank,
             "score": self.score,
             "weight": self.weight,
             "share": self.share,
         }
-        return known if self.normalised is None else {**known, "normalised": self.normalised}
+        return fields if self.normalised is None else {**fields, "normalised": self.normalised}
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,7 @@ class Hit(Viewed, NodeWithScore):
         Without the principals who may see it, who are no concern of those who do.
         """
         node = self.node
-        known: dict[str, object] = {
+        fields: dict[str, object] = {
             "node_id": node.node_id,
             "text": node.get_content(),
             "score": self.score,
@@ -274,22 +274,22 @@ class Hit(Viewed, NodeWithScore):
             "source": self.source,
         }
         if self.start is not None:
-            known |= {"start": self.start, "end": self.end}
+            fields |= {"start": self.start, "end": self.end}
         if self.priority is not None:
-            known["priority"] = self.priority
+            fields["priority"] = self.priority
         if self.proof:
-            known["proof"] = [edge.to_dict() for edge in self.proof]
+            fields["proof"] = [edge.to_dict() for edge in self.proof]
         if self.contributions:
-            known["contributions"] = [part.to_dict() for part in self.contributions]
+            fields["contributions"] = [part.to_dict() for part in self.contributions]
         if self.question is not None:
-            known["highlights"] = [highlight.to_dict() for highlight in self.highlights]
+            fields["highlights"] = [highlight.to_dict() for highlight in self.highlights]
         if self.hop_distance is not None:
-            known |= {
+            fields |= {
                 "matched_entities": list(self.matched_entities),
                 "hop_distance": self.hop_distance,
                 "path": self.path,
             }
-        return known
+        return fields
 
 
 class Correction(str):
@@ -493,12 +493,12 @@ def hits_shown_to(scope: Scope | None, hits: Sequence[Scored]) -> list[Scored]:
     ]
 
 
-def with_path_of(hit: Hit, found: Hit | None) -> Hit:
-    """Return the hit with the path or proof of ``found``; the same hit if there is none."""
-    if found is None:
+def with_path_of(hit: Hit, origin: Hit | None) -> Hit:
+    """Return the hit with the path or proof of ``origin``; the same hit if there is none."""
+    if origin is None:
         return hit
     kept = ("matched_entities", "hop_distance", "path", "proof", "priority")
-    return hit.model_copy(update={name: getattr(found, name) for name in kept})
+    return hit.model_copy(update={name: getattr(origin, name) for name in kept})
 
 
 def ordered(hits: Iterable[Hit]) -> list[Hit]:

@@ -15,6 +15,7 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_retrieval_ext.errors import ConfigurationError, InvalidFilterError
+from llama_retrieval_ext.filter_syntax import as_metadata_filters
 from llama_retrieval_ext.filters import (
     AllOf,
     AnyOf,
@@ -22,7 +23,6 @@ from llama_retrieval_ext.filters import (
     Condition,
     Not,
     Value,
-    as_metadata_filters,
     both,
     matches,
     parse_filters,

@@ -18,11 +18,11 @@ from llama_retrieval_ext.capabilities.query_engine import (
     as_hits,
     fitted,
 )
-from llama_retrieval_ext.checks import check_count, checked_arguments
+from llama_retrieval_ext.checks import check_count, declared_arguments
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
+from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.execution.running import (
     Report,
     Reporting,
@@ -32,8 +32,9 @@ from llama_retrieval_ext.execution.running import (
     streamed,
     within,
 )
-from llama_retrieval_ext.llm.functions import Caller
+from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.llm.model import GENERATION_TIMEOUT_S, LanguageModel, filled
+from llama_retrieval_ext.parameters import Seconds
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 
@@ -111,7 +112,7 @@ class _Findings(BaseModel):
     summary: str = ""
 
 
-@checked_arguments
+@declared_arguments
 class DataAnalyzer(BaseSynthesizer):
     """Findings about metrics, from documents of any length; a LlamaIndex response synthesiser.
 
@@ -141,11 +142,11 @@ class DataAnalyzer(BaseSynthesizer):
         self,
         retriever: BaseRetriever | None = None,
         *,
-        llm: LLM | Caller,
+        llm: AnyLLM,
         metrics: Sequence[str] = DEFAULT_METRICS,
-        timeout_s: float = GENERATION_TIMEOUT_S,
+        timeout_s: Seconds = GENERATION_TIMEOUT_S,
     ) -> None:
-        self.retriever = None if retriever is None else check_retriever(retriever, "retriever")
+        self.retriever = retriever
         self.metrics = _checked_metrics(metrics)
         self._model = LanguageModel(llm, timeout_s)
         super().__init__(

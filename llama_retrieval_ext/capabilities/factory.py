@@ -20,7 +20,7 @@ from llama_retrieval_ext.capabilities.memory import MemoryManager
 from llama_retrieval_ext.capabilities.memory_storage import documents_only
 from llama_retrieval_ext.capabilities.rag import RAGGenerator
 from llama_retrieval_ext.capabilities.style import StyleGenerator
-from llama_retrieval_ext.checks import checked_arguments, checked_call, nearest, of_type
+from llama_retrieval_ext.checks import checked_call, declared_arguments, nearest, of_type
 from llama_retrieval_ext.config.definitions import did_you_mean
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.config.registry import PRESETS, default_registry
@@ -29,7 +29,7 @@ from llama_retrieval_ext.graph.entity_linking import EntityLinker, NameFinder, c
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs, as_passage_graphs
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.llm.functions import Caller, as_llm
+from llama_retrieval_ext.llm.functions import AnyLLM, as_llm
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.stages.rerank.chain import AnyReranker
@@ -105,7 +105,7 @@ def _cached_by_key(create: Callable[P, T]) -> Callable[P, T]:
     return cached
 
 
-@checked_arguments
+@declared_arguments
 class CapabilityFactory:
     """Builds retrievers, generators and bundles of them over one set of parts.
 
@@ -144,12 +144,12 @@ class CapabilityFactory:
         vector_store: Storage | None = None,
         graph_store: Graph | PassageGraphs | None = None,
         document_store: BaseDocumentStore | None = None,
-        llm: LLM | Caller | None = None,
+        llm: AnyLLM | None = None,
         ner: NameFinder | None = None,
         embed_model: BaseEmbedding | None = None,
         *,
         reranker: AnyReranker | None = None,
-        llm_caller: LLM | Caller | None = None,
+        llm_caller: AnyLLM | None = None,
         embedding: BaseEmbedding | None = None,
     ) -> None:
         _check_one(llm, llm_caller, "llm", "llm_caller")
@@ -158,10 +158,6 @@ class CapabilityFactory:
         source = None if vector_store is None else source_of(vector_store)
         if embeds is None and source is not None:
             embeds = source.embed_model
-        if embeds is not None:
-            of_type(embeds, BaseEmbedding, "embed_model")
-        if document_store is not None:
-            of_type(document_store, BaseDocumentStore, "document_store")
         backend = None if source is None else source.backend
         self.kb: KnowledgeBase | None = None
         self.ner = None if ner is None else check_ner(ner)
@@ -184,7 +180,7 @@ class CapabilityFactory:
         cls,
         kb: KnowledgeBase,
         *,
-        llm: LLM | Caller | None = None,
+        llm: AnyLLM | None = None,
         ner: NameFinder | None = None,
         graph_store: Graph | PassageGraphs | None = None,
         reranker: AnyReranker | None = None,

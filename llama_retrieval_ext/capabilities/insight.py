@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from llama_retrieval_ext.capabilities.analysis import Analysis
 from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, SourcesOf
 from llama_retrieval_ext.capabilities.query_engine import text_of
-from llama_retrieval_ext.checks import check_count, checked_arguments
+from llama_retrieval_ext.checks import declared_arguments
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
 from llama_retrieval_ext.execution.plan import Plan
@@ -24,8 +24,9 @@ from llama_retrieval_ext.execution.running import (
     streamed,
     within,
 )
-from llama_retrieval_ext.llm.functions import Caller
+from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.llm.model import GENERATION_TIMEOUT_S, LanguageModel, check_prompt, filled
+from llama_retrieval_ext.parameters import Count, Seconds
 
 INSIGHT_PROMPT: Final = """\
 Find at most {most} insights in the numbered records: patterns, causes, risks or changes that no \
@@ -88,7 +89,7 @@ class _Insights(BaseModel):
     insights: list[_Insight]
 
 
-@checked_arguments
+@declared_arguments
 class InsightGenerator(BasePydanticProgram[InsightReport]):
     """Insights from records, with the ids of their evidence; a LlamaIndex pydantic program.
 
@@ -118,12 +119,12 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
     def __init__(
         self,
         *,
-        llm: LLM | Caller,
-        max_insights: int = 5,
+        llm: AnyLLM,
+        max_insights: Count = 5,
         prompt: str = INSIGHT_PROMPT,
-        timeout_s: float = GENERATION_TIMEOUT_S,
+        timeout_s: Seconds = GENERATION_TIMEOUT_S,
     ) -> None:
-        self.max_insights = check_count(max_insights, "max_insights")
+        self.max_insights = max_insights
         self._prompt = check_prompt(prompt, "records")
         self._model = LanguageModel(llm, timeout_s)
 

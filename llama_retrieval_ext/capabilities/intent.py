@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from llama_index.core.base.base_selector import BaseSelector, SelectorResult, SingleSelection
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.llms import LLM
 from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.schema import QueryBundle, QueryType
 from llama_index.core.tools import ToolMetadata
@@ -15,7 +14,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
-from llama_retrieval_ext.llm.functions import Caller
+from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.intent import GENERAL, INTENTS, rules_for
@@ -78,7 +77,7 @@ class IntentRecognizer(CascadeSelector):
         *,
         rules: RuleSelector | None = None,
         embed_model: BaseEmbedding | None = None,
-        llm: LLM | Caller | None = None,
+        llm: AnyLLM | None = None,
         min_confidence: float = 0.85,
         timeout_s: float = SEARCH_TIMEOUT_S,
     ) -> None:

@@ -25,7 +25,7 @@ from llama_retrieval_ext.capabilities.memory_storage import (
     session_filters,
     text_of,
 )
-from llama_retrieval_ext.checks import checked_arguments, checked_call, of_type
+from llama_retrieval_ext.checks import checked_call, declared_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
@@ -34,15 +34,7 @@ from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.conversations import SAID_KEY
 from llama_retrieval_ext.llm.model import count_tokens
 from llama_retrieval_ext.parameters import is_number
-from llama_retrieval_ext.query import (
-    SESSION_KEY,
-    SPEAKER_KEY,
-    Query,
-    Scope,
-    check_scope,
-    check_top_k,
-    shown_to,
-)
+from llama_retrieval_ext.query import SESSION_KEY, SPEAKER_KEY, Query, Scope, check_top_k, shown_to
 from llama_retrieval_ext.results import score_of
 from llama_retrieval_ext.stores.engine.backend import Backend
 
@@ -71,7 +63,7 @@ def strength(*, age_days: float, importance: float) -> float:
     return exponential_decay(age, half_life=_HALF_LIFE_DAYS)
 
 
-@checked_arguments
+@declared_arguments
 class MemoryManager:
     """A user's memories in a knowledge base or vector store, under the user's scope.
 
@@ -106,9 +98,9 @@ class MemoryManager:
         timezone: tzinfo | None = None,
     ) -> None:
         self._storage = MemoryStorage(storage, embed_model)
-        self.scope = None if scope is None else check_scope(scope)
+        self.scope = scope
         self._now = clock or (lambda: datetime.now(UTC))
-        self.timezone = None if timezone is None else of_type(timezone, tzinfo, "timezone")
+        self.timezone = timezone
 
     @blocking
     def remember(  # noqa: PLR0913 - what a memory has

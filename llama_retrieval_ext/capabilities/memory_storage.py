@@ -21,7 +21,8 @@ from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import called
-from llama_retrieval_ext.filters import SCOPE_KEYS, AllOf, as_metadata_filters, parse_filters
+from llama_retrieval_ext.filter_syntax import as_metadata_filters
+from llama_retrieval_ext.filters import SCOPE_KEYS, AllOf, parse_filters
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.conversations import (
     CONTEXT_KEY,

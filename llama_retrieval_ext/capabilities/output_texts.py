@@ -4,10 +4,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final, TypeAlias
 
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.parameters import Check
 from llama_retrieval_ext.text.normalization import dominant_script
 
 
@@ -73,6 +74,10 @@ def check_language(language: str | None) -> str | None:
     if language is not None:
         OutputTexts.of(language)
     return language
+
+
+# A language that has texts; None for that of the question.
+Language: TypeAlias = Annotated[str | None, Check(check_language)]
 
 
 def language_of(*texts: str) -> str:

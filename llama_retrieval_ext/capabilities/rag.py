@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import ClassVar, Final, NamedTuple, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.llms import LLM
 from llama_index.core.schema import NodeWithScore, QueryType
 
-from llama_retrieval_ext.capabilities.output_texts import OutputTexts, check_language, language_of
+from llama_retrieval_ext.capabilities.output_texts import Language, OutputTexts, language_of
 from llama_retrieval_ext.capabilities.query_engine import (
     ContextLike,
     Excerpts,
@@ -20,9 +19,9 @@ from llama_retrieval_ext.capabilities.query_engine import (
     GenerationRequest,
     RequestOptions,
 )
-from llama_retrieval_ext.checks import checked_arguments, checked_call
+from llama_retrieval_ext.checks import checked_call, declared_arguments
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
+from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.execution.running import (
     Reporting,
     async_streamed,
@@ -30,9 +29,9 @@ from llama_retrieval_ext.execution.running import (
     blocking,
     streamed,
 )
-from llama_retrieval_ext.llm.functions import Caller
+from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.llm.model import GENERATION_TIMEOUT_S, LanguageModel
-from llama_retrieval_ext.query import check_top_k
+from llama_retrieval_ext.parameters import Count, Seconds
 from llama_retrieval_ext.results import Hit, document_id
 from llama_retrieval_ext.text.near_duplicates import shingles
 from llama_retrieval_ext.text.normalization import dominant_script, normal
@@ -277,7 +276,7 @@ class RAGAnswer(GeneratedText):
         }
 
 
-@checked_arguments
+@declared_arguments
 class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
     """Question answering over retrieved passages; a LlamaIndex query engine.
 
@@ -321,19 +320,19 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
         self,
         retriever: BaseRetriever,
         *,
-        llm: LLM | Caller,
+        llm: AnyLLM,
         prompt: str = RAG_PROMPT,
-        language: str | None = None,
-        top_k: int | None = None,
-        timeout_s: float = GENERATION_TIMEOUT_S,
+        language: Language = None,
+        top_k: Count | None = None,
+        timeout_s: Seconds = GENERATION_TIMEOUT_S,
         streaming: bool = False,
     ) -> None:
         super().__init__(
             LanguageModel(llm, timeout_s),
             prompt,
-            retriever=check_retriever(retriever, "retriever"),
-            language=check_language(language),
-            top_k=None if top_k is None else check_top_k(top_k),
+            retriever=retriever,
+            language=language,
+            top_k=top_k,
             streaming=streaming,
         )
 

@@ -4,7 +4,6 @@ from typing import ClassVar, Final, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.llms import LLM
 from llama_index.core.schema import QueryType
 
 from llama_retrieval_ext.capabilities.query_engine import (
@@ -15,10 +14,9 @@ from llama_retrieval_ext.capabilities.query_engine import (
     GenerationRequest,
     RequestOptions,
 )
-from llama_retrieval_ext.checks import check_count, checked_arguments
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.checks import declared_arguments
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
+from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.execution.running import (
     Reporting,
     async_streamed,
@@ -26,9 +24,9 @@ from llama_retrieval_ext.execution.running import (
     blocking,
     streamed,
 )
-from llama_retrieval_ext.llm.functions import Caller
+from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.llm.model import GENERATION_TIMEOUT_S, LanguageModel
-from llama_retrieval_ext.parameters import is_number
+from llama_retrieval_ext.parameters import Count, Seconds, Share
 from llama_retrieval_ext.pipeline.chains import refined
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
@@ -52,7 +50,7 @@ _ALIKE: Final = 0.6
 _CANDIDATES_PER_EXAMPLE: Final = 4
 
 
-@checked_arguments
+@declared_arguments
 class StyleGenerator(GeneratingQueryEngine[GeneratedText]):
     """Text generation in a person's style, from examples; a LlamaIndex query engine.
 
@@ -93,22 +91,20 @@ class StyleGenerator(GeneratingQueryEngine[GeneratedText]):
         self,
         retriever: BaseRetriever | None = None,
         *,
-        llm: LLM | Caller,
+        llm: AnyLLM,
         embed_model: BaseEmbedding | None = None,
-        examples: int = 5,
-        diversity: float = 0.3,
+        examples: Count = 5,
+        diversity: Share = 0.3,
         prompt: str = STYLE_PROMPT,
-        timeout_s: float = GENERATION_TIMEOUT_S,
+        timeout_s: Seconds = GENERATION_TIMEOUT_S,
         streaming: bool = False,
     ) -> None:
-        if not is_number(diversity) or not 0 <= diversity <= 1:
-            raise ConfigurationError(f"diversity must be between 0 and 1, got {diversity!r}")
         super().__init__(
             LanguageModel(llm, timeout_s),
             prompt,
-            retriever=None if retriever is None else check_retriever(retriever, "retriever"),
+            retriever=retriever,
             embed_model=embed_model,
-            examples=check_count(examples, "examples"),
+            examples=examples,
             diversity=diversity,
             streaming=streaming,
         )

@@ -66,7 +66,7 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
         judged = _judgements(questions, opened)
         _warn_of_ambiguous(judged, opened, options.scope)
         searches: list[SearchKind] = ["vector", "keyword", "hybrid", "graph"]
-        kinds = chosen or searches[: None if opened.graph else -1]
+        kinds = chosen or searches[: -1 if opened.graph is None else None]
         retrievers: dict[str, ext.Retriever] = {
             kind: opened.retriever(kind, top_k=top_k, scope=options.scope) for kind in kinds
         }

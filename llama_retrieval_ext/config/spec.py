@@ -299,8 +299,7 @@ class Builder:
             return Placeholder(definition.kind)
         try:
             parts = self._parts and replace(self._parts, given=frozenset(arguments))
-            defaults = parts.defaults.get(definition.name, {}) if parts else {}
-            return definition.build({**defaults, **arguments}, parts)
+            return definition.build(arguments, parts)
         except Exception as error:  # noqa: BLE001 - any error of a constructor belongs to this node
             return self._failed(path, error)
 

@@ -6,12 +6,12 @@ from llama_retrieval_ext.display.html import N_COLOURS, Markup, chip, page, tag
 from llama_retrieval_ext.pipeline.tree import Sketch, children_of, label_of, leg_names_of, sketch_of
 
 
-def outline(retriever: object) -> str:
+def retriever_outline(retriever: object) -> str:
     """Return the retriever and its inner retrievers as a tree, one per line."""
     return "\n".join([label_of(retriever), *_branch_lines(retriever)])
 
 
-def mermaid(retriever: object) -> str:
+def retriever_mermaid(retriever: object) -> str:
     """Return a Mermaid flow chart, from the query to the result."""
     lines = ["flowchart BT"]
     _add_mermaid(retriever, label_of(retriever), lines)
@@ -20,7 +20,7 @@ def mermaid(retriever: object) -> str:
 
 def retriever_html(retriever: object) -> str:
     """Return a retriever as HTML: a drawing from the query to the result, and the tree as text."""
-    tree = tag("details", tag("summary", "as text"), tag("pre", outline(retriever)))
+    tree = tag("details", tag("summary", "as text"), tag("pre", retriever_outline(retriever)))
     ends = [tag("span", word, class_="end") for word in ("query", "result")]
     return page(tag("div", ends[0], _drawing(sketch_of(retriever)), ends[1], class_="flow"), tree)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Final, TypeAlias
 
-from llama_index.core.llms import LLM
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.checks import check_count
@@ -21,7 +20,7 @@ from llama_retrieval_ext.evaluation.judgements import (
 )
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.llm.functions import Caller
+from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.llm.model import LanguageModel, filled, shortened
 from llama_retrieval_ext.stages.rewrite.multi_query import queries_in
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -100,9 +99,7 @@ def known_item_questions(
     return judged.judgements(Level.NODE, KNOWN_ITEMS)
 
 
-def generated_questions(
-    nodes: Nodes, llm: LLM | Caller, *, count: int = 50, seed: int = 0
-) -> Judgements:
+def generated_questions(nodes: Nodes, llm: AnyLLM, *, count: int = 50, seed: int = 0) -> Judgements:
     """Return questions that an LLM writes about nodes.
 
     Each question is about one node, which answers it; other nodes may answer it, too. All tables

@@ -302,8 +302,8 @@ def note_merged(merged: Mapping[str, str]) -> None:
     """Record the nodes that were merged into others."""
     trace = recording()
     if trace is not None and merged:
-        known = trace.notes.get("merged")
-        trace.notes["merged"] = {**known, **merged} if isinstance(known, dict) else dict(merged)
+        earlier = trace.notes.get("merged")
+        trace.notes["merged"] = {**(earlier if isinstance(earlier, dict) else {}), **merged}
 
 
 def step(part: object, plan: Plan[T], *, reports: bool = False) -> Plan[T]:

@@ -21,6 +21,7 @@ from llama_retrieval_ext.execution.context import (
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import within
 from llama_retrieval_ext.filters import (
+    MEMBERSHIP_OPERATORS,
     SCOPE_KEYS,
     AllOf,
     AnyOf,
@@ -139,13 +140,25 @@ class Passages:
         allowed = yield from self._having(query.filter, scope, sample)
         return [f"{where} that the filters allow has a word of the query"] if allowed else []
 
+    def without(self, query: Query, keys: Sequence[str]) -> Plan[list[str]]:
+        """Return the plan for the hints that no passage in the query's scope has a key."""
+        scope = None if query.scope is None else query.scope.condition
+        sample = yield from self._visible(scope, scope, _SAMPLE)
+        where = "no passage" if scope is None else "no passage in this scope"
+        hints: list[str] = []
+        for key in keys if sample else ():
+            has_key = Not(Compare(key, FilterOperator.IS_EMPTY, None))
+            if not (yield from self._having(has_key, scope, sample)):
+                hints.append(_no_key(key, sample, where))
+        return hints
+
     def _having(
         self, condition: Condition, scope: Condition | None, sample: Sequence[Metadata]
     ) -> Plan[Sequence[Metadata]]:
         """Return the metadata of some passages in the scope that satisfy a condition."""
-        some = [metadata for metadata in sample if matches(condition, metadata)]
-        if some or len(sample) < _SAMPLE or not self.is_exact:
-            return some
+        fitting = [metadata for metadata in sample if matches(condition, metadata)]
+        if fitting or len(sample) < _SAMPLE or not self.is_exact:
+            return fitting
         return (yield from self._visible(both(scope, condition), scope, _FEW))
 
     def _visible(
@@ -192,7 +205,7 @@ def _difference(part: Compare, values: Sequence[object], where: str) -> list[str
         instead = f"{part.operator.name} is for lists"
     elif _kind(operand) in kinds:
         texts = {value for value in values if isinstance(value, str)}
-        if part.operator not in _EQUALITY or not isinstance(operand, str) or not texts:
+        if part.operator not in MEMBERSHIP_OPERATORS or not isinstance(operand, str) or not texts:
             return []
         there = f"there {'is' if len(texts) == 1 else 'are'} {nearest(operand, texts)}"
         return [f"{where} has {quoted(operand)} as {quoted(part.key)}; {there}"]
@@ -203,7 +216,6 @@ def _difference(part: Compare, values: Sequence[object], where: str) -> list[str
     return [f"{quoted(part.key)} is {' or '.join(sorted(kinds))} here, and {instead}"]
 
 
-_EQUALITY: Final = {FilterOperator.EQ, FilterOperator.IN}
 _OF_LISTS: Final = {FilterOperator.CONTAINS, FilterOperator.ANY, FilterOperator.ALL}
 _KINDS: Final = ((bool, "true or false"), (str, "a string"), (int | float, "a number"))
 

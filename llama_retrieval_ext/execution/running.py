@@ -151,9 +151,9 @@ def callers(
     is_method = next(iter(signature(plan).parameters), "") == "self"
 
     def planned(*args: P.args, **kwargs: P.kwargs) -> Plan[T]:
-        own: Any = args
+        arguments: Any = args
         if is_method:  # it may be overridden
-            made = getattr(own[0], source.__name__)(*own[1:], **kwargs)
+            made = getattr(arguments[0], source.__name__)(*arguments[1:], **kwargs)
         else:
             made = plan(*args, **kwargs)
         return call(made) if isinstance(made, Call) else made

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from llama_retrieval_ext.graph.elements import (
+    Claims,
     Contents,
     Direction,
     Edge,
@@ -21,6 +22,7 @@ from llama_retrieval_ext.graph.elements import (
     Hop,
     Partition,
     edge_order,
+    shown,
 )
 from llama_retrieval_ext.graph.sqlite_rows import EdgeKey, GraphRows
 from llama_retrieval_ext.query import Scope
@@ -28,17 +30,6 @@ from llama_retrieval_ext.query import Scope
 T = TypeVar("T")
 _MANY_OBJECTS: Final = 100_000
 _ById: TypeAlias = Sequence[str] | Mapping[int, str]
-
-Claims: TypeAlias = Sequence[tuple[frozenset[str], T]]
-"""What documents write of a row, greatest first: the principals who may see it, and the row."""
-
-
-def shown(claims: Claims[T], principals: frozenset[str]) -> T | None:
-    """Return the greatest visible claim; None if there is none. No principals are everyone."""
-    for allowed, row in claims:
-        if not allowed or not allowed.isdisjoint(principals):
-            return row
-    return None
 
 
 class NodeEntry(NamedTuple):
@@ -136,6 +127,10 @@ class Adjacency:
         for id_, entry in changes.nodes.items():
             if entry is None:
                 self._entries.pop(id_, None)
+
+    def named(self, id_: str) -> GraphNode:
+        """Return a node that visible documents only name, as the end of an edge."""
+        return GraphNode(id_, properties=self.partition.properties)
 
     def visible_to(self, principals: Iterable[str]) -> "Adjacency":
         """Return the rows that name none or one of the principals, as these see them."""

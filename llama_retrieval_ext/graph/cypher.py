@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.elements import (
@@ -15,6 +15,7 @@ from llama_retrieval_ext.graph.elements import (
     Hop,
     Partition,
     allowed_of,
+    shown,
     to_json,
     weight_of,
 )
@@ -22,35 +23,6 @@ from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY, Scope
 
 # Letters of any script, digits and a few separators; no character that ends an identifier.
 _IDENTIFIER: Final = re.compile(r"\w(?:[\w .:/@+-]{0,126}\w)?")
-
-
-SUPPORT_SEPARATOR = "\0"
-
-
-def support_of(source: str, properties: Mapping[str, object], said: str = "") -> str:
-    """Return the record that a document supports a row: name, who may see the row, what it says.
-
-    Examples:
-        >>> support_of("leave", {"allowed": ["group:hr"]}, "{}").split(SUPPORT_SEPARATOR)
-        ['leave', 'group:hr', '', '{}']
-
-    """
-    content = ["", said] if said else []
-    return SUPPORT_SEPARATOR.join([source, *allowed_of(properties), *content])
-
-
-def parsed_support(support: str) -> tuple[str, list[str], str]:
-    """Return the source, the principals and the content in the output of `support_of`."""
-    names, _, said = support.partition(2 * SUPPORT_SEPARATOR)
-    source, *allowed = names.split(SUPPORT_SEPARATOR)
-    return source, allowed, said
-
-
-def _described(node: GraphNode, content: str) -> GraphNode:
-    """Return the node with the content that a document writes; bare if it only names it."""
-    if content:
-        return GraphNode(node.id, *json.loads(content))
-    return GraphNode(node.id, properties=node.partition.properties)
 
 
 def quoted(identifier: str) -> str:
@@ -104,8 +76,8 @@ def sees_edge(variable: str, scope: Scope | None) -> str:
     """
     unnamed = [f"{variable}.`{key}` IS NULL" for key in (TENANT_KEY, KB_KEY)]
     tests = [*_tests(variable, scope)]
-    own = [f"({' AND '.join(unnamed)} OR {' AND '.join(tests)})"] if tests else []
-    return " AND ".join([*own, *_allows(variable, scope)]) or "true"
+    in_scope = [f"({' AND '.join(unnamed)} OR {' AND '.join(tests)})"] if tests else []
+    return " AND ".join([*in_scope, *_allows(variable, scope)]) or "true"
 
 
 def _tests(variable: str, scope: Scope | None) -> Iterator[str]:
@@ -127,68 +99,109 @@ def _allows(variable: str, scope: Scope | None) -> Iterator[str]:
         )
 
 
-_MARK: Final = "'\\u0000'"  # of Cypher: `SUPPORT_SEPARATOR`
+def has_principals(scope: Scope | None) -> bool:
+    """Return whether what a row says depends on the documents that the scope sees."""
+    return scope is not None and scope.principals is not None
 
 
-def source_in(support: str) -> str:
-    """Return the expression for the source of a support, see `support_of`."""
-    return f"split({support}, {_MARK})[0]"
+class Claim(NamedTuple):
+    """What a document writes of a row, an item of the list ``_claims`` of the row.
+
+    Attributes:
+        source: The document.
+        allowed: The principals who may see it, empty for everyone.
+        content: JSON of the properties of an edge, or of the fields of a node behind its id; empty
+            if the document only names the node, as the end of an edge.
+    """
+
+    source: str
+    allowed: Sequence[str]
+    content: str
+
+    @classmethod
+    def parse(cls, packed: str) -> "Claim":
+        """Return the claim in an item of the list.
+
+        Examples:
+            >>> Claim.parse(Claim("leave", ["group:hr"], "{}").packed)
+            Claim(source='leave', allowed=['group:hr'], content='{}')
+
+        """
+        names, _, content = packed.partition("\0\0")
+        source, *allowed = names.split("\0")
+        return cls(source, allowed, content)
+
+    @property
+    def packed(self) -> str:
+        """The item of the list."""
+        return "\0".join(
+            [self.source, *self.allowed, *(["", self.content] if self.content else [])]
+        )
 
 
-def has_content(support: str) -> str:
-    """Return the condition that a support has what its source wrote, see `support_of`."""
-    return f"{support} CONTAINS {_MARK} + {_MARK}"
+_MARK: Final = "'\\u0000'"  # of Cypher: the separator in a claim
 
 
-def united(variable: str) -> str:
-    """Return the clause that derives who may see a row from its supports."""
+def source_in(claim: str) -> str:
+    """Return the expression for the source of a claim."""
+    return f"split({claim}, {_MARK})[0]"
+
+
+def has_content(claim: str) -> str:
+    """Return the condition that a claim does more than name a node."""
+    return f"{claim} CONTAINS {_MARK} + {_MARK}"
+
+
+def set_allowed(variable: str) -> str:
+    """Return the clause that derives who may see a row from its claims."""
     name = variable
-    names = f"split(s, {_MARK} + {_MARK})[0]"
+    names = f"split(c, {_MARK} + {_MARK})[0]"
     return (
-        f"SET {name}.`{ALLOWED_KEY}` = CASE WHEN any(s IN {name}._sources WHERE NOT {names} "
-        f"CONTAINS {_MARK}) THEN null ELSE COLLECT {{ UNWIND {name}._sources AS s "
+        f"SET {name}.`{ALLOWED_KEY}` = CASE WHEN any(c IN {name}._claims WHERE NOT {names} "
+        f"CONTAINS {_MARK}) THEN null ELSE COLLECT {{ UNWIND {name}._claims AS c "
         f"UNWIND split({names}, {_MARK})[1..] AS p RETURN DISTINCT p }} END"
     )
 
 
-def has_principals(scope: Scope | None) -> bool:
-    """Return whether what a row says depends on its passages that the scope sees."""
-    return scope is not None and scope.principals is not None
-
-
-def shown(scope: Scope | None, *, embedding: bool = True) -> str:
+def projected(variable: str, scope: Scope | None, *, embedding: bool = True) -> str:
     """Return the projection of a row to the properties that `node_of` and `edge_of` read."""
-    sources = "" if has_principals(scope) else ", _sources: null"
-    return f"{{.*{sources}{'' if embedding else ', embedding: null'}}}"
+    claims = f"{variable}._claims"
+    # A visible row with one claim is what this says.
+    seen = f"CASE WHEN size({claims}) > 1 THEN {claims} END" if has_principals(scope) else "null"
+    return f"{variable} {{.*, _claims: {seen}{'' if embedding else ', embedding: null'}}}"
 
 
-def _said_to(scope: Scope | None, stored: Mapping[str, Any], own: object) -> str | None:
-    """Return what the visible documents of a row say; None if that is the row itself.
+def _greatest_first(stored: Mapping[str, Any]) -> list[Claim]:
+    """Return the claims of a row; the first is stored. A row of another program has none."""
+    claims = [Claim.parse(packed) for packed in stored.get("_claims") or ()][::-1]
+    return sorted(claims, key=lambda claim: not claim.content)
 
-    Args:
-        scope: The rows that are visible.
-        stored: Properties of the row; without sources, another program has written it.
-        own: What the row itself says, as a JSON value.
-    """
-    supports = [parsed_support(each) for each in stored.get("_sources") or ()]
-    names = None if scope is None else scope.principals
-    visible = {
-        said
-        for _, allowed, said in supports
-        if names is None or not allowed or not set(names).isdisjoint(allowed)
-    }
-    says = [json.loads(said) for said in visible if said]
-    # A passage says what its node has: None.
-    is_stored = not supports or None in says or own in says
-    return None if is_stored else max(visible, default="")
+
+def _shown_content(stored: Mapping[str, Any], scope: Scope | None) -> str | None:
+    """Return the content of the greatest visible claim of a row; None for the row as it is."""
+    claims = _greatest_first(stored)
+    if scope is None or scope.principals is None or not claims:
+        return None
+    ranked = [(frozenset(claim.allowed), claim) for claim in claims]
+    visible = shown(ranked, frozenset(scope.principals))
+    return None if visible is None or visible is claims[0] else visible.content
+
+
+def _claimed_node(node: GraphNode, content: str) -> GraphNode:
+    if content:
+        return GraphNode(node.id, *json.loads(content))
+    return GraphNode(node.id, properties=node.partition.properties)
+
+
+def _claimed_edge(edge: Edge, content: str) -> Edge:
+    return Edge.of(*edge.id, json.loads(content))
 
 
 Rows: TypeAlias = list[dict[str, Any]]  # Any: what Cypher returns
 
 _SYSTEM_LABELS: Final = ("__Node__", "__Entity__")
 _CHUNK: Final = "Chunk"
-_PASSAGE: Final = "null"  # what a passage says of its own node: what is stored
-_OF_EDGES: Final = ("_sources", "_json", ALLOWED_KEY)
+_OF_EDGES: Final = ("_claims", "_json", ALLOWED_KEY)
 # Properties of rows that no caller sees.
 INTERNAL: Final = (*_OF_EDGES, "_id", "_key")
 _OF_NODES: Final = (*INTERNAL, "id", "name", "text", "embedding")
@@ -226,28 +239,63 @@ def key_of(partition: Partition, id_: str) -> str:
     return id_ if partition == Partition() else json.dumps([*partition, id_], ensure_ascii=False)
 
 
+def batch_rows(contents: Mapping[str, Contents]) -> dict[str, list[dict[str, Any]]]:
+    """Return the contents of documents as rows to write, each once with all its claims.
+
+    The rows are ordered by key, so concurrent writers cannot deadlock.
+    """
+    nodes: dict[Any, dict[str, Any]] = {}
+    edges: dict[Any, dict[str, Any]] = {}
+    ends: dict[Any, dict[str, Any]] = {}
+    described: set[tuple[str, str]] = set()
+    for source, rows in contents.items():
+        for node in rows.nodes:
+            row = _node_row(node, source)
+            _add(nodes, row["key"], row)
+            described.add((source, row["key"]))
+        for edge in rows.edges:
+            row = _edge_row(edge, source)
+            for end in row["ends"]:
+                # The claim of a document that describes the node says who may see it.
+                if (source, end["key"]) not in described:
+                    _add(ends, end["key"], end)
+            _add(edges, (row["source"], row["type"], row["target"]), row)
+    return {
+        "sources": [{"source": source, "replaces": True} for source in sorted(contents)],
+        "nodes": [row for _, row in sorted(nodes.items())],
+        "ends": [row for _, row in sorted(ends.items())],
+        "edges": [row for _, row in sorted(edges.items())],
+    }
+
+
+def _add(rows: dict[Any, dict[str, Any]], key: object, row: dict[str, Any]) -> None:
+    """Replace the row with the same key, and keep the last claim of each source."""
+    before = rows[key]["claims"] if key in rows else []
+    claims = {Claim.parse(packed).source: packed for packed in (*before, *row["claims"])}
+    rows[key] = {**row, "claims": [*claims.values()]}
+
+
 def _node_row(node: GraphNode, source: str) -> dict[str, Any]:
-    allowed, node = node.properties, node.stored()
-    own: dict[str, object] = {"text": node.text} if node.is_passage else {"name": node.name}
+    allowed, node = allowed_of(node.properties), node.stored()
+    properties = _native(node.properties)
+    properties |= {"text": node.text} if node.is_passage else {"name": node.name}
     if node.embedding is not None:
-        own["embedding"] = [float(x) for x in node.embedding]
+        properties["embedding"] = [float(x) for x in node.embedding]
     kind = _CHUNK if node.is_passage else "__Entity__"
     labels = [kind] if node.is_passage and node.label == CHUNK_LABEL else [kind, node.label]
-    properties = {**_native(node.properties), **own}
-    said = _PASSAGE if node.is_passage else to_json(_content(node))
-    row = _row(node.partition, node.id, properties, support_of(source, allowed, said))
-    return {**row, "labels": labels}
+    content = to_json([node.label, node.name, dict(node.properties), node.text])
+    claim = Claim(source, allowed, content)
+    return {**_row(node.partition, node.id, properties, claim), "labels": labels}
 
 
 def _edge_row(edge: Edge, source: str) -> dict[str, Any]:
     """Return an edge as a row to write, with rows to create missing ends."""
-    properties, edge = edge.properties, edge.stored()
-    partition = Partition.of(properties)
-    scope = {"tenant_id": partition.tenant_id, "kb_id": partition.kb_id}
-    named = {key: value for key, value in scope.items() if value}
-    support = support_of(source, properties)
+    properties = edge.properties
+    partition, allowed, edge = Partition.of(properties), allowed_of(properties), edge.stored()
+    named = Claim(source, allowed, "")
     ends = [
-        _row(partition, id_, {"name": id_, **named}, support) for id_ in (edge.source, edge.target)
+        _row(partition, id_, {"name": id_, **partition.properties}, named)
+        for id_ in (edge.source, edge.target)
     ]
     return {
         "ends": ends,
@@ -255,17 +303,12 @@ def _edge_row(edge: Edge, source: str) -> dict[str, Any]:
         "type": edge.type,
         "target": ends[1]["key"],
         "properties": _native(edge.properties),
-        "sources": [support_of(source, properties, edge.payload)],
+        "claims": [Claim(source, allowed, edge.payload).packed],
     }
 
 
-def _content(node: GraphNode) -> list[object]:
-    """Return what a document says of a node, as a JSON value; see `GraphNode.said`."""
-    return [node.label, node.name, dict(node.properties), node.text, None]
-
-
 def _row(
-    partition: Partition, id_: str, properties: dict[str, object], support: str
+    partition: Partition, id_: str, properties: dict[str, object], claim: Claim
 ) -> dict[str, Any]:
     key = key_of(partition, id_)
     return {
@@ -274,92 +317,60 @@ def _row(
         "tenant": partition.tenant_id or "",
         "kb": partition.kb_id or "",
         "properties": {**properties, "id": key, "_id": id_, "_key": key},
-        "sources": [support],
+        "claims": [claim.packed],
     }
-
-
-def batch_rows(said: Mapping[str, Contents]) -> dict[str, list[dict[str, Any]]]:
-    """Return the contents of documents as rows to write, each once with all its sources.
-
-    The rows are ordered by key, so concurrent writers cannot deadlock.
-    """
-    nodes: dict[str, dict[str, Any]] = {}
-    edges: dict[tuple[str, ...], dict[str, Any]] = {}
-    ends: dict[str, dict[str, Any]] = {}
-    named: set[tuple[str, str]] = set()
-    for source, own in said.items():
-        for node in own.nodes:
-            row = _node_row(node, source)
-            _add(nodes, row["key"], row)
-            named.add((source, row["key"]))
-        for edge in own.edges:
-            link = _edge_row(edge, source)
-            for end in link["ends"]:
-                # A node of the same document says itself who may see it.
-                if (source, end["key"]) not in named:
-                    _add(ends, end["key"], end)
-            _add(edges, (link["source"], link["type"], link["target"]), link)
-    return {
-        "sources": [{"source": source, "replaces": True} for source in sorted(said)],
-        "nodes": [row for _, row in sorted(nodes.items())],
-        "ends": [row for _, row in sorted(ends.items())],
-        "edges": [row for _, row in sorted(edges.items())],
-    }
-
-
-def _add(rows: dict[Any, dict[str, Any]], key: object, row: dict[str, Any]) -> None:
-    """Replace the row with the same key, and keep the last support of each source."""
-    before = rows[key]["sources"] if key in rows else []
-    supports = {parsed_support(each)[0]: each for each in (*before, *row["sources"])}
-    rows[key] = {**row, "sources": [*supports.values()]}
 
 
 def contents_by_source(rows: Rows, sources: Sequence[str]) -> dict[str, Contents]:
-    """Return the nodes and edges of rows by the sources that support them."""
-    found = {source: Contents([], []) for source in sources}
+    """Return the nodes and edges of rows as each source writes them."""
+    contents = {source: Contents([], []) for source in sources}
     for row in rows:
-        for support in row["said"]:
-            source, allowed, said = parsed_support(support)
-            shown = {ALLOWED_KEY: allowed} if allowed else {}
-            if row["edge"] is not None:
-                source_id, type_, target, _ = row["edge"]
-                edge = Edge.of(source_id, type_, target, json.loads(said) | shown)
-                found[source].edges.append(edge)
-            elif said:  # otherwise it only names the node as the end of an edge
-                node = node_of(row["node"])
-                is_stored = json.loads(said) in (None, _content(node))
-                node = node if is_stored else _described(node, said)
-                own = replace(node, properties={**node.properties, **shown})
-                found[source].nodes.append(own)
-    return found
+        edge = None if row["edge"] is None else edge_of(row["edge"])
+        claims = _greatest_first(_stored(row))
+        for claim in claims:
+            if claim.source not in contents or not claim.content:
+                continue
+            restriction = {ALLOWED_KEY: claim.allowed} if claim.allowed else {}
+            if edge is not None:
+                properties = json.loads(claim.content) | restriction
+                contents[claim.source].edges.append(Edge.of(*edge.id, properties))
+            else:
+                stored = node_of(row["node"])  # with its embedding
+                node = stored if claim is claims[0] else _claimed_node(stored, claim.content)
+                node = replace(node, properties={**node.properties, **restriction})
+                contents[claim.source].nodes.append(node)
+    return contents
 
 
-def outdated_rows(rows: Rows) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows to write instead of those whose content no document says any more."""
+def _stored(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the properties of a row with a node or an edge."""
+    stored: Mapping[str, Any] = (
+        row["edge"][-1] if row["node"] is None else row["node"]["properties"]
+    )
+    return stored
+
+
+def greatest_rows(rows: Rows) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows to write for rows that are not stored by their greatest claim."""
     nodes, edges = [], []
     for row in rows:
-        if row["edge"] is not None:
-            edge = edge_of(row["edge"])
-            said = _said_to(None, row["edge"][-1], edge.properties)
-            if said is not None:
-                edges.append(
-                    {**_edge_row(Edge.of(*edge.id, json.loads(said or "{}")), ""), "sources": []}
-                )
+        content = _greatest_first(_stored(row))[0].content
+        if row["edge"] is None:
+            node = _claimed_node(node_of(row["node"]), content)
+            nodes.append({**_node_row(node, ""), "claims": []})
         else:
-            node = node_of(row["node"])
-            said = _said_to(None, row["node"]["properties"], _content(node))
-            if said is not None:
-                nodes.append({**_node_row(_described(node, said), ""), "sources": []})
+            edge = _claimed_edge(edge_of(row["edge"]), content)
+            edges.append({**_edge_row(edge, ""), "claims": []})
     return {"nodes": nodes, "edges": edges}
 
 
 def _native(properties: Mapping[str, Any]) -> dict[str, object]:
     """Return properties for Neo4j; those without a Neo4j type go to one JSON property."""
     native = {key: value for key, value in properties.items() if _is_native(value)}
-    rest = {
+    others = {
         key: value for key, value in properties.items() if key not in native and value is not None
     }
-    return {**native, "_json": to_json(rest)} if rest else dict(native)
+    return {**native, "_json": to_json(others)} if others else dict(native)
 
 
 def _is_native(value: object) -> bool:
@@ -369,8 +380,8 @@ def _is_native(value: object) -> bool:
     return isinstance(value, str | int | float | bool)
 
 
-def _properties(stored: Mapping[str, Any], own: Sequence[str]) -> dict[str, Any]:
-    properties = {key: value for key, value in stored.items() if key not in own}
+def _properties(stored: Mapping[str, Any], hidden: Sequence[str]) -> dict[str, Any]:
+    properties = {key: value for key, value in stored.items() if key not in hidden}
     packed = stored.get("_json")
     if isinstance(packed, str):
         properties |= json.loads(packed)
@@ -389,8 +400,8 @@ def node_of(row: Mapping[str, Any], scope: Scope | None = None) -> GraphNode:
         named = [label for label in labels if label != _CHUNK]
         label, name, text = (named or [CHUNK_LABEL])[0], id_, stored.get("text") or ""
     node = GraphNode(id_, label, name, properties, text, stored.get("embedding"))
-    said = _said_to(scope, stored, _content(node)) if has_principals(scope) else None
-    return node if said is None else _described(node, said)
+    content = _shown_content(stored, scope)
+    return node if content is None else _claimed_node(node, content)
 
 
 def edge_of(row: Sequence[Any], scope: Scope | None = None) -> Edge:
@@ -400,15 +411,15 @@ def edge_of(row: Sequence[Any], scope: Scope | None = None) -> Edge:
     # LlamaIndex may have stored dates.
     payload = json.dumps(properties, ensure_ascii=False, default=str)
     edge = Edge(source, type_, target, weight_of(properties), payload)
-    said = _said_to(scope, stored, properties) if has_principals(scope) else None
-    return edge if said is None else Edge.of(*edge.id, json.loads(said or "{}"))
+    content = _shown_content(stored, scope)
+    return edge if content is None else _claimed_edge(edge, content)
 
 
 def without_internal(value: Any) -> Any:  # noqa: ANN401 - what Cypher returns
     """Return a value with the nodes in it, which are mappings, as their documents wrote them."""
     if isinstance(value, Mapping):
-        own = {"id": value["_id"]} if "_id" in value else {}
-        return _properties(value, (*INTERNAL, "embedding")) | own
+        id_ = {"id": value["_id"]} if "_id" in value else {}
+        return _properties(value, (*INTERNAL, "embedding")) | id_
     if isinstance(value, list | tuple):
         return [without_internal(item) for item in value]
     return value
@@ -416,12 +427,12 @@ def without_internal(value: Any) -> Any:  # noqa: ANN401 - what Cypher returns
 
 def first_by_id(rows: Rows, ids: Sequence[str], scope: Scope | None) -> dict[str, GraphNode]:
     """Return nodes by id; the first partition wins."""
-    found: dict[str, GraphNode] = {}
+    nodes: dict[str, GraphNode] = {}
     for node in sorted(
-        (node_of(row["node"], scope) for row in rows), key=lambda n: n.partition.order
+        (node_of(row["node"], scope) for row in rows), key=lambda node: node.partition.order
     ):
-        found.setdefault(node.id, node)
-    return {id_: found[id_] for id_ in ids if id_ in found}
+        nodes.setdefault(node.id, node)
+    return {id_: nodes[id_] for id_ in ids if id_ in nodes}
 
 
 def contents_of(rows: Rows, scope: Scope | None) -> Contents:
@@ -436,17 +447,19 @@ def edges_by_id(
     rows: Rows, ids: Sequence[str], hop: Hop, scope: Scope | None
 ) -> dict[str, list[Edge]]:
     """Return edges by the node they were read at."""
-    found: dict[str, list[Edge]] = {}
-    # For principals, the weight of an edge depends on the visible passages.
-    several = {row["id"] for row in rows if has_principals(scope)}
+    by_node: dict[str, list[Edge]] = {}
+    # For principals, the weight of an edge depends on the visible documents.
+    unordered = {row["id"] for row in rows if has_principals(scope)}
     for row in rows:
-        if row["id"] in found:
-            several.add(row["id"])
-        found.setdefault(row["id"], []).extend(edge_of(edge, scope) for edge in row["edges"])
-    for id_ in several:  # several partitions have a node with this id
-        own = sorted(found[id_], key=lambda e: Partition.of(e.properties).order, reverse=True)
-        found[id_] = hop.first(id_, {edge.id: edge for edge in own}.values())
-    return {id_: found[id_] for id_ in ids if id_ in found}
+        if row["id"] in by_node:  # several partitions have a node with this id
+            unordered.add(row["id"])
+        by_node.setdefault(row["id"], []).extend(edge_of(edge, scope) for edge in row["edges"])
+    for id_ in unordered:
+        edges = sorted(
+            by_node[id_], key=lambda edge: Partition.of(edge.properties).order, reverse=True
+        )
+        by_node[id_] = hop.first(id_, {edge.id: edge for edge in edges}.values())
+    return {id_: by_node[id_] for id_ in ids if id_ in by_node}
 
 
 def name_pairs(rows: Rows, scope: Scope | None) -> list[tuple[str, str]]:

@@ -73,8 +73,8 @@ def is_visible(
     if scope is None:
         return True
     is_at_ends = is_edge and all(properties.get(key) is None for key in (TENANT_KEY, KB_KEY))
-    own = is_at_ends or Partition.of(properties).is_in(scope)
-    return own and scope.has_principal_of(properties)
+    is_inside = is_at_ends or Partition.of(properties).is_in(scope)
+    return is_inside and scope.has_principal_of(properties)
 
 
 def check_deletion(scope: Scope | None, sources: Sequence[str] = ()) -> None:
@@ -88,6 +88,18 @@ def check_deletion(scope: Scope | None, sources: Sequence[str] = ()) -> None:
         raise ConfigurationError(
             "a scope with principals only reads a graph; delete rows in a scope without them"
         )
+
+
+Claims: TypeAlias = Sequence[tuple[frozenset[str], T]]
+"""What documents write of a row, greatest first: the principals who may see it, and the row."""
+
+
+def shown(claims: Claims[T], principals: frozenset[str]) -> T | None:
+    """Return the greatest visible claim; None if there is none. No principals are everyone."""
+    for allowed, row in claims:
+        if not allowed or not allowed.isdisjoint(principals):
+            return row
+    return None
 
 
 def allowed_of(properties: Mapping[str, object]) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """`EmbeddedGraph`: an in-process graph with adjacency in memory and rows in SQLite."""
 
-from collections import defaultdict
+from collections import ChainMap, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
@@ -150,11 +150,11 @@ class EmbeddedGraph(WritableGraph):
     def plan_replace_sources(self, contents: Mapping[str, Contents]) -> Call[None]:
         """Replace the earlier rows of documents by new ones, in one transaction."""
 
-        def replace_claims(write: "_Write") -> None:
-            write.delete_claims([*contents], self._views(None))
+        def replace(write: "_Write") -> None:
+            write.delete_claims(contents)
             write.claim(contents.items())
 
-        return Call(lambda: self._change(None, replace_claims))
+        return Call(lambda: self._change(None, replace))
 
     def plan_claims_of(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
         """Return the rows that each document writes, in every partition, with embeddings."""
@@ -169,39 +169,19 @@ class EmbeddedGraph(WritableGraph):
     def plan_delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
         """Remove the rows of documents, except those that another source claims."""
         check_deletion(scope, sources)
-        return Call(
-            lambda: self._change(
-                scope, lambda write: write.delete_claims(sources, self._views(scope))
-            )
-        )
+        return Call(lambda: self._change(scope, lambda write: write.delete_claims(sources)))
 
     def delete_nodes(self, ids: Sequence[str], *, scope: Scope | None) -> None:
         """Remove visible nodes and their edges, whoever claims them."""
-
-        def delete(write: "_Write") -> None:
-            for view in self._views(scope):
-                write.delete_nodes(view, [id_ for id_ in ids if id_ in view.nodes])
-
-        self._change(scope, delete)
+        self._change(scope, lambda write: write.delete_nodes(ids))
 
     def delete_edges(self, edges: Iterable[Edge], *, scope: Scope | None) -> None:
         """Remove visible edges, whoever claims them; their ends stay."""
-
-        def delete(write: "_Write") -> None:
-            for view, edge in product(self._views(scope), edges):
-                if edge.source in view.nodes and edge.target in view.nodes:
-                    write.delete_edge(view, edge)
-
-        self._change(scope, delete)
+        self._change(scope, lambda write: write.delete_edges(list(edges)))
 
     def plan_clear(self, *, scope: Scope | None) -> Call[None]:
         """Remove every visible row."""
-
-        def delete(write: "_Write") -> None:
-            for view in self._views(scope):
-                write.delete_nodes(view, [*view.nodes])
-
-        return Call(lambda: self._change(scope, delete))
+        return Call(lambda: self._change(scope, lambda write: write.delete_nodes(None)))
 
     @property
     def was_closed(self) -> bool:
@@ -254,19 +234,18 @@ class EmbeddedGraph(WritableGraph):
         """Write rows, each with its source, in one transaction."""
         self._change(None, lambda write: write.claim(claims))
 
-    def _change(self, scope: Scope | None, make: Callable[["_Write"], None]) -> None:
+    def _change(self, scope: Scope | None, change: Callable[["_Write"], None]) -> None:
         """Make changes on disk in one transaction, then in memory."""
         check_deletion(scope)
         with self._writing() as rows:
             with rows.transaction():
-                write = _Write(rows, self._partitions)
-                make(write)
+                write = _Write(rows, self._partitions, self._views(scope))
+                change(write)
                 changes = write.finish()
             # A new dict, because readers may iterate over the old one.
             self._partitions = write.partitions
-            for view in write.partitions.values():
-                if view.key in changes:
-                    view.apply(changes[view.key])
+            for view, changed in changes.items():
+                view.apply(changed)
 
     def _immediate(self, read: Callable[[], T]) -> Call[T]:
         """Return a call that runs on the event loop, or in a thread during a write."""
@@ -282,169 +261,160 @@ class EmbeddedGraph(WritableGraph):
         return Call(read, coroutine)
 
     def _nodes(self, ids: Sequence[str], views: Sequence[Adjacency]) -> dict[str, GraphNode]:
-        homes: dict[str, tuple[Adjacency, NodeEntry]] = {}
-        for id_, view in product(ids, views):
-            entry = None if id_ in homes else view.nodes.get(id_)
-            if entry is not None:
-                homes[id_] = view, entry
-        claims = {entry.claim: id_ for id_, (_, entry) in homes.items() if entry.claim}
-        nodes = {claim: self._cache.get(claim) for claim in claims}
-        missing = {claim: claims[claim] for claim, node in nodes.items() if node is None}
-        if missing:
-            with self._lock:
-                read = self._open_rows().contents(missing)
-                if len(self._cache) > _CACHED:
-                    self._cache.clear()
-                self._cache.update(read)
-            nodes.update(read)
-        return {
-            id_: node
-            for id_, (view, entry) in homes.items()
-            if (node := nodes[entry.claim] if entry.claim else _named(view, id_)) is not None
-        }
+        try:
+            return _shown(ids, views, self._cache)
+        except KeyError:  # not all are in the cache
+            pass
+        with self._lock:  # no write between the look at memory and the one at the disk
+            entries = ((id_, view.nodes.get(id_)) for id_, view in product(ids, views))
+            claims = {entry.claim: id_ for id_, entry in entries if entry is not None}
+            missing = {claim: id_ for claim, id_ in claims.items() if claim not in self._cache}
+            read = self._open_rows().contents(missing)
+            nodes = _shown(ids, views, ChainMap(read, self._cache))
+            if len(self._cache) > _CACHED:
+                self._cache.clear()
+            self._cache.update(read)
+            return nodes
 
     def _contents(self, views: Sequence[Adjacency], ids: Collection[str] | None) -> Contents:
         """Return contents without the cache, which so many nodes would flush."""
         nodes: list[GraphNode] = []
-        for view in views:
-            entries = {i: e for i, e in view.entries() if ids is None or i in ids}
-            claims = {entry.claim: id_ for id_, entry in entries.items() if entry.claim}
-            with self._lock:
+        with self._lock:  # as in `_nodes`
+            for view in views:
+                listed = (
+                    list(view.nodes) if ids is None else [id_ for id_ in ids if id_ in view.nodes]
+                )
+                claims = {view.nodes[id_].claim: id_ for id_ in listed}
                 nodes += self._open_rows().contents(claims, embeddings=False).values()
-            nodes += [_named(view, id_) for id_, entry in entries.items() if not entry.claim]
+                nodes += [view.named(id_) for id_ in listed if not view.nodes[id_].claim]
         edges = (edge for view in views for edge in view.outgoing())
         return Contents(
             nodes, [e for e in edges if ids is None or (e.source in ids and e.target in ids)]
         )
 
 
-def _named(view: Adjacency, id_: str) -> GraphNode:
-    """Return a node that visible documents only name, as the end of an edge."""
-    return GraphNode(id_, properties=view.partition.properties)
+def _shown(
+    ids: Iterable[str], views: Sequence[Adjacency], nodes: Mapping[int, GraphNode]
+) -> dict[str, GraphNode]:
+    """Return the nodes with ids in the first view that has them; nodes are by claim."""
+    shown: dict[str, GraphNode] = {}
+    for id_, view in product(ids, views):
+        entry = None if id_ in shown else view.nodes.get(id_)
+        if entry is not None:
+            shown[id_] = nodes[entry.claim] if entry.claim else view.named(id_)
+    return shown
 
 
 class _Write:
-    """The changes of one transaction: on disk, and what they change in memory.
+    """The changes of one transaction: on disk at once, and in memory after it.
 
     Attributes:
         partitions: The adjacency of each partition, new ones included.
+        views: Those that the scope of the write reaches.
     """
 
-    def __init__(self, rows: GraphRows, partitions: Mapping[Partition, Adjacency]) -> None:
+    def __init__(
+        self, rows: GraphRows, partitions: Mapping[Partition, Adjacency], views: Sequence[Adjacency]
+    ) -> None:
+        self.partitions, self.views = dict(partitions), views
         self._rows = rows
-        self.partitions = dict(partitions)
         self._last_node, self._last_claim = rows.last_keys()
-        self._new_nodes: list[tuple[int, int, str]] = []
-        self._node_claims: list[NodeClaim] = []
-        self._edge_claims: list[EdgeClaim] = []
-        self._named: dict[tuple[str, int], tuple[str, ...]] = {}
-        self._changes: dict[int, Changes] = defaultdict(Changes)  # by the key of the partition
-        # Rows whose claims are read after the write, with the key of the partition: some callers
-        # see another claim than the last, or none is left.
-        self._nodes: dict[int, tuple[int, str]] = {}
-        self._edges: dict[EdgeKey, tuple[int, EdgeId]] = {}
+        self._changes: dict[Adjacency, Changes] = defaultdict(Changes)
+        # Rows whose claims are read after the write: not everyone sees the last one, or it is gone.
+        self._nodes: dict[int, tuple[Adjacency, str]] = {}
+        self._edges: dict[EdgeKey, tuple[Adjacency, EdgeId]] = {}
 
     def claim(self, claims: Iterable[tuple[str | None, Contents]]) -> None:
         """Write what documents say of nodes and edges; a missing end becomes an entity."""
         for source, (nodes, edges) in claims:
-            for node in nodes:
-                self._claim_node(source or _NO_DOCUMENT, node)
-            for edge in edges:
-                self._claim_edge(source or _NO_DOCUMENT, edge)
+            document = source or _NO_DOCUMENT
+            self._rows.claim_nodes([self._node_claim(document, node) for node in nodes])
+            self._rows.claim_edges([self._edge_claim(document, edge) for edge in edges])
 
-    def delete_claims(self, sources: Iterable[str], views: Sequence[Adjacency]) -> None:
-        """Delete what documents say in partitions; rows without another claim are removed."""
-        keys = {view.key for view in views}
+    def delete_claims(self, sources: Iterable[str]) -> None:
+        """Delete what documents say; rows without another claim are removed."""
+        by_key = {view.key: view for view in self.views}
         for source in dict.fromkeys(sources):
-            nodes, edges = self._rows.delete_claims(source, keys)
-            self._nodes |= nodes
-            self._edges |= edges
+            nodes, edges = self._rows.delete_claims(source, by_key.keys())
+            self._nodes |= {key: (by_key[home], id_) for key, home, id_ in nodes}
+            self._edges |= {key: (by_key[home], id_) for key, home, id_ in edges}
 
-    def delete_nodes(self, view: Adjacency, ids: Sequence[str]) -> None:
-        """Delete nodes and their edges, whoever claims them."""
-        edges = {view.key_of(edge): (view.key, edge.id) for edge in view.incident(ids)}
-        nodes = {view.nodes[id_].key: (view.key, id_) for id_ in ids}
-        self._rows.delete(nodes, edges)
-        self._nodes |= nodes
-        self._edges |= edges
+    def delete_nodes(self, ids: Collection[str] | None) -> None:
+        """Delete nodes and their edges, whoever claims them; None for all."""
+        for view in self.views:
+            listed = view.nodes if ids is None else [id_ for id_ in ids if id_ in view.nodes]
+            self._nodes |= {view.nodes[id_].key: (view, id_) for id_ in listed}
+            self._rows.delete_nodes(view.nodes[id_].key for id_ in listed)
 
-    def delete_edge(self, view: Adjacency, edge: Edge) -> None:
-        """Delete an edge, whoever claims it."""
-        key = view.key_of(edge)
-        self._rows.delete((), [key])
-        self._edges[key] = view.key, edge.id
+    def delete_edges(self, edges: Collection[Edge]) -> None:
+        """Delete edges, whoever claims them."""
+        for view in self.views:
+            inner = [e for e in edges if e.source in view.nodes and e.target in view.nodes]
+            keys = {view.key_of(edge): (view, edge.id) for edge in inner}
+            self._rows.delete_edges(keys)
+            self._edges |= keys
 
-    def finish(self) -> dict[int, Changes]:
-        """Write the claims; return the changes for memory by the key of the partition."""
-        rows = self._rows
-        rows.add_nodes(self._new_nodes)
-        rows.claim_nodes(self._node_claims)
-        rows.name_nodes(
-            (-self._claim_key(), document, node, allowed)
-            for (document, node), allowed in self._named.items()
-        )
-        rows.claim_edges(self._edge_claims)
-        rows.set_last_claim(self._last_claim)
-        entries = read_nodes(rows, {key: id_ for key, (_, id_) in self._nodes.items()}, self._nodes)
-        for key, (partition, id_) in self._nodes.items():
-            self._changes[partition].nodes[id_] = entries.get(key)
-        ids: dict[int, str] = {}
+    def finish(self) -> dict[Adjacency, Changes]:
+        """Read the claims that are left, remove rows without one, and return what has changed."""
+        self._rows.set_last_claim(self._last_claim)
+        ids = {key: id_ for key, (_, id_) in self._nodes.items()}
+        entries = read_nodes(self._rows, ids, ids)
+        gone: dict[Adjacency, list[str]] = defaultdict(list)
+        for key, (view, id_) in self._nodes.items():
+            self._changes[view].nodes[id_] = entries.get(key)
+            if key not in entries:
+                gone[view].append(id_)
+        for view, removed in gone.items():
+            keys = {view.key_of(edge): (view, edge.id) for edge in view.incident(removed)}
+            self._rows.delete_edges(keys)
+            self._rows.delete_nodes(view.nodes[id_].key for id_ in removed)
+            self._edges |= keys
         for (source, _, target), (_, edge_id) in self._edges.items():
             ids[source], ids[target] = edge_id[0], edge_id[2]
         edges = {
             (source, edge.type, target): edge
-            for source, target, edge in read_edges(rows, ids, [*self._edges])
+            for source, target, edge in read_edges(self._rows, ids, [*self._edges])
         }
-        for ends, (partition, edge_id) in self._edges.items():
-            self._changes[partition].edges[edge_id] = edges.get(ends)
-        views = {view.key: view for view in self.partitions.values()}
-        for partition, changes in self._changes.items():
-            gone = [id_ for id_, entry in changes.nodes.items() if entry is None]
-            if gone:
-                view = views[partition]
-                incident = view.incident(gone)
-                changes.edges |= dict.fromkeys(edge.id for edge in incident)
-                rows.delete([view.nodes[id_].key for id_ in gone], map(view.key_of, incident))
+        for edge_key, (view, edge_id) in self._edges.items():
+            self._changes[view].edges[edge_id] = edges.get(edge_key)
         return self._changes
 
-    def _claim_key(self) -> int:
-        self._last_claim += 1
-        return self._last_claim
-
-    def _claim_node(self, document: str, node: GraphNode) -> None:
+    def _node_claim(self, document: str, node: GraphNode) -> NodeClaim:
         view, allowed = self._view(node.partition), allowed_of(node.properties)
         node = node.stored()
         before = self._entry(view, node.id)
-        key = self._node_key(view, node.id) if before is None else before.key
-        claim = NodeClaim(self._claim_key(), document, key, allowed, node)
-        self._node_claims.append(claim)
-        self._changes[view.key].nodes[node.id] = NodeEntry(key, claim.key, node.label, node.names)
+        key = self._new_key(view, node.id) if before is None else before.key
+        self._last_claim += 1
+        entry = NodeEntry(key, self._last_claim, node.label, node.names)
+        self._changes[view].nodes[node.id] = entry
         if allowed or (before is not None and before.claims is not None):
-            self._nodes[key] = view.key, node.id
+            self._nodes[key] = view, node.id
+        return NodeClaim(self._last_claim, document, key, allowed, node)
 
-    def _claim_edge(self, document: str, edge: Edge) -> None:
+    def _edge_claim(self, document: str, edge: Edge) -> EdgeClaim:
         properties = edge.properties
         view, allowed = self._view(Partition.of(properties)), allowed_of(properties)
         edge = edge.stored()
-        source, target = (
-            self._end(view, id_, document, allowed) for id_ in (edge.source, edge.target)
-        )
+        source, target = (self._end(view, i, document, allowed) for i in (edge.source, edge.target))
         ends = source, edge.type, target
-        self._edge_claims.append(EdgeClaim(ends, document, self._claim_key(), allowed, edge))
-        self._changes[view.key].edges[edge.id] = edge
+        self._changes[view].edges[edge.id] = edge
         if allowed or view.is_restricted:
-            self._edges[ends] = view.key, edge.id
+            self._edges[ends] = view, edge.id
+        self._last_claim += 1
+        return EdgeClaim(ends, document, self._last_claim, allowed, edge)
 
-    def _end(self, view: Adjacency, id_: str, document: str, allowed: tuple[str, ...]) -> int:
-        """Return the key of an end of an edge; the document of the edge names the node."""
+    def _end(self, view: Adjacency, id_: str, document: str, allowed: Sequence[str]) -> int:
+        """Return the key of the end of an edge, a node that the document names."""
         before = self._entry(view, id_)
-        key = self._node_key(view, id_) if before is None else before.key
+        key = self._new_key(view, id_) if before is None else before.key
         if before is None:
-            self._changes[view.key].nodes[id_] = named_entry(key, id_)
-        if before is None or document or key in self._nodes:
-            self._named[document, key] = allowed
+            self._changes[view].nodes[id_] = named_entry(key, id_)
         if (allowed and before is None) or (before is not None and before.claims is not None):
-            self._nodes[key] = view.key, id_
+            self._nodes[key] = view, id_
+        # Rows without a document do not claim the nodes of documents.
+        if before is None or document or key in self._nodes:
+            self._last_claim += 1
+            self._rows.name_node(-self._last_claim, document, key, allowed)
         return key
 
     def _view(self, partition: Partition) -> Adjacency:
@@ -455,11 +425,11 @@ class _Write:
         return view
 
     def _entry(self, view: Adjacency, id_: str) -> NodeEntry | None:
-        return self._changes[view.key].nodes.get(id_) or view.nodes.get(id_)
+        return self._changes[view].nodes.get(id_) or view.nodes.get(id_)
 
-    def _node_key(self, view: Adjacency, id_: str) -> int:
+    def _new_key(self, view: Adjacency, id_: str) -> int:
         self._last_node += 1
-        self._new_nodes.append((self._last_node, view.key, id_))
+        self._rows.add_node(self._last_node, view.key, id_)
         return self._last_node
 
 

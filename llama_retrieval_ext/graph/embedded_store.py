@@ -99,7 +99,11 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
         if not (entity_names or relation_names or properties or ids):
             return []
         ends = [*(entity_names or ()), *(ids or ())]
-        edges = self._edges_at(ends) if ends else self._every_edge()
+        if ends:
+            neighbours = self.graph.neighbours(ends, Hop(), scope=self.scope)
+            edges = _once(edge for incident in neighbours.values() for edge in incident)
+        else:
+            edges = self._every_edge()
         if relation_names:
             edges = [edge for edge in edges if edge.type in relation_names]
         triplets = self._triplets(edges)
@@ -124,9 +128,13 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
         seeds = [node.id for node in graph_nodes]
         reached = expand(self.graph, seeds, max_hops=depth, hop=Hop(), scope=self.scope)
         inner = [id_ for id_, distance in reached.distances.items() if distance < depth]
-        found = self.graph.neighbours(inner, scope=self.scope)
         ignored = set(ignore_rels or ())
-        edges = {e.id: e for own in found.values() for e in own if e.type not in ignored}
+        edges = {
+            edge.id: edge
+            for incident in self.graph.neighbours(inner, scope=self.scope).values()
+            for edge in incident
+            if edge.type not in ignored
+        }
         return self._triplets(list(edges.values())[:limit])
 
     def upsert_nodes(self, nodes: Sequence[LabelledNode]) -> None:
@@ -237,10 +245,6 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
     def _every_edge(self) -> list[Edge]:
         return _once(edge for view in self._views() for edge in view.outgoing())
 
-    def _edges_at(self, ids: Sequence[str]) -> list[Edge]:
-        found = self.graph.neighbours(ids, Hop(), scope=self.scope)
-        return _once(edge for own in found.values() for edge in own)
-
     def _triplets(self, edges: Sequence[Edge]) -> list[Triplet]:
         ids = [id_ for edge in edges for id_ in (edge.source, edge.target)]
         nodes = self.graph.nodes(ids, scope=self.scope)
@@ -269,8 +273,8 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
 
 def _once(edges: Iterable[Edge]) -> list[Edge]:
     """Return edges ordered by their identity, each once."""
-    found = {edge.id: edge for edge in edges}
-    return [found[id_] for id_ in sorted(found)]
+    by_id = {edge.id: edge for edge in edges}
+    return [by_id[id_] for id_ in sorted(by_id)]
 
 
 def _source_of(row: GraphNode | Edge) -> str | None:

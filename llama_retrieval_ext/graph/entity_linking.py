@@ -3,7 +3,8 @@
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import chain
 from threading import Lock
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
@@ -21,17 +22,19 @@ from llama_retrieval_ext.execution.running import callers
 from llama_retrieval_ext.formulas.cosine import Matrix, cosines, matrix
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel, filled
-from llama_retrieval_ext.llm.parsing import cleaned, texts_in_json, unfenced
+from llama_retrieval_ext.llm.parsing import cleaned, is_cut_off, texts_in_json, unfenced
 from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stages.hit_embeddings import embed_texts
-from llama_retrieval_ext.text.gazetteer import Gazetteer, Mention
+from llama_retrieval_ext.text.gazetteer import Gazetteer
 from llama_retrieval_ext.wording import nearest, unknown
 
 # Maximum number of scopes with cached names.
 _SCOPES: Final = 32
-# Most names that an answer of an LLM gives; a question names fewer.
-_MOST_LINES: Final = 50
+# Most names that an LLM or a NER finds in a question, and their greatest length; a question names
+# fewer, and longer names are not linked.
+_MOST_NAMES: Final = 50
+_LONGEST_NAME: Final = 200
 _MARK: Final = re.compile(r"\s*(?:[-*•]|\d{1,2}[.)])\s")  # of an item in a list
 # Likeness of a question and a name that share a letter or two.
 _LEAST: Final = 0.05
@@ -109,7 +112,7 @@ class EntityLinker:
         >>> graph = EmbeddedGraph(":memory:")
         >>> graph.upsert([GraphNode("crane", "Equipment", "Tower crane")], [])
         >>> linked = EntityLinker(graph).link("which checks does a tower crain need?")
-        >>> [(each.node_id, each.by) for each in linked]
+        >>> [(entity.node_id, entity.by) for entity in linked]
         [('crane', 'fuzzy')]
         >>> graph.close()
 
@@ -151,25 +154,28 @@ class EntityLinker:
         """
         check_count(limit, "limit")
         names = yield from self._names_of(scope)
-        found = self._written(query, names)
-        if not found and self.ner is not None:
-            ner = self.ner
-            surfaces = yield find_names(ner, query)
-            found = self._by_surface(surfaces, names, "ner")
-        if not found and self.embed_model is not None and names.pairs:
-            found = yield from self._by_meaning(query, names, self.embed_model)
-        if not found and self.llm is not None:
+        entities = self._in_text(query, names)
+        if not entities and self.ner is not None:
+            surfaces = yield find_names(self.ner, query)
+            entities = self._by_surface(surfaces, names, "ner")
+        if not entities and self.embed_model is not None and names.pairs:
+            entities = yield from self._by_meaning(query, names, self.embed_model)
+        if not entities and self.llm is not None:
             prompt = filled(_PROMPT, query=query)
-            written = yield from self.llm.answers("entity linking", prompt, _lines, scope=scope)
-            found = self._by_surface([name for own in written for name in own], names, "llm")
-        return _best(found)[:limit]
+            answers = yield from self.llm.answers("entity linking", prompt, _lines, scope=scope)
+            entities = self._by_surface([*chain.from_iterable(answers)], names, "llm")
+        best: dict[str, LinkedEntity] = {}
+        for entity in entities:
+            if entity.node_id not in best or best[entity.node_id].score < entity.score:
+                best[entity.node_id] = entity
+        return sorted(best.values(), key=lambda entity: (-entity.score, entity.node_id))[:limit]
 
     link, alink = callers(plan_link)
 
     def plan_unknown(self, what: str, name: str, *, scope: Scope | None) -> Plan[str]:
         """Return the plan for the sentence that no entity has a name, with the nearest names."""
         names = yield from self._names_of(scope)
-        near = yield Call(lambda: unknown(what, name, (own for own, _ in names.pairs)))
+        near = yield Call(lambda: unknown(what, name, (name for name, _ in names.pairs)))
         return str(near)
 
     unknown, aunknown = callers(plan_unknown)
@@ -179,7 +185,9 @@ class EntityLinker:
 
         def hints() -> Plan[list[str]]:
             names = yield from self._names_of(scope)
-            near = yield Call(lambda: nearest(query, (own for own, _ in names.pairs), least=_LEAST))
+            near = yield Call(
+                lambda: nearest(query, (name for name, _ in names.pairs), least=_LEAST)
+            )
             nothing = "the query names nothing of the graph"
             return [f"{nothing}; the nearest there: {near}" if near else nothing]
 
@@ -194,10 +202,10 @@ class EntityLinker:
     def _names_of(self, scope: Scope | None) -> Plan[_Names]:
         version = self.graph.version, self._refreshes
         with self._lock:
-            known = self._names.get(scope)
-            if known is not None and known.version == version:
+            cached = self._names.get(scope)
+            if cached is not None and cached.version == version:
                 self._names.move_to_end(scope)
-                return known
+                return cached
         pairs = yield self.graph.plan_names(scope=scope)
         # The call keeps the names itself: a caller whose time is over leaves them for the next one.
         names: _Names = yield Call(lambda: self._kept(scope, version, pairs))
@@ -214,37 +222,43 @@ class EntityLinker:
                 self._names.popitem(last=False)
         return names
 
-    def _written(self, text: str, names: _Names) -> list[LinkedEntity]:
+    def _in_text(self, text: str, names: _Names, by: str = "") -> list[LinkedEntity]:
         """Return entities by exact names and, unless disabled, by similar names."""
         if self.fuzzy is None:
             mentions = names.gazetteer.find(text)
         else:
             mentions = names.gazetteer.find_similar(text, threshold=self.fuzzy)
-        return [each for mention in mentions for each in _linked(mention, text)]
+        return [
+            LinkedEntity(
+                id_,
+                mention.name,
+                text[mention.start : mention.end],
+                mention.score,
+                by or ("exact" if mention.score == 1 else "fuzzy"),
+            )
+            for mention in mentions
+            for id_ in mention.ids
+        ]
 
     def _by_surface(self, surfaces: Sequence[str], names: _Names, by: str) -> list[LinkedEntity]:
-        found = [each for surface in surfaces for each in self._written(surface, names)]
-        return [replace(each, by=by) for each in found]
+        """Return the entities that the names found in a question link to."""
+        bounded = [name for name in surfaces[:_MOST_NAMES] if len(name) <= _LONGEST_NAME]
+        return [entity for name in bounded for entity in self._in_text(name, names, by)]
 
     def _by_meaning(
         self, query: str, names: _Names, model: BaseEmbedding
     ) -> Plan[list[LinkedEntity]]:
-        known = names.embeddings
-        if known is None:
-            texts = [name for name, _ in names.pairs]
-            vectors = yield embed_texts(texts, model)
-            known = names.embeddings = matrix(vectors, dim=len(vectors[0]))
+        if names.embeddings is None:
+            vectors = yield embed_texts([name for name, _ in names.pairs], model)
+            names.embeddings = matrix(vectors, dim=len(vectors[0]))
         vector = yield from embed_text(query, model)
-        scores = cosines(known, vector)
-        near = np.flatnonzero(scores >= self.min_similarity)
-        found = ((*names.pairs[at], float(scores[at])) for at in near)
-        return [LinkedEntity(id_, name, query, score, "embedding") for name, id_, score in found]
-
-
-def _linked(mention: Mention, text: str) -> list[LinkedEntity]:
-    surface = text[mention.start : mention.end]
-    by = "exact" if mention.score == 1 else "fuzzy"
-    return [LinkedEntity(id_, mention.name, surface, mention.score, by) for id_ in mention.ids]
+        scores = cosines(names.embeddings, vector)
+        return [
+            LinkedEntity(
+                names.pairs[at][1], names.pairs[at][0], query, float(scores[at]), "embedding"
+            )
+            for at in np.flatnonzero(scores >= self.min_similarity)
+        ]
 
 
 def check_ner(ner: NameFinder) -> NameFinder:
@@ -265,28 +279,22 @@ def find_names(ner: NameFinder, text: str) -> Call[list[str]]:
     """Return the call for `names_found`."""
     find = ner.extract if isinstance(ner, NER) else ner
     blocking, attempt = either_way(find, text)
-    return Call(blocking, attempt).then(
-        lambda found: list(dict.fromkeys(filter(None, map(_surface, found))))
-    )
 
+    def names(items: Iterable[object]) -> list[str]:
+        values = [
+            item.get("text") if isinstance(item, dict) else getattr(item, "text", item)
+            for item in items
+        ]
+        stripped = [value.strip() for value in values if isinstance(value, str)]
+        return [name for name in dict.fromkeys(stripped) if name]
 
-def _surface(found: object) -> str:
-    value = found.get("text") if isinstance(found, dict) else getattr(found, "text", found)
-    return value.strip() if isinstance(value, str) else ""
+    return Call(blocking, attempt).then(names)
 
 
 def _lines(answer: str) -> list[str]:
     text = unfenced(cleaned(answer))
     names = texts_in_json(text)
-    if names is None:
+    if names is None and not is_cut_off(text):
         names = [_MARK.sub("", line).strip() for line in text.splitlines()]
-    return [name for name in dict.fromkeys(names) if name][:_MOST_LINES]
-
-
-def _best(found: Sequence[LinkedEntity]) -> list[LinkedEntity]:
-    """Return each entity once, best first, ties by id."""
-    best: dict[str, LinkedEntity] = {}
-    for each in found:
-        if each.node_id not in best or best[each.node_id].score < each.score:
-            best[each.node_id] = each
-    return sorted(best.values(), key=lambda each: (-each.score, each.node_id))
+    names = [name for name in dict.fromkeys(names or ()) if name]
+    return names if len(names) <= _MOST_NAMES else []

@@ -87,8 +87,8 @@ class TextPassage:
 
     def is_of(self, node: GraphNode | None) -> bool:
         """Return whether a node gives the same evidence."""
-        own = self.node
-        return node is not None and (node.text, node.properties) == (own.text, own.properties)
+        evidence = self.node.text, self.node.properties
+        return node is not None and (node.text, node.properties) == evidence
 
 
 class TextEvidence:
@@ -110,23 +110,25 @@ class TextEvidence:
         self.phrases: dict[str, set[str]] = defaultdict(set)
         self.title_names = Names()
         self._titled: dict[str, set[str]] = defaultdict(set)  # includes titles that are too common
-        self._known: Counter[str] = Counter()  # passages with each phrase of several words
-        self._known_names = Names()
+        self._phrase_counts: Counter[str] = Counter()  # passages with each phrase of several words
+        self._phrase_names = Names()
         self._recurring: dict[str, list[str]] = {}
         self._most_recurring = 0
 
     def update(self, nodes: Iterable[GraphNode]) -> None:
         """Add new passages and drop missing or changed ones; the nodes are all current passages."""
         now = {node.id: node for node in nodes}
-        gone = [own for id_, own in self.passages.items() if not own.is_of(now.get(id_))]
-        for own in gone:
-            del self.passages[own.node.id]
+        gone = [
+            passage for id_, passage in self.passages.items() if not passage.is_of(now.get(id_))
+        ]
+        for passage in gone:
+            del self.passages[passage.node.id]
         new = [
             TextPassage.of(node, self.links)
             for id_, node in now.items()
             if id_ not in self.passages
         ]
-        self.passages.update((own.node.id, own) for own in new)
+        self.passages.update((passage.node.id, passage) for passage in new)
         self._update_titles(gone, new)
         self._update_phrases(gone, new)
         self._update_chinese(gone, new)
@@ -142,18 +144,24 @@ class TextEvidence:
 
     def phrase_counts(self) -> dict[str, int]:
         """Return the number of passages with each phrase."""
-        counts = {phrase: len(own) for phrase, own in self.phrases.items()}
+        counts = {phrase: len(ids) for phrase, ids in self.phrases.items()}
         both = self._recurring.keys() & counts.keys()
-        counts.update((phrase, len(own)) for phrase, own in self._recurring.items())
+        counts.update((phrase, len(ids)) for phrase, ids in self._recurring.items())
         counts.update((phrase, len(self.having(phrase))) for phrase in both)
         return counts
 
     def _update_titles(self, gone: Sequence[TextPassage], new: Sequence[TextPassage]) -> None:
-        for own in gone:
-            del self.mentions[own.node.id]
-        _remove(self._titled, ((name, own.node.id) for own in gone for name in own.title_names))
-        _add(self._titled, ((name, own.node.id) for own in new for name in own.title_names))
-        changed = {name for own in (*gone, *new) for name in own.title_names}
+        for passage in gone:
+            del self.mentions[passage.node.id]
+        _remove(
+            self._titled,
+            ((name, passage.node.id) for passage in gone for name in passage.title_names),
+        )
+        _add(
+            self._titled,
+            ((name, passage.node.id) for passage in new for name in passage.title_names),
+        )
+        changed = {name for passage in (*gone, *new) for name in passage.title_names}
         usable = {name for name in changed if self._counts(name)}
         before = self.bearers.keys() & changed
         for name in before - usable:
@@ -161,7 +169,7 @@ class TextEvidence:
         self.bearers.update((name, self._titled[name]) for name in usable)
         self.title_names = self.title_names.extended(self.bearers.keys())
         turned = before ^ usable
-        for id_ in {own.node.id for own in new}.union(self._passages_with(turned)):
+        for id_ in {passage.node.id for passage in new}.union(self._passages_with(turned)):
             self.mentions[id_] = self._mentions(self.passages[id_])
 
     def _counts(self, title: str) -> bool:
@@ -175,28 +183,34 @@ class TextEvidence:
             *self.title_names.find_all(text, self.bearers),
             *(match for match in passage.acronyms if match.name in self.bearers),
         ]
-        found: dict[str, frozenset[str] | None] = dict.fromkeys(match.name for match in every)
+        mentions: dict[str, frozenset[str] | None] = dict.fromkeys(match.name for match in every)
         for match in longest(every):
             around = (
                 *text[: match.start].rsplit(None, _BEFORE)[-_BEFORE:],
                 *text[match.end :].split(None, _BEHIND)[:_BEHIND],
             )
             stems = {stem(word) for word in around if word not in ENGLISH_STOP_WORDS}
-            found[match.name] = (found[match.name] or frozenset()) | stems
-        return found
+            mentions[match.name] = (mentions[match.name] or frozenset()) | stems
+        return mentions
 
     def _update_phrases(self, gone: Sequence[TextPassage], new: Sequence[TextPassage]) -> None:
         _remove(self.phrases, self._pairs(gone))
-        before = set(self._known)
-        self._known.subtract(phrase for own in gone for phrase in _several_words(own.phrases))
-        self._known.update(phrase for own in new for phrase in _several_words(own.phrases))
-        touched = {phrase for own in (*gone, *new) for phrase in _several_words(own.phrases)}
-        for phrase in [phrase for phrase in touched if self._known[phrase] <= 0]:
-            del self._known[phrase]
+        before = set(self._phrase_counts)
+        self._phrase_counts.subtract(
+            phrase for passage in gone for phrase in _several_words(passage.phrases)
+        )
+        self._phrase_counts.update(
+            phrase for passage in new for phrase in _several_words(passage.phrases)
+        )
+        touched = {
+            phrase for passage in (*gone, *new) for phrase in _several_words(passage.phrases)
+        }
+        for phrase in [phrase for phrase in touched if self._phrase_counts[phrase] <= 0]:
+            del self._phrase_counts[phrase]
             self.phrases.pop(phrase, None)  # elsewhere it is only in lower case
-        self._known_names = self._known_names.extended(self._known.keys())
-        appeared = Names((touched & self._known.keys()) - before)
-        for id_ in self.passages.keys() - {own.node.id for own in new}:
+        self._phrase_names = self._phrase_names.extended(self._phrase_counts.keys())
+        appeared = Names((touched & self._phrase_counts.keys()) - before)
+        for id_ in self.passages.keys() - {passage.node.id for passage in new}:
             for match in appeared.find_all(self.passages[id_].text):
                 self.phrases[match.name].add(id_)
         _add(self.phrases, self._pairs(new))
@@ -204,20 +218,22 @@ class TextEvidence:
     def _pairs(self, passages: Iterable[TextPassage]) -> Iterator[tuple[str, str]]:
         """Yield each phrase of a passage, in any case, with the passage."""
         for passage in passages:
-            found = self._known_names.find_all(passage.text, self._known)
-            for phrase in passage.phrases.union(match.name for match in found):
+            matches = self._phrase_names.find_all(passage.text, self._phrase_counts)
+            for phrase in passage.phrases.union(match.name for match in matches):
                 yield phrase, passage.node.id
 
     def _update_chinese(self, gone: Sequence[TextPassage], new: Sequence[TextPassage]) -> None:
         most = int(self.most)
-        if most == self._most_recurring and not any(own.chinese for own in (*gone, *new)):
+        if most == self._most_recurring and not any(passage.chinese for passage in (*gone, *new)):
             return
         self._most_recurring = most
         self._recurring = defaultdict(list)
         chinese = [passage for passage in self.passages.values() if passage.chinese]
-        for own, found in zip(chinese, recurring([c.chinese for c in chinese], most), strict=True):
-            for phrase in found:
-                self._recurring[phrase].append(own.node.id)
+        for passage, shared in zip(
+            chinese, recurring([c.chinese for c in chinese], most), strict=True
+        ):
+            for phrase in shared:
+                self._recurring[phrase].append(passage.node.id)
 
     def _passages_with(self, names: Collection[str]) -> Iterator[str]:
         if names:
@@ -258,31 +274,33 @@ class TitleLinks:
     def __init__(self, evidence: TextEvidence, place_of: Mapping[str, int]) -> None:
         bearers = evidence.bearers
         self.names = evidence.title_names
-        self.titled = {name: sorted(place_of[id_] for id_ in own) for name, own in bearers.items()}
+        self.titled = {name: sorted(place_of[id_] for id_ in ids) for name, ids in bearers.items()}
         self.named_by = Counter(
             name
-            for id_, own in evidence.mentions.items()
-            for name in own
+            for id_, names in evidence.mentions.items()
+            for name in names
             if id_ not in bearers[name]
         )
         self.mentions = self._pairs(evidence.mentions, place_of)
         counts = Counter(line for context in self.mentions.values() for line in context)
         size = max(len(self.mentions), 2)
-        self._weights = {each: log(size / n) / log(size) for each, n in counts.items()}
+        self._weights = {stem_: log(size / n) / log(size) for stem_, n in counts.items()}
 
     def stem_weights(self, query: str) -> dict[str, float]:
         """Return the rarity of the query's stems among the contexts of mentions, in [0, 1]."""
         stems = {stem(word) for word in query.split() if word not in ENGLISH_STOP_WORDS}
-        return {each: self._weights[each] for each in stems if each in self._weights}
+        return {stem_: self._weights[stem_] for stem_ in stems if stem_ in self._weights}
 
     def _pairs(
-        self, found: Mapping[str, Mapping[str, frozenset[str] | None]], place_of: Mapping[str, int]
+        self,
+        mentions: Mapping[str, Mapping[str, frozenset[str] | None]],
+        place_of: Mapping[str, int],
     ) -> dict[tuple[int, int], frozenset[str]]:
         most = max(_FEW, len(place_of) / _SHARE)
         contexts: dict[tuple[int, int], frozenset[str]] = {}
-        for id_, own in found.items():
+        for id_, titles in mentions.items():
             source = place_of[id_]
-            for name, context in own.items():
+            for name, context in titles.items():
                 if context is None or self.named_by[name] > most:
                     continue
                 for target in self.titled[name][:_PASSAGES_OF_TITLE]:
@@ -297,7 +315,7 @@ class TermLinks:
 
     Attributes:
         terms: Name of each term; phrases first, then entities by id.
-        said: Weight by pair of passage and term.
+        weights: Weight by pair of passage and term.
         related: Weight by pair of terms, smaller number first.
         linked: Pairs of passages that an edge of the graph joins.
         rarity: Rarity of each term, positive: log of all passages over passages with the term.
@@ -328,7 +346,7 @@ class TermLinks:
             name: sorted(self.place_of[id_] for id_ in ids) for name, ids in by_name.items()
         }
         self.entity_names = Names(by_name)
-        self.said: dict[tuple[int, int], float] = {
+        self.weights: dict[tuple[int, int], float] = {
             (place_of[id_], number): 1.0
             for phrase, number in self.phrases.items()
             for id_ in evidence.having(phrase)
@@ -336,7 +354,7 @@ class TermLinks:
         self.related: dict[tuple[int, int], float] = {}
         self.linked: set[tuple[int, int]] = set()
         self._add_edges(place_of, listed, edges)
-        counts = Counter(term for _, term in self.said)
+        counts = Counter(term for _, term in self.weights)
         size = len(place_of) + 1
         self.rarity = [log(size / max(1, counts[term])) for term in range(len(self.terms))]
 
@@ -354,9 +372,9 @@ class TermLinks:
             if source in passages and target in passages:
                 self.linked.add((passages[source], passages[target]))
             elif source in passages and target in terms:
-                _raise_to(self.said, (passages[source], terms[target]), weight)
+                _raise_to(self.weights, (passages[source], terms[target]), weight)
             elif source in terms and target in passages:
-                _raise_to(self.said, (passages[target], terms[source]), weight)
+                _raise_to(self.weights, (passages[target], terms[source]), weight)
             elif source in terms and target in terms and source != target:
                 low, high = sorted((terms[source], terms[target]))
                 _raise_to(self.related, (low, high), weight)
@@ -381,10 +399,10 @@ def _pairs(
 ) -> Iterator[tuple[str, str, float]]:
     for edge in edges:
         yield edge.source, edge.target, edge.weight
-        said_in = source_of_edge(edge)
-        if said_in is not None:
-            yield said_in, edge.source, 1.0
-            yield said_in, edge.target, 1.0
+        passage = source_of_edge(edge)
+        if passage is not None:
+            yield passage, edge.source, 1.0
+            yield passage, edge.target, 1.0
     for entity in entities:
         source = entity.properties.get(TRIPLET_SOURCE_KEY)
         if isinstance(source, str):

@@ -75,8 +75,8 @@ class Expansion:
         """Add the edges of a frontier and return the new nodes."""
         distances, came_by = self.distances, self._came_by
         new: list[str] = []
-        for node_id, own in edges.items():
-            for edge in own:
+        for node_id, incident in edges.items():
+            for edge in incident:
                 other = edge[2] if edge[0] == node_id else edge[0]
                 if other not in distances:
                     if len(distances) >= limit:
@@ -140,23 +140,25 @@ def expand_each(  # noqa: PLR0913 - one more than `plan_expand`
 
     ``passable`` filters the nodes to enter, at the cost of one more request per hop.
     """
-    known: dict[str, list[Edge]] = {}
+    edges_of: dict[str, list[Edge]] = {}
     entered: dict[str, bool] = {}
     expansions = {seed: Expansion([seed]) for seed in dict.fromkeys(seeds)}
     frontiers = {seed: [seed] for seed in expansions}
     for distance in range(1, max_hops + 1):
-        new = sorted({id_ for frontier in frontiers.values() for id_ in frontier} - known.keys())
-        found = (yield backend.plan_neighbours(new, hop, scope=scope)) if new else {}
-        known.update({id_: found.get(id_, []) for id_ in new})
+        new = sorted({id_ for frontier in frontiers.values() for id_ in frontier} - edges_of.keys())
+        neighbours = (yield backend.plan_neighbours(new, hop, scope=scope)) if new else {}
+        edges_of.update({id_: neighbours.get(id_, []) for id_ in new})
         if distance == 1:
-            expansions = {seed: own for seed, own in expansions.items() if seed in found}
+            expansions = {
+                seed: expansion for seed, expansion in expansions.items() if seed in neighbours
+            }
         if passable is not None:
-            others = {e.other(id_) for id_ in new for e in known[id_]} - entered.keys()
+            others = {e.other(id_) for id_ in new for e in edges_of[id_]} - entered.keys()
             nodes = (yield backend.plan_nodes(sorted(others), scope=scope)) if others else {}
             entered.update({id_: id_ in nodes and passable(nodes[id_]) for id_ in others})
         for seed, expansion in expansions.items():
             edges = {
-                id_: [edge for edge in known[id_] if entered.get(edge.other(id_), True)]
+                id_: [edge for edge in edges_of[id_] if entered.get(edge.other(id_), True)]
                 for id_ in frontiers[seed]
             }
             frontiers[seed] = expansion.add(edges, distance, limit=limit)

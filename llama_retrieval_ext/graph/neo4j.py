@@ -3,8 +3,9 @@
 It reads what LlamaIndex's ``PropertyGraphIndex`` wrote with ``Neo4jPropertyGraphStore``: nodes
 labelled ``__Node__`` with an ``id``, entities also ``__Entity__``, passages ``Chunk``. It
 writes the same with more properties: ``_id`` (the id in its partition), ``_key`` (partition and id,
-unique, also the ``id`` of a new node), ``_sources`` (the documents that a row comes from) and
-``_json`` (properties that Neo4j has no type for). Each document also has a node ``__Source__``.
+unique, also the ``id`` of a new node), ``_claims`` (what each document writes of the row, the
+latest last) and ``_json`` (properties that Neo4j has no type for). Each document also has a node
+``__Source__``.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -26,18 +27,18 @@ from llama_retrieval_ext.graph.cypher import (
     contents_of,
     edges_by_id,
     first_by_id,
+    greatest_rows,
     has_content,
     has_principals,
     name_pairs,
     nodes_by_id,
-    outdated_rows,
     own_id,
+    projected,
     scope_parameters,
     sees_edge,
     sees_node,
-    shown,
+    set_allowed,
     source_in,
-    united,
 )
 from llama_retrieval_ext.graph.elements import (
     Contents,
@@ -54,9 +55,10 @@ from llama_retrieval_ext.query import Scope
 _connections: Final[WeakKeyDictionary[PropertyGraphStore, Neo4jConnection]] = WeakKeyDictionary()
 _opening: Final = Lock()
 _BATCH: Final = 2_000
-_EVERYTHING: Final = "{.*}"
-_NODE: Final = "{{labels: labels(n), properties: n {0}}}"
-_EDGE: Final = f"[{own_id('startNode(r)')}, type(r), {own_id('endNode(r)')}, r {{0}}]"
+_NODE: Final = "{{labels: labels(n), properties: {0}}}"
+_EDGE: Final = f"[{own_id('startNode(r)')}, type(r), {own_id('endNode(r)')}, {{0}}]"
+_NODE_WITH_CLAIMS: Final = _NODE.format("n {.*}")
+_EDGE_WITH_CLAIMS: Final = _EDGE.format("r {.*}")
 _WEIGHT: Final = (
     "CASE WHEN (r.weight IS :: INTEGER NOT NULL OR r.weight IS :: FLOAT NOT NULL) AND r.weight > 0 "
     "THEN toFloat(r.weight) ELSE 1.0 END"
@@ -132,11 +134,11 @@ class Neo4jGraph(WritableGraph):
         """Return the visible nodes with these ids, by id."""
         statement = (
             f"{nodes_by_id('n', '$ids')} WHERE {sees_node('n', scope)} "
-            f"RETURN {_NODE.format(shown(scope))} AS node"
+            f"RETURN {_NODE.format(projected('n', scope))} AS node"
         )
         unique = list(dict.fromkeys(ids))
         rows = self.plan_read(statement, {"ids": unique, **scope_parameters(scope)})
-        return rows.then(lambda found: first_by_id(found, unique, scope))
+        return rows.then(lambda rows: first_by_id(rows, unique, scope))
 
     def plan_neighbours(
         self, frontier: Sequence[str], hop: Hop = ANY_HOP, *, scope: Scope | None = None
@@ -152,7 +154,7 @@ class Neo4jGraph(WritableGraph):
             f"RETURN id, COLLECT {{ MATCH {_ARROWS[hop.direction]} "
             f"WHERE {sees_edge('r', scope)} AND {sees_node('other', scope)}{types} "
             # A loop matches once in each direction.
-            f"WITH DISTINCT r, other, n RETURN {_EDGE.format(shown(scope))} AS edge "
+            f"WITH DISTINCT r, other, n RETURN {_EDGE.format(projected('r', scope))} AS edge "
             f"ORDER BY {_WEIGHT} DESC, {own_id('other')}, type(r), startNode(r) <> n{limit} }} "
             "AS edges"
         )
@@ -171,7 +173,7 @@ class Neo4jGraph(WritableGraph):
         self, ids: Collection[str] | None = None, *, scope: Scope | None = None
     ) -> Call[Contents]:
         """Return the visible nodes, without embeddings, and the visible edges between them."""
-        node = _NODE.format(shown(scope, embedding=False))
+        node = _NODE.format(projected("n", scope, embedding=False))
         nodes = "MATCH (n:__Node__) WITH n" if ids is None else nodes_by_id("n", "$ids")
         among = "" if ids is None else f" AND {own_id('other')} IN $ids"
         statement = (
@@ -180,21 +182,21 @@ class Neo4jGraph(WritableGraph):
             f"UNION ALL {nodes} MATCH (n)-[r]->(other:__Node__) WHERE n.id IS NOT NULL AND "
             f"other.id IS NOT NULL AND {sees_node('n', scope)} AND {sees_edge('r', scope)} AND "
             f"{sees_node('other', scope)}{among} "
-            f"RETURN null AS node, {_EDGE.format(shown(scope))} AS edge }} "
+            f"RETURN null AS node, {_EDGE.format(projected('r', scope))} AS edge }} "
             "RETURN node, edge"
         )
         parameters = {"ids": None if ids is None else list(ids), **scope_parameters(scope)}
         rows = self.plan_read(statement, parameters)
-        return rows.then(lambda found: contents_of(found, scope))
+        return rows.then(lambda rows: contents_of(rows, scope))
 
     def plan_names(self, *, scope: Scope | None = None) -> Call[list[tuple[str, str]]]:
         """Return name and id of every visible entity, one pair per name or alias, sorted."""
         statement = (
             f"MATCH (n:__Entity__) WHERE n.id IS NOT NULL AND {sees_node('n', scope)} "
-            f"RETURN {_NODE.format(shown(scope, embedding=False))} AS node"
+            f"RETURN {_NODE.format(projected('n', scope, embedding=False))} AS node"
         )
         rows = self.plan_read(statement, scope_parameters(scope))
-        return rows.then(lambda found: name_pairs(found, scope))
+        return rows.then(lambda rows: name_pairs(rows, scope))
 
     def plan_upsert(
         self, nodes: Sequence[GraphNode], edges: Sequence[Edge] = (), *, source: str | None = None
@@ -205,31 +207,30 @@ class Neo4jGraph(WritableGraph):
         sources: Rows = [{"source": source, "replaces": False}] if source else []
         return self._write(*((_REPLACE, _written(sources, *batch)) for batch in batches))
 
-    def plan_replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
+    def plan_replace_sources(self, contents: Mapping[str, Contents]) -> Call[None]:
         """Replace the earlier rows of documents by new ones, in one transaction."""
-        return self._write((_REPLACE, batch_rows(said)))
+        return self._write((_REPLACE, batch_rows(contents)))
 
     def plan_claims_of(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
-        """Return the rows that each document supports, in every partition, with embeddings."""
+        """Return the rows that each document writes, in every partition, with embeddings."""
         statement = (
-            f"CALL () {{ MATCH (n:__Node__) WHERE any(s IN n._sources WHERE {_SOURCE} IN $sources) "
-            f"RETURN n._sources AS said, {_NODE.format(_EVERYTHING)} AS node, null AS edge "
-            "UNION ALL MATCH (:__Node__)-[r]->(:__Node__) "
-            f"WHERE any(s IN r._sources WHERE {_SOURCE} IN $sources) "
-            f"RETURN r._sources AS said, null AS node, {_EDGE.format(_EVERYTHING)} AS edge }} "
-            f"RETURN [s IN said WHERE {_SOURCE} IN $sources] AS said, node, edge"
+            f"MATCH (n:__Node__) WHERE any(c IN n._claims WHERE {_SOURCE} IN $sources) "
+            f"RETURN {_NODE_WITH_CLAIMS} AS node, null AS edge UNION ALL "
+            "MATCH (:__Node__)-[r]->(:__Node__) "
+            f"WHERE any(c IN r._claims WHERE {_SOURCE} IN $sources) "
+            f"RETURN null AS node, {_EDGE_WITH_CLAIMS} AS edge"
         )
         rows = self.plan_read(statement, {"sources": list(sources)})
-        return rows.then(lambda found: contents_by_source(found, sources))
+        return rows.then(lambda rows: contents_by_source(rows, sources))
 
     def plan_delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
-        """Remove the rows of documents, except those that another source supports."""
+        """Remove the rows of documents, except those that another source claims."""
         check_deletion(scope, sources)
-        parameters = {**batch_rows({}), "known": list(sources), **scope_parameters(scope)}
+        parameters = {**batch_rows({}), "replaced": list(sources), **scope_parameters(scope)}
         # Locked before rows are read, so that a concurrent writer of a document is done, or waits.
         locked = (
-            "WITH $known AS known CALL (known) { "
-            "MATCH (d:__Source__) WHERE d._key IN known WITH d ORDER BY d._key "
+            "WITH $replaced AS replaced CALL (replaced) { "
+            "MATCH (d:__Source__) WHERE d._key IN replaced WITH d ORDER BY d._key "
             f"{'DELETE d' if scope is None else 'SET d.writes = d.writes + 1'} }}"
         )
         return self._write((_replacing(locked, scope), parameters), needs_schema=False)
@@ -262,7 +263,7 @@ class Neo4jGraph(WritableGraph):
                     yield self.connection.write(statement, {})
                 self._has_schema = True
             for statement, parameters in statements:
-                yield self.connection.write(statement, parameters, _restoring)
+                yield self.connection.write(statement, parameters, _storing_greatest)
                 self.version += 1
 
         return Call(lambda: run(plan()), lambda: arun(plan()))
@@ -285,44 +286,35 @@ _ADOPT: Final = (
     "AND coalesce(n.kb_id, '') = row.kb AND NOT EXISTS { MATCH (:__Node__ {_key: row.key}) } "
     "SET n._key = row.key"
 )
-_SOURCE: Final = source_in("s")
+_SOURCE: Final = source_in("c")
+# A SET locks first if the new value contains the property itself. Without the lock, of concurrent
+# writers of one row all but the last would lose their claim.
+_LOCKED: Final = "SET {0}._claims = coalesce({0}._claims, []) WITH {0}, row, {0}._claims AS old"
 
 
-# A SET locks first if the new value contains the property itself.
-_LOCK: Final = "SET {0}._sources = coalesce({0}._sources, [])"
-
-
-def _old(variable: str) -> str:
-    """Return the clauses that lock a row and bind its supports to ``old``.
-
-    Without the lock, of concurrent writers of one row all but the last would lose their support.
-    """
-    return f"{_LOCK.format(variable)} WITH {variable}, row, {variable}._sources AS old"
-
-
-def _supported(variable: str, new: str = "row.sources") -> str:
-    """Return the clauses that add supports to a row, or replace those of the same sources."""
+def _claimed(variable: str, new: str = "row.claims") -> str:
+    """Return the clauses that add claims to a row, or replace those of the same sources."""
     sources = f"[added IN {new} | {source_in('added')}]"
-    kept = f"[s IN old WHERE NOT {_SOURCE} IN {sources}]"
-    return f"SET {variable}._sources = {kept} + {new} {united(variable)}"
+    others = f"[c IN old WHERE NOT {_SOURCE} IN {sources}]"
+    return f"SET {variable}._claims = {others} + {new} {set_allowed(variable)}"
 
 
 _MERGE_NODES: Final = (
     "UNWIND $rows AS row MERGE (n:__Node__ {_key: row.key}) "
-    f"{_old('n')}, coalesce(n.id, row.key) AS stored_id, "
+    f"{_LOCKED.format('n')}, coalesce(n.id, row.key) AS stored_id, "
     "[l IN labels(n) WHERE l <> '__Node__'] AS labels REMOVE n:$(labels) "
     # A node of LlamaIndex's store keeps the id that the store knows.
-    f"SET n:$(row.labels), n = row.properties, n.id = stored_id {_supported('n')}"
+    f"SET n:$(row.labels), n = row.properties, n.id = stored_id {_claimed('n')}"
 )
 _MERGE_ENDS: Final = (
     "UNWIND $rows AS row MERGE (n:__Node__ {_key: row.key}) "
     "ON CREATE SET n:__Entity__:entity, n += row.properties "
-    # An edge without a document does not support its ends.
-    f"{_old('n')} WITH n, old, "
-    f"[s IN row.sources WHERE ({_SOURCE} <> '' OR size(old) = 0) "
+    # An edge without a document does not claim the nodes of documents.
+    f"{_LOCKED.format('n')} WITH n, old, "
+    f"[c IN row.claims WHERE ({_SOURCE} <> '' OR size(old) = 0) "
     # What a document wrote of the node in an earlier batch stays.
-    f"AND none(o IN old WHERE {source_in('o')} = {_SOURCE} AND {has_content('o')})] AS own "
-    f"{_supported('n', 'own')}"
+    f"AND none(o IN old WHERE {source_in('o')} = {_SOURCE} AND {has_content('o')})] AS new "
+    f"{_claimed('n', 'new')}"
 )
 # In an almost empty database, Neo4j would plan MERGE as a scan of all edges for each row. With one
 # end bound it expands that end: the one with fewer edges, because the other may be a hub. No other
@@ -333,43 +325,47 @@ _MERGE_EDGES: Final = (
     "WITH row, a, b, CASE WHEN COUNT { (a)-->() } <= COUNT { ()-->(b) } "
     "THEN COLLECT { MATCH (a)-[r]->(end) WHERE end = b AND type(r) = row.type RETURN r } "
     "ELSE COLLECT { MATCH (start)-[r]->(b) WHERE start = a AND type(r) = row.type RETURN r } "
-    "END AS found CALL (row, a, b, found) { UNWIND found AS r RETURN r UNION ALL "
-    "WITH * WHERE found = [] CREATE (a)-[r:$(row.type)]->(b) RETURN r } "
-    f"{_old('r')} SET r = row.properties {_supported('r')}"
+    "END AS stored CALL (row, a, b, stored) { UNWIND stored AS r RETURN r UNION ALL "
+    "WITH * WHERE stored = [] CREATE (a)-[r:$(row.type)]->(b) RETURN r } "
+    f"{_LOCKED.format('r')} SET r = row.properties {_claimed('r')}"
 )
 # With WHERE alone, Neo4j would read the whole graph before the check.
-_UNLESS_NEW: Final = "UNWIND CASE WHEN size(known) > 0 THEN [known] ELSE [] END AS known_once"
-_IS_KNOWN: Final = f"{_SOURCE} IN known"
+_UNLESS_NEW: Final = "UNWIND CASE WHEN size(replaced) > 0 THEN [replaced] ELSE [] END AS once"
+_IS_REPLACED: Final = f"{_SOURCE} IN replaced"
 
 
-def _withdrawn(variable: str, rows: str) -> str:
-    """Return the clauses that withdraw the support of ``known`` documents from rows.
+def _without_claims(variable: str, rows: str) -> str:
+    """Return the clauses that delete the claims of the ``replaced`` documents.
 
-    They bind ``wrote`` to whether one of these documents wrote the row, not only named it.
+    They bind ``lost`` to whether one of these was the greatest, which the row is stored as.
     """
     name = variable
+    greatest = f"last([c IN {name}._claims WHERE {has_content('c')}])"
     return (
-        f"{_UNLESS_NEW} {rows} AND any(s IN {name}._sources WHERE {_IS_KNOWN}) WITH {name}, "
-        f"any(s IN {name}._sources WHERE {_IS_KNOWN} AND {has_content('s')}) AS wrote "
-        f"SET {name}._sources = [s IN {name}._sources WHERE NOT {_IS_KNOWN}] {united(name)}"
+        f"{_UNLESS_NEW} {rows} AND any(c IN {name}._claims WHERE {_IS_REPLACED}) "
+        f"WITH {name}, {source_in(greatest)} IN replaced AS lost "
+        f"SET {name}._claims = [c IN {name}._claims WHERE NOT {_IS_REPLACED}] {set_allowed(name)} "
+        f"RETURN collect({name}) AS {name}s, "
+        f"collect(CASE WHEN lost THEN {name} END) AS lost_{name}s"
     )
 
 
-def _replacing(known: str, scope: Scope | None = None) -> str:
+def _replacing(replaced: str, scope: Scope | None = None) -> str:
     """Return the statement that replaces the rows of documents, which the first clauses bind.
 
-    The earlier rows of the documents lose their support, the new rows are written, and rows without
-    support are removed. It returns the remaining rows that the documents had written.
+    The earlier claims of the documents are deleted, the new rows are written, and rows without a
+    claim are removed. It returns the rows whose greatest claim is another one now.
     """
     nodes = f"MATCH (n:__Node__) WHERE {sees_node('n', scope)}"
     sees = f"{sees_node('n', scope)} AND {sees_edge('r', scope)}"
     edges = f"MATCH (n:__Node__)-[r]->(:__Node__) WHERE {sees}"
-    is_left = f"size({{0}}._sources) > 0 AND none(s IN {{0}}._sources WHERE {_IS_KNOWN}"
+    has_another = (
+        f"size({{0}}._claims) > 0 AND none(c IN {{0}}._claims WHERE {_IS_REPLACED} "
+        f"AND {has_content('c')})"
+    )
     return (
-        f"{known} CALL (known) {{ {_withdrawn('r', edges)} RETURN collect(r) AS edges }} "
-        f"CALL (known) {{ {_withdrawn('n', nodes)} "
-        "RETURN collect(CASE WHEN size(n._sources) = 0 THEN n END) AS emptied, "
-        "collect(CASE WHEN wrote THEN n END) AS written } "
+        f"{replaced} CALL (replaced) {{ {_without_claims('r', edges)} }} "
+        f"CALL (replaced) {{ {_without_claims('n', nodes)} }} "
         + " ".join(
             f"CALL () {{ {statement.replace('$rows', rows)} }}"
             for rows, statement in (
@@ -378,14 +374,13 @@ def _replacing(known: str, scope: Scope | None = None) -> str:
                 ("$edges", _MERGE_EDGES),
             )
         )
-        + f" WITH [n IN emptied WHERE size(n._sources) = 0] AS empty, "
-        f"[n IN written WHERE {is_left.format('n')} AND {has_content('s')}) | "
-        f"{{node: {_NODE.format(_EVERYTHING)}, edge: null}}] + "
-        f"[r IN edges WHERE {is_left.format('r')}) | "
-        f"{{node: null, edge: {_EDGE.format(_EVERYTHING)}}}] AS left, edges "
-        "FOREACH (r IN [r IN edges WHERE size(r._sources) = 0] | DELETE r) "
-        "FOREACH (n IN empty | DETACH DELETE n) "
-        "WITH left UNWIND left AS row RETURN row.node AS node, row.edge AS edge"
+        + f" WITH rs, ns, [n IN lost_ns WHERE {has_another.format('n')} | "
+        f"{{node: {_NODE_WITH_CLAIMS}, edge: null}}] + "
+        f"[r IN lost_rs WHERE {has_another.format('r')} | "
+        f"{{node: null, edge: {_EDGE_WITH_CLAIMS}}}] AS changed "
+        "FOREACH (r IN [r IN rs WHERE size(r._claims) = 0] | DELETE r) "
+        "FOREACH (n IN [n IN ns WHERE size(n._claims) = 0] | DETACH DELETE n) "
+        "WITH changed UNWIND changed AS row RETURN row.node AS node, row.edge AS edge"
     )
 
 
@@ -395,16 +390,13 @@ _REPLACE: Final = _replacing(
     f"CALL () {{ {_ADOPT.replace('$rows', '$nodes + $ends')} }} "
     "CALL () { UNWIND $sources AS row MERGE (d:__Source__ {_key: row.source}) "
     "SET d.writes = coalesce(d.writes, 0) + 1 "
-    "RETURN collect(CASE WHEN row.replaces AND d.writes > 1 THEN row.source END) AS known }"
+    "RETURN collect(CASE WHEN row.replaces AND d.writes > 1 THEN row.source END) AS replaced }"
 )
 
 
-def _restoring(rows: Rows) -> Statement | None:
-    """Return the statement after one that returned rows: it writes what documents say of them."""
-    outdated = outdated_rows(rows)
-    if not any(outdated.values()):
-        return None
-    return _REPLACE, {**batch_rows({}), **outdated}
+def _storing_greatest(rows: Rows) -> Statement | None:
+    """Return the statement after one that returned rows: it stores their greatest claims."""
+    return (_REPLACE, {**batch_rows({}), **greatest_rows(rows)}) if rows else None
 
 
 def _written(sources: Rows, nodes: Sequence[Any], edges: Sequence[Any]) -> dict[str, object]:

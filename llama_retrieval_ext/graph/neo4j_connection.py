@@ -164,10 +164,12 @@ class Neo4jConnection:
 
         async def send(driver: neo4j.AsyncDriver) -> None:
             bookmarks = driver.execute_query_bookmark_manager
-            async with driver.session(database=self.database, bookmark_manager=bookmarks) as own:
+            async with driver.session(
+                database=self.database, bookmark_manager=bookmarks
+            ) as session:
                 while True:  # until the time of the call is over
                     try:
-                        return await own.execute_write(work)
+                        return await session.execute_write(work)
                     except Neo4jError as error:
                         if error.code not in _OVERTAKEN:
                             raise

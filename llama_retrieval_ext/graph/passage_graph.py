@@ -106,13 +106,13 @@ class PassageGraph:
         if condition is None:
             return None
         key = repr(condition)
-        known = self._allowed.get(key)
-        if known is None:
-            known = np.fromiter((matches(condition, p) for p in self._properties), bool, len(self))
+        mask = self._allowed.get(key)
+        if mask is None:
+            mask = np.fromiter((matches(condition, p) for p in self._properties), bool, len(self))
             if len(self._allowed) >= _CONDITIONS:
                 self._allowed.clear()
-            self._allowed[key] = known
-        return known
+            self._allowed[key] = mask
+        return mask
 
     def rarity(self, node: int) -> float:
         """Return the rarity of a phrase or entity, positive."""
@@ -143,12 +143,12 @@ class PassageGraph:
     def named_terms(self, query: str) -> dict[int, float]:
         """Return the nodes of phrases and entities that a query names, with their rarity."""
         text, capitals = words(query), _capitals(query)
-        known, terms = self._by_term.phrases, set(self._by_term.named(query))
-        terms.update(known[phrase] for phrase in phrases(query) if phrase in known)
+        numbers, terms = self._by_term.phrases, set(self._by_term.named(query))
+        terms.update(numbers[phrase] for phrase in phrases(query) if phrase in numbers)
         for match in self._by_term.phrase_names.find(text):
-            own = match.name.split()
-            if len(own) > 1 and not (capitals and capitals.isdisjoint(own)):
-                terms.add(known[match.name])
+            parts = match.name.split()
+            if len(parts) > 1 and not (capitals and capitals.isdisjoint(parts)):
+                terms.add(numbers[match.name])
         return {len(self) + term: self._by_term.rarity[term] for term in sorted(terms)}
 
     def entity(self, entity_id: str) -> int | None:
@@ -180,17 +180,17 @@ class PassageGraph:
 
         It starts at a node with more restarts than arrivals by links.
         """
-        matrix, found = walk.transitions, [node]
-        while len(found) <= _LONGEST_PATH:
-            low, high = matrix.indptr[found[-1] : found[-1] + 2]
+        matrix, nodes = walk.transitions, [node]
+        while len(nodes) <= _LONGEST_PATH:
+            low, high = matrix.indptr[nodes[-1] : nodes[-1] + 2]
             sources = matrix.indices[low:high]
             flows = walk.damping * matrix.data[low:high] * walk.scores[sources]
-            flows[np.isin(sources, found)] = 0.0
-            begun = (1 - walk.damping) * walk.restart[found[-1]]
+            flows[np.isin(sources, nodes)] = 0.0
+            begun = (1 - walk.damping) * walk.restart[nodes[-1]]
             if not flows.any() or begun >= flows.sum():
                 break
-            found.append(int(sources[flows.argmax()]))
-        return found[::-1]
+            nodes.append(int(sources[flows.argmax()]))
+        return nodes[::-1]
 
     def in_words(self, nodes: Sequence[int]) -> Path:
         """Return a path with the names of its nodes."""
@@ -226,22 +226,39 @@ class PassageGraph:
         size, by_term = len(self), self._by_term
         both = {*self._by_title.mentions, *by_term.linked}
         links = np.array(sorted(both | {pair[::-1] for pair in both}), dtype=np.intp).reshape(-1, 2)
-        said = np.array(list(by_term.said), dtype=np.intp).reshape(-1, 2)
-        order = np.lexsort((said[:, 1], said[:, 0]))  # sums must not depend on set order
-        said, strength = said[order], np.fromiter(by_term.said.values(), float, len(said))[order]
+        pairs_by_term = np.array(list(by_term.weights), dtype=np.intp).reshape(-1, 2)
+        order = np.lexsort(
+            (pairs_by_term[:, 1], pairs_by_term[:, 0])
+        )  # sums must not depend on set order
+        pairs_by_term, strength = (
+            pairs_by_term[order],
+            np.fromiter(by_term.weights.values(), float, len(pairs_by_term))[order],
+        )
         related = np.array(list(by_term.related), dtype=np.intp).reshape(-1, 2) + size
         relation = np.fromiter(by_term.related.values(), float, len(related))
-        weights = strength * np.array([*by_term.rarity, 0.0])[said[:, 1]]
+        weights = strength * np.array([*by_term.rarity, 0.0])[pairs_by_term[:, 1]]
         degree = np.bincount(links[:, 0], minlength=size)
-        of_terms = np.bincount(said[:, 0], weights=weights, minlength=size)
+        of_terms = np.bincount(pairs_by_term[:, 0], weights=weights, minlength=size)
         by_titles = np.where(of_terms > 0, _BY_TITLES, 1.0)
         by_terms = np.where(degree > 0, 1 - _BY_TITLES, 1.0)
         self._share = by_titles
-        sources = [links[:, 0], said[:, 0], said[:, 1] + size, related[:, 0], related[:, 1]]
-        targets = [links[:, 1], said[:, 1] + size, said[:, 0], related[:, 1], related[:, 0]]
+        sources = [
+            links[:, 0],
+            pairs_by_term[:, 0],
+            pairs_by_term[:, 1] + size,
+            related[:, 0],
+            related[:, 1],
+        ]
+        targets = [
+            links[:, 1],
+            pairs_by_term[:, 1] + size,
+            pairs_by_term[:, 0],
+            related[:, 1],
+            related[:, 0],
+        ]
         values = [
             (by_titles / np.maximum(degree, 1))[links[:, 0]],
-            (by_terms / np.where(of_terms > 0, of_terms, 1.0))[said[:, 0]] * weights,
+            (by_terms / np.where(of_terms > 0, of_terms, 1.0))[pairs_by_term[:, 0]] * weights,
             *(strength, relation, relation),
         ]
         self.transitions = transition_matrix(
@@ -274,7 +291,7 @@ class PassageGraph:
                 mentions.get((a, b), frozenset()) for a, b in self._links[low:high].tolist()
             ]
             raised = [
-                sum(w for each, w in weights.items() if each in context) for context in contexts
+                sum(w for stem, w in weights.items() if stem in context) for context in contexts
             ]
             factors = 1.0 + _CONTEXT * np.array(raised)
             if len(factors) and factors.max() > 1:
@@ -288,8 +305,8 @@ class PassageGraph:
         matrix, mentions = self.transitions, self._by_title.mentions
         arrays = (matrix.data, matrix.indices, matrix.indptr, self._positions, self._links)
         stems = sum(map(len, mentions.values()))
-        properties = sum(len(own) for own in self._properties)
-        pairs = len(self._by_term.said) + len(self._by_term.related)
+        properties = sum(len(metadata) for metadata in self._properties)
+        pairs = len(self._by_term.weights) + len(self._by_term.related)
         objects = 300 * (len(mentions) + self.node_count) + 40 * stems + 100 * (properties + pairs)
         return _EMPTY_BYTES + sum(array.nbytes for array in arrays) + objects + 2 * text_bytes
 

@@ -72,18 +72,18 @@ class PassageGraphs:
         return f"PassageGraphs({self.backend!r})"
 
     def _current(self, scope: Scope | None) -> PassageGraph:
-        found = self._find(scope)
-        if found is not None:
-            return found
+        graph = self._find(scope)
+        if graph is not None:
+            return graph
         with self._lock:
             building = self._building.setdefault(scope, Lock())
         with building:  # concurrent requests for a scope wait for one derivation
-            found = self._find(scope)
-            if found is None:
-                found = self._derive(scope)
+            graph = self._find(scope)
+            if graph is None:
+                graph = self._derive(scope)
         with self._lock:
             self._building.pop(scope, None)
-        return found
+        return graph
 
     @property
     def _version(self) -> tuple[int, int]:
@@ -105,11 +105,11 @@ class PassageGraphs:
 
     def _find(self, scope: Scope | None) -> PassageGraph | None:
         with self._lock:
-            found = self._kept.get(scope)
-            if found is None or found.version != self._version:
+            derived = self._kept.get(scope)
+            if derived is None or derived.version != self._version:
                 return None
             self._kept.move_to_end(scope)
-            return found.graph
+            return derived.graph
 
     def _keep(self, scope: Scope | None, derived: _Derived) -> None:
         graph = derived.graph
@@ -121,7 +121,7 @@ class PassageGraphs:
         with self._lock:
             self._kept[scope] = derived
             self._kept.move_to_end(scope)
-            while sum(each.graph.size_bytes for each in self._kept.values()) > self.max_bytes:
+            while sum(kept.graph.size_bytes for kept in self._kept.values()) > self.max_bytes:
                 self._kept.popitem(last=False)
 
 

@@ -73,39 +73,34 @@ class PassageLinks:
 
         """
         values = ((key, metadata.get(key)) for key in self.title_fields)
-        found = (_TITLES.get(key, str)(value) for key, value in values if isinstance(value, str))
-        return [title for title in dict.fromkeys(found) if title.strip()]
+        titles = (_TITLES.get(key, str)(value) for key, value in values if isinstance(value, str))
+        return [title for title in dict.fromkeys(titles) if title.strip()]
 
     def entities_of(self, text: str, metadata: Mapping[str, object]) -> list[str]:
         """Return the entities of a passage by metadata, gazetteer and NER, each once, sorted."""
         if not self.entities:
             return []
-        found: set[str] = set()
+        names: set[str] = set()
         for key in self.entity_fields:
             value = metadata.get(key)
             values = [value] if isinstance(value, str) else value
             if isinstance(values, list | tuple):
-                found.update(value for value in values if isinstance(value, str))
+                names.update(value for value in values if isinstance(value, str))
         if self._known is not None:
-            found.update(id_ for match in self._known.find(text) for id_ in match.ids)
+            names.update(id_ for match in self._known.find(text) for id_ in match.ids)
         if self.ner is not None:
-            found.update(names_found(self.ner, text))
-        return sorted({each.strip() for each in found} - {""})
+            names.update(names_found(self.ner, text))
+        return sorted({name.strip() for name in names} - {""})
 
     @cached_property
     def _known(self) -> Gazetteer | None:
         return Gazetteer((name, name) for name in self.gazetteer) if self.gazetteer else None
 
 
-def _stem(file_name: str) -> str:
-    return re.split(r"[\\/]", file_name)[-1].rpartition(".")[0] or file_name
-
-
-def _heading(path: str) -> str:
-    return path.strip("/ ").split("/")[-1]
-
-
-_TITLES: Final[Mapping[str, Callable[[str], str]]] = {"file_name": _stem, "header_path": _heading}
+_TITLES: Final[Mapping[str, Callable[[str], str]]] = {
+    "file_name": lambda name: re.split(r"[\\/]", name)[-1].rpartition(".")[0] or name,
+    "header_path": lambda path: path.strip("/ ").split("/")[-1],
+}
 
 
 def passage_rows(passages: Iterable[BaseNode], links: PassageLinks) -> Contents:
@@ -117,25 +112,25 @@ def passage_rows(passages: Iterable[BaseNode], links: PassageLinks) -> Contents:
     nodes: dict[tuple[Partition, str], GraphNode] = {}
     edges: list[Edge] = []
     for passage in passages:
-        own = _passage_node(passage)
-        home = own.partition
-        where = {key: own.properties[key] for key in SCOPE_KEYS if key in own.properties}
-        nodes[home, own.id] = own
-        document = own.properties.get(DOCUMENT_KEY)
+        properties = dict(passage.metadata)
+        if passage.ref_doc_id is not None:
+            properties[DOCUMENT_KEY] = passage.ref_doc_id
+        text = passage.get_content(metadata_mode=MetadataMode.NONE)
+        passage_node = GraphNode(passage.node_id, CHUNK_LABEL, properties=properties, text=text)
+        home = passage_node.partition
+        where = {
+            key: passage_node.properties[key]
+            for key in SCOPE_KEYS
+            if key in passage_node.properties
+        }
+        nodes[home, passage_node.id] = passage_node
+        document = properties.get(DOCUMENT_KEY)
         if isinstance(document, str):
-            title = next(iter(links.titles_of(own.properties)), document)
+            title = next(iter(links.titles_of(properties)), document)
             node = GraphNode(f"{DOCUMENT_LABEL}:{document}", DOCUMENT_LABEL, title, where)
             nodes.setdefault((home, node.id), node)
-            edges.append(Edge.of(own.id, PART_OF, node.id, where))
-        for name in links.entities_of(own.text or "", own.properties):
+            edges.append(Edge.of(passage_node.id, PART_OF, node.id, where))
+        for name in links.entities_of(text, properties):
             nodes.setdefault((home, name), GraphNode(name, properties=where))
-            edges.append(Edge.of(own.id, MENTIONS, name, where))
+            edges.append(Edge.of(passage_node.id, MENTIONS, name, where))
     return Contents(list(nodes.values()), edges)
-
-
-def _passage_node(passage: BaseNode) -> GraphNode:
-    properties = dict(passage.metadata)
-    if passage.ref_doc_id is not None:
-        properties[DOCUMENT_KEY] = passage.ref_doc_id
-    text = passage.get_content(metadata_mode=MetadataMode.NONE)
-    return GraphNode(passage.node_id, CHUNK_LABEL, properties=properties, text=text)

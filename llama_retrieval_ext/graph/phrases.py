@@ -72,8 +72,8 @@ def words(text: str) -> str:
     return f" {' '.join(_compared(_WORD.findall(normal(text))))} "
 
 
-def _compared(found: Sequence[str]) -> list[str]:
-    joined = fold("\n".join(found).casefold())
+def _compared(tokens: Sequence[str]) -> list[str]:
+    joined = fold("\n".join(tokens).casefold())
     return (simplified(joined) if has_unspaced(joined) else joined).split("\n")
 
 
@@ -85,12 +85,12 @@ def acronyms(text: str) -> "list[Occurrence]":
         [Occurrence(name=' WHO ', start=14, end=19)]
 
     """
-    found = _WORD.findall(normal(text))
-    lengths = [len(word) + 2 for word in _compared(found)]  # neighbours share a space
+    tokens = _WORD.findall(normal(text))
+    lengths = [len(word) + 2 for word in _compared(tokens)]  # neighbours share a space
     starts = accumulate((length - 1 for length in lengths), initial=0)
     return [
         Occurrence(f" {word} ", start, start + length)
-        for word, start, length in zip(found, starts, lengths, strict=False)
+        for word, start, length in zip(tokens, starts, lengths, strict=False)
         if is_acronym(word)
     ]
 
@@ -193,11 +193,11 @@ def recurring(texts: Sequence[str], most: int) -> list[set[str]]:
         [{' 深 基 坑 '}, {' 深 基 坑 '}, set()]
 
     """
-    found: list[set[str]] = [set() for _ in texts]
+    phrases_of: list[set[str]] = [set() for _ in texts]
     joined = " ".join(texts) + " "
     codes = np.frombuffer(joined.encode("utf-32-le"), dtype="<u4").astype(np.uint64)
     if len(codes) <= _GRAM:
-        return found
+        return phrases_of
     owners = np.repeat(np.arange(len(texts)), [len(text) + 1 for text in texts])
     first, second, third = codes[:-2], codes[1:-1], codes[2:]
     is_gram = (first != ord(" ")) & (second != ord(" ")) & (third != ord(" "))
@@ -208,8 +208,8 @@ def recurring(texts: Sequence[str], most: int) -> list[set[str]]:
     lengths = np.diff(starts, append=len(counts)) + _GRAM - 1
     kept = (counts[starts] > 1) & (counts[starts] <= most) & (lengths <= _LONGEST_NAME)
     for start, length in zip(starts[kept].tolist(), lengths[kept].tolist(), strict=True):
-        found[owners[start]].add(f" {' '.join(joined[start : start + length])} ")
-    return found
+        phrases_of[owners[start]].add(f" {' '.join(joined[start : start + length])} ")
+    return phrases_of
 
 
 def _texts_with(grams: npt.NDArray[Any], owners: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -253,13 +253,13 @@ class Names:
 
     def extended(self, names: Collection[str]) -> "Names":
         """Return a matcher of at least these names; it may also match earlier names."""
-        known = {name for part, _ in self._parts for name in part}
-        new = set(names) - known
-        if not new and len(known) <= 2 * len(names):
+        present = {name for part, _ in self._parts for name in part}
+        new = set(names) - present
+        if not new and len(present) <= 2 * len(names):
             return self
-        (first, _), *rest = self._parts
-        later = sorted(new.union(*(part for part, _ in rest)))
-        if 8 * len(later) > len(first) or len(known) > 2 * len(names):
+        (first, _), *others = self._parts
+        later = sorted(new.union(*(part for part, _ in others)))
+        if 8 * len(later) > len(first) or len(present) > 2 * len(names):
             return Names(names)
         extended = Names()
         extended._parts = (self._parts[0], _automaton(later))
@@ -280,11 +280,11 @@ class Names:
 
 def longest(matches: Iterable[Occurrence]) -> list[Occurrence]:
     """Return the matches in order, the longest at each start, without overlaps."""
-    found: list[Occurrence] = []
+    kept: list[Occurrence] = []
     for match in sorted(matches, key=lambda match: (match.start, -match.end)):
-        if not found or match.start >= found[-1].end - 1:  # neighbours may share a space
-            found.append(match)
-    return found
+        if not kept or match.start >= kept[-1].end - 1:  # neighbours may share a space
+            kept.append(match)
+    return kept
 
 
 def _automaton(names: list[str]) -> tuple[list[str], Any]:

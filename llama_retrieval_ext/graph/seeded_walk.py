@@ -55,15 +55,15 @@ class SeededWalk:
         """Return the passages that the walk visits most often, with their shares of the visits."""
         scores = self.walk.scores[: len(self.graph)]
         inside = 1.0 - sum(self.outside.values())
-        some = np.flatnonzero(scores > 0)
-        if len(some) > count:
-            least = np.partition(scores[some], -count)[-count]
-            some = some[scores[some] >= least]
-        found = {self.graph.ids[place]: float(scores[place]) * inside for place in some}
+        places = np.flatnonzero(scores > 0)
+        if len(places) > count:
+            least = np.partition(scores[places], -count)[-count]
+            places = places[scores[places] >= least]
+        masses = {self.graph.ids[place]: float(scores[place]) * inside for place in places}
         # A passage outside of the graph counts as a node without links.
-        found |= {id_: (1 - self.damping) * mass for id_, mass in self.outside.items()}
-        ranked = sorted(found, key=lambda id_: (-found[id_], id_))[:count]
-        return {id_: found[id_] for id_ in ranked}
+        masses |= {id_: (1 - self.damping) * mass for id_, mass in self.outside.items()}
+        ranked = sorted(masses, key=lambda id_: (-masses[id_], id_))[:count]
+        return {id_: masses[id_] for id_ in ranked}
 
     def explained(self, id_: str) -> dict[str, object]:
         """Return the fields of a hit that explain how the walk reached it."""
@@ -73,9 +73,9 @@ class SeededWalk:
         graph = self.graph
         nodes = graph.path(self.walk, place)
         start = [nodes[0]] if nodes[0] in self.terms or nodes[0] in self.titles else []
-        own = [node for node in self.terms if node in graph.terms_of(place)]
+        shared = [node for node in self.terms if node in graph.terms_of(place)]
         named = [place] if place in self.titles else []
-        names = dict.fromkeys(map(graph.name, [*start, *named, *own]))
+        names = dict.fromkeys(map(graph.name, [*start, *named, *shared]))
         return {
             "matched_entities": tuple(names),
             "hop_distance": graph.hops(nodes),
@@ -100,7 +100,7 @@ class SeededWalk:
         share = (_TERM_SHARE if total else 1.0) if terms else 0.0
         if total:
             mass *= (1 - share) / total
-            outside = {id_: own * (1 - share) / total for id_, own in outside.items()}
+            outside = {id_: mass * (1 - share) / total for id_, mass in outside.items()}
         for node, rarity in self.terms.items():
             mass[node] += share * rarity / terms
         return mass, outside

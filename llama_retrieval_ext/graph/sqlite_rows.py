@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -218,9 +218,9 @@ class GraphRows:
         """Write a partition."""
         self._db.execute("INSERT INTO partitions VALUES (?, ?, ?)", (key, *partition))
 
-    def add_nodes(self, nodes: Iterable[tuple[int, int, str]]) -> None:
-        """Write nodes: key, key of the partition, and id."""
-        self._db.executemany("INSERT INTO nodes VALUES (?, ?, ?)", nodes)
+    def add_node(self, key: int, partition: int, id_: str) -> None:
+        """Write a node; it has no claim yet."""
+        self._db.execute("INSERT INTO nodes VALUES (?, ?, ?)", (key, partition, id_))
 
     def claim_nodes(self, claims: Iterable[NodeClaim]) -> None:
         """Write claims of nodes; each replaces the one that its document made of the node."""
@@ -236,18 +236,13 @@ class GraphRows:
             ),
         )
 
-    def name_nodes(self, claims: Iterable[tuple[int, str, int, Sequence[str]]]) -> None:
-        """Write that documents name nodes; what a document writes of a node stays.
-
-        Args:
-            claims: Key (negative), document, node and principals.
-        """
-        self._db.executemany(
+    def name_node(self, key: int, document: str, node: int, allowed: Sequence[str]) -> None:
+        """Write that a document names a node, by a negative key, unless it describes the node."""
+        self._db.execute(
             "INSERT INTO node_claims (key, document, node, allowed) SELECT ?1, ?2, ?3, ?4 "
-            # Rows without a document do not claim the nodes of documents.
             "WHERE ?2 <> '' OR NOT EXISTS (SELECT 1 FROM node_claims WHERE node = ?3) "
             "ON CONFLICT (document, node) DO UPDATE SET allowed = excluded.allowed WHERE key < 0",
-            ((key, document, node, "\n".join(allowed)) for key, document, node, allowed in claims),
+            (key, document, node, "\n".join(allowed)),
         )
 
     def claim_edges(self, claims: Iterable[EdgeClaim]) -> None:
@@ -265,49 +260,50 @@ class GraphRows:
         self._db.execute("UPDATE last_claim SET key = ?", (key,))
 
     def delete_claims(
-        self, document: str, partitions: set[int]
-    ) -> tuple[dict[int, tuple[int, str]], dict[EdgeKey, tuple[int, EdgeId]]]:
-        """Delete the claims of a document in partitions; return their nodes and edges.
+        self, document: str, partitions: Collection[int]
+    ) -> tuple[list[tuple[int, int, str]], list[tuple[EdgeKey, int, EdgeId]]]:
+        """Delete the claims of a document in partitions.
 
         Returns:
-            Partition and id by the key of a node, and likewise of an edge.
+            Key, partition and id of their nodes, and of their edges.
         """
-        nodes = {
-            node: (partition, id_)
-            for node, partition, id_ in self._read(
-                "SELECT node, partition, id FROM node_claims JOIN nodes ON nodes.key = node "
-                "WHERE document = ?",
-                (document,),
-            )
+        nodes = self._read(
+            "SELECT node, partition, id FROM node_claims JOIN nodes ON nodes.key = node "
+            "WHERE document = ?",
+            (document,),
+        )
+        deleted_nodes = [row for row in nodes if row[1] in partitions]
+        edges = self._read(
+            "SELECT source, type, target, a.partition, a.id, b.id FROM edge_claims "
+            "JOIN nodes a ON a.key = source JOIN nodes b ON b.key = target WHERE document = ?",
+            (document,),
+        )
+        deleted_edges = [
+            ((source, type_, target), partition, (a, type_, b))
+            for source, type_, target, partition, a, b in edges
             if partition in partitions
-        }
-        edges = {
-            (source, type_, target): (partition, (a, type_, b))
-            for source, type_, target, partition, a, b in self._read(
-                "SELECT source, type, target, a.partition, a.id, b.id FROM edge_claims "
-                "JOIN nodes a ON a.key = source JOIN nodes b ON b.key = target WHERE document = ?",
-                (document,),
-            )
-            if partition in partitions
-        }
+        ]
         self._db.executemany(
             "DELETE FROM node_claims WHERE document = ? AND node = ?",
-            ((document, node) for node in nodes),
+            ((document, key) for key, _, _ in deleted_nodes),
         )
         self._db.executemany(
             "DELETE FROM edge_claims WHERE source = ? AND type = ? AND target = ? AND document = ?",
-            ((*ends, document) for ends in edges),
+            ((*key, document) for key, _, _ in deleted_edges),
         )
-        return nodes, edges
+        return deleted_nodes, deleted_edges
 
-    def delete(self, nodes: Iterable[int], edges: Iterable[EdgeKey]) -> None:
-        """Delete nodes and edges, whoever claims them."""
+    def delete_nodes(self, keys: Iterable[int]) -> None:
+        """Delete nodes, whoever claims them."""
+        rows = [(key,) for key in keys]
+        self._db.executemany("DELETE FROM node_claims WHERE node = ?", rows)
+        self._db.executemany("DELETE FROM nodes WHERE key = ?", rows)
+
+    def delete_edges(self, keys: Iterable[EdgeKey]) -> None:
+        """Delete edges, whoever claims them."""
         self._db.executemany(
-            "DELETE FROM edge_claims WHERE source = ? AND type = ? AND target = ?", edges
+            "DELETE FROM edge_claims WHERE source = ? AND type = ? AND target = ?", keys
         )
-        keys = [(key,) for key in nodes]
-        self._db.executemany("DELETE FROM node_claims WHERE node = ?", keys)
-        self._db.executemany("DELETE FROM nodes WHERE key = ?", keys)
 
     # The file
 

@@ -5,19 +5,26 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from llama_index.core.llms import LLM
+from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError, StoreError, StoreUnavailableError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import callers
+from llama_retrieval_ext.filters import matches, parse_filters
 from llama_retrieval_ext.graph.backend import CypherGraph, GraphBackend, GraphSummary, summary
 from llama_retrieval_ext.graph.cypher import Rows, without_internal
 from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel, filled
 from llama_retrieval_ext.llm.parsing import without_thinking
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.results import Hit, ordered
 
 NAME: Final = "text_to_cypher"
+# The retriever of its rows, which have no relevance score.
+_GENERATED: Final = "generated"
+_SCORE: Final = 0.5
 _FAILED: Final = (
     "the server refuses it: check its syntax, variables and functions, and whether its expressions "
     "are defined for all values in the graph"
@@ -136,6 +143,29 @@ class TextToCypher:
             raise _RefusedError(_FAILED) from None
         shown = ({key: without_internal(row[key]) for key in row} for row in rows[:_MOST_ROWS])
         return CypherAnswer(statement, tuple(shown))
+
+
+class GeneratedRetriever(Retriever):
+    """Retriever over the rows of a statement that an LLM writes, as sentences."""
+
+    def __init__(self, text_to_cypher: TextToCypher) -> None:
+        super().__init__(top_k=None, name=_GENERATED)
+        self.text_to_cypher = text_to_cypher
+
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        """Let the language model write a query, and run it."""
+        answer = yield from self.text_to_cypher.plan_answer(query.query_str, scope=query.scope)
+        if answer is None:
+            return []
+        metadata: dict[str, object] = {"kind": _GENERATED, "statement": answer.statement}
+        condition = None if query.filters is None else parse_filters(query.filters)
+        if not matches(condition, metadata):
+            return []
+        nodes = [TextNode(text=sentence, metadata=metadata) for sentence in answer.sentences()]
+        for node in nodes:
+            node.id_ = f"{_GENERATED}/{node.hash[:16]}"
+            node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = [*metadata]
+        return ordered([Hit(node=node, score=_SCORE, source=self.name) for node in nodes])
 
 
 def stripped(answer: str) -> str:

@@ -55,7 +55,7 @@ def documents_named(ledger: Ledger, name: str, scope: Scope | None) -> list[Entr
     """
     if entries := ledger.find(name, scope):
         return entries
-    tail = composed(Path(name).as_posix())
+    tail = composed(Path(name.replace("\\", "/")).as_posix())
     # Without a scope, a name means documents in no scope.
     sources = (s.source for s in ledger.sources(scope) if scope is not None or s.scope is None)
     named = sorted({source for source in sources if tail in path_tails(composed(source))})

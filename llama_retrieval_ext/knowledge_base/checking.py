@@ -8,7 +8,7 @@ from time import perf_counter
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
 
-from llama_retrieval_ext.filters import as_metadata_filters
+from llama_retrieval_ext.filter_syntax import as_metadata_filters
 from llama_retrieval_ext.knowledge_base.graph import graph_target
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import key_of_node

@@ -12,7 +12,8 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_methods
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
+from llama_retrieval_ext.filter_syntax import as_metadata_filters
+from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.knowledge_base.access import Access, documents_named
 from llama_retrieval_ext.knowledge_base.adding import Addition, IngestionParts
 from llama_retrieval_ext.knowledge_base.documents import Allowed, allowed_names
@@ -105,6 +106,22 @@ class Editable:
         return self._addition(scope, allowed).run(documents, show_progress=show_progress)
 
     aadd = _in_thread(add)
+
+    def index_fields(self) -> int:
+        """Index the searched fields of the schema that are not indexed, from what is stored.
+
+        No file is read, and nothing is embedded.
+
+        Returns:
+            Number of nodes that were indexed; 0 if all fields are.
+
+        Raises:
+            UnsupportedModeError: The engine cannot add a field; copy the knowledge base.
+            StoreUnavailableError: There is no space for the new files, or the engine failed.
+        """
+        with self._storage.lock:
+            self._access.check_open()
+            return self._storage.store.index_fields()
 
     def sync(  # noqa: PLR0913 - which files, and what may be done
         self,

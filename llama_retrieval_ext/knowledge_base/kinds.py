@@ -4,7 +4,7 @@ What a name means is defined in `llama_retrieval_ext.config`; a test compares bo
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
     from llama_index.core.base.base_retriever import BaseRetriever
@@ -42,64 +42,36 @@ CompositeKind: TypeAlias = Literal[
 ]
 Kind: TypeAlias = SearchKind | CompositeKind
 
-# The weights of hybrid search of a knowledge base, and of what contains it; those of the registry
-# are the designs' 0.7 and 0.3. The measurement is in config/README.md.
-DEFAULTS: Final[Mapping[str, Mapping[str, object]]] = {
-    "hybrid": {"dense_weight": 0.5, "sparse_weight": 0.5}
-}
 
-
-class CommonArguments(TypedDict, total=False):
-    """The arguments of ``retriever`` for every name."""
+class RetrieverArguments(TypedDict, total=False):
+    """The arguments of ``kb.retriever`` for stores, graphs and presets, whichever a name takes."""
 
     top_k: int | None
+    similarity_top_k: int | None
     filters: "MetadataFilters | None"
     scope: "Scope | None"
     name: str | None
-    similarity_top_k: int | None
-
-
-class SearchArguments(CommonArguments, total=False):
-    """The arguments of ``retriever`` for a name that is not known before."""
-
+    fields: Mapping[str, float] | None
     collapse: "Collapse | None"
-
-
-class StoreArguments(SearchArguments, total=False):
-    """The arguments of ``retriever`` for ``vector``, ``keyword`` and ``hybrid``."""
-
     dense_weight: float
     sparse_weight: float
     alpha: float | None
-    fusion: "Fusion | None"
+    fusion: "Fusion | Literal['weighted', 'rrf'] | None"
     candidates: int
     pushdown: bool
     embedding_config: "EmbeddingConfig | Mapping[str, Any] | None"
-
-
-class GraphArguments(CommonArguments, total=False):
-    """The arguments of ``retriever`` for ``graph``, ``kg_rule`` and ``knowledge``."""
-
     seed: "BaseRetriever | str | None"
     linker: "EntityLinker | None"
-    enable_multi_hop: bool
-    max_hops: int
+    enable_multi_hop: bool | None
+    max_hops: int | None
     max_entities: int
     fan_out: int | None
     rules: "Rules | None"
     policy: "KnowledgePolicy | None"
     base_retriever: "BaseRetriever | str"
-
-
-class PresetArguments(CommonArguments, total=False):
-    """The arguments of ``retriever`` for presets."""
-
-    fusion: Literal["weighted", "rrf"]
     vector_weight: float
     graph_weight: float
     keyword_weight: float
-    enable_multi_hop: bool | None
-    max_hops: int | None
     lambda_param: float
     intent_by_llm: bool
     llm: "LLM | None"

@@ -4,7 +4,7 @@
 import inspect
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from llama_index.core.base.llms.types import (
     CompletionResponse,
@@ -17,6 +17,7 @@ from llama_index.core.llms.callbacks import llm_completion_callback
 
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
 from llama_retrieval_ext.execution.drivers import either_way, in_thread
+from llama_retrieval_ext.parameters import Advice
 
 # A function from prompt to text, sync or async.
 Caller: TypeAlias = Callable[..., str] | Callable[..., Awaitable[str]]
@@ -137,6 +138,16 @@ def as_llm(llm: LLM | Caller) -> LLM:
         f"pass a LlamaIndex LLM as llm, or a function from prompt to text, got {llm!r}; there is "
         "no default, and LlamaIndex's Settings are not used"
     )
+
+
+# Any LlamaIndex LLM, or a function from prompt to text, sync or async.
+AnyLLM: TypeAlias = Annotated[
+    LLM | Caller,
+    Advice(
+        "pass a LlamaIndex LLM, or a function from prompt to text; there is no default, and "
+        "LlamaIndex's Settings are not used"
+    ),
+]
 
 
 def takes_temperature(llm: LLM) -> bool:

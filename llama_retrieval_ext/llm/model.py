@@ -26,7 +26,7 @@ from llama_retrieval_ext.execution.legs import CircuitBreaker
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.running import Report, WhileOpen
 from llama_retrieval_ext.execution.single_flight import SingleFlight
-from llama_retrieval_ext.llm.functions import Caller, as_llm, with_temperature
+from llama_retrieval_ext.llm.functions import AnyLLM, as_llm, with_temperature
 from llama_retrieval_ext.llm.parsing import cleaned, is_cut_off, parse_structured, visible
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class LanguageModel:
 
     def __init__(
         self,
-        llm: LLM | Caller,
+        llm: AnyLLM,
         timeout_s: float = GENERATION_TIMEOUT_S,
         *,
         max_tokens: int | None = None,

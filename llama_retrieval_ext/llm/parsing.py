@@ -127,7 +127,7 @@ _DEEPEST_REPAIRED: Final = 30
 _MOST_VALUES: Final = 500
 # Keys of the query in answers that also have its kind or reason.
 _NAMES: Final = frozenset({"query", "queries", "question", "questions", "text"})
-_DEEPEST: Final = 10
+_DEEPEST: Final = 100
 M = TypeVar("M", bound=BaseModel)
 _LONGEST_TAG: Final = 24
 

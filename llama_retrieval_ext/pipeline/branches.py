@@ -104,8 +104,8 @@ def named_legs(retrievers: Mapping[str, BaseRetriever | Leg]) -> list[Leg]:
 
 def chosen_names(legs: Sequence[Leg]) -> list[str | None]:
     """Return the given name of each leg; None if it is named after its retriever."""
-    own = [leg.name for leg in unique_legs(leg.retriever for leg in legs)]
-    return [None if leg.name == name else leg.name for leg, name in zip(legs, own, strict=True)]
+    names = [leg.name for leg in unique_legs(leg.retriever for leg in legs)]
+    return [None if leg.name == name else leg.name for leg, name in zip(legs, names, strict=True)]
 
 
 def _side_by_side(legs: Sequence[Leg], min_success: int | None) -> str:

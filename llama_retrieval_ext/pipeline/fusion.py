@@ -214,12 +214,12 @@ class Fusion(Operand, ABC):
         return _reads_ids(type(self))
 
     def _own_weights(self, rankings: Iterable[str]) -> Mapping[str, float] | None:
-        own, names = self.weights, list(rankings)
-        if own is None or not names:
+        weights, names = self.weights, list(rankings)
+        if weights is None or not names:
             return None
-        if isinstance(own, Mapping):  # it may contain legs that did not answer
-            own = [own.get(name, 1.0) for name in names]
-        return resolved_weights(own, names, ())
+        if isinstance(weights, Mapping):  # it may contain legs that did not answer
+            weights = [weights.get(name, 1.0) for name in names]
+        return resolved_weights(weights, names, ())
 
     if TYPE_CHECKING:
 
@@ -307,10 +307,10 @@ def _checked(
     fusion: Fusion, answer: object, rankings: Mapping[str, Sequence[NodeWithScore]], source: str
 ) -> list[Hit]:
     name = type(fusion).__name__
-    known = {hit.node.node_id for ranking in rankings.values() for hit in ranking}
+    node_ids = {hit.node.node_id for ranking in rankings.values() for hit in ranking}
     hits: list[Hit] = []
     for hit in ranking_of(answer, f"{name}.fuse"):
-        if hit.node.node_id not in known:
+        if hit.node.node_id not in node_ids:
             raise ExecutionError(
                 f"{name}.fuse returned node {hit.node.node_id!r}, which no leg found"
             )

@@ -166,12 +166,12 @@ class _Resolution:
     def _references(self, level: Sequence[_PathHit], depth: int) -> dict[str, _Reference]:
         """Return the targets of a level by key; hits without a target are results."""
         references: dict[str, _Reference] = {}
-        for each in sorted(level, key=_best_first):
-            reference = self._reference(each, depth, references)
+        for path_hit in sorted(level, key=_best_first):
+            reference = self._reference(path_hit, depth, references)
             if reference is None:
-                self._hits.append(each.hit)
+                self._hits.append(path_hit.hit)
             else:
-                reference.index_nodes.append(each)
+                reference.index_nodes.append(path_hit)
         return references
 
     def _reference(
@@ -245,9 +245,9 @@ class _Resolution:
         return inherited and score is not None and (before is None or score > before)
 
 
-def _best_first(each: _PathHit) -> tuple[bool, float, str]:
-    score = each.hit.score
-    return score is None, -(score or 0.0), each.hit.node.node_id
+def _best_first(path_hit: _PathHit) -> tuple[bool, float, str]:
+    score = path_hit.hit.score
+    return score is None, -(score or 0.0), path_hit.hit.node.node_id
 
 
 def objects_by_id(

@@ -70,14 +70,14 @@ def resolved_weights(
     return dict(zip(names, map(float, resolved), strict=True))
 
 
-def resolved_min_success(own: int | None, fusion: "Fusion", *, legs: int) -> int:
+def resolved_min_success(min_success: int | None, fusion: "Fusion", *, legs: int) -> int:
     """Return the number of legs that must answer: the composite's, the fusion's, or else 1."""
-    if own is not None and fusion.min_success not in (None, own):
+    if min_success is not None and fusion.min_success not in (None, min_success):
         raise ConfigurationError(
-            f"min_success is {own} for the legs and {fusion.min_success} in {fusion!r}; give it "
-            "once"
+            f"min_success is {min_success} for the legs and {fusion.min_success} in {fusion!r}; "
+            "give it once"
         )
-    least = fusion.min_success if own is None else own
+    least = fusion.min_success if min_success is None else min_success
     return 1 if least is None else check_min_success(least, legs=legs)
 
 
@@ -104,11 +104,12 @@ def weighted_name(name: str, weights: Mapping[str, float]) -> str:
 def check_languages(languages: Sequence[str]) -> tuple[str, ...]:
     """Return the languages if each is a known code; otherwise raise."""
     given = (languages,) if isinstance(languages, str) else tuple(languages)
-    known = sorted({code for codes in LANGUAGES.values() for code in codes.split()})
-    for each in given:
-        if str(each).partition("-")[0] not in known:
+    codes = sorted({code for codes in LANGUAGES.values() for code in codes.split()})
+    for language in given:
+        if str(language).partition("-")[0] not in codes:
             raise ConfigurationError(
-                f"languages are codes such as ['en', 'zh'], got {each!r}; known: {' '.join(known)}"
+                f"languages are codes such as ['en', 'zh'], got {language!r}; "
+                f"known: {' '.join(codes)}"
             )
     return given
 
@@ -130,18 +131,18 @@ def weights_for(
         {'vector': 1.0, 'keyword': 1.0}
 
     """
-    outside = {leg: share_outside(text, known) for leg, known in languages.items() if known}
+    outside = {leg: share_outside(text, codes) for leg, codes in languages.items() if codes}
     outside = {leg: share for leg, share in outside.items() if share and weights.get(leg)}
     others = math.fsum(weight for leg, weight in weights.items() if leg not in outside)
     if not outside or not others:
         return weights
     whole = math.fsum(weights.values())
-    own: dict[str, float] = {}
+    reduced: dict[str, float] = {}
     for leg, foreign in outside.items():
         share = weights[leg] / whole
-        own[leg] = (1 - foreign) * share + foreign * min(share, _FOREIGN_SHARE)
-    rest = 1 - math.fsum(own.values())
-    changed = {leg: own.get(leg, rest * weight / others) for leg, weight in weights.items()}
+        reduced[leg] = (1 - foreign) * share + foreign * min(share, _FOREIGN_SHARE)
+    left = 1 - math.fsum(reduced.values())
+    changed = {leg: reduced.get(leg, left * weight / others) for leg, weight in weights.items()}
     trace = current_context().trace
     if trace is not None:
         named = ", ".join(f"{leg} {weight:.2g}" for leg, weight in changed.items())

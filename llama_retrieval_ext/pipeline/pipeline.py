@@ -107,8 +107,8 @@ class Pipeline(_Composite):
         """Rewrite the query, retrieve, then refine."""
         inner = yield from rewritten(self._for_children(query), self.rewrites)
         name = name_of(self.source)
-        found = hits_of(self.source, inner, source=name)
-        hits: list[Hit] = yield from step(name, found, reports=True)
+        search = hits_of(self.source, inner, source=name)
+        hits: list[Hit] = yield from step(name, search, reports=True)
         for stage in self.refines:
             hits = yield from step(stage, refined(stage, query, hits))
         if any(hit.score is None for hit in hits):  # LlamaIndex does not require scores
@@ -168,8 +168,8 @@ class FusionRetriever(_Composite):
         self.leg_languages = {
             leg.name: check_languages(leg.languages) for leg in legs if leg.languages
         }
-        own = self.branches.min_success
-        self.min_success = resolved_min_success(own, fusion, legs=len(legs))
+        min_success = self.branches.min_success
+        self.min_success = resolved_min_success(min_success, fusion, legs=len(legs))
         self.fusion, self.weights = fusion, weights
 
     @property
@@ -195,18 +195,20 @@ class FusionRetriever(_Composite):
 
     def sketch(self) -> Sketch:
         """Return the drawing: the legs with their names and weights."""
-        before = (*self.branches.rewrites, self.branches.fan_out)
+        fan_out = self.branches.fan_out
+        before = (*self.branches.rewrites, *([] if fan_out is None else [fan_out]))
         legs = (
             (weighted_name(leg.name, self.weights), sketch_of(leg.retriever)) for leg in self.legs
         )
         after = (repr(self.fusion), *self.binding)
-        return Sketch(tuple(repr(each) for each in before if each is not None), tuple(legs), after)
+        return Sketch(tuple(map(repr, before)), tuple(legs), after)
 
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Run the legs together, then fuse and refine."""
-        queries = [self._for_children(query)]
-        if self.branches.rewrites or self.branches.fan_out is not None:
-            queries = yield from self._queries(queries[0])
+        first, fan_out = self._for_children(query), self.branches.fan_out
+        if self.branches.rewrites:
+            first = yield from rewritten(first, self.branches.rewrites)
+        queries = [first] if fan_out is None else (yield from fanned_out(first, fan_out))
         by_leg: Mapping[str, float] = self.weights
         if self.leg_languages:
             by_leg = weights_for(query.query_str, self.weights, self.leg_languages)
@@ -225,7 +227,7 @@ class FusionRetriever(_Composite):
         rankings = yield from ask(
             asks,
             min_success=self.min_success,
-            on_answer=None if report is None else lambda some: report(fused(some)),
+            on_answer=None if report is None else lambda rankings: report(fused(rankings)),
         )
         self._note(asks, rankings)
         hits = fused(rankings)
@@ -235,12 +237,6 @@ class FusionRetriever(_Composite):
 
     def _note(self, asks: Mapping[str, Ask], rankings: Rankings) -> None:
         """Process the requests to the legs and their rankings; a hook for subclasses."""
-
-    def _queries(self, query: Query) -> Plan[list[Query]]:
-        changed = yield from rewritten(query, self.branches.rewrites)
-        if self.branches.fan_out is None:
-            return [changed]
-        return (yield from fanned_out(changed, self.branches.fan_out))
 
     def _expression(self) -> str:
         if type(self) is not FusionRetriever or not self._is_unnamed:
@@ -257,8 +253,8 @@ def _check_order(legs: Sequence[Leg], fusion: Fusion) -> None:
         if isinstance(source, Pipeline) and not all(
             refine.keeps_order for refine in source.refines
         ):
-            *rest, last = source.refines
-            stages = (*source.rewrites, source.source, *rest)
+            *refines, last = source.refines
+            stages = (*source.rewrites, source.source, *refines)
             before.append(" >> ".join(map(value_expression, stages)))
         else:
             before.append(value_expression(source))

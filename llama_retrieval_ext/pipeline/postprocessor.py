@@ -83,13 +83,18 @@ class Postprocessed(Refine):
 
     def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
         """Return the plan for the postprocessor's result."""
-        copies = [_own(hit) for hit in (hits if self.keeps_order else hits[: query.top_k])]
+        # Postprocessors replace or extend the text and metadata of a node, but not nested values,
+        # so deeper copies are not needed.
+        copies: list[NodeWithScore] = [
+            hit.model_copy(update={"node": node_copy(hit.node)})
+            for hit in (hits if self.keeps_order else hits[: query.top_k])
+        ]
         child = query.for_child(top_k=query.top_k)
         worker = strict(self.postprocessor)
         blocking = partial(worker.postprocess_nodes, copies, child)
         attempt = partial(worker.apostprocess_nodes, copies, child)
-        own = type(worker)._apostprocess_nodes  # noqa: SLF001 - it has no public name
-        is_async = own is not BaseNodePostprocessor._apostprocess_nodes and awaits(own)  # noqa: SLF001 - likewise
+        method = type(worker)._apostprocess_nodes  # noqa: SLF001 - it has no public name
+        is_async = method is not BaseNodePostprocessor._apostprocess_nodes and awaits(method)  # noqa: SLF001 - likewise
         answer: list[NodeWithScore] = yield Call(
             lambda: blocking_or_awaited(blocking, attempt), attempt if is_async else None
         )
@@ -109,7 +114,8 @@ class Postprocessed(Refine):
             if hit.node.node_id in before:
                 refined.append(self._known(hit, rank, *before[hit.node.node_id]))
             else:
-                score = self._score(hit, lowest)
+                score = hit.score
+                score = lowest if score is None else calibrated(score, self.score_kind)
                 refined.append(with_score(as_hit(hit, source=self._name), score, ()))
         return refined
 
@@ -130,11 +136,8 @@ class Postprocessed(Refine):
         if hit.score is None or (hit.score == before.score and self.score_kind == "unknown"):
             return same
         score = calibrated(hit.score, self.score_kind)
-        own = Contribution(self._name, rank, hit.score, 1.0, score)
-        return with_score(same, score, (*replaced(before, rank_before), own))
-
-    def _score(self, hit: NodeWithScore, lowest: float | None) -> float | None:
-        return lowest if hit.score is None else calibrated(hit.score, self.score_kind)
+        contribution = Contribution(self._name, rank, hit.score, 1.0, score)
+        return with_score(same, score, (*replaced(before, rank_before), contribution))
 
     @property
     def _name(self) -> str:
@@ -144,12 +147,6 @@ class Postprocessed(Refine):
         if self.score_kind == "unknown":  # printed without the enclosing stage
             return handle_expression(self.postprocessor)
         return call_expression(self)
-
-
-def _own(hit: Hit) -> NodeWithScore:
-    # Postprocessors replace or extend the text and metadata of a node, but not nested values, so
-    # deeper copies are not needed.
-    return hit.model_copy(update={"node": node_copy(hit.node)})
 
 
 # The numbers of the documents, from 1, and their relevance values.
@@ -173,9 +170,9 @@ def strict(postprocessor: BaseNodePostprocessor) -> BaseNodePostprocessor:
 def _in_range(parse: Callable[..., ParsedAnswer]) -> Callable[..., ParsedAnswer]:
     def parsed(answer: object, documents: int) -> ParsedAnswer:
         numbers, relevances = parse(answer, documents)
-        known = relevances or [1.0] * len(numbers)
+        scores = relevances or [1.0] * len(numbers)
         kept: dict[int, float] = {}
-        for number, relevance in zip(numbers, known, strict=False):
+        for number, relevance in zip(numbers, scores, strict=False):
             if 1 <= int(number) <= documents:
                 kept.setdefault(int(number), relevance)
         return list(kept), list(kept.values())

@@ -231,10 +231,10 @@ def check_last(refines: Sequence[Refine]) -> None:
             continue
         if before == behind:
             raise CompositionError(f"{before!r} undoes itself; write {before!r} once")
-        rest = [stage for stage in refines if stage.keeps_order]
+        first = [stage for stage in refines if stage.keeps_order]
         raise CompositionError(
             f"{behind!r} needs hits that are best first, which {before!r} leaves; put it last: "
-            + " >> ".join(map(repr, [*rest, before]))
+            + " >> ".join(map(repr, [*first, before]))
         )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import MetadataFilters
@@ -12,8 +13,11 @@ from llama_retrieval_ext.arguments import (
     call_expression,
     takes_argument,
 )
-from llama_retrieval_ext.filters import describe_filters
+from llama_retrieval_ext.filter_syntax import describe_filters
+from llama_retrieval_ext.lazy import shown
 from llama_retrieval_ext.query import Scope
+
+_VIEW: Final = "pipeline.retriever"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +64,10 @@ class Shaped(RecordsArguments):
         ]
 
     def _current_arguments(self) -> Mapping[str, object]:
-        own = {"top_k": self.top_k, "filters": self.filters, "scope": self.scope}
-        taken = {name: value for name, value in own.items() if takes_argument(type(self), name)}
-        return {**taken, "similarity_top_k": None} if "top_k" in taken else taken
+        values = {"top_k": self.top_k, "filters": self.filters, "scope": self.scope}
+        kind = type(self)
+        current = {name: value for name, value in values.items() if takes_argument(kind, name)}
+        return {**current, "similarity_top_k": None} if "top_k" in current else current
 
     def _expression(self) -> str:
         """Return the expression; without the scope if the constructor has no such parameter."""
@@ -77,15 +82,13 @@ class Shaped(RecordsArguments):
 
     def outline(self) -> str:
         """Return the composite as a tree, one line per retriever."""
-        from llama_retrieval_ext.display.pipeline import outline  # noqa: PLC0415 - a view
-
-        return outline(self)
+        text: str = shown(self, _VIEW, "outline")
+        return text
 
     def mermaid(self) -> str:
         """Return the composite as a Mermaid flow chart, from query to result."""
-        from llama_retrieval_ext.display.pipeline import mermaid  # noqa: PLC0415 - a view
-
-        return mermaid(self)
+        chart: str = shown(self, _VIEW, "mermaid")
+        return chart
 
     def sketch(self) -> Sketch:
         """Return the drawing of the retriever."""
@@ -97,11 +100,9 @@ class Shaped(RecordsArguments):
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         """Return the notebook display: the outline as text, HTML, and a Mermaid chart."""
-        from llama_retrieval_ext.display.pipeline import retriever_html  # noqa: PLC0415 - a view
-
         return {
             "text/plain": self.outline(),
-            "text/html": retriever_html(self),
+            "text/html": shown(self, _VIEW, "html"),
             "text/vnd.mermaid": self.mermaid(),
         }
 
@@ -153,6 +154,6 @@ def holds_retrievers(value: object) -> bool:
 def embed_models_of(retriever: object) -> set[int]:
     """Return the ids of the embedding models of a retriever and its descendants."""
     # LlamaIndex's vector retrievers store the model in a private attribute.
-    own = getattr(retriever, "embed_model", None) or getattr(retriever, "_embed_model", None)
+    model = getattr(retriever, "embed_model", None) or getattr(retriever, "_embed_model", None)
     below = [embed_models_of(child) for child in children_of(retriever)]
-    return set().union(*below, set() if own is None else {id(own)})
+    return set().union(*below, set() if model is None else {id(model)})

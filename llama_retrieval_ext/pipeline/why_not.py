@@ -9,7 +9,8 @@ from llama_index.core.schema import BaseNode
 from llama_retrieval_ext.arguments import NamedEnum
 from llama_retrieval_ext.errors import ConfigurationError, StoreError
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.filters import describe_unmet, matches
+from llama_retrieval_ext.filter_syntax import describe_unmet
+from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, document_title
 from llama_retrieval_ext.trace import Trace

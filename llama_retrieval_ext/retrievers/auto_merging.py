@@ -104,28 +104,28 @@ class AutoMergingRetriever(Retriever):
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Retrieve children, then merge them into their parents."""
         name = name_of(self.source)
-        found = hits_of(self.source, self._for_children(query), source=name)
-        hits = yield from step(name, found, reports=True)
+        search = hits_of(self.source, self._for_children(query), source=name)
+        hits = yield from step(name, search, reports=True)
         hits = in_order(hits) if any(hit.score is None for hit in hits) else ordered(hits)
-        known: Known = {}
+        fetched: Known = {}
         for _ in range(_MAX_LEVELS):
-            merged = yield from or_degraded(self.name, self._next_level(hits, query, known), hits)
+            merged = yield from or_degraded(self.name, self._next_level(hits, query, fetched), hits)
             unchanged = node_ids(merged) == node_ids(hits)
             hits = merged
             if unchanged:
                 break
         return hits[: query.top_k]
 
-    def _next_level(self, hits: Sequence[Hit], query: Query, known: Known) -> Plan[list[Hit]]:
+    def _next_level(self, hits: Sequence[Hit], query: Query, fetched: Known) -> Plan[list[Hit]]:
         gaps = _gaps(hits)
-        yield from self._fetch([*gaps, *_families(hits)], known)  # in one call
-        nodes = yield from self._nodes([*gaps], query, known)
+        yield from self._fetch([*gaps, *_families(hits)], fetched)  # in one call
+        nodes = yield from self._nodes([*gaps], query, fetched)
         between = [Hit(node=node, score=gaps[id_], source=self.name) for id_, node in nodes.items()]
-        return (yield from self._merged(ordered([*hits, *between]), query, known))
+        return (yield from self._merged(ordered([*hits, *between]), query, fetched))
 
-    def _merged(self, hits: Sequence[Hit], query: Query, known: Known) -> Plan[list[Hit]]:
+    def _merged(self, hits: Sequence[Hit], query: Query, fetched: Known) -> Plan[list[Hit]]:
         families = _families(hits)
-        parents = yield from self._nodes(list(families), query, known)
+        parents = yield from self._nodes(list(families), query, fetched)
         merged: list[Hit] = []
         gone: dict[str, str] = {}
         for id_, parent in parents.items():
@@ -137,26 +137,26 @@ class AutoMergingRetriever(Retriever):
         note_merged(gone)
         return ordered([*merged, *(hit for hit in hits if hit.node.node_id not in gone)])
 
-    def _nodes(self, ids: Sequence[str], query: Query, known: Known) -> Plan[dict[str, BaseNode]]:
+    def _nodes(self, ids: Sequence[str], query: Query, fetched: Known) -> Plan[dict[str, BaseNode]]:
         """Return nodes of the docstore by id, without those that the query excludes."""
-        yield from self._fetch(ids, known)
-        nodes = {id_: known[id_] for id_ in ids}
+        yield from self._fetch(ids, fetched)
+        nodes = {id_: fetched[id_] for id_ in ids}
         return {
             id_: node
             for id_, node in nodes.items()
             if node is not None and matches(query.condition, node.metadata)
         }
 
-    def _fetch(self, ids: Sequence[str], known: Known) -> Plan[None]:
-        """Read the nodes that are not in `known` yet."""
-        new = [id_ for id_ in dict.fromkeys(ids) if id_ not in known]
+    def _fetch(self, ids: Sequence[str], fetched: Known) -> Plan[None]:
+        """Read the nodes that are not in `fetched` yet."""
+        new = [id_ for id_ in dict.fromkeys(ids) if id_ not in fetched]
         if not new:
             return
         # Tasks end before the query, which leaves time to return the hits without them.
-        tasks = [Task("docstore", call(each)) for each in self._reads(new)]
+        tasks = [Task("docstore", call(read)) for read in self._reads(new)]
         outcomes: list[Outcome[list[BaseNode]]] = yield Together(tasks)
         nodes = {node.node_id: node for outcome in outcomes for node in outcome.result()}
-        known.update({id_: nodes.get(id_) for id_ in new})
+        fetched.update({id_: nodes.get(id_) for id_ in new})
         missing = [id_ for id_ in new if id_ not in nodes]
         if missing:
             note_degraded(

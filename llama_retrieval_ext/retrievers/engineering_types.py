@@ -5,11 +5,10 @@ from typing import Final
 
 from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import Direction, GraphNode, Hop
-from llama_retrieval_ext.graph.rules.matching import find_matches, plan_matchable
+from llama_retrieval_ext.graph.rules.matching import plan_matches
 from llama_retrieval_ext.graph.rules.rule import Pattern, Where
 from llama_retrieval_ext.query import Scope
 
@@ -32,13 +31,12 @@ def processes_of_type(
     """
     hop = Hop(Direction.IN, frozenset({APPLIES_TO}))
     edges = yield graph.plan_neighbours(type_ids, hop, scope=scope)
-    ids = {edge.source for own in edges.values() for edge in own}
+    ids = {edge.source for group in edges.values() for edge in group}
     if not ids:
         where = Where("process", TYPES_KEY, FilterOperator.CONTAINS, name)
         pattern = Pattern("process", where=(where,))
-        matchable = yield from plan_matchable(graph, [pattern], seeds=None, context={}, scope=scope)
-        request = find_matches(matchable, pattern, seeds=None, context={}, scope=scope)
-        ids = {match.ids[0] or "" for match in (yield from call(request))}
+        (matches,) = yield from plan_matches(graph, [pattern], seeds=None, context={}, scope=scope)
+        ids = {match.ids[0] or "" for match in matches}
     return sorted(ids)
 
 
@@ -73,4 +71,4 @@ def types_in(graph: GraphBackend, *, scope: Scope | None) -> Plan[list[str]]:
     contents = yield graph.plan_contents(scope=scope)
     targets = {edge.target for edge in contents.edges if edge.type == APPLIES_TO}
     names = {node.name for node in contents.nodes if node.id in targets}
-    return sorted(names | {str(each) for node in contents.nodes for each in _listed(node)})
+    return sorted(names | {str(value) for node in contents.nodes for value in _listed(node)})

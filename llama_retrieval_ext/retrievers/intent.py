@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import MetadataFilters
@@ -73,32 +73,56 @@ _NAMES: Final = (
     r"|^(?!(?:[A-Z]+\W+)+[A-Z]+\W*$).*\b[A-Z]{2,}\b"
     rf"|[{HAN}]{{2}}(?:有限公司|股份公司|集团|大学|法院|研究院|委员会|出版社)"
 )
-# Exact first: a quoted phrase or an identifier outranks the other words. A name does not: "compare
-# Qdrant and Milvus" is a comparison.
+
+
+class _Intent(NamedTuple):
+    """A kind of question: the pattern of its questions, and the search that it needs."""
+
+    name: str
+    description: str
+    pattern: str
+    weights: tuple[float, float] | None = None  # of the searches by meaning and by terms
+    depth: int | None = None
+
+
+# Exact first: a quoted phrase or an identifier outranks the other words.
+_INTENTS: Final = (
+    _Intent("exact", "an exact term, phrase, code or name", f"{_TERMS}|{_LAW}", (0.3, 0.7)),
+    _Intent(
+        "comparison",
+        "how things differ",
+        r"(?i)\b(vs\.?|versus|differences? between|compared? (to|with)|better than)"
+        r"|\bcompare\b|区别|对比|相比|比较|不同之处|哪个更",
+        depth=50,
+    ),
+    _Intent(
+        "time_bound",
+        "something of a certain time",
+        r"(?i)\b(19|20)\d{2}\b|\b(latest|newest|recent(ly)?|current(ly)?|since)\b"
+        r"|\byesterday\b|\b(last|this) (year|month|week|quarter)\b"
+        r"|最新|最近|近期|今年|去年|本月|上月|\d{4}年",
+        (0.4, 0.6),
+        depth=50,
+    ),
+    _Intent(
+        "how_to",
+        "how to do something",
+        r"(?i)\bhow (do|can|should|to|would)\b|\bsteps? (to|for)\b"
+        r"|如何|怎么|怎样|步骤|流程|办理",
+    ),
+    _Intent(
+        "definition",
+        "what something is",
+        r"(?i)^\s*(what|who) (is|are|was)\b|\bdefin(e|ition)\b|\bmeaning of\b"
+        r"|什么是|是什么|是指|的定义|的含义|什么意思",
+    ),
+)
+# The intents of the default rules, in words.
+INTENTS: Final = MappingProxyType({intent.name: intent.description for intent in _INTENTS})
 _RULES: Final = RuleSelector(
     [
-        RouteRule("exact", pattern=f"{_TERMS}|{_LAW}"),
-        RouteRule(
-            "comparison",
-            pattern=r"(?i)\b(vs\.?|versus|differences? between|compared? (to|with)|better than)"
-            r"|\bcompare\b|区别|对比|相比|比较|不同之处|哪个更",
-        ),
-        RouteRule(
-            "time_bound",
-            pattern=r"(?i)\b(19|20)\d{2}\b|\b(latest|newest|recent(ly)?|current(ly)?|since)\b"
-            r"|\byesterday\b|\b(last|this) (year|month|week|quarter)\b"
-            r"|最新|最近|近期|今年|去年|本月|上月|\d{4}年",
-        ),
-        RouteRule(
-            "how_to",
-            pattern=r"(?i)\bhow (do|can|should|to|would)\b|\bsteps? (to|for)\b"
-            r"|如何|怎么|怎样|步骤|流程|办理",
-        ),
-        RouteRule(
-            "definition",
-            pattern=r"(?i)^\s*(what|who) (is|are|was)\b|\bdefin(e|ition)\b|\bmeaning of\b"
-            r"|什么是|是什么|是指|的定义|的含义|什么意思",
-        ),
+        *(RouteRule(intent.name, pattern=intent.pattern) for intent in _INTENTS),
+        # Last, as "compare Qdrant and Milvus" is a comparison.
         RouteRule("exact", pattern=_NAMES),
     ]
 )
@@ -123,18 +147,6 @@ def rules_for(intents: Collection[str]) -> RuleSelector:
     return RuleSelector([rule for rule in default_intent_rules().rules if rule.route in intents])
 
 
-# The intents of the default rules, in words.
-INTENTS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "exact": "an exact term, phrase, code or name",
-        "comparison": "how things differ",
-        "time_bound": "something of a certain time",
-        "how_to": "how to do something",
-        "definition": "what something is",
-    }
-)
-
-
 def default_intent_profiles(
     *, semantic: str = "vector", exact: str = "keyword"
 ) -> dict[str, IntentProfile]:
@@ -149,12 +161,12 @@ def default_intent_profiles(
         semantic: Name of the leg that searches by meaning.
         exact: Name of the leg that searches by terms.
     """
-    return {
-        "exact": IntentProfile(INTENTS["exact"], {semantic: 0.3, exact: 0.7}),
-        "comparison": IntentProfile(INTENTS["comparison"], depth=50),
-        "time_bound": IntentProfile(INTENTS["time_bound"], {semantic: 0.4, exact: 0.6}, depth=50),
-        GENERAL: IntentProfile("any other question"),
-    }
+    profiles: dict[str, IntentProfile] = {}
+    for intent in _INTENTS:
+        if intent.weights is not None or intent.depth is not None:
+            weights = dict(zip((semantic, exact), intent.weights or (), strict=False))
+            profiles[intent.name] = IntentProfile(intent.description, weights, intent.depth)
+    return {**profiles, GENERAL: IntentProfile("any other question")}
 
 
 class IntentAdaptiveRetriever(RouterRetriever):
@@ -203,8 +215,7 @@ class IntentAdaptiveRetriever(RouterRetriever):
             intent: Route(_variant(sides, fusion or RRF(), profile, intent), profile.description)
             for intent, profile in chosen.items()
         }
-        if selector is None:
-            selector = rules_for(routes)
+        selector = selector or rules_for(routes)
         super().__init__(selector, routes, fallback=GENERAL, max_routes=1, top_k=top_k, name=name)
         self._legs = sides
 
@@ -261,7 +272,7 @@ class IntentAdaptive(Refine):
             _check_refining(intent, profile)
         self.profiles = dict(profiles)
         self.selector = rules_for(profiles) if selector is None else selector
-        self._choices = [Choice(name, each.description) for name, each in self.profiles.items()]
+        self._choices = [Choice(name, profile.description) for name, profile in profiles.items()]
         self.selector.check(self._choices)
 
     @property
@@ -271,7 +282,10 @@ class IntentAdaptive(Refine):
 
     def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
         """Return the plan for the refined ranking."""
-        chosen = yield from self._selection(query)
+        plan = selected(self.selector, query, self._choices)
+        selections = yield from or_degraded("intent", plan, [])
+        fitting = (selection for selection in selections if selection.name in self.profiles)
+        chosen = next(fitting, Selection(GENERAL, reason="no intent was found"))
         note_details(intents=[{"name": chosen.name, "reason": chosen.reason}])
         ranking = list(hits)
         profile = self.profiles.get(chosen.name)
@@ -283,12 +297,6 @@ class IntentAdaptive(Refine):
         for stage in profile.refine:
             ranking = yield from step(stage, refined(stage, query, ranking))
         return ranking
-
-    def _selection(self, query: Query) -> Plan[Selection]:
-        plan = selected(self.selector, query, self._choices)
-        found = yield from or_degraded("intent", plan, [])
-        known = (each for each in found if each.name in self.profiles)
-        return next(known, Selection(GENERAL, reason="no intent was found"))
 
 
 def _check_refining(intent: str, profile: IntentProfile) -> None:

@@ -25,13 +25,13 @@ from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.graph.elements import Hop, Partition, is_visible
-from llama_retrieval_ext.graph.entity_linking import EntityLinker, LinkedEntity
+from llama_retrieval_ext.graph.entity_linking import EntityLinker
 from llama_retrieval_ext.graph.open import Graph, graph_of
 from llama_retrieval_ext.graph.rules.chaining import RuleSet
 from llama_retrieval_ext.graph.rules.inference import Conclusion, ProcessRequirements, infer
 from llama_retrieval_ext.graph.rules.yaml import load_rules, parse_rules
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope
+from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit, ProofEdge, ordered
 from llama_retrieval_ext.retrievers.engineering_types import (
     of_type_or_any,
@@ -105,7 +105,9 @@ class KGRuleRetriever(Retriever):
         name: str = SOURCE,
     ) -> None:
         super().__init__(top_k=top_k, filters=filters, scope=scope, name=name)
-        self.rules = _rules(rules)
+        advice = "pass load_rules('rules.yaml'), or the path"
+        listed = load_rules(rules) if isinstance(rules, str | Path) else rules
+        self.rules = of_type(listed, RuleSet, "rules", instead=advice)
         self.graph = graph_of(graph)
         self.linker = EntityLinker(self.graph) if linker is None else linker
         of_type(self.linker, EntityLinker, "linker")
@@ -145,12 +147,24 @@ class KGRuleRetriever(Retriever):
         """Link the question to entities, then apply the rules to them."""
         linked = yield from step("entity linking", self._processes(query))
         conclusions = yield from step("rules", self._conclusions([*linked], query))
-        _note_processes(linked, conclusions)
-        kinds = self._kinds(f"{query.query_str} {query.context.get('chapter', '')}")
-        hits = [self._hit(conclusion, linked, kinds, query) for conclusion in conclusions]
-        condition = query.condition
-        kept = [hit for hit in hits if matches(condition, hit.node.metadata)]
-        return ordered(kept)[: query.top_k]
+        names = {c.start: c.name_of(c.start) for c in conclusions}
+        processes: list[object] = [names.get(id_, id_) for id_ in linked]
+        note_details(processes=processes)
+        trace = recording()
+        if trace is not None:
+            trace.notes["entities"] = processes or ["none"]
+        # The words of a query select kinds of conclusions; without such words, all kinds.
+        lowered = f"{query.query_str} {query.context.get('chapter', '')}".casefold()
+        kinds = {kind for kind, words in TOPICS.items() if any(word in lowered for word in words)}
+        language = str(query.context.get(LANGUAGE_KEY) or language_of(query))
+        hits: list[Hit] = []
+        for conclusion in conclusions:
+            share = 1.0 if not kinds or conclusion.rule.kind in kinds else _OFF_TOPIC
+            score = conclusion.confidence * linked.get(conclusion.start, 1.0) * share
+            hits.append(self._hit(conclusion, score, language))
+        if query.condition is not None:
+            hits = [hit for hit in hits if matches(query.condition, hit.node.metadata)]
+        return ordered(hits)[: query.top_k]
 
     def _processes(self, query: Query) -> Plan[dict[str, float]]:
         """Return the ids to start from, each with its link confidence."""
@@ -158,8 +172,8 @@ class KGRuleRetriever(Retriever):
         if names:
             linked = yield from self._by_name(names, query)
         else:
-            found = yield from self.linker.plan_link(query.query_str, scope=query.scope)
-            linked = {each.node_id: each.score for each in found}
+            entities = yield from self.linker.plan_link(query.query_str, scope=query.scope)
+            linked = {entity.node_id: entity.score for entity in entities}
         type_ = query.context.get(TYPE_KEY)
         if not (linked or names or type_):
             self.linker.note_unnamed(query.query_str, scope=query.scope)
@@ -172,24 +186,25 @@ class KGRuleRetriever(Retriever):
     ) -> Plan[dict[str, float]]:
         """Return the linked entities of a type; all processes of the type if there are none."""
         scope = query.scope
-        types = [
-            id_ for id_, score in (yield from self._by_name([type_], query)).items() if score == 1
-        ]
-        rest = [id_ for id_ in linked if id_ not in types]
-        if not rest and not processes_in(query.context):
+        named = yield from self._by_name([type_], query)
+        types = [id_ for id_, score in named.items() if score == 1]
+        others = [id_ for id_ in linked if id_ not in types]
+        if not others and not processes_in(query.context):
             ids = yield from processes_of_type(self.graph, type_, types, scope=scope)
             kept = {*ids}
             linked = dict.fromkeys(ids, 1.0)
         else:
-            kept = yield from of_type_or_any(self.graph, rest, type_, types, scope=scope)
+            kept = yield from of_type_or_any(self.graph, others, type_, types, scope=scope)
         if not kept:
-            key = ("type", id(self.graph), type_, scope)
-            note_inquiry(key, lambda: self._no_type(type_, scope), always=True)
-        return {id_: score for id_, score in linked.items() if id_ in kept}
 
-    def _no_type(self, type_: str, scope: Scope | None) -> Plan[list[str]]:
-        types = yield from types_in(self.graph, scope=scope)
-        return [] if type_ in types else [unknown("engineering type", type_, types, least=0)]
+            def hints() -> Plan[list[str]]:
+                names = yield from types_in(self.graph, scope=scope)
+                return (
+                    [] if type_ in names else [unknown("engineering type", type_, names, least=0)]
+                )
+
+            note_inquiry(("type", id(self.graph), type_, scope), hints, always=True)
+        return {id_: score for id_, score in linked.items() if id_ in kept}
 
     def _by_name(self, names: Sequence[str], query: Query) -> Plan[dict[str, float]]:
         linked: dict[str, float] = {}
@@ -198,9 +213,9 @@ class KGRuleRetriever(Retriever):
             if name in by_id:
                 linked[name] = 1.0
                 continue
-            named = yield from self.linker.plan_link(name, scope=query.scope)
-            linked |= _most_alike(named)
-            if not named and name in processes_in(query.context):
+            entities = yield from self.linker.plan_link(name, scope=query.scope)
+            linked |= {e.node_id: e.score for e in entities if e.score == entities[0].score}
+            if not entities and name in processes_in(query.context):
                 note_hint((yield from self.linker.plan_unknown("process", name, scope=query.scope)))
         return linked
 
@@ -209,32 +224,40 @@ class KGRuleRetriever(Retriever):
             return []
         context = {**query.context}
         context.setdefault(LANGUAGE_KEY, language_of(query))
-        plan = infer(self.graph, self.rules, seeds=seeds, context=context, scope=query.scope)
-        conclusions = yield from plan
-        for conclusion in conclusions:
-            _check_scope(conclusion, query.scope, self.graph.engine)
+        conclusions = yield from infer(
+            self.graph, self.rules, seeds=seeds, context=context, scope=query.scope
+        )
+        if query.scope is not None:
+            for conclusion in conclusions:
+                _check_scope(conclusion, query.scope, self.graph.engine)
         return [conclusion for conclusion in conclusions if conclusion.is_whole]
 
-    def _kinds(self, text: str) -> set[str]:
-        """Return the kinds of conclusions that the words of a query select; empty for all."""
-        lowered = text.casefold()
-        return {kind for kind, words in TOPICS.items() if any(w in lowered for w in words)}
-
-    def _hit(
-        self, conclusion: Conclusion, linked: Mapping[str, float], kinds: set[str], query: Query
-    ) -> Hit:
-        language = str(query.context.get(LANGUAGE_KEY) or language_of(query))
-        share = 1.0 if not kinds or conclusion.rule.kind in kinds else _OFF_TOPIC
-        words = conclusion.proof_in_words(language=language)
-        proof = tuple(
-            ProofEdge(*edge.id, text) for edge, text in zip(conclusion.proof, words, strict=True)
+    def _hit(self, conclusion: Conclusion, score: float, language: str) -> Hit:
+        """Return a conclusion as a hit; equal conclusions get equal ids."""
+        rule, start = conclusion.rule, conclusion.nodes.get(conclusion.start)
+        partition = Partition() if start is None else start.partition
+        identity = json.dumps([*partition, rule.id, *conclusion.bindings])
+        digest = hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
+        metadata: dict[str, object] = {
+            "rule": rule.id,
+            "kind": rule.kind,
+            "process": conclusion.name_of(conclusion.start),
+            "confidence": conclusion.confidence,
+            **partition.properties,
+        }
+        node = TextNode(
+            id_=f"{rule.id}/{digest}",
+            text=conclusion.text,
+            metadata=metadata,
+            excluded_embed_metadata_keys=[*metadata],
+            excluded_llm_metadata_keys=[*metadata],
         )
+        words = conclusion.proof_in_words(language=language)
+        proof = [
+            ProofEdge(*edge.id, text) for edge, text in zip(conclusion.proof, words, strict=True)
+        ]
         return Hit(
-            node=_node(conclusion),
-            score=conclusion.confidence * linked.get(conclusion.start, 1.0) * share,
-            source=self.name,
-            priority=conclusion.rule.priority,
-            proof=proof,
+            node=node, score=score, source=self.name, priority=rule.priority, proof=tuple(proof)
         )
 
 
@@ -329,27 +352,6 @@ def language_of(query: Query) -> str:
     return "zh" if any("\u3400" <= letter <= "\u9fff" for letter in text) else "en"
 
 
-def _rules(rules: Rules) -> RuleSet:
-    if isinstance(rules, str | Path):
-        return load_rules(rules)
-    return of_type(rules, RuleSet, "rules", instead="pass load_rules('rules.yaml'), or the path")
-
-
-def _most_alike(linked: Sequence[LinkedEntity]) -> dict[str, float]:
-    best = max((each.score for each in linked), default=0.0)
-    return {each.node_id: each.score for each in linked if each.score == best}
-
-
-def _note_processes(linked: Mapping[str, float], conclusions: Sequence[Conclusion]) -> None:
-    """Note the found processes in the result, by name if a conclusion has it."""
-    names = {conclusion.start: conclusion.name_of(conclusion.start) for conclusion in conclusions}
-    shown: list[object] = [names.get(id_, id_) for id_ in linked]
-    note_details(processes=shown)
-    trace = recording()
-    if trace is not None:
-        trace.notes["entities"] = shown or ["none"]
-
-
 def _check_scope(conclusion: Conclusion, scope: Scope | None, engine: str) -> None:
     """Raise if an edge or node behind a sentence is outside the scope."""
     nodes, edges = conclusion.nodes.values(), conclusion.proof
@@ -361,26 +363,3 @@ def _check_scope(conclusion: Conclusion, scope: Scope | None, engine: str) -> No
             f"{conclusion.rule.id!r}; nothing of it was used. This is a defect of the graph",
             tuple(outside),
         )
-
-
-def _node(conclusion: Conclusion) -> TextNode:
-    """Return the sentence as a node; equal conclusions get equal ids."""
-    start = conclusion.nodes.get(conclusion.start)
-    partition = Partition() if start is None else start.partition
-    identity = [*partition, conclusion.rule.id, *conclusion.bindings]
-    digest = hashlib.blake2b(json.dumps(identity).encode(), digest_size=8).hexdigest()
-    scope = {TENANT_KEY: partition.tenant_id, KB_KEY: partition.kb_id}
-    metadata: dict[str, object] = {
-        "rule": conclusion.rule.id,
-        "kind": conclusion.rule.kind,
-        "process": conclusion.name_of(conclusion.start),
-        "confidence": conclusion.confidence,
-        **{key: value for key, value in scope.items() if value is not None},
-    }
-    return TextNode(
-        id_=f"{conclusion.rule.id}/{digest}",
-        text=conclusion.text,
-        metadata=metadata,
-        excluded_embed_metadata_keys=[*metadata],
-        excluded_llm_metadata_keys=[*metadata],
-    )

@@ -20,13 +20,12 @@ from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.graph.open import Graph, open_graph
-from llama_retrieval_ext.graph.text_to_cypher import TextToCypher
+from llama_retrieval_ext.graph.text_to_cypher import GeneratedRetriever, TextToCypher
 from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.searching import search_plan
 from llama_retrieval_ext.query import Query, Scope, SearchOptions
 from llama_retrieval_ext.results import Hit, ResultList, ordered
-from llama_retrieval_ext.retrievers.generated import GeneratedRetriever
 from llama_retrieval_ext.retrievers.kg_rule import (
     TYPE_KEY,
     KGRetriever,
@@ -116,8 +115,8 @@ class KnowledgeRetriever(Retriever):
                 "KnowledgeRetriever needs a side: vector=, a retriever of cases, or rules=, a "
                 "KGRuleRetriever"
             )
-        own = KnowledgePolicy() if policy is None else policy
-        self.policy = of_type(own, KnowledgePolicy, "policy")
+        settings = KnowledgePolicy() if policy is None else policy
+        self.policy = of_type(settings, KnowledgePolicy, "policy")
         self.text_to_cypher = text_to_cypher
         self.owned = ExitStack()
 
@@ -214,6 +213,7 @@ class KnowledgeRetriever(Retriever):
         top_k: int | None = None,
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
+        fields: Mapping[str, float] | None = None,
         correct: bool | None = None,
     ) -> KnowledgeResponse:
         """Return rule conclusions and cases for a question.
@@ -230,10 +230,16 @@ class KnowledgeRetriever(Retriever):
             top_k: Number of items, for this call.
             timeout_s: Time limit of the whole answer, in seconds.
             context: Additional values for conditions of rules.
+            fields: The fields of keyword searches, with weights, for this call.
             correct: Whether typing errors are corrected where cases are searched; None for True.
         """
         bound = knowledge_query(query, chapter, engineering_type, processes, context).but(
-            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, correct=correct
+            filters=filters,
+            scope=scope,
+            top_k=top_k,
+            timeout_s=timeout_s,
+            fields=fields,
+            correct=correct,
         )
         return run(self._response(bound))
 

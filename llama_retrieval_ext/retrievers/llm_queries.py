@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.llms import LLM
 
 from llama_retrieval_ext.execution.context import current_context, note_details
 from llama_retrieval_ext.execution.legs import Ask, Leg, Rankings
+from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S
 from llama_retrieval_ext.pipeline.branches import Branches
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
@@ -65,7 +65,7 @@ class MultiQueryRetriever(QueryVariantsRetriever):
     Args:
         base_retriever: Ours or any other LlamaIndex retriever. Each query requests its default
             number of hits, or ``top_k`` of the call if that is larger.
-        llm: Any LlamaIndex LLM.
+        llm: Any LlamaIndex LLM, or a function from prompt to text, sync or async.
         num_queries: Number of queries that the LLM writes, at least 1; each costs a retrieval.
         include_original: Whether to search for the original query too.
         rrf_k: Smoothing constant of the fusion, in ranks; see `RRF`.
@@ -91,7 +91,7 @@ class MultiQueryRetriever(QueryVariantsRetriever):
     def __init__(  # noqa: PLR0913 - the names that applications use already
         self,
         base_retriever: BaseRetriever,
-        llm: LLM,
+        llm: AnyLLM,
         *,
         num_queries: int = 3,
         include_original: bool = True,
@@ -123,7 +123,7 @@ class HyDERetriever(QueryVariantsRetriever):
     Args:
         base_retriever: Ours or any other LlamaIndex retriever. Each query requests its default
             number of hits, or ``top_k`` of the call if that is larger.
-        llm: Any LlamaIndex LLM.
+        llm: Any LlamaIndex LLM, or a function from prompt to text, sync or async.
         hyde_queries: Number of documents that the LLM generates, at least 1. Equal ones count once,
             so more than one needs a temperature above 0.
         include_original: Whether to search for the original query too.
@@ -151,7 +151,7 @@ class HyDERetriever(QueryVariantsRetriever):
     def __init__(  # noqa: PLR0913 - the names that applications use already
         self,
         base_retriever: BaseRetriever,
-        llm: LLM,
+        llm: AnyLLM,
         *,
         hyde_queries: int = 1,
         include_original: bool = True,

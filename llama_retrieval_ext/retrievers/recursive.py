@@ -124,8 +124,8 @@ class RecursiveRetriever(Retriever):
         """Retrieve, then follow index nodes."""
         child = self._for_children(query)
         root = self.children[0]
-        found = hits_of(root, child, source=self.root_id)
-        hits = _scored((yield from step(self.root_id, found, reports=True)))
+        search = hits_of(root, child, source=self.root_id)
+        hits = _scored((yield from step(self.root_id, search, reports=True)))
         inside = [target_key(self.root_id, root)]
         resolved = yield from self._resolver.resolve(
             hits, child, inside=inside, sources=self._sources
@@ -165,9 +165,9 @@ def _checked(template: str) -> str:
 
 def _one_target_an_id(*dicts: Mapping[str, Target]) -> dict[str, Target]:
     targets: dict[str, Target] = {}
-    for each in dicts:
-        twice = sorted(set(each) & set(targets))
+    for mapping in dicts:
+        twice = sorted(set(mapping) & set(targets))
         if twice:
             raise ConfigurationError(f"these ids lead to two things: {twice}; give each one only")
-        targets.update(each)
+        targets.update(mapping)
     return targets

@@ -43,8 +43,8 @@ class RerankRetriever(Retriever):
     Examples:
         >>> from llama_retrieval_ext.stages.rerank.rules import RuleRerank
         >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
-        >>> found = FakeRetriever([("a", 0.9, "sick leave"), ("b", 0.8, "annual leave")])
-        >>> reranked = RerankRetriever(found, RuleRerank(), top_k=1)
+        >>> source = FakeRetriever([("a", 0.9, "sick leave"), ("b", 0.8, "annual leave")])
+        >>> reranked = RerankRetriever(source, RuleRerank(), top_k=1)
         >>> [hit.node_id for hit in reranked.retrieve("annual leave")]
         ['b']
 
@@ -76,16 +76,13 @@ class RerankRetriever(Retriever):
         """Retriever whose hits are reranked."""
         return [self.retriever]
 
-    def _depth(self, query: Query) -> int | None:
-        return self.fetch_k and max(self.fetch_k, query.top_k or 0)
-
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Retrieve deep enough, then rerank."""
-        depth = self._depth(query)
+        depth = self.fetch_k and max(self.fetch_k, query.top_k or 0)
         child = self._for_children(query)
         name = name_of(self.retriever)
-        found = hits_of(self.retriever, child, top_k=depth, source=name)
-        hits: list[Hit] = yield from step(name, found, reports=True)
+        search = hits_of(self.retriever, child, top_k=depth, source=name)
+        hits: list[Hit] = yield from step(name, search, reports=True)
         refined = yield from step(self.reranker, self._stage.refine_plan(query, hits))
         return refined[: query.top_k]
 
@@ -93,10 +90,10 @@ class RerankRetriever(Retriever):
 def _check_room(reranker: object, top_k: int | None) -> None:
     if not isinstance(reranker, Postprocessed) or top_k is None:
         return
-    own = getattr(reranker.postprocessor, "top_n", None)  # name in LlamaIndex's rerankers
-    if isinstance(own, int) and own < top_k:
+    top_n = getattr(reranker.postprocessor, "top_n", None)  # name in LlamaIndex's rerankers
+    if isinstance(top_n, int) and top_n < top_k:
         name = type(reranker.postprocessor).__name__
         raise ConfigurationError(
-            f"{name} is set to return top_n={own} hits, fewer than top_k={top_k}; "
+            f"{name} is set to return top_n={top_n} hits, fewer than top_k={top_k}; "
             f"write {name}(..., top_n={top_k})"
         )

@@ -10,13 +10,12 @@ from fastapi import FastAPI, Request, Response, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from fastapi.security import HTTPBearer
-from llama_index.core.llms import LLM
 from starlette.exceptions import HTTPException
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.checks import MOST_PROBLEMS, problem
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.llm.functions import Caller
+from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve.document_routes import document_router
 from llama_retrieval_ext.serve.guard import DEADLINE_HEADER, Guard, ServeLimits
@@ -62,7 +61,7 @@ def build_app(
     keys: ApiKeys | None,
     scope: Scope | None,
     limits: ServeLimits,
-    llm: LLM | Caller | None,
+    llm: AnyLLM | None,
 ) -> FastAPI:
     """Return the application; see `create_app`."""
     service = Service(kb, limits)

@@ -14,10 +14,9 @@ from llama_retrieval_ext.serve.keys import ApiKeys
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
-    from llama_index.core.llms import LLM
     from mcp.server.mcpserver import MCPServer
 
-    from llama_retrieval_ext.llm.functions import Caller
+    from llama_retrieval_ext.llm.functions import AnyLLM
 
 
 @checked_call
@@ -27,7 +26,7 @@ def create_app(
     keys: ApiKeys | None = None,
     scope: Scope | None = None,
     limits: ServeLimits | None = None,
-    llm: "LLM | Caller | None" = None,
+    llm: "AnyLLM | None" = None,
 ) -> "FastAPI":
     """Return a FastAPI application that serves a knowledge base.
 
@@ -72,7 +71,7 @@ def serve_http(  # noqa: PLR0913 - what a server is
     keys: ApiKeys | None = None,
     scope: Scope | None = None,
     limits: ServeLimits | None = None,
-    llm: "LLM | Caller | None" = None,
+    llm: "AnyLLM | None" = None,
 ) -> None:
     """Serve a knowledge base over HTTP, until SIGTERM or Ctrl+C.
 

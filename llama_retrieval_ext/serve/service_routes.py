@@ -6,14 +6,13 @@ from typing import Any, Final, Literal, NoReturn
 
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import HTMLResponse
-from llama_index.core.llms import LLM
 
 from llama_retrieval_ext.capabilities.analysis import Finding
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
 from llama_retrieval_ext.capabilities.insight import Insight, InsightReport
 from llama_retrieval_ext.capabilities.query_engine import GeneratedText
 from llama_retrieval_ext.capabilities.rag import RAGAnswer, RAGGenerator
-from llama_retrieval_ext.llm.functions import Caller
+from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import ResultList
 from llama_retrieval_ext.serve import requests as sent
@@ -108,7 +107,7 @@ _TIMELINE: Final = {
 }
 
 
-def service_router(service: Service, *, llm: LLM | Caller | None) -> APIRouter:
+def service_router(service: Service, *, llm: AnyLLM | None) -> APIRouter:
     """Return the routes over the services; routes that need an LLM answer 501 without one."""
     # Each has the prefix, as logs have the path of a route within its own router.
     router = APIRouter(prefix="/v1/services", tags=["services"])

@@ -14,11 +14,11 @@ from llama_retrieval_ext.capabilities.insight import InsightGenerator, InsightRe
 from llama_retrieval_ext.capabilities.memory import MemoryManager
 from llama_retrieval_ext.capabilities.memory_storage import memory_filters
 from llama_retrieval_ext.capabilities.rag import RAGAnswer, RAGGenerator
-from llama_retrieval_ext.checks import check_count, checked_arguments, checked_call, of_type
+from llama_retrieval_ext.checks import check_count, checked_call, declared_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.hints import listed
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
+from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.execution.running import asynchronous, blocking, called, within
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, NameFinder
@@ -57,7 +57,7 @@ class TimelineEvent:
         return {**asdict(self), "timestamp": self.timestamp.isoformat()}
 
 
-@checked_arguments
+@declared_arguments
 @dataclass(frozen=True)
 class KnowledgeService(ScopedService):
     """Answers, insights, related entities and timelines from documents.
@@ -100,10 +100,6 @@ class KnowledgeService(ScopedService):
     graph: GraphBackend | None = None
     ner: NameFinder | None = None
     date_field: str = "date"
-
-    def __post_init__(self) -> None:
-        check_retriever(self.retriever, "retriever")  # with advice
-        super().__post_init__()
 
     @classmethod
     @checked_call

@@ -8,7 +8,7 @@ from llama_index.core.schema import QueryType
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
 from llama_retrieval_ext.capabilities.query_engine import GeneratedText, PassagesLike
 from llama_retrieval_ext.capabilities.style import StyleGenerator
-from llama_retrieval_ext.checks import checked_arguments, checked_call
+from llama_retrieval_ext.checks import checked_call, declared_arguments
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking, called
@@ -21,7 +21,7 @@ CONVERSATION_KEY: Final = "conversation_id"
 _TEMPERATURE: Final = 0.8
 
 
-@checked_arguments
+@declared_arguments
 @dataclass(frozen=True)
 class MimicService(ScopedService):
     """Replies in a person's style, from texts of that person.

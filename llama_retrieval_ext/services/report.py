@@ -15,7 +15,7 @@ from llama_retrieval_ext.capabilities.memory import MemoryManager
 from llama_retrieval_ext.capabilities.memory_storage import Memory
 from llama_retrieval_ext.capabilities.output_texts import OutputTexts, check_language, language_of
 from llama_retrieval_ext.capabilities.rag import RAGGenerator
-from llama_retrieval_ext.checks import checked_arguments, checked_call, of_type
+from llama_retrieval_ext.checks import checked_call, declared_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking, called, within
@@ -155,7 +155,7 @@ _OVERVIEW: Final = (
 )
 
 
-@checked_arguments
+@declared_arguments
 @dataclass(frozen=True)
 class ReportService(ScopedService):
     """Weekly reports from work logs, which are memories of the type ``work_log``.

@@ -1,22 +1,22 @@
 """`ScopedService`: scope handling for services."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Final, get_type_hints
+from dataclasses import dataclass
+from typing import Final
 
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_retrieval_ext.checks import checked_arguments, of_type
+from llama_retrieval_ext.checks import declared_arguments
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.query import Scope, check_scope
 
 USER_KEY: Final = "user_id"
 
 
-@checked_arguments
+@declared_arguments
 @dataclass(frozen=True, kw_only=True)
 class ScopedService:
-    """A service with a fixed scope, or with a scope for each call; checks the types of its fields.
+    """A service with a fixed scope, or with a scope for each call.
 
     Args:
         scope: The scope of every call; a call can narrow it. None if each call passes its own.
@@ -25,14 +25,6 @@ class ScopedService:
 
     scope: Scope | None = None
     require_scope: bool = False
-
-    def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
-        for name in (attribute.name for attribute in fields(self)):
-            if isinstance(hints[name], type):
-                of_type(getattr(self, name), hints[name], name)
-        if self.scope is not None:
-            check_scope(self.scope)
 
     def _within(self, scope: Scope | None) -> Scope | None:
         """Return the scope of a call."""

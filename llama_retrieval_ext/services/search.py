@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Annotated, Any, Final, Protocol, Self, TypeAlias, runtime_checkable
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import BaseNode, QueryType
@@ -10,13 +10,14 @@ from llama_index.core.storage.docstore.types import BaseDocumentStore
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
-from llama_retrieval_ext.checks import checked_arguments, checked_call, of_type
+from llama_retrieval_ext.checks import checked_call, declared_arguments
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.hints import listed
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
-from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
+from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filters import matches
+from llama_retrieval_ext.parameters import Advice
 from llama_retrieval_ext.query import (
     KB_KEY,
     TENANT_KEY,
@@ -68,7 +69,7 @@ class DocumentResult:
         return asdict(self)
 
 
-@checked_arguments
+@declared_arguments
 @dataclass(frozen=True)
 class SearchService(ScopedService):
     """Search for whole documents, each returned once, by their best passage.
@@ -95,14 +96,9 @@ class SearchService(ScopedService):
     """
 
     retriever: BaseRetriever
-    documents: Documents | BaseDocumentStore
-
-    def __post_init__(self) -> None:
-        check_retriever(self.retriever, "retriever")  # with advice
-        if not isinstance(self.documents, BaseDocumentStore):
-            instead = "pass a KnowledgeBase or a LlamaIndex docstore"
-            of_type(self.documents, Documents, "documents", instead=instead)
-        super().__post_init__()
+    documents: Annotated[
+        Documents | BaseDocumentStore, Advice("pass a KnowledgeBase or a LlamaIndex docstore")
+    ]
 
     @classmethod
     @checked_call

@@ -12,15 +12,8 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Filter
 from llama_retrieval_ext.execution.context import note_degraded, note_merged
 from llama_retrieval_ext.execution.legs import or_degraded
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
-from llama_retrieval_ext.filters import (
-    AllOf,
-    AnyOf,
-    Compare,
-    Condition,
-    as_metadata_filters,
-    both,
-    matches,
-)
+from llama_retrieval_ext.filter_syntax import as_metadata_filters
+from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, both, matches
 from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import (

@@ -25,16 +25,8 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.drivers import awaited_or_in_thread, awaits
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.filters import (
-    AllOf,
-    AnyOf,
-    Compare,
-    Condition,
-    Not,
-    as_metadata_filters,
-    matches,
-    refuse_dates,
-)
+from llama_retrieval_ext.filter_syntax import as_metadata_filters
+from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, matches, refuse_dates
 from llama_retrieval_ext.results import Origin
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange, query_vector
 from llama_retrieval_ext.stores.engine.backend import (

@@ -22,7 +22,7 @@ from llama_retrieval_ext import (
     Top,
     branches,
 )
-from llama_retrieval_ext.filters import describe_filters
+from llama_retrieval_ext.filter_syntax import describe_filters
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
 
 ACME = Scope("acme")

@@ -59,6 +59,41 @@ class GraphPermissions:
                 edge.properties for edge in sorted(expected.edges)
             ]
 
+    def test_the_latest_visible_version_of_a_row_is_shown(self, graph: WritableGraph) -> None:
+        hr, everyone = Scope("acme", principals=["group:hr"]), Scope("acme", principals=[])
+
+        def write(document: str, word: str, *allowed: str) -> None:
+            own = {**ACME, "word": word, **({"allowed": [*allowed]} if allowed else {})}
+            passage = GraphNode("hoist", "text_chunk", properties=own, text=word)
+            rows = Contents([passage], [Edge.of("hoist", "LIFTS", "beam", own)])
+            graph.replace_sources({document: rows})
+
+        def check(scope: Scope, word: str | None) -> None:
+            nodes, edges = answer(graph.plan_contents(scope=scope))
+            hoists = [node for node in nodes if node.id == "hoist"]
+            words = [(node.text, node.properties["word"]) for node in hoists]
+            assert words == ([] if word is None else [(word, word)])
+            lifts = [edge.properties["word"] for edge in edges if edge.type == "LIFTS"]
+            assert lifts == ([] if word is None else [word])
+
+        for document, word, allowed, for_hr, for_everyone in (
+            ("c", "zinc", ["group:hr"], "zinc", None),
+            ("b", "iron", [], "iron", "iron"),
+            ("a", "gold", ["group:hr"], "gold", "iron"),
+            ("b", "clay", [], "clay", "clay"),
+            ("b", "lead", ["group:it"], "gold", None),
+        ):
+            write(document, word, *allowed)
+            check(hr, for_hr)
+            check(everyone, for_everyone)
+            check(Scope("acme"), word)
+        graph.delete_sources(["b"], scope=None)
+        check(Scope("acme"), "gold")
+        graph.delete_sources(["a"], scope=None)
+        check(Scope("acme"), "zinc")
+        graph.delete_sources(["c"], scope=None)
+        check(Scope("acme"), None)
+
     def test_a_scope_with_principals_deletes_no_rows(self, graph: WritableGraph) -> None:
         with pytest.raises(ConfigurationError, match="only reads a graph"):
             graph.clear(scope=Scope("acme", principals=["group:hr"]))

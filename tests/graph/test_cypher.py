@@ -114,7 +114,7 @@ def test_dates_that_another_program_wrote_are_read_in_a_scope(principals: list[s
     scope, stored = Scope("acme", principals=principals), {"id": "a", "built": date(2024, 5, 8)}
     node = node_of({"labels": ["__Entity__"], "properties": stored}, scope)
     assert node.properties == {"built": date(2024, 5, 8)}
-    supported = {**stored, "_sources": ["d\0\0{}"]}
+    supported = {**stored, "_claims": ["d\0\0{}"]}
     assert edge_of(["a", "IS", "b", stored], scope).properties["built"] == "2024-05-08"
     assert edge_of(["a", "IS", "b", supported], Scope("acme")).properties["built"] == "2024-05-08"
 

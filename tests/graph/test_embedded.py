@@ -133,3 +133,16 @@ def test_documents_of_one_write_keep_what_each_says(tmp_path: Path) -> None:
             graph.nodes(["crane"], scope=Scope("acme", principals=["group:hr"]))["crane"].name
             == "second"
         )
+
+
+@pytest.mark.parametrize("scope", [None, EVERYONE])
+def test_a_node_that_is_written_again_is_there_for_every_reader(scope: Scope | None) -> None:
+    with EmbeddedGraph(":memory:") as graph, ThreadPoolExecutor(1) as writers:
+        graph.replace_sources({"open": rows_of("first"), "secret": rows_of("x", "group:hr")})
+        writing = writers.submit(
+            lambda: [graph.replace_sources({"open": rows_of(f"{n}")}) for n in range(200)]
+        )
+        while not writing.done():
+            assert set(graph.nodes(["crane"], scope=scope)) == {"crane"}
+            assert "crane" in {node.id for node in graph.contents(scope=scope).nodes}
+        writing.result()

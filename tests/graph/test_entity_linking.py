@@ -90,8 +90,16 @@ def test_an_llm_links_entities_if_nothing_else_does(graph: EmbeddedGraph) -> Non
     for answer in ("<think>hm</think>- foundation pit\n", '["foundation pit"]'):
         llm = ScriptedLLM([answer] * 2)
         assert linked(graph, "the hole in the ground", llm=llm) == [("pit", "llm")]
-    cut_off = ScriptedLLM(['["foundation pit", "cra'] * 2)
-    assert linked(graph, "the hole in the ground", llm=cut_off) == []
+    endless = "\n".join(["foundation pit", *map(str, range(60))])
+    for answer in ('["foundation pit", "cra', 'Entities: ["foundation pit", "cra', endless):
+        assert linked(graph, "the hole in the ground", llm=ScriptedLLM([answer] * 2)) == []
+
+
+def test_names_found_in_a_question_are_bounded(graph: EmbeddedGraph) -> None:
+    too_late = [*(f"thing {n}" for n in range(50)), "foundation pit"]
+    too_long = "foundation pit " * 60
+    assert linked(graph, "the hole", ner=lambda _: [too_long, "tower crane"]) == [("crane", "ner")]
+    assert linked(graph, "the hole", ner=lambda _: too_late) == []
 
 
 @pytest.mark.parametrize("name", ["中" * 10_000, "i" * 10_000, "ab " * 3_000, "-" * 10_000])
@@ -120,6 +128,8 @@ def test_names_that_come_too_late_for_one_question_are_there_for_the_next(
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(linker.alink("the foundation pit", scope=SCOPE), 0.05)
         go.set()
+        while not linker._names:  # noqa: ASYNC110 - another thread sets it
+            await asyncio.sleep(0.01)
 
     asyncio.run(too_late())
     assert linker.link("the foundation pit", scope=SCOPE)

@@ -11,8 +11,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.backend import GraphSummary, WritableGraph
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
-from llama_retrieval_ext.graph.text_to_cypher import _described
-from llama_retrieval_ext.retrievers.generated import GeneratedRetriever
+from llama_retrieval_ext.graph.text_to_cypher import GeneratedRetriever, _described
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.servers.neo4j import neo4j_url
 
@@ -93,7 +92,7 @@ def test_returned_nodes_have_no_internal_properties(graph: WritableGraph) -> Non
     shown = {"tenant_id": "acme", "nested": {"depth": 6}, "id": "lift", "name": "Lift"}
     assert row["a"] == row["listed"][0][0] == row["way"][0] == shown
     assert row["collected"] == [{"tenant_id": "acme", "id": "hook", "name": "hook"}]
-    for internal in ("secret-document", "group:hr", "_key", "'_id'", "_sources", "embedding"):
+    for internal in ("secret-document", "group:hr", "_key", "'_id'", "_claims", "embedding"):
         assert internal not in repr(found.rows)
 
 

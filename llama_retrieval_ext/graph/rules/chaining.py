@@ -69,17 +69,22 @@ class RuleSet:
             RuleError: A chain is longer than 4 rules, has too many ways to match, or passes
                 an optional, repeated or excluded step.
         """
-        found = [way for rule in self.rules for way in _unfolded(rule, self, (rule.id,))]
-        for way in found:
+        ways = [way for rule in self.rules for way in _unfolded(rule, self, (rule.id,))]
+        for way in ways:
             for problem in pattern_problems(way.pattern):
                 raise RuleError(f"rule {way.rule.id!r}, with {', '.join(way.chain[1:])}: {problem}")
-        return tuple(found)
+        return tuple(ways)
 
 
 def _unfolded(rule: Rule, rules: RuleSet, path: tuple[str, ...]) -> Iterator[Variant]:
     _check_steps(rule, rules)
     ways = [Variant(rule, rule.pattern, (rule.id,), rule.confidence)]
     for step in rule.pattern.required:
+        # The variables at source and target of the concluded edge.
+        forward, backward = (step.source, step.target), (step.target, step.source)
+        ends = {Direction.OUT: [forward], Direction.IN: [backward]}.get(
+            step.direction, [forward, backward]
+        )
         for inner in rules.concluding(step.types):
             if inner.id in path:
                 cycle = (*path[path.index(inner.id) :], inner.id)
@@ -91,7 +96,7 @@ def _unfolded(rule: Rule, rules: RuleSet, path: tuple[str, ...]) -> Iterator[Var
                 for way in ways
                 if step in way.pattern.steps
                 for sub in _unfolded(inner, rules, (*path, inner.id))
-                for source, target in _ends(step)
+                for source, target in ends
             ]
             if len(ways) > MAX_VARIANTS:
                 raise RuleError(f"rule {rule.id!r} has more than {MAX_VARIANTS} ways to match")
@@ -108,14 +113,6 @@ def _check_steps(rule: Rule, rules: RuleSet) -> None:
             )
 
 
-def _ends(step: Step) -> list[tuple[str, str]]:
-    """Return pairs of the variables at source and target of the concluded edge."""
-    forward, backward = (step.source, step.target), (step.target, step.source)
-    if step.direction is Direction.OUT:
-        return [forward]
-    return [backward] if step.direction is Direction.IN else [forward, backward]
-
-
 def _inlined(outer: Variant, step: Step, inner: Variant, source: str, target: str) -> Variant:
     """Replace a step along a rule's conclusion by the rule's pattern."""
     concludes = inner.rule.concludes
@@ -128,12 +125,12 @@ def _inlined(outer: Variant, step: Step, inner: Variant, source: str, target: st
     def renamed(variable: str) -> str:
         return names.get(variable, prefix + variable)
 
-    def moved(each: Step) -> Step:
-        return replace(each, source=renamed(each.source), target=renamed(each.target))
+    def moved(step_: Step) -> Step:
+        return replace(step_, source=renamed(step_.source), target=renamed(step_.target))
 
-    own = outer.pattern
-    at = own.steps.index(step)
-    steps = (*own.steps[:at], *map(moved, body.required), *own.steps[at + 1 :])
+    pattern_ = outer.pattern
+    at = pattern_.steps.index(step)
+    steps = (*pattern_.steps[:at], *map(moved, body.required), *pattern_.steps[at + 1 :])
     bound = {body.start, *(s.target for s in (*body.required, *body.unless))}
     labels = ((renamed(name), label) for name, label in body.labels if name in bound)
     where = (
@@ -142,11 +139,11 @@ def _inlined(outer: Variant, step: Step, inner: Variant, source: str, target: st
         if w.variable is None or w.variable in bound
     )
     pattern = Pattern(
-        own.start,
-        tuple(dict.fromkeys((*own.labels, *labels))),
-        _ordered(own.start, steps),
-        (*own.unless, *map(moved, body.unless)),
-        (*own.where, *where),
+        pattern_.start,
+        tuple(dict.fromkeys((*pattern_.labels, *labels))),
+        _ordered(pattern_.start, steps),
+        (*pattern_.unless, *map(moved, body.unless)),
+        (*pattern_.where, *where),
     )
     confidence = outer.confidence * inner.confidence
     return Variant(outer.rule, pattern, (*outer.chain, *inner.chain), confidence)

@@ -2,18 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
-from llama_retrieval_ext.execution.context import call
-from llama_retrieval_ext.execution.plan import Plan, Task, Together
+from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import Edge, GraphNode, Partition
 from llama_retrieval_ext.graph.rules.chaining import RuleSet, Variant
-from llama_retrieval_ext.graph.rules.matching import (
-    Match,
-    find_matches,
-    plan_matchable,
-    stored_properties,
-)
+from llama_retrieval_ext.graph.rules.matching import Match, plan_matches, stored_properties
 from llama_retrieval_ext.graph.rules.rule import Rule
 from llama_retrieval_ext.query import Scope
 
@@ -105,24 +100,12 @@ def infer(
     ways = rules.variants
     patterns = [way.pattern for way in ways]
     values = context or {}
-    matchable = yield from plan_matchable(graph, patterns, seeds=seeds, context=values, scope=scope)
-    tasks = [
-        Task(
-            way.rule.id,
-            call(find_matches(matchable, way.pattern, seeds=seeds, context=values, scope=scope)),
-        )
-        for way in ways
-    ]
-    outcomes = yield Together(tasks)
-    found = [
-        (way, match)
-        for way, outcome in zip(ways, outcomes, strict=True)
-        for match in outcome.result()
-    ]
-    nodes = yield from _nodes(graph, [match for _, match in found], scope)
+    matches = yield from plan_matches(graph, patterns, seeds=seeds, context=values, scope=scope)
+    by_way = [(way, match) for way, listed in zip(ways, matches, strict=True) for match in listed]
+    nodes = yield from _nodes(graph, [match for _, match in by_way], scope)
     best: dict[tuple[object, ...], Conclusion] = {}
     language = str(values.get("language") or "")
-    for way, match in found:
+    for way, match in by_way:
         conclusion = _conclusion(way, match, nodes[match.partition], language)
         key = (match.partition, conclusion.rule.id, conclusion.text, conclusion.bindings)
         if key not in best or _strength(conclusion) < _strength(best[key]):
@@ -131,57 +114,52 @@ def infer(
 
 
 def _nodes(
-    graph: GraphBackend, found: Sequence[Match], scope: Scope | None
+    graph: GraphBackend, matches: Sequence[Match], scope: Scope | None
 ) -> Plan[dict[Partition, dict[str, GraphNode]]]:
     """Return the nodes of the matches by partition, because partitions can share ids.
 
     An edge of LlamaIndex's store can lead to a node of another partition.
     """
     ids: dict[Partition, set[str]] = {}
-    for match in found:
-        ids.setdefault(match.partition, set()).update(_ids_of(match))
+    for match in matches:
+        ids.setdefault(match.partition, set()).update(match.node_ids)
     nodes: dict[Partition, dict[str, GraphNode]] = {}
-    for own, in_it in ids.items():
-        kbs = None if own.kb_id is None else (own.kb_id,)
+    for home, inner in ids.items():
+        kbs = None if home.kb_id is None else (home.kb_id,)
         principals = None if scope is None else scope.principals
-        narrow = scope if own == Partition() else Scope(own.tenant_id, kbs, principals)
-        nodes[own] = yield graph.plan_nodes(sorted(in_it), scope=narrow)
-        if far := in_it - nodes[own].keys():
-            nodes[own] |= yield graph.plan_nodes(sorted(far), scope=scope)
+        narrow = scope if home == Partition() else Scope(home.tenant_id, kbs, principals)
+        nodes[home] = yield graph.plan_nodes(sorted(inner), scope=narrow)
+        if outer := inner - nodes[home].keys():
+            nodes[home] |= yield graph.plan_nodes(sorted(outer), scope=scope)
     return nodes
 
 
 def name_in(node: GraphNode, language: str) -> str:
     """Return the name of a node in a language, or its default name."""
-    own = node.properties.get(f"name_{language}") if language else None
-    return own if isinstance(own, str) and own else node.name
+    name = node.properties.get(f"name_{language}") if language else None
+    return name if isinstance(name, str) and name else node.name
 
 
 def _conclusion(
     way: Variant, match: Match, nodes: Mapping[str, GraphNode], language: str
 ) -> Conclusion:
     bound = dict(zip(way.pattern.variables, match.ids, strict=True))
-    own = {name: bound[name] for name in way.rule.pattern.variables}
-    present = {name: nodes[id_] for name, id_ in own.items() if id_ is not None and id_ in nodes}
-    text = way.rule.text(
-        {name: name_in(node, language) for name, node in present.items()},
-        {name: stored_properties(node) for name, node in present.items()},
-    )
-    edges = dict.fromkeys(edge for step in match.proof for edge in step)
+    bindings = tuple((name, bound[name]) for name in way.rule.pattern.variables)
+    names: dict[str, str] = {}
+    properties: dict[str, dict[str, object]] = {}
+    for name, id_ in bindings:
+        if id_ is not None and id_ in nodes:
+            names[name] = name_in(nodes[id_], language)
+            properties[name] = stored_properties(nodes[id_])
     return Conclusion(
         way.rule,
-        text,
+        way.rule.text(names, properties),
         way.confidence,
         way.chain,
-        tuple(own.items()),
-        tuple(edges),
-        {id_: nodes[id_] for id_ in _ids_of(match) if id_ in nodes},
+        bindings,
+        tuple(dict.fromkeys(chain.from_iterable(match.proof))),
+        {id_: nodes[id_] for id_ in match.node_ids if id_ in nodes},
     )
-
-
-def _ids_of(match: Match) -> set[str]:
-    ends = {end for step in match.proof for edge in step for end in (edge.source, edge.target)}
-    return ends | {id_ for id_ in match.ids if id_ is not None}
 
 
 def _strength(conclusion: Conclusion) -> tuple[object, ...]:
@@ -224,7 +202,9 @@ class ProcessRequirements:
         equipment: dict[str, None] = {}
         hazards: dict[str, dict[str, None]] = {}
         quality_points: dict[str, None] = {}
-        for names in map(_names, kept):
+        for conclusion in kept:
+            bound = {name: id_ for name, id_ in conclusion.bindings if id_ is not None}
+            names = {name: conclusion.name_of(id_) for name, id_ in bound.items()}
             if "equipment" in names:
                 equipment[names["equipment"]] = None
             if "hazard" in names:
@@ -256,9 +236,3 @@ class ProcessRequirements:
             "quality_points": list(self.quality_points),
             "conclusions": [conclusion.to_dict() for conclusion in self.conclusions],
         }
-
-
-def _names(conclusion: Conclusion) -> dict[str, str]:
-    """Return the node name of each bound variable."""
-    bound = {name: id_ for name, id_ in conclusion.bindings if id_ is not None}
-    return {name: conclusion.name_of(id_) for name, id_ in bound.items()}

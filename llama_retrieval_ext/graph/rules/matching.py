@@ -9,11 +9,13 @@ from typing import Any, Final, TypeAlias
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import RuleError
-from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.context import call
+from llama_retrieval_ext.execution.plan import Call, Plan, Task, Together
 from llama_retrieval_ext.filters import (
     EQUALITY_OPERATORS,
     Compare,
     compares_dates,
+    in_all_spellings,
     matches,
     meanings,
 )
@@ -23,7 +25,6 @@ from llama_retrieval_ext.graph.backend import (
     CypherGraph,
     GraphBackend,
     answers_cypher,
-    immediate,
 )
 from llama_retrieval_ext.graph.cypher import (
     edge_of,
@@ -63,11 +64,53 @@ class Match:
     partition: Partition
 
     @property
+    def node_ids(self) -> set[str]:
+        """The ids of the bound nodes, and of the ends of the edges."""
+        ends = {end for step in self.proof for edge in step for end in (edge.source, edge.target)}
+        return ends.union(filter(None, self.ids))
+
+    @property
     def order(self) -> tuple[object, ...]:
         """Return the sort key: nodes, edges, partition; a missing node comes last."""
         nodes = tuple((id_ is None, id_ or "") for id_ in self.ids)
         edges = tuple(tuple(edge.id for edge in step) for step in self.proof)
         return nodes, edges, self.partition.order
+
+
+def plan_matches(
+    graph: GraphBackend,
+    patterns: Sequence[Pattern],
+    *,
+    seeds: Sequence[str] | None,
+    context: Mapping[str, object],
+    scope: Scope | None,
+) -> Plan[list[list[Match]]]:
+    """Return the matches of each pattern in a scope, sorted.
+
+    They are searched in memory, or by one request a pattern, which run concurrently.
+
+    Args:
+        graph: The graph.
+        patterns: The patterns.
+        seeds: Allowed ids of the start node; None for any node.
+        context: Values of the query, for conditions.
+        scope: The rows that are visible.
+
+    Raises:
+        RuleError: There are more than 10,000 matches, or a traversal visits too many edges.
+    """
+    matchable = yield from plan_matchable(
+        graph, patterns, seeds=seeds, context=context, scope=scope
+    )
+    calls = [
+        find_matches(matchable, pattern, seeds=seeds, context=context, scope=scope)
+        for pattern in patterns
+    ]
+    if isinstance(matchable, AdjacencyGraph):
+        matches: list[list[Match]] = yield Call(lambda: [search.function() for search in calls])
+        return matches
+    outcomes = yield Together([Task("rule", call(request)) for request in calls])
+    return [outcome.result() for outcome in outcomes]
 
 
 def find_matches(
@@ -86,7 +129,7 @@ def find_matches(
         RuleError: There are more than 10,000 matches, or a traversal visits too many edges.
     """
     if (seeds is not None and not seeds) or not _context_holds(pattern, context):
-        return immediate(list)
+        return Call(list)
     if isinstance(graph, AdjacencyGraph):
         traversal = _Traversal(graph, pattern, context)
         return Call(lambda: _sorted(traversal.matches(seeds, scope)))
@@ -109,7 +152,7 @@ def plan_matchable(
     if isinstance(graph, AdjacencyGraph):
         return graph
     possible = [pattern for pattern in patterns if _context_holds(pattern, context)]
-    on_nodes = (w.compare(context) for each in possible for w in each.where if w.variable)
+    on_nodes = (w.compare(context) for pattern in possible for w in pattern.where if w.variable)
     if not any(map(compares_dates, on_nodes)) and answers_cypher(graph, scope):
         return graph
     ids = None if seeds is None else (yield from _reached(graph, possible, seeds, scope))
@@ -126,17 +169,17 @@ def _reached(
         ends = {pattern.start: set(seeds)}
         for step in (*pattern.required, *pattern.optional, *pattern.unless):
             hop = Hop(step.direction, frozenset(step.types))
-            known, frontier, found = others[hop], ends[step.source], set[str]()
+            ends_of, frontier, ends_here = others[hop], ends[step.source], set[str]()
             for _ in range(step.hops[1]):
-                new = frontier - known.keys()
+                new = frontier - ends_of.keys()
                 edges = (yield graph.plan_neighbours(sorted(new), hop, scope=scope)) if new else {}
-                known.update({id_: {e.other(id_) for e in edges.get(id_, ())} for id_ in new})
-                frontier = set().union(*(known[id_] for id_ in frontier))
-                found |= frontier
+                ends_of.update({id_: {e.other(id_) for e in edges.get(id_, ())} for id_ in new})
+                frontier = set().union(*(ends_of[id_] for id_ in frontier))
+                ends_here |= frontier
             # An exclusion between bound nodes does not narrow these for the other exclusions.
             if step.target not in ends or step in pattern.required:
-                ends[step.target] = found & ends.get(step.target, found)
-            reached |= found
+                ends[step.target] = ends_here & ends.get(step.target, ends_here)
+            reached |= ends_here
     return reached
 
 
@@ -151,8 +194,8 @@ def _from_rows(rows: list[dict[str, Any]]) -> list[Match]:
     )
 
 
-def _sorted(found: Iterable[Match]) -> list[Match]:
-    kept = list(islice(found, MAX_MATCHES + 1))
+def _sorted(matches_: Iterable[Match]) -> list[Match]:
+    kept = list(islice(matches_, MAX_MATCHES + 1))
     if len(kept) > MAX_MATCHES:
         raise RuleError(
             f"a rule has more than {MAX_MATCHES} matches; bind it to a process, or add conditions"
@@ -192,7 +235,8 @@ class _Traversal:
 
     def _required(self, at: int, bound: _Bound, proof: _Proof) -> Iterator[Match]:
         if at == len(self.pattern.required):
-            if not any(self._is_possible(step, bound) for step in self.pattern.unless):
+            excluded = (self._ways(step, bound, frozenset()) for step in self.pattern.unless)
+            if all(next(ways, None) is None for ways in excluded):
                 yield from self._optional(0, bound, proof)
             return
         step = self.pattern.required[at]
@@ -211,17 +255,16 @@ class _Traversal:
         for node_id, path in ways or [(None, ())]:
             yield from self._optional(at + 1, {**bound, step.target: node_id}, (*proof, path))
 
-    def _is_possible(self, step: Step, bound: _Bound) -> bool:
-        return next(self._ways(step, bound, frozenset()), None) is not None
-
     def _ways(self, step: Step, bound: _Bound, used: frozenset[EdgeId]) -> _Ways:
         """Yield the ends of a step and the edges to them; no edge is used twice."""
-        source, known = bound[step.source], bound.get(step.target)
+        source, bound_target = bound[step.source], bound.get(step.target)
         if source is None:
             return
         hop = Hop(step.direction, frozenset(step.types))
         for node_id, path in self._trails(step, hop, source, (), used):
-            if node_id == known or (known is None and self._fits(step.target, node_id)):
+            if node_id == bound_target or (
+                bound_target is None and self._fits(step.target, node_id)
+            ):
                 yield node_id, path
 
     def _trails(
@@ -262,8 +305,8 @@ class _Traversal:
 
 def stored_properties(node: GraphNode) -> dict[str, object]:
     """Return the values of a node for conditions and texts: properties, id, name or text."""
-    own = {"name": node.name} if node.text is None else {"text": node.text}
-    return {**node.properties, "id": node.id, **own}
+    content = {"name": node.name} if node.text is None else {"text": node.text}
+    return {**node.properties, "id": node.id, **content}
 
 
 _ARROWS: Final = {Direction.OUT: ("-", "->"), Direction.IN: ("<-", "-"), Direction.ANY: ("-", "-")}
@@ -324,7 +367,11 @@ class _Compilation:
         sure = [pattern.start, *(step.target for step in pattern.required)]
         conditions = [c for name in dict.fromkeys(sure) for c in self._node_conditions(name)]
         conditions += [c for path, step in required for c in self._path_conditions(path, step)]
-        conditions += [self._exclusion(at, step) for at, step in enumerate(pattern.unless)]
+        for at, step in enumerate(pattern.unless):
+            self.names.setdefault(step.target, f"u{at}")
+            excluded = [*self._node_conditions(step.target), *self._path_conditions(f"x{at}", step)]
+            path = self._path(f"x{at}", step)
+            conditions.append(f"NOT EXISTS {{ MATCH {path} {_where(excluded)} }}")
         lines: list[str] = []
         if seeds is not None:
             self.parameters["seeds"] = list(dict.fromkeys(seeds))
@@ -332,10 +379,16 @@ class _Compilation:
         lines += [f"MATCH {', '.join(paths)}", _where(conditions)]
         for path, step in optional:
             lines.append(f"OPTIONAL MATCH {self._path(path, step)}")
-            own = [*self._node_conditions(step.target), *self._path_conditions(path, step)]
-            lines.append(_where(own))
+            further = [
+                *self._node_conditions(step.target),
+                *self._path_conditions(path, step),
+            ]
+            lines.append(_where(further))
         ids = ", ".join(own_id(self.names[name]) for name in pattern.variables)
-        proof = ", ".join(_edges(path) for path, _ in (*required, *optional))
+        first, last = own_id("startNode(edge)"), own_id("endNode(edge)")
+        edge = f"[{first}, type(edge), {last}, properties(edge)]"
+        named_paths = [path for path, _ in (*required, *optional)]
+        proof = ", ".join(f"[edge IN relationships({path}) | {edge}]" for path in named_paths)
         self.parameters["row_limit"] = limit
         home = f"{start} {{.{TENANT_KEY}, .{KB_KEY}}}"
         lines.append(
@@ -368,12 +421,11 @@ class _Compilation:
         if self.scope is not None:
             yield f"all(edge IN relationships({path}) WHERE {sees_edge('edge', self.scope)})"
 
-    def _exclusion(self, at: int, step: Step) -> str:
-        self.names.setdefault(step.target, f"u{at}")
-        conditions = [*self._node_conditions(step.target), *self._path_conditions(f"x{at}", step)]
-        return f"NOT EXISTS {{ MATCH {self._path(f'x{at}', step)} {_where(conditions)} }}"
-
     def _condition(self, variable: str, compare: Compare) -> str:
+        parts = [self._comparison(variable, part) for part in in_all_spellings(compare)]
+        return parts[0] if len(parts) == 1 else f"({' OR '.join(parts)})"
+
+    def _comparison(self, variable: str, compare: Compare) -> str:
         parameter = f"c{len(self.parameters)}"
         value: Any = compare.value
         text = _CONDITIONS[compare.operator]
@@ -387,10 +439,3 @@ class _Compilation:
 def _where(conditions: Iterable[str]) -> str:
     kept = [condition for condition in dict.fromkeys(conditions) if condition != "true"]
     return f"WHERE {' AND '.join(kept)}" if kept else ""
-
-
-def _edges(path: str) -> str:
-    return (
-        f"[edge IN relationships({path}) | "
-        f"[{own_id('startNode(edge)')}, type(edge), {own_id('endNode(edge)')}, properties(edge)]]"
-    )

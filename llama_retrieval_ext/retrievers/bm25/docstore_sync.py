@@ -116,11 +116,11 @@ class DocstoreFollower:
         nodes = _read(self._docstore, changed, of=len(hashes))
         # A node with a hash that cannot be read is deleted, too.
         gone = {*(self._indexed.keys() - hashes.keys()), *changed}
-        known = self._index.entries.keys()
-        overflow = self._overflow(len((known - gone).union(node.node_id for node in nodes)))
+        indexed = self._index.entries.keys()
+        overflow = self._overflow(len((indexed - gone).union(node.node_id for node in nodes)))
         if overflow:  # indexed nodes are still updated and deleted
-            nodes = [node for node in nodes if node.node_id in known]
-            hashes = {i: value for i, value in hashes.items() if i in known}
+            nodes = [node for node in nodes if node.node_id in indexed]
+            hashes = {i: value for i, value in hashes.items() if i in indexed}
         self._index.replace(
             gone=gone, nodes=get_tqdm_iterable(nodes, show_progress, "Indexing nodes")
         )
@@ -146,7 +146,7 @@ def _hashes(docstore: BaseDocumentStore | StoreNodes) -> Mapping[str, str]:
     # The public get_all_document_hashes maps hash to id: of two nodes with the same text one is
     # missing, and its deletion would go unnoticed.
     kept = docstore._kvstore.get_all(docstore._metadata_collection)  # noqa: SLF001
-    return {node_id: each.get("doc_hash", "") for node_id, each in kept.items()}
+    return {node_id: record.get("doc_hash", "") for node_id, record in kept.items()}
 
 
 def _read(docstore: BaseDocumentStore | StoreNodes, ids: list[str], *, of: int) -> list[BaseNode]:

@@ -183,11 +183,11 @@ class KeywordIndex:
         came = {entry.node.node_id: entry for entry in map(self._entry, nodes)}
         _check_within(came.values(), within)
         with self._lock:
-            known = self.entries
-            _check_replaced(came, known, within)
-            out = {i for i in gone if i in known and matches(within, known[i].node.metadata)}
+            entries = self.entries
+            _check_replaced(came, entries, within)
+            out = {i for i in gone if i in entries and matches(within, entries[i].node.metadata)}
             if out or came:
-                self.entries = {i: entry for i, entry in known.items() if i not in out} | came
+                self.entries = {i: entry for i, entry in entries.items() if i not in out} | came
                 self._built = None
             return len(out)
 
@@ -207,7 +207,7 @@ class KeywordIndex:
 
 
 def _check_within(came: Iterable[IndexedNode], within: Condition | None) -> None:
-    outside = [each.node.node_id for each in came if not matches(within, each.node.metadata)]
+    outside = [entry.node.node_id for entry in came if not matches(within, entry.node.metadata)]
     if outside:
         raise ScopeError(
             f"{counted(len(outside), 'node')} outside the scope of this retriever: {outside[:5]}; "
@@ -216,10 +216,10 @@ def _check_within(came: Iterable[IndexedNode], within: Condition | None) -> None
 
 
 def _check_replaced(
-    came: Collection[str], known: Mapping[str, IndexedNode], within: Condition | None
+    came: Collection[str], entries: Mapping[str, IndexedNode], within: Condition | None
 ) -> None:
     for node_id in came:
-        if node_id in known and not matches(within, known[node_id].node.metadata):
+        if node_id in entries and not matches(within, entries[node_id].node.metadata):
             raise DuplicateNodeError(
                 f"the id {node_id!r} is in use outside the scope of this retriever; "
                 "give the node another id",

@@ -4,10 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from llama_index.core.llms import LLM
-
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.llm.functions import Caller
+from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel, filled
 from llama_retrieval_ext.llm.parsing import cleaned, is_cut_off, texts_in_json
 from llama_retrieval_ext.parameters import Count, Seconds
@@ -61,7 +59,7 @@ class LLMSelector(Selector):
     """
 
     def __init__(
-        self, llm: LLM | Caller, *, max_routes: Count = 1, timeout_s: Seconds = SEARCH_TIMEOUT_S
+        self, llm: AnyLLM, *, max_routes: Count = 1, timeout_s: Seconds = SEARCH_TIMEOUT_S
     ) -> None:
         self.max_routes = max_routes
         # The router and the cascade have already limited the time.
@@ -70,14 +68,14 @@ class LLMSelector(Selector):
     def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
         """Return the routes that the model chose, in its order."""
         listed = "\n".join(
-            f"{number}. {each.name}: {each.description}"
-            for number, each in enumerate(choices, start=1)
+            f"{number}. {choice.name}: {choice.description}"
+            for number, choice in enumerate(choices, start=1)
         )
         prompt = filled(_PROMPT, choices=listed, most=self.max_routes, query=query.query_str)
         answers: list[_SelectorAnswer | None] = yield from self._model.answers(
             repr(self),
             prompt,
-            lambda said: _read(said, [choice.name for choice in choices]),
+            lambda answer: _read(answer, [choice.name for choice in choices]),
             scope=query.scope,
         )
         numbers = answers[0].numbers[: self.max_routes] if answers and answers[0] else []
@@ -86,9 +84,9 @@ class LLMSelector(Selector):
         ]
 
 
-def _read(said: str, names: Sequence[str]) -> _SelectorAnswer | None:
+def _read(answer: str, names: Sequence[str]) -> _SelectorAnswer | None:
     """Return the distinct routes that an answer chooses, by number; None if none is usable."""
-    text = cleaned(said)
+    text = cleaned(answer)
     if _NONE.match(text):
         return _SelectorAnswer([])
     if is_cut_off(text):

@@ -181,13 +181,13 @@ class RouterRetriever(Retriever):
             if not 0 < item.confidence <= 1:
                 raise ExecutionError(f"{item} has a confidence that is not in (0, 1]")
         unique = {selection.name: selection for selection in reversed(answer)}
-        known = [
+        picked = [
             item for item in answer if unique.get(item.name) is item and item.name in self.legs
         ]
-        if len(known) < len(unique):
+        if len(picked) < len(unique):
             missing = sorted(set(unique) - set(self.legs))
             note_degraded(self.name, f"the selector named routes that there are not: {missing}")
-        return known[: self.max_routes]
+        return picked[: self.max_routes]
 
     def _fallback(self) -> list[Selection]:
         if self.fallback is not None:
@@ -204,7 +204,7 @@ class RouterRetriever(Retriever):
         return ask(
             asks,
             min_success=min_success,
-            on_answer=report and (lambda some: report(self._fused(selections, some))),
+            on_answer=report and (lambda rankings: report(self._fused(selections, rankings))),
         )
 
     def _joined(
@@ -232,8 +232,8 @@ class RouterRetriever(Retriever):
 def _note_routes(taken: Sequence[Selection]) -> None:
     note_details(
         routes=[
-            {"name": each.name, "confidence": each.confidence, "reason": each.reason}
-            for each in taken
+            {"name": selection.name, "confidence": selection.confidence, "reason": selection.reason}
+            for selection in taken
         ]
     )
 

@@ -199,7 +199,7 @@ class EmbeddingSelector(Selector):
             return []  # the model has no vector for any word of the query
         similarities = cosines(matrix(vectors, dim=len(embedding)), embedding).tolist()
         best, (_, name) = min(
-            zip(similarities, texts, strict=True), key=lambda each: (-each[0], each[1][1])
+            zip(similarities, texts, strict=True), key=lambda pair: (-pair[0], pair[1][1])
         )
         if best < self.min_similarity:
             return []
@@ -249,9 +249,9 @@ class CascadeSelector(Selector):
             share = 1 / (len(self.selectors) - number)
             plan = selected(selector, query, choices, share=share)
             answer = yield from or_degraded(repr(selector), plan, [])
-            known = [item for item in answer if item.name in names]
-            if known and (not best or known[0].confidence > best[0].confidence):
-                best = known
+            fitting = [item for item in answer if item.name in names]
+            if fitting and (not best or fitting[0].confidence > best[0].confidence):
+                best = fitting
             if best and best[0].confidence >= self.min_confidence:
                 break
         return best

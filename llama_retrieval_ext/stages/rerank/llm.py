@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
-from llama_index.core.llms import LLM
 from llama_index.core.schema import MetadataMode
 
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
+from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel, check_prompt, filled
 from llama_retrieval_ext.llm.parsing import cleaned, is_cut_off, unfenced
 from llama_retrieval_ext.parameters import Count, TimeLimit
@@ -178,7 +178,7 @@ class LLMRerank(Reranker):
     is marked degraded.
 
     Args:
-        llm: Any LlamaIndex LLM.
+        llm: Any LlamaIndex LLM, or a function from prompt to text, sync or async.
         top_k: Number of hits to keep, at least 1; None for all.
         batch_size: Number of documents in a prompt, at least 1. Relevances are compared across
             batches, so fewer and larger batches are more consistent.
@@ -193,7 +193,7 @@ class LLMRerank(Reranker):
     Scores are the relevances, in ``[0, 1]``; ties keep their previous order.
     """
 
-    llm: LLM
+    llm: AnyLLM
     _: KW_ONLY
     top_k: Count | None = None
     batch_size: Count = 10

@@ -4,10 +4,9 @@ import re
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final
 
-from llama_index.core.llms import LLM
-
 from llama_retrieval_ext.execution.context import note_details
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel, check_prompt, filled
 from llama_retrieval_ext.llm.parsing import cleaned, has_words, is_cut_off, is_refusal
 from llama_retrieval_ext.parameters import Count, Seconds
@@ -38,7 +37,7 @@ class HypotheticalDocuments:
     """Passages by a language model that might answer a query.
 
     Args:
-        llm: Any LlamaIndex LLM.
+        llm: Any LlamaIndex LLM, or a function from prompt to text, sync or async.
         n: Number of passages, at least 1; requested concurrently. Duplicates count once, so more
             than one needs an LLM with a temperature above 0.
         include_original: Whether to use the query itself as well.
@@ -50,7 +49,7 @@ class HypotheticalDocuments:
         ConfigurationError: An argument is invalid.
     """
 
-    llm: LLM
+    llm: AnyLLM
     _: KW_ONLY
     n: Count = 1
     include_original: bool = True

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, Literal
 
-from llama_index.core.llms import LLM
-
 from llama_retrieval_ext.execution.context import note_details
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel, check_prompt, filled
 from llama_retrieval_ext.llm.parsing import cleaned, has_words, is_refusal, texts_in_json, unfenced
 from llama_retrieval_ext.parameters import Count, Seconds
@@ -190,7 +189,7 @@ class WrittenQueries(FanOut):
     have ``generated_queries`` and ``queries_count``, which includes the original.
 
     Args:
-        llm: Any LlamaIndex LLM.
+        llm: Any LlamaIndex LLM, or a function from prompt to text, sync or async.
         n: Maximum number of queries, at least 1; each costs a retrieval.
         include_original: Whether to search the original query as well.
         prompt: Template with ``{query}`` and ``{n}``; other braces are kept. LlamaIndex's
@@ -201,7 +200,7 @@ class WrittenQueries(FanOut):
         ConfigurationError: An argument is invalid.
     """
 
-    llm: LLM
+    llm: AnyLLM
     _: KW_ONLY
     n: Count
     include_original: bool = True

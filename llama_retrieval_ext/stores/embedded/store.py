@@ -218,19 +218,6 @@ class EmbeddedVectorStore(EngineStore, EmbeddedSearch):
         rebuild(self._directory, min_free=self.min_free_bytes)
         return max(0, before - bytes_on_disk(self._directory.path))
 
-    def index_fields(self) -> int:
-        """Index the fields of the schema, from the stored nodes; a no-op if they are indexed.
-
-        The nodes are copied to new files, as by `compact`.
-
-        Returns:
-            Number of nodes that were indexed.
-        """
-        if set(self.field_schema.text) == set(self._config.schema.text):
-            return 0
-        compact(self._directory, min_free=self.min_free_bytes, schema=self.field_schema)
-        return self.count()
-
     def build_index(self) -> bool:
         """Index all nodes, regardless of their number; blocks.
 
@@ -340,6 +327,13 @@ class EmbeddedVectorStore(EngineStore, EmbeddedSearch):
             build_if_due(self._directory, min_free=self.min_free_bytes)
 
         return Call(add)
+
+    def _index_fields(self) -> Call[int]:
+        def index() -> int:  # copies the nodes to new files, as `compact` does
+            compact(self._directory, min_free=self.min_free_bytes, schema=self.field_schema)
+            return self.count()
+
+        return Call(index)
 
     def _delete(self, target: Target) -> Call[None]:
         matching = self._compile_target(target) or NOTHING

@@ -8,6 +8,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import (
+    MEMBERSHIP_OPERATORS,
     SCOPE_KEYS,
     AllOf,
     AnyOf,
@@ -15,7 +16,7 @@ from llama_retrieval_ext.filters import (
     Condition,
     Not,
     Scalar,
-    Value,
+    in_all_spellings,
     meanings,
 )
 from llama_retrieval_ext.query import ALLOWED_KEY
@@ -27,7 +28,6 @@ E = TypeVar("E")
 # Any: `parse_filters` has checked that each operator has a value of its kind.
 Comparison: TypeAlias = Callable[[str, Any], E]
 
-_EQUALITY: Final = {FilterOperator.EQ, FilterOperator.IN}
 _NEGATIONS: Final = {FilterOperator.NE: FilterOperator.EQ, FilterOperator.NIN: FilterOperator.IN}
 
 
@@ -67,7 +67,10 @@ class FilterLanguage(Generic[E]):
         match condition:
             case Compare(key, operator, value):
                 positive = _NEGATIONS.get(operator, operator)
-                written = self._comparison(key, positive, value)
+                spelled = in_all_spellings(Compare(key, positive, value))
+                language = (self.in_choice or self) if len(spelled) > 1 else self
+                parts = [language._comparison(part) for part in spelled]  # noqa: SLF001 - its own
+                written = parts[0] if len(parts) == 1 else self.any_of(parts)
                 return written if positive is operator else self.negated(written)
             case AnyOf(
                 (
@@ -86,7 +89,8 @@ class FilterLanguage(Generic[E]):
             case Not(part):
                 return self.negated(self.write(part))
 
-    def _comparison(self, key: str, operator: FilterOperator, value: Value) -> E:
+    def _comparison(self, compare: Compare) -> E:
+        key, operator, value = compare.key, compare.operator, compare.value
         for part in value if isinstance(value, tuple) else (value,):
             if isinstance(part, int) and not is_float(part):
                 raise UnsupportedFilterError(
@@ -94,10 +98,10 @@ class FilterLanguage(Generic[E]):
                     "such numbers as strings, or divided by a power of ten",
                     operator.name,
                 )
-        if operator in _EQUALITY and key not in SCOPE_KEYS:
+        if operator in MEMBERSHIP_OPERATORS and key not in SCOPE_KEYS:
             values: Any = value if isinstance(value, tuple) else (value,)
             meant = meanings(values)
-            if meant != [*values]:  # a value stands for a boolean, or has another spelling
+            if meant != [*values]:  # a value stands for a boolean
                 return self.comparisons[FilterOperator.IN](key, meant)
         return self.comparisons[operator](key, value)
 
