@@ -278,7 +278,9 @@ def _type_test(hint: Any) -> Callable[[Any, IsA], bool]:  # noqa: ANN401
     if hint is float:
         return lambda value, _: is_number(value)
     if hint is int:
-        return lambda value, _: type(value) is not bool and _is_index(value)
+        return lambda value, _: (
+            isinstance(value, int) and type(value) is not bool and value <= sys.maxsize
+        )
     # A text is a sequence, but no list of texts.
     is_collection = kind is not str and issubclass(kind, Iterable)
 
@@ -290,10 +292,6 @@ def _type_test(hint: Any) -> Callable[[Any, IsA], bool]:  # noqa: ANN401
             return True
 
     return has_type
-
-
-def _is_index(value: object) -> bool:
-    return isinstance(value, int) and value <= sys.maxsize
 
 
 def _items_of(hint: Any) -> tuple[Callable[[Any], Iterable[tuple[Any, Any]]], Fit] | None:  # noqa: ANN401
