@@ -97,6 +97,23 @@ def check_count(count: int, what: str, *, least: int = 1) -> int:
     return count
 
 
+def check_weights(weights: object, what: str) -> Mapping[str, float]:
+    """Return weights by name, of 0 or more and not all 0, or raise `ConfigurationError`."""
+    if not isinstance(weights, Mapping) or not weights:
+        raise ConfigurationError(
+            f"{what} must map at least one field to its weight, such as {{'title': 3, 'text': 1}}, "
+            f"got {weights!r}"
+        )
+    for name, weight in weights.items():
+        if not is_number(weight) or weight < 0:
+            raise ConfigurationError(
+                f"{what}: the weight of {name!r} must be a number of 0 or more, got {weight!r}"
+            )
+    if not any(weights.values()):
+        raise ConfigurationError(f"{what}: no weight is above 0, so that nothing can be found")
+    return weights
+
+
 def check_seconds(seconds: float, what: str, *, otherwise: str = "") -> float:
     """Return the number if it is positive and finite, or raise; ``otherwise`` means no limit."""
     if not is_number(seconds) or seconds <= 0:

@@ -72,6 +72,7 @@ WholeNumber: TypeAlias = Annotated[int, Range(least=0)]
 Share: TypeAlias = Annotated[float, Range(least=0, most=1)]
 Portion: TypeAlias = Annotated[float, Range(above=0, most=1)]
 Weight: TypeAlias = Annotated[float, Range(least=0)]
+FieldWeights: TypeAlias = dict[str, Weight]
 Seconds: TypeAlias = Annotated[float, Range(above=0, unit="of seconds")]
 TimeLimit: TypeAlias = Annotated[Seconds | None, Advice("for no limit leave it out")]
 
@@ -277,7 +278,9 @@ def _type_test(hint: Any) -> Callable[[Any, IsA], bool]:  # noqa: ANN401
     if hint is float:
         return lambda value, _: is_number(value)
     if hint is int:
-        return lambda value, _: type(value) is not bool and _is_index(value)
+        return lambda value, _: (
+            isinstance(value, int) and type(value) is not bool and value <= sys.maxsize
+        )
     # A text is a sequence, but no list of texts.
     is_collection = kind is not str and issubclass(kind, Iterable)
 
@@ -289,10 +292,6 @@ def _type_test(hint: Any) -> Callable[[Any, IsA], bool]:  # noqa: ANN401
             return True
 
     return has_type
-
-
-def _is_index(value: object) -> bool:
-    return isinstance(value, int) and value <= sys.maxsize
 
 
 def _items_of(hint: Any) -> tuple[Callable[[Any], Iterable[tuple[Any, Any]]], Fit] | None:  # noqa: ANN401

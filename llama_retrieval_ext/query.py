@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypedDict, TypeVa
 from llama_index.core.schema import BaseNode, QueryBundle
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
 
-from llama_retrieval_ext.checks import Part, check_count, check_seconds, checked_arguments, of_type
+from llama_retrieval_ext.checks import (
+    Part,
+    check_count,
+    check_seconds,
+    check_weights,
+    checked_arguments,
+    of_type,
+)
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError, ScopeRequiredError
 from llama_retrieval_ext.filter_syntax import describe_filters
 from llama_retrieval_ext.filters import (
@@ -198,16 +205,13 @@ def principals_of(given: object, what: str) -> tuple[str, ...]:
     """
     listed = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
     names: list[str] = list(given) if listed else []  # type: ignore[call-overload]  # iterable
-    if not listed or not all(map(_is_principal, names)):
+    are_names = all(isinstance(name, str) and name.isprintable() and name.strip() for name in names)
+    if not listed or not are_names:
         raise ConfigurationError(
             f"{what} must be a list of names of users and groups, such as ['user:ann', "
             f"'group:hr'], each of printable characters, got {given!r}"
         )
     return tuple(sorted(set(names)))
-
-
-def _is_principal(name: object) -> bool:
-    return isinstance(name, str) and name.isprintable() and bool(name.strip())
 
 
 def without_allowed(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -294,6 +298,8 @@ class Query(QueryBundle):
             return ``top_k``; a leg returns its own number if that is larger. Set by composites.
         exact: Whether vector searches compare every embedding instead of using an approximate
             index; keyword searches are always exact.
+        fields: The fields of keyword searches, with weights; None for those of the retriever, or of
+            the `Schema`.
         correct: Whether a knowledge base corrects typing errors: a word that no visible node has is
             replaced by the nearest that one has, which ``corrected`` of the result says. Words in
             quotation marks, in capitals, with digits and in code stay.
@@ -315,6 +321,7 @@ class Query(QueryBundle):
     context: Mapping[str, object] = field(default_factory=dict)
     at_least: int | None = None
     exact: bool = False
+    fields: Mapping[str, float] | None = None
     correct: bool = True
 
     def __post_init__(self) -> None:
@@ -332,6 +339,8 @@ class Query(QueryBundle):
         if self.scope is not None:
             check_scope(self.scope)
         of_type(self.context, Mapping, "context")
+        if self.fields is not None:
+            check_weights(self.fields, "fields")
         of_type(self.correct, bool, "correct")
         self.filter = None if self.filters is None else parse_filters(self.filters)
 
@@ -354,7 +363,7 @@ class Query(QueryBundle):
             )
         return cls(query)
 
-    def but(
+    def but(  # noqa: PLR0913 - what a search takes
         self,
         *,
         filters: MetadataFilters | None = None,
@@ -362,6 +371,7 @@ class Query(QueryBundle):
         top_k: int | None = None,
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
+        fields: Mapping[str, float] | None = None,
         correct: bool | None = None,
     ) -> "Query":
         """Return a copy; filters and scope are narrowed, other arguments replace values."""
@@ -376,6 +386,8 @@ class Query(QueryBundle):
             changes["timeout_s"] = timeout_s
         if context is not None:
             changes["context"] = {**self.context, **of_type(context, Mapping, "context")}
+        if fields is not None:
+            changes["fields"] = fields
         if correct is not None:
             changes["correct"] = of_type(correct, bool, "correct")
         return replace(self, **changes)
@@ -409,6 +421,7 @@ class SearchOptions(TypedDict, total=False):
     top_k: int | None
     timeout_s: float | None
     context: Mapping[str, object] | None
+    fields: Mapping[str, float] | None
     correct: bool | None
 
 
@@ -417,6 +430,7 @@ def described_binding(query: Query) -> list[str]:
     return [
         *([] if query.scope is None else [repr(query.scope)]),
         *([] if query.filters is None else [describe_filters(query.filters)]),
+        *([] if query.fields is None else [f"fields {dict(query.fields)}"]),
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Final, Self
 
 from llama_index.core.schema import BaseNode, MetadataMode
 
-from llama_retrieval_ext.checks import checked_arguments, of_type
+from llama_retrieval_ext.checks import check_weights, checked_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.filters import SCOPE_KEYS
 from llama_retrieval_ext.parameters import is_number
@@ -26,7 +26,6 @@ _DEFAULT_WEIGHTS: Final = {EVERYTHING: 1.0, "title": 1.0, HEADINGS: 0.5}
 _SHARE_OF_EVERYTHING: Final = 2 / 3
 # LlamaIndex's form of metadata in texts.
 _TEMPLATE: Final = "{key}: {value}"
-_EXAMPLE: Final = "such as {'title': 3, 'text': 1}"
 
 
 @checked_arguments
@@ -74,7 +73,8 @@ class Schema:
     dates: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        given = checked_weights(self.text, "text")
+        given = check_weights(self.text, "text")
+        _names(given, "text")
         weights = {name: float(weight) for name, weight in given.items()}
         weights.setdefault(EVERYTHING, _SHARE_OF_EVERYTHING * max(weights.values()))
         object.__setattr__(self, "text", weights)
@@ -111,7 +111,7 @@ class Schema:
         """
         if asked is None:
             return {name: weight for name, weight in self.text.items() if weight > 0}
-        for name in checked_weights(asked, "fields"):
+        for name in check_weights(asked, "fields"):
             if name not in self.text:
                 raise ConfigurationError(
                     f"fields has {name!r}, which is not searched; the searched fields are "
@@ -174,26 +174,14 @@ class Schema:
         return cls(**data)  # type: ignore[arg-type]  # checked there
 
 
-def checked_weights(weights: object, what: str) -> Mapping[str, float]:
-    """Return weights by field if they are valid, or raise `ConfigurationError`."""
-    if not isinstance(weights, Mapping) or not weights:
-        raise ConfigurationError(
-            f"{what} must map at least one field to its weight, {_EXAMPLE}, got {weights!r}"
-        )
-    _names(weights, what)
-    for name, weight in weights.items():
-        if not is_number(weight) or weight < 0:
-            raise ConfigurationError(
-                f"{what}: the weight of {name!r} must be a number of 0 or more, got {weight!r}"
-            )
-    if not any(weights.values()):
-        raise ConfigurationError(f"{what}: no weight is above 0, so that nothing can be found")
-    return weights
-
-
 def indexed_weights(weights: Mapping[str, float], indexed: Schema) -> dict[str, float]:
     """Return the weights of the fields that a store has indexed."""
     return {name: weight for name, weight in weights.items() if name in indexed.text}
+
+
+def keys_of(names: Iterable[str]) -> list[str]:
+    """Return the metadata keys of fields; `TEXT` and `EVERYTHING` have none."""
+    return [_key_of(name) for name in names if name not in {TEXT, EVERYTHING}]
 
 
 def text_of(value: object) -> str:

@@ -183,6 +183,8 @@ def info(*, kb: Url = DEFAULT_KB, embed_model: EmbedModel = None, as_json: AsJso
         "requires a scope": "yes" if facts.require_scope else "no",
         "many tenants": "yes" if facts.many_tenants else "no",
         **({"splitting": facts.splitting} if facts.splitting else {}),
+        "searched fields": ", ".join(f"{n} {weight:g}" for n, weight in facts.schema.text.items()),
+        **({"not indexed": ", ".join(facts.unindexed)} if facts.unindexed else {}),
         **({"graph": facts.graph} if facts.graph else {}),
     }
     width = max(map(len, rows)) + 2

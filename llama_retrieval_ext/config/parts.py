@@ -85,7 +85,7 @@ class RegistryParts:
             of the query.
         filters: Conditions on metadata of every retriever.
         scope: The scope of every retriever.
-        defaults: Parameters by name of the retriever, in place of the defaults of its definition.
+        vector_share: Share of vector search in ``hybrid``; None for the weights of its definition.
         given: Names of the parameters that the caller of `make` gave.
         requires_scope: Whether every query needs a scope.
         requires_principals: Whether every scope needs principals.
@@ -109,7 +109,7 @@ class RegistryParts:
     graph_seed: str | None = "vector"
     filters: MetadataFilters | None = None
     scope: Scope | None = None
-    defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    vector_share: float | None = None
     given: Collection[str] = ()
     requires_scope: bool = False
     requires_principals: bool = False

@@ -145,7 +145,7 @@ mean 'hybrid'?
         self._parts = replace(
             own,
             make=self.make,
-            defaults={},  # those of the definitions
+            vector_share=None,  # the weights of the definition of hybrid search
             llm=llm,
             graph=graphs,
             rules=rules,
@@ -273,8 +273,7 @@ mean 'hybrid'?
             ConfigurationError: The name is unknown, a value is invalid, or a part is missing.
         """
         definition = self.definition(name)
-        given = {**parts.defaults.get(name, {}), **params}
-        checked, mistakes = definition.checked(given)
+        checked, mistakes = definition.checked(params)
         if mistakes:
             kind = (
                 ArgumentError if any(mistake.at_key for mistake in mistakes) else ConfigurationError

@@ -8,10 +8,10 @@ from llama_index.core.base.base_retriever import BaseRetriever
 
 from llama_retrieval_ext.config.embedding import EmbeddingConfig
 from llama_retrieval_ext.config.parts import RegistryParts
-from llama_retrieval_ext.embeddings.resolve import languages_of
+from llama_retrieval_ext.embeddings.resolve import languages_of, vector_share_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.normalisation import min_max
-from llama_retrieval_ext.parameters import Count, Share, Weight
+from llama_retrieval_ext.parameters import Count, FieldWeights, Share, Weight
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.pipeline.stages import Refine
@@ -58,10 +58,18 @@ def vector(
 
 
 def keyword(
-    parts: RegistryParts, *, collapse: Collapse | None = None, top_k: Count = 10
+    parts: RegistryParts,
+    *,
+    collapse: Collapse | None = None,
+    fields: FieldWeights | None = None,
+    top_k: Count = 10,
 ) -> BaseRetriever:
-    """Return hits by words, with the BM25 scores of the engine."""
-    retriever = KeywordRetriever(parts.need_backend("keyword"), collapse=collapse, top_k=top_k)
+    """Return hits by words, with the BM25 scores of the engine.
+
+    ``fields`` are the searched fields with weights; without them those of the schema.
+    """
+    backend = parts.need_backend("keyword")
+    retriever = KeywordRetriever(backend, collapse=collapse, fields=fields, top_k=top_k)
     retriever.embed_model = parts.embed_model  # for later stages, such as MMR
     return retriever
 
@@ -74,9 +82,12 @@ def dense(
     return VectorRetriever(backend, embed_model=model, top_k=top_k, name="dense")
 
 
-def bm25(parts: RegistryParts, *, top_k: Count = 10) -> BaseRetriever:
+def bm25(
+    parts: RegistryParts, *, fields: FieldWeights | None = None, top_k: Count = 10
+) -> BaseRetriever:
     """Return hits by words, like ``keyword``; scores are min-max normalised over the answer."""
-    retriever = KeywordRetriever(parts.need_backend("bm25"), top_k=top_k, name="bm25")
+    backend = parts.need_backend("bm25")
+    retriever = KeywordRetriever(backend, top_k=top_k, fields=fields, name="bm25")
     retriever.embed_model = parts.embed_model  # for later stages, such as MMR
     return Pipeline(retriever, refines=[MinMaxScores()], top_k=top_k, name="bm25")
 
@@ -91,6 +102,7 @@ def hybrid(  # noqa: PLR0913 - the parameters of the name
     candidates: Count = CANDIDATES,
     pushdown: bool = False,
     collapse: Collapse | None = None,
+    fields: FieldWeights | None = None,
     embedding_config: EmbeddingConfig | None = None,
     top_k: Count = 10,
 ) -> BaseRetriever:
@@ -102,8 +114,10 @@ def hybrid(  # noqa: PLR0913 - the parameters of the name
     has_own = fusion is not None and fusion.weights is not None
     if alpha is None and not has_own:
         is_given = not {"dense_weight", "sparse_weight"}.isdisjoint(parts.given)
-        is_default = dense_weight == sparse_weight and not is_given  # the retriever's own
-        alpha = None if is_default else _share(dense_weight, sparse_weight)
+        if is_given or parts.vector_share is None:
+            alpha = _share(dense_weight, sparse_weight)
+        elif fusion is None and parts.vector_share != vector_share_of(parts.embed_model):
+            alpha = parts.vector_share
     model = parts.model("hybrid", embedding_config)
     known = parts.languages_unless("dense_weight", "sparse_weight", "alpha")
     implied = languages_of(model) if alpha is None else ()  # by the retriever itself
@@ -117,6 +131,7 @@ def hybrid(  # noqa: PLR0913 - the parameters of the name
         candidates=candidates,
         pushdown=pushdown,
         collapse=collapse,
+        fields=fields,
     )
 
 

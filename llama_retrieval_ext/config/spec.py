@@ -295,12 +295,13 @@ class Builder:
         if found:
             self.problems += found
             return Placeholder(None)
-        if self._live is None and _is_live(definition, arguments):
+        opens = definition.takes_parts or issubclass(definition.kind, BaseRetriever)
+        has_live = opens or any(isinstance(part, Placeholder) for _, part in walk(arguments))
+        if self._live is None and has_live:
             return Placeholder(definition.kind)
         try:
             parts = self._parts and replace(self._parts, given=frozenset(arguments))
-            defaults = parts.defaults.get(definition.name, {}) if parts else {}
-            return definition.build({**defaults, **arguments}, parts)
+            return definition.build(arguments, parts)
         except Exception as error:  # noqa: BLE001 - any error of a constructor belongs to this node
             return self._failed(path, error)
 
@@ -310,10 +311,3 @@ class Builder:
             raise failure from error
         self.problems.append(failure.problem)
         return Placeholder(None)
-
-
-def _is_live(definition: Definition, arguments: Mapping[str, object]) -> bool:
-    """Return whether a node opens or contains a live object."""
-    if definition.takes_parts or issubclass(definition.kind, BaseRetriever):
-        return True
-    return any(isinstance(each, Placeholder) for _, each in walk(arguments))

@@ -140,6 +140,18 @@ class Passages:
         allowed = yield from self._having(query.filter, scope, sample)
         return [f"{where} that the filters allow has a word of the query"] if allowed else []
 
+    def without(self, query: Query, keys: Sequence[str]) -> Plan[list[str]]:
+        """Return the plan for the hints that no passage in the query's scope has a key."""
+        scope = None if query.scope is None else query.scope.condition
+        sample = yield from self._visible(scope, scope, _SAMPLE)
+        where = "no passage" if scope is None else "no passage in this scope"
+        hints: list[str] = []
+        for key in keys if sample else ():
+            has_key = Not(Compare(key, FilterOperator.IS_EMPTY, None))
+            if not (yield from self._having(has_key, scope, sample)):
+                hints.append(_no_key(key, sample, where))
+        return hints
+
     def _having(
         self, condition: Condition, scope: Condition | None, sample: Sequence[Metadata]
     ) -> Plan[Sequence[Metadata]]:

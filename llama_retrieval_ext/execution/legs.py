@@ -258,7 +258,6 @@ def ask(
             this.leg.breaker.succeeded()
             rankings[name] = outcome.value or []
         else:
-            _update_breaker(this.leg, outcome.error)
             failures[name] = outcome.error
     if failures:
         _degrade(asks, rankings, failures, min_success)
@@ -288,6 +287,11 @@ def _degrade(
     min_success: int,
 ) -> None:
     """Note the failures; raise one that must not be left out, or if too few legs answered."""
+    for name, error in failures.items():
+        # The caller's time limit is no failure of the source.
+        is_late = isinstance(error, DeadlineExceededError) and error.by_query
+        if not (is_late or isinstance(error, (*MISTAKES, CircuitOpenError))):
+            asks[name].leg.breaker.failed()
     for name, error in failures.items():
         leg = asks[name].leg
         if leg.required or isinstance(error, MISTAKES):
@@ -340,16 +344,12 @@ def _answer(this: Ask) -> Plan[list[NodeWithScore]]:
             raise
         except Exception as error:
             pause_s = leg.backoff_s * 2**number
-            if number == leg.retries or not _time_for(pause_s):
+            left_s = current_context().remaining_s()
+            if number == leg.retries or (left_s is not None and pause_s >= left_s):
                 error.add_note(f"in leg {leg.name!r}")
                 raise
             yield Sleep(pause_s)
     raise AssertionError  # pragma: no cover - the last attempt returns or raises
-
-
-def _time_for(pause_s: float) -> bool:
-    left = current_context().remaining_s()
-    return left is None or pause_s < left
 
 
 def _reporting_all(
@@ -369,10 +369,3 @@ def _reporting_all(
         return hits
 
     return [replace(task, plan=reported(name)) for name, task in tasks.items()]
-
-
-def _update_breaker(leg: Leg, error: BaseException) -> None:
-    if isinstance(error, DeadlineExceededError) and error.by_query:
-        return  # the caller's time limit is no failure of the source
-    if not isinstance(error, (*MISTAKES, CircuitOpenError)):
-        leg.breaker.failed()

@@ -19,6 +19,7 @@ from llama_retrieval_ext.knowledge_base.checking import Check, CheckReport
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger, StoredDocument, StoredSource
 from llama_retrieval_ext.knowledge_base.storage import Storage, grouping_name
 from llama_retrieval_ext.query import Scope, shown_to, without_allowed
+from llama_retrieval_ext.schema import DEFAULT_SCHEMA, Schema
 from llama_retrieval_ext.stores.embedded.files import bytes_on_disk
 from llama_retrieval_ext.stores.embedded.index import IndexInfo
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
@@ -54,8 +55,12 @@ class KnowledgeBaseInfo:
         index: On the embedded engine, the storage of embeddings and the number indexed; None on
             others.
         graph: URL of its graph, which is updated with it; None for none.
+        vector_share: The share of vector search in hybrid search that `KnowledgeBase.weigh`
+            recorded; None before, when that of the embedding model holds.
         splitting: How the last added documents were split, such as ``PassageParser(...)``, along
             headings; empty if it has only nodes.
+        schema: The searched fields, with weights, and those that are counted and compared.
+        unindexed: Searched fields of the schema that need `KnowledgeBase.index_fields`.
     """
 
     url: str
@@ -71,6 +76,9 @@ class KnowledgeBaseInfo:
     index: IndexInfo | None = None
     graph: str | None = None
     splitting: str = ""
+    vector_share: float | None = None
+    schema: Schema = DEFAULT_SCHEMA
+    unindexed: Sequence[str] = ()
 
     def _repr_html_(self) -> str:
         from llama_retrieval_ext.display.html import facts_html  # noqa: PLC0415 - a view
@@ -92,6 +100,11 @@ class Browsable:
         self._access = access
         self._storage = storage
         self._ledger = ledger
+
+    @property
+    def schema(self) -> Schema:
+        """The fields that are searched, with weights, counted and compared."""
+        return self._storage.store.field_schema
 
     @property
     def graph(self) -> WritableGraph | None:
@@ -230,6 +243,9 @@ class Browsable:
             index=store.index_info() if isinstance(store, EmbeddedVectorStore) else None,
             graph=(config.graph or None) if config else None,
             splitting=config.splitting if config else "",
+            vector_share=config.vector_share if config else None,
+            schema=store.field_schema,
+            unindexed=store.unindexed,
         )
 
     def check(self) -> CheckReport:

@@ -107,6 +107,22 @@ class Editable:
 
     aadd = _in_thread(add)
 
+    def index_fields(self) -> int:
+        """Index the searched fields of the schema that are not indexed, from what is stored.
+
+        No file is read, and nothing is embedded.
+
+        Returns:
+            Number of nodes that were indexed; 0 if all fields are.
+
+        Raises:
+            UnsupportedModeError: The engine cannot add a field; copy the knowledge base.
+            StoreUnavailableError: There is no space for the new files, or the engine failed.
+        """
+        with self._storage.lock:
+            self._access.check_open()
+            return self._storage.store.index_fields()
+
     def sync(  # noqa: PLR0913 - which files, and what may be done
         self,
         source: str | Path | Iterable[BaseNode],

@@ -5,7 +5,7 @@ replacing a passage deletes its rows, except those that other passages support.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
@@ -152,17 +152,24 @@ class GraphTarget:
 
     def upsert(self, documents: Sequence[Prepared]) -> None:
         """Write the rows of passages, replacing their earlier rows."""
-        known: set[tuple[object, str]] = set()
-        said: dict[str, Contents] = {}
-        for node, extracted in _passages(documents):
+        written: set[tuple[object, str]] = set()
+        contents: dict[str, Contents] = {}
+        passages = (
+            (node, document.rows.get(node.node_id, ""))
+            for document in documents
+            for node in document.nodes
+        )
+        for node, extracted in passages:
             rows = self._rows(node, extracted)
             # The first passage writes the row of its document; edges of the others support it.
-            own = {(n.partition, n.id): n for n in rows.nodes if n.label == DOCUMENT_LABEL}
-            kept = [n for n in rows.nodes if (n.partition, n.id) not in own.keys() & known]
-            known |= own.keys()
-            said[self.source(node.node_id)] = Contents(kept, rows.edges)
-        if said:
-            self._graph.replace_sources(said)
+            documents_of = {(n.partition, n.id): n for n in rows.nodes if n.label == DOCUMENT_LABEL}
+            kept = [
+                n for n in rows.nodes if (n.partition, n.id) not in documents_of.keys() & written
+            ]
+            written |= documents_of.keys()
+            contents[self.source(node.node_id)] = Contents(kept, rows.edges)
+        if contents:
+            self._graph.replace_sources(contents)
 
     def delete(self, node_ids: Sequence[str]) -> None:
         """Delete the rows of passages; missing ids are ignored."""
@@ -195,12 +202,12 @@ class GraphTarget:
     def rows_of(self, node_ids: Sequence[str]) -> dict[str, str]:
         """Return the rows of each passage as JSON, without the passage itself."""
         ids = {self.source(node_id): node_id for node_id in node_ids}
-        found = self._graph.claims_of(list(ids))
+        contents = self._graph.claims_of(list(ids))
         return {
             ids[source]: _packed(
                 Contents([n for n in rows.nodes if n.id != ids[source]], rows.edges)
             )
-            for source, rows in found.items()
+            for source, rows in contents.items()
         }
 
     def moved_rows(self, before: Sequence[BaseNode], after: Sequence[BaseNode]) -> dict[str, str]:
@@ -213,16 +220,16 @@ class GraphTarget:
         if any(len(old) != len(new) for old, new in names):
             return {}
         ids = {name: new for pair in names for name, new in zip(*pair, strict=True)}
-        found = self._graph.claims_of([self.source(old.node_id) for old, _ in pairs])
+        contents = self._graph.claims_of([self.source(old.node_id) for old, _ in pairs])
         moved: dict[str, str] = {}
         for old, new in pairs:
-            rows, own = found[self.source(old.node_id)], self._rows(old, "")
+            rows, expected = contents[self.source(old.node_id)], self._rows(old, "")
             if all(node.id != old.node_id for node in rows.nodes):
                 return {}
-            known = {node.id for node in own.nodes}, {edge.id for edge in own.edges}
+            plain = {node.id for node in expected.nodes}, {edge.id for edge in expected.edges}
             extracted = Contents(
-                [node for node in rows.nodes if node.id not in known[0]],
-                [edge for edge in rows.edges if edge.id not in known[1]],
+                [node for node in rows.nodes if node.id not in plain[0]],
+                [edge for edge in rows.edges if edge.id not in plain[1]],
             )
             moved[new.node_id] = _packed(_renamed(extracted, ids, old.metadata, new.metadata))
         return moved
@@ -244,19 +251,12 @@ class GraphTarget:
         return Contents(nodes + more.nodes, edges + more.edges)
 
 
-def _passages(documents: Sequence[Prepared]) -> Iterator[tuple[BaseNode, str]]:
-    """Yield each node with its extracted rows."""
-    for document in documents:
-        for node in document.nodes:
-            yield node, document.rows.get(node.node_id, "")
-
-
 def _same_passages(
     before: Sequence[BaseNode], after: Sequence[BaseNode]
 ) -> list[tuple[BaseNode, BaseNode]]:
     """Return each passage with the one that it was; [] if one was none."""
     left: dict[str, list[BaseNode]] = {}
-    for node in sorted(before, key=lambda each: getattr(each, "start_char_idx", None) or 0):
+    for node in sorted(before, key=lambda passage: getattr(passage, "start_char_idx", None) or 0):
         left.setdefault(node.get_content(MetadataMode.EMBED), []).append(node)
     pairs: list[tuple[BaseNode, BaseNode]] = []
     for node in after:
@@ -272,7 +272,7 @@ def _names(passage: BaseNode) -> list[str]:
     ids = [passage.node_id, f"{DOCUMENT_LABEL}:{passage.ref_doc_id}"]
     for _, related in sorted(passage.relationships.items()):
         several = related if isinstance(related, list) else [related]
-        ids += [each.node_id for each in several]
+        ids += [relative.node_id for relative in several]
     return ids
 
 
@@ -285,13 +285,13 @@ def _renamed(
     """Return rows with other ids, and with metadata of their passage as it is after a move."""
 
     def moved(properties: Mapping[str, object]) -> dict[str, object]:
-        known = {
+        current = {
             key: after.get(key, value) if key in before and before[key] == value else value
             for key, value in properties.items()
         }
         return {
-            key: ids.get(each, each) if isinstance(each, str) else each
-            for key, each in known.items()
+            key: ids.get(value, value) if isinstance(value, str) else value
+            for key, value in current.items()
         }
 
     return Contents(
@@ -339,8 +339,8 @@ def _unpacked(packed: str, scope: Mapping[str, object]) -> Contents:
 
 
 def _scoped(properties: Mapping[str, object], scope: Mapping[str, object]) -> dict[str, object]:
-    own = {key: value for key, value in properties.items() if key not in SCOPE_KEYS}
-    return {**own, **scope}
+    others = {key: value for key, value in properties.items() if key not in SCOPE_KEYS}
+    return {**others, **scope}
 
 
 class Extraction:

@@ -4,7 +4,7 @@ What a name means is defined in `llama_retrieval_ext.config`; a test compares bo
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
     from llama_index.core.base.base_retriever import BaseRetriever
@@ -42,12 +42,6 @@ CompositeKind: TypeAlias = Literal[
 ]
 Kind: TypeAlias = SearchKind | CompositeKind
 
-# The weights of hybrid search of a knowledge base, and of what contains it; those of the registry
-# are the designs' 0.7 and 0.3. The measurement is in config/README.md.
-DEFAULTS: Final[Mapping[str, Mapping[str, object]]] = {
-    "hybrid": {"dense_weight": 0.5, "sparse_weight": 0.5}
-}
-
 
 class RetrieverArguments(TypedDict, total=False):
     """The arguments of ``kb.retriever`` for stores, graphs and presets, whichever a name takes."""
@@ -57,6 +51,7 @@ class RetrieverArguments(TypedDict, total=False):
     filters: "MetadataFilters | None"
     scope: "Scope | None"
     name: str | None
+    fields: Mapping[str, float] | None
     collapse: "Collapse | None"
     dense_weight: float
     sparse_weight: float

@@ -4,6 +4,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Self
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -39,7 +40,10 @@ from llama_retrieval_ext.knowledge_base.storage import (
     check_recorded,
     open_storage,
 )
+from llama_retrieval_ext.knowledge_base.weighing import Weighing, weigh
 from llama_retrieval_ext.pipeline.leg_weights import check_languages
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -108,6 +112,8 @@ class KnowledgeBase(Searchable, Browsable, Editable):
             ),
         )
         Browsable.__init__(self, access, storage, ledger)
+        config = ledger.config()
+        self._weigh_vectors(None if config is None else config.vector_share)
         Editable.__init__(self, access, storage, parts)
 
     @classmethod
@@ -121,6 +127,7 @@ class KnowledgeBase(Searchable, Browsable, Editable):
         require_scope: bool | None = None,
         require_principals: bool = False,
         tokenizer: Tokenizer | None = None,
+        schema: Schema | None = None,
         transformations: Sequence[TransformComponent] | None = None,
         many_tenants: bool | None = None,
         store_params: Mapping[str, object] | None = None,
@@ -160,6 +167,9 @@ class KnowledgeBase(Searchable, Browsable, Editable):
                 cannot be opened with False. True is always allowed, and applies to this object.
             require_principals: Whether reads through this object need a scope with principals.
             tokenizer: Tokenizer of keyword search; None for the recorded one, or the default.
+            schema: The fields that are searched, with weights, counted and compared; None for the
+                recorded one, or title, headings and everything. A changed weight applies at once; a
+                new searched field after `index_fields`.
             transformations: LlamaIndex transformations for documents (not nodes); None for passages
                 along headings, tables and blocks of code, of at most 512 tokens, the window of
                 current encoders, with an overlap of 64, and like those of ``SentenceSplitter`` in
@@ -206,6 +216,8 @@ class KnowledgeBase(Searchable, Browsable, Editable):
             if value is not None:
                 of_type(value, bool, name)
         of_type(require_principals, bool, "require_principals")
+        if schema is not None:
+            of_type(schema, Schema, "schema", instead="write Schema(text={'title': 3, 'text': 1})")
         languages = None if languages is None else check_languages(languages)
         if embed_model is None and not (must_exist or read_only):
             check_recorded(url)
@@ -220,7 +232,9 @@ class KnowledgeBase(Searchable, Browsable, Editable):
                 resources.callback(copied.close)
             stored, graph = (url, graph) if copied is None else (copied.url, copied.graph)
             storage = with_graph(open_storage(stored, setup), graph, links, url, resources)
-            requested = requested_config(embed_model, model, require_scope=require_scope)
+            requested = requested_config(
+                embed_model, model, require_scope=require_scope, schema=schema
+            )
             ledger = open_ledger(storage, requested, url, resources)
             model = recorded_model(ledger.config(), url) if model is None else model
             preparation = Preparation(splitter, model, extraction)
@@ -236,6 +250,42 @@ class KnowledgeBase(Searchable, Browsable, Editable):
         if refresh_s is not None:
             refresh_every(refresh_s, kb.refresh, kb._resources)
         return kb
+
+    def weigh(
+        self, *, count: int = 200, sample: int = 5000, seed: int = 0, scope: Scope | None = None
+    ) -> Weighing:
+        """Measure how much vector search helps here, and record its share in hybrid search.
+
+        Sentences of passages ask for the rest of their passage, by vectors and by keywords; no
+        labels and no LLM are needed. The share holds for ``hybrid``, and for what contains it,
+        wherever the knowledge base is opened from now on, unless a call gives weights. Measure
+        again after much has changed.
+
+        With MiniLM on four sets, and with `LocalEmbedding` on six, hybrid search with this share
+        is at most .005 nDCG@10 below the better search, except where questions are in another
+        language than the passages: on CosQA, English questions about Python, MiniLM alone stays
+        .024 ahead.
+
+        Args:
+            count: Maximum number of questions; each embeds two texts.
+            sample: Maximum number of passages to search.
+            seed: Seed for the choice of passages and sentences.
+            scope: The passages to measure on; None for all.
+
+        Returns:
+            The share, with the quality of both searches.
+
+        Raises:
+            ConfigurationError: A number is below 1, or fewer than 20 passages have two sentences.
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        nodes = self.nodes(scope=scope, limit=sample)
+        store = self._storage.store
+        measured = weigh(nodes, self.embed_model, like=store, count=count, seed=seed)
+        share = measured.vector_share
+        self._ledger.update_config(lambda config: config and replace(config, vector_share=share))
+        self._weigh_vectors(share)
+        return measured
 
     remove = staticmethod(remove_knowledge_base)
 

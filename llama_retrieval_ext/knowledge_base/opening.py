@@ -1,5 +1,6 @@
 """What opening a knowledge base consists of: its graph, its settings, its ledger, its writer."""
 
+import json
 import logging
 from contextlib import ExitStack
 from dataclasses import replace
@@ -22,6 +23,7 @@ from llama_retrieval_ext.knowledge_base.preparation import Preparation
 from llama_retrieval_ext.knowledge_base.sharing import Sharing
 from llama_retrieval_ext.knowledge_base.storage import Storage, missing, model_needed
 from llama_retrieval_ext.knowledge_base.write import Writer, WriteTarget
+from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.embedded.files import damaged_error
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.wording import counted
@@ -48,15 +50,18 @@ def requested_config(
     model: BaseEmbedding | None,
     *,
     require_scope: bool | None,
+    schema: Schema | None,
 ) -> KnowledgeBaseConfig:
     """Return the settings that a call of `KnowledgeBase.open` asks for."""
+    fields = "" if schema is None else json.dumps(schema.to_dict())
     if model is None:
-        return KnowledgeBaseConfig("", require_scope=require_scope)
+        return KnowledgeBaseConfig("", require_scope=require_scope, schema=fields)
     return KnowledgeBaseConfig(
         embed_model_name(model),
         require_scope=require_scope,
         dimension=embed_model_dimension(model),
         model_record=model_record(model, embed_model if isinstance(embed_model, str) else ""),
+        schema=fields,
     )
 
 
@@ -102,6 +107,9 @@ def open_ledger(
             _check_files(ledger, ledger.file, storage, where)
         _check_in_step(ledger, storage, where)
         _check_graph(ledger, storage, where)
+    config = ledger.config()
+    if config is not None and config.schema:
+        storage.store.use_schema(Schema.from_dict(json.loads(config.schema)))
     return ledger
 
 

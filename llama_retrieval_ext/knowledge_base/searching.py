@@ -12,12 +12,13 @@ from llama_retrieval_ext.arguments import record_argument, takes_argument
 from llama_retrieval_ext.checks import checked_methods, one_top_k
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.config.registry import default_registry
+from llama_retrieval_ext.embeddings.resolve import vector_share_of
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.knowledge_base.access import Access
 from llama_retrieval_ext.knowledge_base.engines import chat_engine, query_engine
 from llama_retrieval_ext.knowledge_base.kinds import (
-    DEFAULTS,
     CompositeKind,
     Kind,
     PresetKind,
@@ -31,6 +32,7 @@ from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
+from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import Backend
 
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 
 _STORE_KINDS: Final = get_args(StoreKind)
+_BY_VECTOR: Final = ("vector", "dense", "llama_dense")
 _MAX_PROTOTYPES: Final = 100
 
 
@@ -59,6 +62,8 @@ class Searchable:
         require_principals: Whether the scope of every read needs principals.
         embed_model: The embedding model.
     """
+
+    schema: Schema
 
     def __init__(
         self,
@@ -80,6 +85,12 @@ class Searchable:
         self._graphs = graphs
         self._curation = curation
         self._prototypes: dict[tuple[object, ...], StoreRetriever] = {}  # by kind and arguments
+        self._weigh_vectors(None)
+
+    def _weigh_vectors(self, share: float | None) -> None:
+        """Give vector search a share in hybrid searches from now on; None for the model's."""
+        self._vector_share = vector_share_of(self.embed_model) if share is None else share
+        self._prototypes = {}
 
     @property
     def parts(self) -> RegistryParts:
@@ -91,7 +102,7 @@ class Searchable:
             languages=self._languages,
             kb=self,  # type: ignore[arg-type]  # a subclass has nodes() and count()
             graph=self._graphs,
-            defaults=DEFAULTS,
+            vector_share=self._vector_share,
             requires_scope=self.require_scope,
             requires_principals=self.require_principals,
             curation=self._curation,
@@ -142,6 +153,7 @@ class Searchable:
         collapse: Collapse | None = None,
         name: str | None = None,
         similarity_top_k: int | None = None,
+        fields: Mapping[str, float] | None = None,
         **options: object,
     ) -> Retriever:
         """Return a retriever, which also finds documents added later.
@@ -161,10 +173,13 @@ class Searchable:
                 None for no limit.
             name: Name in traces and ``Hit.source``; None for its own.
             similarity_top_k: LlamaIndex's name of ``top_k``; pass one of them.
+            fields: The fields of keyword searches, with weights, such as ``{"title": 1}``; None for
+                those of the `Schema`.
             options: The parameters of the name. For ``hybrid``: ``dense_weight=0.7`` and
                 ``sparse_weight=0.3`` by the table, and **0.5 and 0.5 in a knowledge base**, where
-                they were measured to be better, less of the first for a question in a script that
-                the embedding model does not know; or ``alpha``, the share of the first;
+                they were measured to be better, or the share that `KnowledgeBase.weigh` recorded or
+                the model declares (`LocalEmbedding` 0.25); less of the first for a question in a
+                script that the model does not know; or ``alpha``, the share of the first;
                 ``fusion``, ``candidates``, ``pushdown``.
 
         Raises:
@@ -183,11 +198,27 @@ class Searchable:
         if not isinstance(made, Retriever):
             made = Pipeline(made, name=kind)
         retriever = parts.bound(made)
+        if fields is not None:
+            self._check_fields(fields, kind)
+            retriever.fields = fields
+            if takes_argument(type(retriever), "fields"):
+                record_argument(retriever, "fields", fields)
         if name is not None:
             retriever.name = name
             if takes_argument(type(retriever), "name"):
                 record_argument(retriever, "name", name)
         return retriever
+
+    def _check_fields(self, fields: Mapping[str, float] | None, kind: Kind) -> None:
+        """Raise `ConfigurationError` if a retriever does not search these fields."""
+        if fields is None:
+            return
+        self.schema.weights(fields)
+        if kind in _BY_VECTOR:
+            raise ConfigurationError(
+                f"{kind!r} searches by meaning and has no fields; leave fields out, or search by "
+                "'keyword' or 'hybrid'"
+            )
 
     def _prototype(self, kind: Kind, arguments: Mapping[str, object]) -> StoreRetriever | None:
         """Return a shared retriever over the store; None if the kind or an argument is another."""
@@ -216,6 +247,7 @@ class Searchable:
         scope: Scope | None = None,
         collapse: Collapse | None = None,
         timeout_s: float | None = None,
+        fields: Mapping[str, float] | None = None,
         correct: bool | None = None,
     ) -> Plan[SearchResult]:
         """Return the best hits for a query; ``retriever(mode, ...).search(query)``.
@@ -228,6 +260,8 @@ class Searchable:
             scope: The scope of the caller.
             collapse: Maximum number of hits per source; None for no limit.
             timeout_s: Time limit in seconds; None for no limit.
+            fields: The fields of keyword searches, with weights, such as ``{"title": 1}``; None for
+                those of the `Schema`.
             correct: Whether typing errors are corrected, as for `Query`; None for True. The result
                 says so in ``corrected``.
 
@@ -240,8 +274,9 @@ class Searchable:
         """
         self._check_open()
         arguments = {"top_k": top_k} if collapse is None else {"top_k": top_k, "collapse": collapse}
+        self._check_fields(fields, mode)
         bound = Query.of(query).but(
-            filters=filters, scope=scope, timeout_s=timeout_s, correct=correct
+            filters=filters, scope=scope, timeout_s=timeout_s, fields=fields, correct=correct
         )
         prototype = self._prototype(mode, arguments)
         if prototype is None:

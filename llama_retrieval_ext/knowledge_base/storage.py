@@ -9,7 +9,6 @@ from threading import RLock
 from time import time
 
 from llama_index.core.schema import BaseNode
-from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.errors import ConfigurationError, ModelRequiredError
@@ -25,6 +24,7 @@ from llama_retrieval_ext.knowledge_base.write import lock_of
 from llama_retrieval_ext.stores.embedded.closed_files import SUFFIX
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.open import check_url, open_store
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.urls import Location
@@ -55,7 +55,7 @@ def batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
 class Storage:
     """The parts of a knowledge base that depend on its engine; a `WriteTarget`."""
 
-    store: BasePydanticVectorStore
+    store: EngineStore
     close: Callable[[], None]
     flush: Callable[[], None]  # writes pending changes to disk
     check_room: Callable[[Iterable[int]], None]  # raises if so many bytes do not fit on the disk

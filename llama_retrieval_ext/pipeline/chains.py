@@ -184,7 +184,12 @@ def checked(stage: Refine, answer: object, hits: Sequence[Hit]) -> list[Hit]:
 
 
 def _scored(stage: Refine, hit: NodeWithScore, before: Hit | None) -> Hit:
-    scored = hit if isinstance(hit, Hit) else _like(hit, before, repr(stage))
+    if isinstance(hit, Hit):
+        scored = hit
+    elif before is None:
+        scored = as_hit(hit, source=repr(stage))
+    else:  # a plain hit, with the further fields of the hit that it was made from
+        scored = before.model_copy(update={"node": hit.node, "score": hit.score})
     if scored.score is None:
         if before is not None and before.score is not None:
             return with_score(scored, before.score, scored.contributions)
@@ -194,13 +199,6 @@ def _scored(stage: Refine, hit: NodeWithScore, before: Hit | None) -> Hit:
             "scores must be finite numbers"
         )
     return scored
-
-
-def _like(hit: NodeWithScore, before: Hit | None, source: str) -> Hit:
-    """Return a plain hit with the further fields of the hit that it was made from."""
-    if before is None:
-        return as_hit(hit, source=source)
-    return before.model_copy(update={"node": hit.node, "score": hit.score})
 
 
 def _best_first(ranking: list[Hit], places: Sequence[int], hits: Sequence[Hit]) -> list[Hit]:

@@ -195,20 +195,20 @@ class FusionRetriever(_Composite):
 
     def sketch(self) -> Sketch:
         """Return the drawing: the legs with their names and weights."""
-        before = (*self.branches.rewrites, self.branches.fan_out)
+        fan_out = self.branches.fan_out
+        before = (*self.branches.rewrites, *([] if fan_out is None else [fan_out]))
         legs = (
             (weighted_name(leg.name, self.weights), sketch_of(leg.retriever)) for leg in self.legs
         )
         after = (repr(self.fusion), *self.binding)
-        return Sketch(
-            tuple(repr(stage) for stage in before if stage is not None), tuple(legs), after
-        )
+        return Sketch(tuple(map(repr, before)), tuple(legs), after)
 
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Run the legs together, then fuse and refine."""
-        queries = [self._for_children(query)]
-        if self.branches.rewrites or self.branches.fan_out is not None:
-            queries = yield from self._queries(queries[0])
+        first, fan_out = self._for_children(query), self.branches.fan_out
+        if self.branches.rewrites:
+            first = yield from rewritten(first, self.branches.rewrites)
+        queries = [first] if fan_out is None else (yield from fanned_out(first, fan_out))
         by_leg: Mapping[str, float] = self.weights
         if self.leg_languages:
             by_leg = weights_for(query.query_str, self.weights, self.leg_languages)
@@ -237,12 +237,6 @@ class FusionRetriever(_Composite):
 
     def _note(self, asks: Mapping[str, Ask], rankings: Rankings) -> None:
         """Process the requests to the legs and their rankings; a hook for subclasses."""
-
-    def _queries(self, query: Query) -> Plan[list[Query]]:
-        changed = yield from rewritten(query, self.branches.rewrites)
-        if self.branches.fan_out is None:
-            return [changed]
-        return (yield from fanned_out(changed, self.branches.fan_out))
 
     def _expression(self) -> str:
         if type(self) is not FusionRetriever or not self._is_unnamed:

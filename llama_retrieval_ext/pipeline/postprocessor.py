@@ -83,7 +83,12 @@ class Postprocessed(Refine):
 
     def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
         """Return the plan for the postprocessor's result."""
-        copies = [_own(hit) for hit in (hits if self.keeps_order else hits[: query.top_k])]
+        # Postprocessors replace or extend the text and metadata of a node, but not nested values,
+        # so deeper copies are not needed.
+        copies: list[NodeWithScore] = [
+            hit.model_copy(update={"node": node_copy(hit.node)})
+            for hit in (hits if self.keeps_order else hits[: query.top_k])
+        ]
         child = query.for_child(top_k=query.top_k)
         worker = strict(self.postprocessor)
         blocking = partial(worker.postprocess_nodes, copies, child)
@@ -109,7 +114,8 @@ class Postprocessed(Refine):
             if hit.node.node_id in before:
                 refined.append(self._known(hit, rank, *before[hit.node.node_id]))
             else:
-                score = self._score(hit, lowest)
+                score = hit.score
+                score = lowest if score is None else calibrated(score, self.score_kind)
                 refined.append(with_score(as_hit(hit, source=self._name), score, ()))
         return refined
 
@@ -133,9 +139,6 @@ class Postprocessed(Refine):
         contribution = Contribution(self._name, rank, hit.score, 1.0, score)
         return with_score(same, score, (*replaced(before, rank_before), contribution))
 
-    def _score(self, hit: NodeWithScore, lowest: float | None) -> float | None:
-        return lowest if hit.score is None else calibrated(hit.score, self.score_kind)
-
     @property
     def _name(self) -> str:
         return type(self.postprocessor).__name__
@@ -144,12 +147,6 @@ class Postprocessed(Refine):
         if self.score_kind == "unknown":  # printed without the enclosing stage
             return handle_expression(self.postprocessor)
         return call_expression(self)
-
-
-def _own(hit: Hit) -> NodeWithScore:
-    # Postprocessors replace or extend the text and metadata of a node, but not nested values, so
-    # deeper copies are not needed.
-    return hit.model_copy(update={"node": node_copy(hit.node)})
 
 
 # The numbers of the documents, from 1, and their relevance values.

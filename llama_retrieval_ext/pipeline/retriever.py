@@ -31,7 +31,7 @@ from llama_retrieval_ext.execution.running import (
 from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.explanation import Explanation, explanation_of
-from llama_retrieval_ext.pipeline.index_nodes import Resolver, Target
+from llama_retrieval_ext.pipeline.index_nodes import Resolver
 from llama_retrieval_ext.pipeline.searching import (
     answers,
     end_retrieval,
@@ -102,6 +102,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     # Set by the owner of the store, such as a knowledge base that rejects queries without a scope.
     requires_scope: bool = False
     requires_principals: bool = False
+    # Fields of keyword searches, with weights, for queries that have none.
+    fields: Mapping[str, float] | None = None
     # Set by a knowledge base, for every retriever over it.
     curation: Curation | None = None
     # False where names in a query are linked to a graph, whose words may be in no passage.
@@ -177,6 +179,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         top_k: int | None = None,
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
+        fields: Mapping[str, float] | None = None,
         correct: bool | None = None,
     ) -> Plan[SearchResult]:
         """Return the hits together with degraded parts, trace and details.
@@ -188,6 +191,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             top_k: Number of hits, for this call.
             timeout_s: Seconds for the whole answer.
             context: Values for the application's own stages.
+            fields: The fields of keyword searches, with weights, for this call.
             correct: Whether typing errors are corrected, as for `Query`; None for True.
 
         Returns:
@@ -199,6 +203,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             top_k=top_k,
             timeout_s=timeout_s,
             context=context,
+            fields=fields,
             correct=correct,
         )
         return search_plan(self, bound)
@@ -355,24 +360,16 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             reported = reporting(plan, current_context().on_partial)
             plan = within(self.name, reported, query.timeout_s)
         hits = yield from plan
-        if any(isinstance(hit.node, IndexNode) for hit in hits):
-            hits = yield from self._resolved(hits, query)
+        # The children have resolved theirs.
+        is_first = bool(self.object_map) or not self.children
+        if is_first and any(isinstance(hit.node, IndexNode) for hit in hits):
+            resolver = Resolver(lambda node: node.obj or self.object_map.get(node.index_id))
+            hits = (yield from resolver.resolve(hits, query))[: query.top_k]
         if self._verbose:
             _log.info("%s found %s for %r", self.name, counted(len(hits), "hit"), query.query_str)
         if query.scope is None or query.scope.principals is None:
             return list(hits)
         return list(hits_shown_to(query.scope, hits))
-
-    def _resolved(self, hits: list[Hit], query: Query) -> Plan[list[Hit]]:
-        """Resolve index nodes, unless the children have resolved them."""
-        if self.children and not self.object_map:
-            return hits
-        resolved = yield from Resolver(self._object_of).resolve(hits, query)
-        return resolved[: query.top_k]
-
-    def _object_of(self, node: IndexNode) -> Target:
-        target: Target = node.obj or self.object_map.get(node.index_id)
-        return target
 
     def _handle_recursive_retrieval(
         self, query_bundle: QueryBundle, nodes: list[NodeWithScore]
@@ -390,7 +387,10 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
     def _bound(self, query: Query) -> Query:
         top_k = self.top_k and max(self.top_k, query.at_least or 0)
-        bound = query.but(filters=self.filters, scope=self.scope, top_k=query.top_k or top_k)
+        fields = self.fields if query.fields is None else None
+        bound = query.but(
+            filters=self.filters, scope=self.scope, top_k=query.top_k or top_k, fields=fields
+        )
         bound.at_least = query.top_k or query.at_least  # the caller's number
         if self.requires_scope and bound.scope is None:
             raise ScopeRequiredError(

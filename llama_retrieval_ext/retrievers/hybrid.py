@@ -43,6 +43,7 @@ from llama_retrieval_ext.retrievers.store_retriever import (
     KeywordRetriever,
     StoreRetriever,
     VectorRetriever,
+    check_fields,
     search_of,
 )
 from llama_retrieval_ext.stages.fusion import WeightedSum
@@ -115,6 +116,8 @@ class HybridRetriever(StoreRetriever):
         similarity_top_k: LlamaIndex's name of ``top_k``; pass only one of them.
         min_success: Number of searches that must succeed: with 2, the query fails if either fails.
             None for the value of the fusion, or else 1.
+        fields: The fields of the keyword search, with weights, such as ``{"title": 1}``; None for
+            those of the store's `Schema`.
         name: Name in traces and ``Hit.source``; ``hybrid`` unless given.
 
     Scores are those of the fusion; see there.
@@ -152,11 +155,12 @@ class HybridRetriever(StoreRetriever):
         collapse: Collapse | None = None,
         similarity_top_k: int | None = None,
         min_success: int | None = None,
+        fields: Mapping[str, float] | None = None,
         name: str = "hybrid",
     ) -> None:
         hits = one_top_k(top_k, similarity_top_k)
         super().__init__(store, embed_model, top_k=hits, filters=filters, scope=scope, name=name)
-        self.collapse = collapse
+        self.collapse, self.fields = collapse, fields
         features = self.backend.features
         self.keyword_source = self.source if keyword_store is None else source_of(keyword_store)
         if keyword_store is not None or features.keyword is None:
@@ -228,7 +232,11 @@ class HybridRetriever(StoreRetriever):
         """Run both searches, then fuse."""
         if self._embeds and query.embedding is None:
             self._model()  # raises here so that the message names this retriever
-        return self._collapsed(partial(self._answer, set(self._breakers)), query)
+        store = self.keyword_source.backend.store
+        check_fields(query, store)
+        hits = yield from self._collapsed(partial(self._answer, set(self._breakers)), query)
+        self._note_fields(query, hits, store)
+        return hits
 
     def read_node(self, node_id: str) -> Plan[BaseNode | None]:
         """Return the node from one of the stores, ignoring scope."""
@@ -259,8 +267,11 @@ class HybridRetriever(StoreRetriever):
     ) -> Plan[list[Hit]]:
         """Return the hits of one request, which the engine fuses if it can and is to."""
         text, top_k, depth = query.query_str, query.top_k or 1, self._depth(query)
-        if self.pushdown and self._is_native(weights):
-            vector, keyword = (weights[leg] for leg in LEGS)
+        vector, keyword = (weights[leg] for leg in LEGS)
+        if self.pushdown:
+            self._check_native()  # again: the collection may have another distance
+        fusions = self.backend.features.fusions if self.pushdown else ()
+        if any(native.is_as(self.fusion, (vector, keyword)) for native in fusions):
             how = FusedSearch(self.fusion, (vector, keyword), depth)
             fused = call(engine.fused(embedding, text, search_of(query), how))
             hits = self._checked(fused, query, repr(self.fusion))
@@ -361,12 +372,6 @@ class HybridRetriever(StoreRetriever):
     def _depth(self, query: Query) -> int:
         """Return the number of candidates of each leg."""
         return max(self.candidates, query.top_k or 1)
-
-    def _is_native(self, weights: LegWeights) -> bool:
-        """Return whether the engine fuses with the weights for a query; raise if with none."""
-        self._check_native()  # again: the collection may have another distance
-        by_leg = [weights[leg] for leg in LEGS]
-        return any(native.is_as(self.fusion, by_leg) for native in self.backend.features.fusions)
 
     def _check_native(self) -> None:
         if self._has_two_stores:

@@ -115,8 +115,8 @@ class KnowledgeRetriever(Retriever):
                 "KnowledgeRetriever needs a side: vector=, a retriever of cases, or rules=, a "
                 "KGRuleRetriever"
             )
-        own = KnowledgePolicy() if policy is None else policy
-        self.policy = of_type(own, KnowledgePolicy, "policy")
+        settings = KnowledgePolicy() if policy is None else policy
+        self.policy = of_type(settings, KnowledgePolicy, "policy")
         self.text_to_cypher = text_to_cypher
         self.owned = ExitStack()
 
@@ -213,6 +213,7 @@ class KnowledgeRetriever(Retriever):
         top_k: int | None = None,
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
+        fields: Mapping[str, float] | None = None,
         correct: bool | None = None,
     ) -> KnowledgeResponse:
         """Return rule conclusions and cases for a question.
@@ -229,10 +230,16 @@ class KnowledgeRetriever(Retriever):
             top_k: Number of items, for this call.
             timeout_s: Time limit of the whole answer, in seconds.
             context: Additional values for conditions of rules.
+            fields: The fields of keyword searches, with weights, for this call.
             correct: Whether typing errors are corrected where cases are searched; None for True.
         """
         bound = knowledge_query(query, chapter, engineering_type, processes, context).but(
-            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, correct=correct
+            filters=filters,
+            scope=scope,
+            top_k=top_k,
+            timeout_s=timeout_s,
+            fields=fields,
+            correct=correct,
         )
         return run(self._response(bound))
 

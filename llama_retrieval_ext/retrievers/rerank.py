@@ -76,12 +76,9 @@ class RerankRetriever(Retriever):
         """Retriever whose hits are reranked."""
         return [self.retriever]
 
-    def _depth(self, query: Query) -> int | None:
-        return self.fetch_k and max(self.fetch_k, query.top_k or 0)
-
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Retrieve deep enough, then rerank."""
-        depth = self._depth(query)
+        depth = self.fetch_k and max(self.fetch_k, query.top_k or 0)
         child = self._for_children(query)
         name = name_of(self.retriever)
         search = hits_of(self.retriever, child, top_k=depth, source=name)

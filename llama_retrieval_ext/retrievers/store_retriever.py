@@ -1,7 +1,7 @@
 """Retrievers over one store: their base class, vector search and keyword search."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from threading import Lock
@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Final, Self, TypeAlias
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.schema import BaseNode
-from llama_index.core.vector_stores.types import FilterOperator, MetadataFilters
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    FilterOperator,
+    MetadataFilters,
+)
 
 from llama_retrieval_ext.checks import one_top_k
 from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError, UnsupportedModeError
@@ -19,6 +23,7 @@ from llama_retrieval_ext.execution.context import (
     call,
     emit,
     note_degraded,
+    note_hint,
     note_inquiry,
     recording,
     step,
@@ -31,13 +36,15 @@ from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, described_binding
 from llama_retrieval_ext.results import Hit, Origin, asked_for, with_origin
+from llama_retrieval_ext.schema import keys_of
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.encoding.node_json import assembled
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search
 from llama_retrieval_ext.stores.engine.search import EngineBackend
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.generic import nodes_by_id, origin_in
 from llama_retrieval_ext.stores.open import Storage, StoredTexts, StoreNodes, source_of
-from llama_retrieval_ext.wording import counted
+from llama_retrieval_ext.wording import counted, quoted
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
@@ -138,14 +145,36 @@ class StoreRetriever(Retriever):
         if not ranking:
             # A vector search finds every node that it may.
             key = ("filters", id(self.backend.store), query.condition)
-            note_inquiry(key, lambda: self._missing(query), always=self._embeds)
+            note_inquiry(key, lambda: self._passages(query).hints(query), always=self._embeds)
         return ranking
 
-    def _missing(self, query: Query) -> Plan[list[str]]:
-        """Return the plan for the hints why nothing was found."""
+    def _passages(self, query: Query) -> Passages:
+        """Return what hints look at: the passages that may be found."""
         operators = self.backend.features.operators
         is_exact = operators is not None and FilterOperator.IS_EMPTY in operators
-        return Passages(partial(self._metadata, query), is_exact, not self._embeds).hints(query)
+        return Passages(partial(self._metadata, query), is_exact, not self._embeds)
+
+    def _note_fields(
+        self, query: Query, hits: Sequence[Hit], store: BasePydanticVectorStore
+    ) -> None:
+        """Note what to look at if fields of a keyword search are not indexed, or in no passage."""
+        if not isinstance(store, EngineStore):
+            return
+        weights = store.field_schema.weights(query.fields)
+        unindexed = [name for name in store.unindexed if name in weights]
+        if unindexed:
+            note_hint(
+                f"not searched, since they are not indexed: {', '.join(map(quoted, unindexed))}; "
+                "call index_fields() of the knowledge base"
+            )
+        if query.fields is None and (hits or store.field_schema.is_default):
+            return
+        keys = [
+            key for key in keys_of(weights) if not any(key in hit.node.metadata for hit in hits)
+        ]
+        if keys:
+            key = ("fields", id(store), *keys, query.condition)
+            note_inquiry(key, lambda: self._passages(query).without(query, keys), always=True)
 
     def _metadata(
         self, query: Query, condition: Condition | None, limit: int
@@ -212,7 +241,20 @@ class StoreRetriever(Retriever):
 
 def search_of(query: Query, *, top_k: int | None = None) -> Search:
     """Return the parameters of a search for a backend."""
-    return Search(top_k or query.top_k or 1, query.condition, query.scope, query.exact)
+    top_k = top_k or query.top_k or 1
+    return Search(top_k, query.condition, query.scope, query.exact, query.fields)
+
+
+def check_fields(query: Query, store: BasePydanticVectorStore) -> None:
+    """Raise `ConfigurationError` if a query weighs fields that a store does not search."""
+    if query.fields is None:
+        return
+    if not isinstance(store, EngineStore):
+        raise ConfigurationError(
+            f"{type(store).__name__} has no fields to weigh; leave fields out, or use a knowledge "
+            "base, or a store opened by URL"
+        )
+    store.field_schema.weights(query.fields)
 
 
 class VectorRetriever(StoreRetriever):
@@ -286,9 +328,12 @@ class KeywordRetriever(StoreRetriever):
         collapse: Maximum number of hits per document, or per value of a metadata field; the search
             continues until there are ``top_k`` hits. None for no limit.
         similarity_top_k: LlamaIndex's name of ``top_k``; pass only one of them.
+        fields: The fields that are searched, with weights, such as ``{"title": 1}``; None for those
+            of the store's `Schema`.
         name: Name in traces and ``Hit.source``; ``keyword`` unless given.
 
-    Scores are raw BM25, above 0 and unbounded; nodes that share no term are not returned.
+    Scores are raw BM25, summed over the fields by weight, above 0 and unbounded; nodes that share
+    no term are not returned.
 
     Raises:
         UnsupportedModeError: The store has no keyword search, there is no docstore with nodes, and
@@ -313,11 +358,12 @@ class KeywordRetriever(StoreRetriever):
         scope: Scope | None = None,
         collapse: Collapse | None = None,
         similarity_top_k: int | None = None,
+        fields: Mapping[str, float] | None = None,
         name: str = "keyword",
     ) -> None:
         hits = one_top_k(top_k, similarity_top_k)
         super().__init__(store, None, top_k=hits, filters=filters, scope=scope, name=name)
-        self.collapse = collapse
+        self.collapse, self.fields = collapse, fields
         self._in_memory: _DocstoreKeywords | None = None
         if self.backend.features.keyword is None:
             texts = StoredTexts.beside(self.source)
@@ -327,13 +373,13 @@ class KeywordRetriever(StoreRetriever):
 
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Search the store by keywords."""
+        check_fields(query, self.backend.store)
         if self._in_memory is not None:
-            return self._collapsed(partial(self._in_docstore, self._in_memory), query)
-        return self._hits(query, partial(self.backend.keyword, query.query_str))
-
-    def _in_docstore(self, docstore: "_DocstoreKeywords", query: Query) -> Plan[list[Hit]]:
-        hits = yield from docstore.plan(query)
-        return [with_origin(hit, self._origin) for hit in hits]
+            plan = partial(self._in_memory.plan, origin=self._origin)
+            return (yield from self._collapsed(plan, query))
+        hits = yield from self._hits(query, partial(self.backend.keyword, query.query_str))
+        self._note_fields(query, hits, self.backend.store)
+        return hits
 
     @property
     def _embeds(self) -> bool:
@@ -352,14 +398,16 @@ class _DocstoreKeywords:
         self._bm25: BM25Retriever | None = None
         self._lock = Lock()
 
-    def plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query, origin: Origin) -> Plan[list[Hit]]:
         bm25 = yield Call(self._indexed)
         top_k = depth = query.top_k or 1
         while True:
             hits = bm25.plan(query.but(top_k=depth))
             what = "store" if isinstance(self._texts.docstore, StoreNodes) else "docstore"
             ranking = yield from step(f"BM25 in memory, over the {what}", hits)
-            kept = [hit for hit in ranking if self._texts.has(hit.node.node_id)]
+            kept = [
+                with_origin(hit, origin) for hit in ranking if self._texts.has(hit.node.node_id)
+            ]
             if len(kept) >= top_k or len(ranking) < depth:
                 return kept[:top_k]
             depth *= _GROWTH

@@ -15,7 +15,7 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 # Name in `KnowledgeBaseConfig.params`, on engines that have no setting for it.
 MANY_TENANTS: Final = "many_tenants"
 
@@ -36,6 +36,9 @@ class KnowledgeBaseConfig:
         ""  # JSON, by which `RecordedEmbedding` builds the model; empty if it cannot
     )
     splitting: str = ""  # how the last documents were split; empty before the first
+    # Share of vector search in hybrid search; None for that of the model.
+    vector_share: float | None = None
+    schema: str = ""  # its fields as JSON; empty for the default
     graph_key: str = ""  # distinguishes its rows from those of others in the same graph
 
     def check_format(self, where: str) -> None:
@@ -68,10 +71,11 @@ class KnowledgeBaseConfig:
                 self.graph,
             )
         same_graph = is_same_graph(self.graph, requested.graph)
+        described = replace(self, schema=requested.schema or self.schema)
         if self.dimension is None:  # nothing has been indexed yet
             params = {**self.grouping, **json.loads(requested.params or "{}")}
             kept = replace(
-                self,
+                described,
                 tokenizer=requested.tokenizer,
                 params=json.dumps(params, sort_keys=True) if params else "",
             )
@@ -89,7 +93,7 @@ class KnowledgeBaseConfig:
                 f"{where} was indexed with the tokenizer {self.tokenizer}, and is opened with "
                 f"{requested.tokenizer}; leave tokenizer= out, or make a new knowledge base"
             )
-        return self
+        return described
 
     @property
     def grouping(self) -> Mapping[str, bool]:

@@ -172,6 +172,9 @@ class CollectionStore(EngineStore):
         call: Call[None] = self.connection.call(lambda: self._collection.add(nodes))
         return call
 
+    def _index_fields(self) -> Call[int]:
+        return self.call(self._collection.index_fields, empty=0)
+
     def _delete(self, target: Target) -> Call[None]:
         matching = self._compile_target(target)
         return self.call(lambda: self._collection.delete(matching), empty=None)

@@ -63,6 +63,21 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
         """The fields of the schema that stored nodes are not searched by; see `index_fields`."""
         return [name for name in self.field_schema.text if name not in self._config.schema.text]
 
+    def index_fields(self) -> int:
+        """Index the fields of the schema that are not indexed, from the stored nodes.
+
+        Returns:
+            Number of nodes that were indexed; 0 if all fields are.
+
+        Raises:
+            UnsupportedModeError: The engine cannot add a field.
+            StoreUnavailableError: The engine cannot be reached, has no space, or failed.
+        """
+        return self._index_fields().function() if self.unindexed else 0
+
+    @abstractmethod
+    def _index_fields(self) -> Call[int]: ...
+
     @property
     def distance(self) -> Distance:
         """Distance between embeddings."""

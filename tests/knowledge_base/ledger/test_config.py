@@ -29,7 +29,7 @@ def test_the_tokenizer_is_recorded(open_kb: Open) -> None:
     with open_kb(tokenizer=Tokenizer(language="none")) as kb:
         kb.add([Document(id_="d", text="leaves")])
     again = open_kb()
-    assert again.retriever("keyword").retrieve("leave") == []
+    assert again.search("leave", "keyword", correct=False).hits == []
     assert len(again.retriever("keyword").retrieve("leaves")) == 1
 
 
@@ -50,7 +50,7 @@ def test_an_empty_knowledge_base_keeps_its_settings(open_kb: Open) -> None:
     kb = open_kb()
     assert kb.require_scope
     kb.add([Document(text="leaves")], scope=Scope("acme"))
-    assert kb.retriever("keyword", scope=Scope("acme")).retrieve("leave") == []
+    assert kb.search("leave", "keyword", scope=Scope("acme"), correct=False).hits == []
 
 
 def test_a_scope_required_with_the_first_document_is_required_of_all(open_kb: Open) -> None:
