@@ -92,7 +92,7 @@ class _Column:
         if value is None:
             return
         several = set(value) if type(value) is list else (value,)
-        values = [each for each in several if type(each) in self._types]
+        values = [value for value in several if type(value) in self._types]
         self._values += values
         self._filled += bool(values)
 

@@ -157,37 +157,37 @@ def _fields(node: BaseNode) -> Fields:
 
 
 def _packed(node: BaseNode) -> Fields:
-    own = _json(node.metadata)
+    metadata_text = _json(node.metadata)
 
     def one(related: RelatedNodeInfo) -> list[object]:
         metadata: object = related.metadata or None
-        if metadata is not None and metadata == node.metadata and _json(metadata) == own:
+        if metadata is not None and metadata == node.metadata and _json(metadata) == metadata_text:
             metadata = _OWN
         return [related.node_id, related.node_type, related.hash, metadata]
 
     return {
-        str(kind.value): [one(each) for each in related]
+        str(kind.value): [one(node_info) for node_info in related]
         if isinstance(related, list)
         else one(related)
         for kind, related in node.relationships.items()
     }
 
 
-def _unpacked(packed: Fields, own: Fields) -> dict[NodeRelationship, object]:
+def _unpacked(packed: Fields, metadata_of_node: Fields) -> dict[NodeRelationship, object]:
     return {
-        _KINDS[kind]: [_related(part, own) for part in parts]
+        _KINDS[kind]: [_related(part, metadata_of_node) for part in parts]
         if not parts or isinstance(parts[0], list)
-        else _related(parts, own)
+        else _related(parts, metadata_of_node)
         for kind, parts in packed.items()
     }
 
 
-def _related(parts: list[Any], own: Fields) -> RelatedNodeInfo:
+def _related(parts: list[Any], metadata_of_node: Fields) -> RelatedNodeInfo:
     node_id, node_type, hash_, metadata = parts
     values = {
         "node_id": node_id,
         "node_type": _TYPES.get(node_type, node_type),
-        "metadata": dict(own) if metadata == _OWN else metadata or {},
+        "metadata": dict(metadata_of_node) if metadata == _OWN else metadata or {},
         "hash": hash_,
     }
     return assembled(RelatedNodeInfo, values)
