@@ -39,7 +39,7 @@ from llama_retrieval_ext.results import Hit, Origin, asked_for, with_origin
 from llama_retrieval_ext.schema import keys_of
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.encoding.node_json import assembled
-from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search
+from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search, unique
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.generic import nodes_by_id, origin_in
@@ -487,7 +487,7 @@ def checked_hits(
             ),
             origin,
         )
-        for candidate in candidates
+        for candidate in unique(candidates)
     ]
     dropped = tuple(hit.node_id for hit in hits if not matches(condition, hit.node.metadata))
     if not dropped:
