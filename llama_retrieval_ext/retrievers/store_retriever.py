@@ -221,8 +221,9 @@ class StoreRetriever(Retriever):
             source=self.name,
             origin=self._origin,
         )
+        tokenizer = getattr(self.backend.store, "tokenizer", None)
         for hit in hits:
-            asked_for(hit, query.query_str, getattr(self.backend.store, "tokenizer", None))
+            asked_for(hit, query.query_str, tokenizer)
         return hits
 
     def _embed(self, query: Query) -> Plan[list[float]]:
