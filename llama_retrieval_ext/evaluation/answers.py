@@ -246,14 +246,12 @@ class SharedRankings:
             duration_s = time.perf_counter() - begun
             return _Ranking(retriever, hits, cost, session, duration_s)
 
-        shared = yield from self._rankings.get(_key(retriever, query), Call(find))
+        embedding = None if query.embedding is None else tuple(query.embedding)
+        # With all fields of the query.
+        key = (id(retriever), embedding, repr(replace(query, embedding=None)))
+        shared = yield from self._rankings.get(key, Call(find))
         current_context().session.add_notes(shared.session)
         cost = _cost.get()
         if cost is not None and self._charges and not is_new:
             cost.add(shared.cost.embeddings, shared.cost.llm_calls, [shared.duration_s])
         return list(shared.hits)
-
-
-def _key(retriever: BaseRetriever, query: Query) -> tuple[object, ...]:
-    embedding = None if query.embedding is None else tuple(query.embedding)
-    return (id(retriever), embedding, repr(replace(query, embedding=None)))  # with all its fields

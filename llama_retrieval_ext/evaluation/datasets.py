@@ -187,7 +187,8 @@ def _json_rows(path: Path) -> Iterator[dict[str, object]]:
 def _from_rows(rows: Iterable[Mapping[str, object]], level: Level | None, where: str) -> Judgements:
     judged, known, origin = Collector(), level, LABELS
     for row in rows:
-        known = level or known or _level_of(row)
+        kinds = (kind for kind, names in _TARGETS.items() if any(name in row for name in names))
+        known = level or known or next(kinds, None)
         question = _value(row, _QUESTIONS)
         target = None if known is None else _value(row, _TARGETS[known])
         if question is None or target is None or known is None:
@@ -213,10 +214,6 @@ def _grade(row: Mapping[str, object], where: str) -> int:
         return 1 if grade is None else round(float(grade))
     except (OverflowError, ValueError) as error:
         raise ConfigurationError(f"{where} has the grade {grade!r}; a grade is a number") from error
-
-
-def _level_of(row: Mapping[str, object]) -> Level | None:
-    return next((lv for lv, names in _TARGETS.items() if any(n in row for n in names)), None)
 
 
 def _missing_columns(where: str, row: Mapping[str, object], level: Level | None) -> str:

@@ -52,8 +52,10 @@ def missing_targets(
     unseen = sorted(relevant.keys() - {*seen})[:_MOST]
     if judgements.level is Level.PASSAGE or not unseen:
         return ()
-    if not all(_can_tell(leaf) for leaf, _ in leaves):
-        return ()
+    for leaf, _ in leaves:
+        is_ours = isinstance(leaf, StoreRetriever) and isinstance(leaf.backend.store, EngineStore)
+        if not is_ours and not isinstance(leaf, BM25Retriever):
+            return ()
     missing = [
         target
         for target in unseen
@@ -80,12 +82,6 @@ def _leaves(
         yield retriever, scope
     for child in () if isinstance(retriever, StoreRetriever) else children:
         yield from _leaves(child, scope)
-
-
-def _can_tell(leaf: BaseRetriever) -> bool:
-    if isinstance(leaf, StoreRetriever):
-        return isinstance(leaf.backend.store, EngineStore)
-    return isinstance(leaf, BM25Retriever)
 
 
 def _has(

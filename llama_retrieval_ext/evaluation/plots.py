@@ -161,7 +161,8 @@ def plot_sweep(tuning: Tuning, *, leg: str | None = None, axes: "Axes | None" = 
         lines.items(), colours(lines).values(), strict=False
     ):
         values, means, errors = zip(*line, strict=True)
-        axes.plot(values, means, color=colour, marker=marker, label=_short(formula), markersize=4)
+        label = cut(formula.replace("Normalisation.", "").replace("normalise=", ""), 48)
+        axes.plot(values, means, color=colour, marker=marker, label=label, markersize=4)
         if formula == str(default["fusion"]):
             low, high = np.subtract(means, errors), np.add(means, errors)
             axes.fill_between(values, low, high, color=colour, alpha=0.12, linewidth=0)
@@ -211,10 +212,6 @@ def _chosen(tuning: Tuning) -> Mapping[str, object] | None:
         if {f"{row['fusion']} with {weights}", str(row["damping"])} & changed:
             return row
     return None
-
-
-def _short(formula: str) -> str:
-    return cut(formula.replace("Normalisation.", "").replace("normalise=", ""), 48)
 
 
 def _number(value: object) -> float:

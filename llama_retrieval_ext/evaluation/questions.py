@@ -122,8 +122,10 @@ def generated_questions(nodes: Nodes, llm: AnyLLM, *, count: int = 50, seed: int
     model = LanguageModel(llm)
     known = _nodes_of(nodes)
     judged = Collector()
+    room = model.room(filled(QUESTION_PROMPT, passage=""))
     for node in Random(seed).sample(known, min(count, len(known))):  # noqa: S311 - no secret
-        for question in _written(node, model):
+        prompt = filled(QUESTION_PROMPT, passage=shortened(node.get_content(), room))
+        for question in queries_in(run(model.text("questions", prompt)))[:1]:
             judged.add(question, node.node_id)
     if not judged.queries:
         raise ConfigurationError(f"the LLM wrote no question about any of {len(known)} nodes")
@@ -164,9 +166,3 @@ def _rarest(text: str, rarity: dict[str, float], terms_of: Callable[[str], list[
         if mean > greatest:
             best, greatest = sentence, mean
     return best
-
-
-def _written(node: BaseNode, model: LanguageModel) -> list[str]:
-    room = model.room(filled(QUESTION_PROMPT, passage=""))
-    prompt = filled(QUESTION_PROMPT, passage=shortened(node.get_content(), room))
-    return queries_in(run(model.text("questions", prompt)))[:1]

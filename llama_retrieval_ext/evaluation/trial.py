@@ -165,7 +165,10 @@ class Trial:
         best = int(np.argmax(bounds))
         gain, error = _mean(gains[best]), standard_error(gains[best])
         other, is_better = settings[best].value_of(parameter), bounds[best] > 0
-        why = _reason(other, gain, error, is_better=is_better)
+        measured = f"{gain:+.4f} ± {error:.4f}"
+        why = f"Kept: the best other value, {other}, gains {measured}, within the noise."
+        if is_better:
+            why = f"It gains {measured}, more than {_MARGIN} standard errors."
         after = other if is_better else before
         choice = ParameterChoice(parameter, before, after, gain, error, why)
         return (settings[best] if is_better else current), choice
@@ -208,10 +211,3 @@ def _best(legs: dict[str, Values], rows: Rows) -> str:
 def _gain(differences: Values) -> Gain:
     values = differences.tolist()
     return Gain(_mean(values), standard_error(values), randomisation_test(values))
-
-
-def _reason(other: str, gain: float, error: float, *, is_better: bool) -> str:
-    measured = f"{gain:+.4f} ± {error:.4f}"
-    if is_better:
-        return f"It gains {measured}, more than {_MARGIN} standard errors."
-    return f"Kept: the best other value, {other}, gains {measured}, within the noise."

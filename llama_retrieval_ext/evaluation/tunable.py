@@ -24,7 +24,7 @@ from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.leg_weights import weights_for
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.pipeline.stages import Refine, Rewrite
+from llama_retrieval_ext.pipeline.stages import Rewrite
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever, default_fusion
@@ -170,7 +170,17 @@ class FusedPipeline:
 
     def _fusions(self, current: Setting) -> list[Setting]:
         names = [name for name, _ in current.weights]
-        grid = [tuple(zip(names, each, strict=True)) for each in _weight_grid(len(names))]
+        parts = _PARTS.get(len(names), _FEWEST_PARTS)
+        divisions = [
+            shares
+            for shares in product(range(parts + 1), repeat=len(names))
+            if sum(shares) == parts
+        ]
+        divisions.sort(key=lambda shares: float(np.var(shares)))  # near equal shares first
+        grid = [
+            tuple((name, share / parts) for name, share in zip(names, shares, strict=True))
+            for shares in divisions
+        ]
         # Keyed by expression: fusions with a scale for each leg cannot be hashed.
         formulas = {repr(each): each for each in [current.fusion, *_formulas(self.source)]}
         return [replace(current, weights=w, fusion=f) for f in formulas.values() for w in grid]
@@ -216,8 +226,11 @@ class FusedPipeline:
         """Return the pipeline with another setting; it shares stores and legs with this one."""
         rebuilt: Retriever = _with_fusion(self.source, setting)
         outer, _ = _unwrapped(self.retriever)
+        mmr = self.mmr
+        if mmr is not None and setting.mmr_lambda is not None:
+            mmr = replace(mmr, lambda_mult=setting.mmr_lambda)
         for frame in reversed(outer):
-            refines = [self._refine(stage, setting) for stage in frame.refines]
+            refines = [mmr if mmr and stage is self.mmr else stage for stage in frame.refines]
             rebuilt = bound_as(
                 frame,
                 Pipeline(
@@ -230,11 +243,6 @@ class FusedPipeline:
                 ),
             )
         return rebuilt
-
-    def _refine(self, stage: Refine, setting: Setting) -> Refine:
-        if stage is not self.mmr or self.mmr is None or setting.mmr_lambda is None:
-            return stage
-        return replace(self.mmr, lambda_mult=setting.mmr_lambda)
 
 
 def _unwrapped(retriever: BaseRetriever) -> tuple[list[Pipeline], BaseRetriever]:
@@ -282,14 +290,6 @@ def _legs(source: Fused) -> tuple[Leg, ...]:
     for leg in legs.values():
         leg.top_k, leg.filters = depth, source.filters
     return tuple(Leg(name, bound_as(source, leg)) for name, leg in legs.items())
-
-
-def _weight_grid(legs: int) -> list[tuple[float, ...]]:
-    """Return all divisions of the weight among legs, those near equal shares first."""
-    parts = _PARTS.get(legs, _FEWEST_PARTS)
-    grid = [each for each in product(range(parts + 1), repeat=legs) if sum(each) == parts]
-    grid.sort(key=lambda each: float(np.var(each)))
-    return [tuple(share / parts for share in each) for each in grid]
 
 
 def _formulas(source: Fused) -> list[Fusion]:

@@ -97,15 +97,10 @@ class PassageLinks:
         return Gazetteer((name, name) for name in self.gazetteer) if self.gazetteer else None
 
 
-def _stem(file_name: str) -> str:
-    return re.split(r"[\\/]", file_name)[-1].rpartition(".")[0] or file_name
-
-
-def _heading(path: str) -> str:
-    return path.strip("/ ").split("/")[-1]
-
-
-_TITLES: Final[Mapping[str, Callable[[str], str]]] = {"file_name": _stem, "header_path": _heading}
+_TITLES: Final[Mapping[str, Callable[[str], str]]] = {
+    "file_name": lambda name: re.split(r"[\\/]", name)[-1].rpartition(".")[0] or name,
+    "header_path": lambda path: path.strip("/ ").split("/")[-1],
+}
 
 
 def passage_rows(passages: Iterable[BaseNode], links: PassageLinks) -> Contents:
@@ -117,7 +112,11 @@ def passage_rows(passages: Iterable[BaseNode], links: PassageLinks) -> Contents:
     nodes: dict[tuple[Partition, str], GraphNode] = {}
     edges: list[Edge] = []
     for passage in passages:
-        passage_node = _passage_node(passage)
+        properties = dict(passage.metadata)
+        if passage.ref_doc_id is not None:
+            properties[DOCUMENT_KEY] = passage.ref_doc_id
+        text = passage.get_content(metadata_mode=MetadataMode.NONE)
+        passage_node = GraphNode(passage.node_id, CHUNK_LABEL, properties=properties, text=text)
         home = passage_node.partition
         where = {
             key: passage_node.properties[key]
@@ -125,21 +124,13 @@ def passage_rows(passages: Iterable[BaseNode], links: PassageLinks) -> Contents:
             if key in passage_node.properties
         }
         nodes[home, passage_node.id] = passage_node
-        document = passage_node.properties.get(DOCUMENT_KEY)
+        document = properties.get(DOCUMENT_KEY)
         if isinstance(document, str):
-            title = next(iter(links.titles_of(passage_node.properties)), document)
+            title = next(iter(links.titles_of(properties)), document)
             node = GraphNode(f"{DOCUMENT_LABEL}:{document}", DOCUMENT_LABEL, title, where)
             nodes.setdefault((home, node.id), node)
             edges.append(Edge.of(passage_node.id, PART_OF, node.id, where))
-        for name in links.entities_of(passage_node.text or "", passage_node.properties):
+        for name in links.entities_of(text, properties):
             nodes.setdefault((home, name), GraphNode(name, properties=where))
             edges.append(Edge.of(passage_node.id, MENTIONS, name, where))
     return Contents(list(nodes.values()), edges)
-
-
-def _passage_node(passage: BaseNode) -> GraphNode:
-    properties = dict(passage.metadata)
-    if passage.ref_doc_id is not None:
-        properties[DOCUMENT_KEY] = passage.ref_doc_id
-    text = passage.get_content(metadata_mode=MetadataMode.NONE)
-    return GraphNode(passage.node_id, CHUNK_LABEL, properties=properties, text=text)

@@ -5,7 +5,7 @@ replacing a passage deletes its rows, except those that other passages support.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
@@ -150,30 +150,39 @@ class GraphTarget:
         """Raise if the graph cannot be reached or was closed."""
         self._graph.nodes([], scope=None)
 
-    def upsert(self, documents: Sequence[Prepared]) -> None:
-        """Write the rows of passages, replacing their earlier rows."""
-        known: set[tuple[object, str]] = set()
-        said: dict[str, Contents] = {}
-        for node, extracted in _passages(documents):
+    def upsert(self, documents: Sequence[Prepared], slot: int = 0) -> None:
+        """Write the rows of passages, as sources of a slot."""
+        written: set[tuple[object, str]] = set()
+        contents: dict[str, Contents] = {}
+        passages = (
+            (node, document.rows.get(node.node_id, ""))
+            for document in documents
+            for node in document.nodes
+        )
+        for node, extracted in passages:
             rows = self._rows(node, extracted)
             # The first passage writes the row of its document; edges of the others support it.
-            own = {(n.partition, n.id): n for n in rows.nodes if n.label == DOCUMENT_LABEL}
-            kept = [n for n in rows.nodes if (n.partition, n.id) not in own.keys() & known]
-            known |= own.keys()
-            said[self.source(node.node_id)] = Contents(kept, rows.edges)
-        if said:
-            self._graph.replace_sources(said)
+            documents_of = {(n.partition, n.id): n for n in rows.nodes if n.label == DOCUMENT_LABEL}
+            kept = [
+                n for n in rows.nodes if (n.partition, n.id) not in documents_of.keys() & written
+            ]
+            written |= documents_of.keys()
+            contents[self.source(node.node_id, slot)] = Contents(kept, rows.edges)
+        if contents:
+            self._graph.replace_sources(contents)
 
-    def delete(self, node_ids: Sequence[str]) -> None:
-        """Delete the rows of passages; missing ids are ignored."""
-        self._graph.delete_sources([*map(self.source, node_ids)], scope=None)
+    def delete(self, node_ids: Sequence[str], slot: int | None = None) -> None:
+        """Delete the rows of passages in a slot, or in both; missing ids are ignored."""
+        slots = (0, 1) if slot is None else (slot,)
+        sources = [self.source(node_id, number) for node_id in node_ids for number in slots]
+        self._graph.delete_sources(sources, scope=None)
 
     def missing(self, passages: Sequence[BaseNode]) -> set[str]:
         """Return the ids of stored passages whose rows, but for extracted ones, are not there."""
-        stored = self._graph.claims_of([self.source(passage.node_id) for passage in passages])
+        stored = self._claims_of([passage.node_id for passage in passages])
         missing = set()
         for passage in passages:
-            rows, expected = stored[self.source(passage.node_id)], self._rows(passage, "")
+            rows, expected = stored[passage.node_id], self._rows(passage, "")
             texts = {(node.id, node.text) for node in expected.nodes if node.is_passage}
             edges = {edge.id for edge in expected.edges}
             if not (
@@ -194,13 +203,9 @@ class GraphTarget:
 
     def rows_of(self, node_ids: Sequence[str]) -> dict[str, str]:
         """Return the rows of each passage as JSON, without the passage itself."""
-        ids = {self.source(node_id): node_id for node_id in node_ids}
-        found = self._graph.claims_of(list(ids))
         return {
-            ids[source]: _packed(
-                Contents([n for n in rows.nodes if n.id != ids[source]], rows.edges)
-            )
-            for source, rows in found.items()
+            node_id: _packed(Contents([n for n in rows.nodes if n.id != node_id], rows.edges))
+            for node_id, rows in self._claims_of(node_ids).items()
         }
 
     def moved_rows(self, before: Sequence[BaseNode], after: Sequence[BaseNode]) -> dict[str, str]:
@@ -213,23 +218,32 @@ class GraphTarget:
         if any(len(old) != len(new) for old, new in names):
             return {}
         ids = {name: new for pair in names for name, new in zip(*pair, strict=True)}
-        found = self._graph.claims_of([self.source(old.node_id) for old, _ in pairs])
+        contents = self._claims_of([old.node_id for old, _ in pairs])
         moved: dict[str, str] = {}
         for old, new in pairs:
-            rows, own = found[self.source(old.node_id)], self._rows(old, "")
+            rows, expected = contents[old.node_id], self._rows(old, "")
             if all(node.id != old.node_id for node in rows.nodes):
                 return {}
-            known = {node.id for node in own.nodes}, {edge.id for edge in own.edges}
+            plain = {node.id for node in expected.nodes}, {edge.id for edge in expected.edges}
             extracted = Contents(
-                [node for node in rows.nodes if node.id not in known[0]],
-                [edge for edge in rows.edges if edge.id not in known[1]],
+                [node for node in rows.nodes if node.id not in plain[0]],
+                [edge for edge in rows.edges if edge.id not in plain[1]],
             )
             moved[new.node_id] = _packed(_renamed(extracted, ids, old.metadata, new.metadata))
         return moved
 
-    def source(self, node_id: str) -> str:
-        """Return the name of a passage as the source of its rows."""
-        return f"{self._key}:{node_id}"
+    def source(self, node_id: str, slot: int = 0) -> str:
+        """Return the name of a passage as the source of its rows in a slot; see `row_id`."""
+        return f"{self._key}{'+' if slot else ''}:{node_id}"
+
+    def _claims_of(self, node_ids: Sequence[str]) -> dict[str, Contents]:
+        """Return the rows of each passage, which are in one slot unless it is being written."""
+        sources = {node_id: [self.source(node_id, slot) for slot in (0, 1)] for node_id in node_ids}
+        rows = self._graph.claims_of([source for pair in sources.values() for source in pair])
+        return {
+            node_id: rows[first] if rows[first].nodes or rows[first].edges else rows[second]
+            for node_id, (first, second) in sources.items()
+        }
 
     def _rows(self, node: BaseNode, extracted: str) -> Contents:
         metadata = to_jsonable_python(node.metadata, inf_nan_mode="null", serialize_unknown=True)
@@ -244,19 +258,12 @@ class GraphTarget:
         return Contents(nodes + more.nodes, edges + more.edges)
 
 
-def _passages(documents: Sequence[Prepared]) -> Iterator[tuple[BaseNode, str]]:
-    """Yield each node with its extracted rows."""
-    for document in documents:
-        for node in document.nodes:
-            yield node, document.rows.get(node.node_id, "")
-
-
 def _same_passages(
     before: Sequence[BaseNode], after: Sequence[BaseNode]
 ) -> list[tuple[BaseNode, BaseNode]]:
     """Return each passage with the one that it was; [] if one was none."""
     left: dict[str, list[BaseNode]] = {}
-    for node in sorted(before, key=lambda each: getattr(each, "start_char_idx", None) or 0):
+    for node in sorted(before, key=lambda passage: getattr(passage, "start_char_idx", None) or 0):
         left.setdefault(node.get_content(MetadataMode.EMBED), []).append(node)
     pairs: list[tuple[BaseNode, BaseNode]] = []
     for node in after:
@@ -272,7 +279,7 @@ def _names(passage: BaseNode) -> list[str]:
     ids = [passage.node_id, f"{DOCUMENT_LABEL}:{passage.ref_doc_id}"]
     for _, related in sorted(passage.relationships.items()):
         several = related if isinstance(related, list) else [related]
-        ids += [each.node_id for each in several]
+        ids += [relative.node_id for relative in several]
     return ids
 
 
@@ -285,13 +292,13 @@ def _renamed(
     """Return rows with other ids, and with metadata of their passage as it is after a move."""
 
     def moved(properties: Mapping[str, object]) -> dict[str, object]:
-        known = {
+        current = {
             key: after.get(key, value) if key in before and before[key] == value else value
             for key, value in properties.items()
         }
         return {
-            key: ids.get(each, each) if isinstance(each, str) else each
-            for key, each in known.items()
+            key: ids.get(value, value) if isinstance(value, str) else value
+            for key, value in current.items()
         }
 
     return Contents(
@@ -339,8 +346,8 @@ def _unpacked(packed: str, scope: Mapping[str, object]) -> Contents:
 
 
 def _scoped(properties: Mapping[str, object], scope: Mapping[str, object]) -> dict[str, object]:
-    own = {key: value for key, value in properties.items() if key not in SCOPE_KEYS}
-    return {**own, **scope}
+    others = {key: value for key, value in properties.items() if key not in SCOPE_KEYS}
+    return {**others, **scope}
 
 
 class Extraction:

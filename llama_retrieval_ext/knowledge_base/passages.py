@@ -119,7 +119,12 @@ class PassageParser(PositionedParser):
         show_progress: bool = False,  # noqa: ARG002, FBT001, FBT002 - LlamaIndex's signature
         **_: object,
     ) -> list[BaseNode]:
-        return [passage for node in nodes for passage in self._nodes_of(node)]
+        texts = [(node, node.get_content(MetadataMode.NONE)) for node in nodes]
+        return [
+            passage
+            for node, text in texts
+            for passage in self._built(node, text, list(self._passages(node, text)))
+        ]
 
     def node_groups(
         self, document: Document, ids: Callable[[str], str], size: int
@@ -140,18 +145,14 @@ class PassageParser(PositionedParser):
         group = [*islice(identified, size)]
         while group:
             after = [*islice(identified, size)]
-            some = [*before, *group, *after[:1]]
-            nodes = self._built(empty, text, [passage for passage, _ in some])
-            for node, (_, id_) in zip(nodes, some, strict=True):
+            around = [*before, *group, *after[:1]]
+            nodes = self._built(empty, text, [passage for passage, _ in around])
+            for node, (_, id_) in zip(nodes, around, strict=True):
                 node.id_ = id_
                 node.relationships[NodeRelationship.SOURCE] = source
             made = self._postprocess_parsed_nodes([*nodes], {document.id_: empty})
             yield made[len(before) :][: len(group)]
             before, group = group[-1:], after
-
-    def _nodes_of(self, document: BaseNode) -> list[TextNode]:
-        text = document.get_content(MetadataMode.NONE)
-        return self._built(document, text, list(self._passages(document, text)))
 
     def _built(self, document: BaseNode, text: str, passages: Sequence[Passage]) -> list[TextNode]:
         texts = [text[start:end] for start, end, _ in passages]
@@ -162,10 +163,10 @@ class PassageParser(PositionedParser):
 
     def _passages(self, document: BaseNode, text: str) -> Iterator[Passage]:
         outline = outline_of(document)
-        known = document.metadata.get(TITLE_KEY)
-        title = "" if known else outline.title[:_LONGEST_TITLE]
+        named = document.metadata.get(TITLE_KEY)
+        title = "" if named else outline.title[:_LONGEST_TITLE]
         room = self.chunk_size - self._tokens(_own_metadata(document))
-        sections = sections_of(text, outline, str(known or outline.title))
+        sections = sections_of(text, outline, str(named or outline.title))
         if outline.is_code:
             sections = self._packed(text, sections, room)
         for section in sections:
@@ -190,7 +191,7 @@ class PassageParser(PositionedParser):
     ) -> Iterator[Passage]:
         first, last = (bisect_left(outline.blocks, (at,)) for at in (section.start, section.end))
         inside = outline.blocks[first:last]
-        header = max((each.header for each in inside), key=len, default="")
+        header = max((block.header for block in inside), key=len, default="")
         if metadata or header:
             room -= self._tokens("\n".join([*metadata.values(), header]))
         if room <= 0:
@@ -201,11 +202,11 @@ class PassageParser(PositionedParser):
         lines = () if outline.is_code else _heading_lines(text, section, outline)
         pieces = self._pieces(text, section, sorted([*inside, *lines]), room)
         done = -1  # the last one may have nothing new but white space
-        for some in merged(pieces, room, self.chunk_overlap):
-            start, end = _stripped(text, some[0].start, some[-1].end)
-            if any(each.start <= start < each.end for each in inside):  # keep the indentation
-                start = max(some[0].start, text.rfind("\n", 0, start) + 1)
-            header = next((each.header for each in inside if each.start < start < each.end), "")
+        for parts in merged(pieces, room, self.chunk_overlap):
+            start, end = _stripped(text, parts[0].start, parts[-1].end)
+            if any(block.start <= start < block.end for block in inside):  # keep the indentation
+                start = max(parts[0].start, text.rfind("\n", 0, start) + 1)
+            header = next((block.header for block in inside if block.start < start < block.end), "")
             if done < end and (start < end or not text):
                 done = end
                 yield Passage(start, end, {**metadata, TABLE_KEY: header} if header else metadata)
@@ -240,11 +241,11 @@ class PassageParser(PositionedParser):
         if start >= end and text:
             return
         for part in self._parts(text, start, end):
-            found = self._splitter._split(part, room)  # noqa: SLF001 - it has no public name
-            for each in found:
-                start = text.index(each.text, start, end)
-                yield Piece(start, start + len(each.text), each.token_size)
-                start += len(each.text)
+            sentences = self._splitter._split(part, room)  # noqa: SLF001 - it has no public name
+            for sentence in sentences:
+                start = text.index(sentence.text, start, end)
+                yield Piece(start, start + len(sentence.text), sentence.token_size)
+                start += len(sentence.text)
 
     def _parts(self, text: str, start: int, end: int) -> Iterator[str]:
         """Yield a part of the text, of a long one first paragraphs, then sentences.
@@ -271,7 +272,7 @@ def _own_metadata(document: BaseNode) -> str:
 
     A path that is not embedded must not count: a file that moves keeps its passages.
     """
-    metadata = {key: each for key, each in document.metadata.items() if key != SOURCE_KEY}
+    metadata = {key: value for key, value in document.metadata.items() if key != SOURCE_KEY}
     pathless = document.model_copy(update={"metadata": metadata})
     embedded = document.get_metadata_str(MetadataMode.EMBED)
     return max(embedded, pathless.get_metadata_str(MetadataMode.LLM), key=len)
@@ -299,14 +300,14 @@ def merged(pieces: Iterable[Piece], room: int, overlap: int) -> Iterator[Sequenc
         if piece.tokens > room:
             raise ConfigurationError(f"one character has {piece.tokens} tokens, a passage {room}")
         if size + piece.tokens > room:
-            headings = [*takewhile(lambda each: each.is_heading, reversed(passage))][::-1]
+            headings = [*takewhile(lambda part: part.is_heading, reversed(passage))][::-1]
             left = room - piece.tokens - sum(heading.tokens for heading in headings)
             if left < 0 or len(headings) == len(passage):
                 headings, left = [], room - piece.tokens
             passage = passage[: len(passage) - len(headings)]
             yield passage
             passage = [*_last(passage, min(overlap, left)), *headings]
-            size = sum(each.tokens for each in passage)
+            size = sum(part.tokens for part in passage)
         passage.append(piece)
         size += piece.tokens
     if passage:
@@ -344,18 +345,18 @@ def packed(sections: Sequence[Section], sizes: Sequence[int], room: int) -> list
         with Structural Chunking via Abstract Syntax Tree", 2025, https://arxiv.org/abs/2506.15655;
         here also of neighbours in different classes, which fills passages as cutting text does.
     """
-    found: list[Section] = []
+    joined: list[Section] = []
     left = 0  # tokens that fit into the last one
     for numbers in _uncut(sections, sizes, room):
         group, size = [sections[n] for n in numbers], sum(sizes[n] for n in numbers)
-        if found and size <= left:
-            group.insert(0, found.pop())
+        if joined and size <= left:
+            group.insert(0, joined.pop())
         else:
             left = room
-        path = reduce(_common, (each.path for each in group))
-        found.append(Section(group[0].start, group[-1].end, path))
+        path = reduce(_common, (section.path for section in group))
+        joined.append(Section(group[0].start, group[-1].end, path))
         left -= size
-    return found
+    return joined
 
 
 def _uncut(sections: Sequence[Section], sizes: Sequence[int], room: int) -> Iterator[range]:
@@ -387,7 +388,7 @@ def _sections(text: str, headings: Sequence[Heading], title: str) -> Iterator[Se
         while above and above[-1].level >= heading.level:
             above.pop()
         above.append(heading)
-        path = tuple(each.text for each in above if each.text)
+        path = tuple(outer.text for outer in above if outer.text)
         yield Section(heading.start, end, path[1:] if path[:1] == (title,) else path)
 
 
@@ -406,15 +407,12 @@ def _joined(group: Sequence[Section], text: str) -> Section:
     paths = [
         one.path
         for one, after in pairwise(group)
-        if after.path[: len(one.path)] != one.path or _has_text(text[one.start : one.end])
+        # There are words below its first line.
+        if after.path[: len(one.path)] != one.path
+        or any(map(str.isalnum, text[one.start : one.end].strip().partition("\n")[2]))
     ]
     path = reduce(_common, [*paths, group[-1].path])
     return Section(group[0].start, group[-1].end, path)
-
-
-def _has_text(section: str) -> bool:
-    """Return whether there are words below the first line."""
-    return any(map(str.isalnum, section.strip().partition("\n")[2]))
 
 
 def _common(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:

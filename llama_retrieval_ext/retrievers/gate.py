@@ -9,7 +9,7 @@ from llama_retrieval_ext.execution.context import ScopeViolationEvent, emit, not
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.results import Hit, Origin, with_origin
 from llama_retrieval_ext.stores.encoding.node_json import assembled
-from llama_retrieval_ext.stores.engine.backend import Candidate
+from llama_retrieval_ext.stores.engine.backend import Candidate, unique
 
 _logger = logging.getLogger(__name__)
 # Default values of a hit's fields. Hits skip validation, which would double their time.
@@ -44,7 +44,7 @@ def checked_hits(
             ),
             origin,
         )
-        for candidate in candidates
+        for candidate in unique(candidates)
     ]
     dropped = tuple(hit.node_id for hit in hits if not matches(condition, hit.node.metadata))
     if not dropped:

@@ -215,19 +215,19 @@ class GraphRetriever(Retriever):
         return (yield from step("entity linking", plan))
 
     def _nodes(
-        self, reached: Mapping[str, Expansion], known: Mapping[str, GraphNode], query: Query
+        self, reached: Mapping[str, Expansion], read: Mapping[str, GraphNode], query: Query
     ) -> Plan[dict[str, GraphNode]]:
         """Return all reached nodes that the query may see."""
-        ids = {id_ for expansion in reached.values() for id_ in expansion} - known.keys()
+        ids = {id_ for expansion in reached.values() for id_ in expansion} - read.keys()
         if not ids:
-            return dict(known)
+            return dict(read)
         nodes = yield self.graphs.backend.plan_nodes(sorted(ids), scope=query.scope)
-        return {**known, **{id_: n for id_, n in nodes.items() if _passable(n, query)}}
+        return {**read, **{id_: n for id_, n in nodes.items() if _passable(n, query)}}
 
     def _expanded(self, linked: Sequence[LinkedEntity], query: Query) -> Plan[dict[str, Expansion]]:
         return expand_each(
             self.graphs.backend,
-            [each.node_id for each in linked],
+            [entity.node_id for entity in linked],
             max_hops=1 + (self.max_hops if self.enable_multi_hop else 0),
             hop=Hop(fan_out=self.fan_out),
             limit=10 * self._depth(query),
@@ -303,13 +303,15 @@ class GraphRetriever(Retriever):
         if vector is None:
             return None
         carried = {id_: node.embedding for id_, node in nodes.items()}
-        known: dict[str, Vector] = {id_: own for id_, own in carried.items() if own is not None}
-        rest = [Hit(node=node, score=0.0) for id_, node in nodes.items() if id_ not in known]
-        known |= yield from stored_embeddings(rest, self.backend.store)
-        ids = [id_ for id_ in nodes if id_ in known]
+        vectors: dict[str, Vector] = {
+            id_: embedding for id_, embedding in carried.items() if embedding is not None
+        }
+        others = [Hit(node=node, score=0.0) for id_, node in nodes.items() if id_ not in vectors]
+        vectors |= yield from stored_embeddings(others, self.backend.store)
+        ids = [id_ for id_ in nodes if id_ in vectors]
         if not ids:
             return dict.fromkeys(nodes, 0.0)
-        values = cosines(matrix([known[id_] for id_ in ids], dim=len(vector)), vector)
+        values = cosines(matrix([vectors[id_] for id_ in ids], dim=len(vector)), vector)
         return dict.fromkeys(nodes, 0.0) | dict(zip(ids, map(float, values), strict=True))
 
 
@@ -373,8 +375,8 @@ def _name(id_: str, nodes: Mapping[str, GraphNode]) -> str:
 
 def _proximity(id_: str, linked: Sequence[LinkedEntity], reached: Mapping[str, Expansion]) -> _Near:
     """Return the mean over the entities of ``0.7 ** hops``; 0 for an entity without a path."""
-    total = sum(each.score for each in linked if each.node_id in reached)
-    ways = [each for each in linked if id_ in reached.get(each.node_id, ())]
+    total = sum(entity.score for entity in linked if entity.node_id in reached)
+    ways = [entity for entity in linked if id_ in reached.get(entity.node_id, ())]
     hops = {way.node_id: reached[way.node_id].distances[id_] - 1 for way in ways}
     score = sum(way.score * _DECAY ** hops[way.node_id] for way in ways) / total
     ways.sort(key=lambda way: (hops[way.node_id], -way.score, way.node_id))

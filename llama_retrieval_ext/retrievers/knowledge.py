@@ -115,8 +115,8 @@ class KnowledgeRetriever(Retriever):
                 "KnowledgeRetriever needs a side: vector=, a retriever of cases, or rules=, a "
                 "KGRuleRetriever"
             )
-        own = KnowledgePolicy() if policy is None else policy
-        self.policy = of_type(own, KnowledgePolicy, "policy")
+        settings = KnowledgePolicy() if policy is None else policy
+        self.policy = of_type(settings, KnowledgePolicy, "policy")
         self.text_to_cypher = text_to_cypher
         self.owned = ExitStack()
 

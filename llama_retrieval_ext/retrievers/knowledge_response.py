@@ -74,13 +74,13 @@ class RetrievalItem(Part):
         metadata = without_allowed(hit.node.metadata)
         if hit.proof:
             metadata["proof"] = [edge.text for edge in hit.proof]
-        own = hit.contributions[0].score if hit.contributions else hit.score
-        return cls(hit.node.get_content(), hit.source, hit.priority or 1, own or 0.0, metadata)
+        score = hit.contributions[0].score if hit.contributions else hit.score
+        return cls(hit.node.get_content(), hit.source, hit.priority or 1, score or 0.0, metadata)
 
     def to_dict(self) -> dict[str, object]:
         """Return the item as JSON."""
-        own = {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
-        return {**own, "metadata": dict(self.metadata)}
+        values = {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
+        return {**values, "metadata": dict(self.metadata)}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -140,10 +140,10 @@ def knowledge_query(
 ) -> Query:
     """Return a query with chapter, engineering type and processes in its context, if given."""
     values = {CHAPTER_KEY: chapter, TYPE_KEY: engineering_type}
-    own: dict[str, object] = {key: value for key, value in values.items() if value is not None}
+    chosen: dict[str, object] = {key: value for key, value in values.items() if value is not None}
     if processes is not None:
-        own[PROCESSES_KEY] = [processes] if isinstance(processes, str) else list(processes)
-    return Query.of(query).but(context={**(context or {}), **own})
+        chosen[PROCESSES_KEY] = [processes] if isinstance(processes, str) else list(processes)
+    return Query.of(query).but(context={**(context or {}), **chosen})
 
 
 def named(processes: Sequence[str] | None) -> str:
@@ -276,9 +276,9 @@ def _cases(items: Sequence[Hit], policy: KnowledgePolicy) -> list[Hit]:
 
 def _shares(scores: Sequence[float | None]) -> list[float]:
     """Return scores in [0, 1]; divided by the best score if that is above 1."""
-    known = [0.0 if score is None or not math.isfinite(score) else score for score in scores]
-    best = max([1.0, *known])
-    return [max(0.0, score / best) for score in known]
+    finite = [0.0 if score is None or not math.isfinite(score) else score for score in scores]
+    best = max([1.0, *finite])
+    return [max(0.0, score / best) for score in finite]
 
 
 def _nothing(side: str, shares: Sequence[float], policy: KnowledgePolicy) -> str:

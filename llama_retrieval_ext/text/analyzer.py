@@ -73,7 +73,7 @@ def spellings(piece: str) -> list[str]:
     whole = (name if name.isalnum() else _JOINTS.sub("", name)).casefold()
     parts = _parts(name)
     if len(parts) > _MOST_PARTS:
-        parts = _words(name.casefold())
+        parts = [word for word in _SPACERS.split(name.casefold()) if word]
     if not whole or parts[:1] == [whole]:
         return signed + parts
     return [*signed, whole, *parts]
@@ -124,10 +124,6 @@ def _parts(name: str) -> list[str]:
 def _beginnings(part: str) -> list[str]:
     """Return the prefixes of a number (1.2.3, 1.2, 1), and another part alone."""
     return [*accumulate(part.split("."), lambda left, right: f"{left}.{right}")][::-1]
-
-
-def _words(name: str) -> list[str]:
-    return [word for word in _SPACERS.split(name) if word]
 
 
 _ENTRIES: Final = 2**15

@@ -149,7 +149,7 @@ class Gazetteer:
                 name, last = self._names[at], offsets[end - 1] + 1
                 found.append(Mention(offsets[start], last, name, self._ids[name], score))
         kept: list[Mention] = []
-        for mention in sorted(found, key=_longest_best):
+        for mention in sorted(found, key=lambda m: (-m.score * len(m.name), m.name)):
             inside = [m for m in exact if m.start < mention.end and mention.start < m.end]
             is_longer = all(
                 mention.start <= m.start and m.end <= mention.end and m.length < mention.length
@@ -287,12 +287,9 @@ def _similar_window(name: str, text: str, threshold: float) -> tuple[float, int,
 
 def _numbers(text: str) -> list[str]:
     """Return the numbers in a text, 01 as 1; Chinese ones below 100, or digit by digit."""
-    text = re.sub("([1-9]?)十([0-9]?)", _tens, text.translate(_DIGITS))
+    tens = "([1-9]?)十([0-9]?)"
+    text = re.sub(tens, lambda m: (m[1] or "1") + (m[2] or "0"), text.translate(_DIGITS))
     return re.findall(r"(?:(?<![\d.])0+)?(\d+)", text)  # but 1.05 is not 1.5
-
-
-def _tens(found: re.Match[str]) -> str:
-    return (found[1] or "1") + (found[2] or "0")
 
 
 def _widened(text: str, start: int, end: int, longest: int) -> tuple[int, int]:
@@ -306,10 +303,6 @@ def _widened(text: str, start: int, end: int, longest: int) -> tuple[int, int]:
     while end < len(text) and end - start <= longest and _joins(text[end - 1], text[end]):
         end += 1
     return start, end
-
-
-def _longest_best(mention: Mention) -> tuple[float, str]:
-    return -mention.score * len(mention.name), mention.name
 
 
 def _is_bounded(text: str, start: int, end: int) -> bool:

@@ -80,6 +80,11 @@ def _unfolded(rule: Rule, rules: RuleSet, path: tuple[str, ...]) -> Iterator[Var
     _check_steps(rule, rules)
     ways = [Variant(rule, rule.pattern, (rule.id,), rule.confidence)]
     for step in rule.pattern.required:
+        # The variables at source and target of the concluded edge.
+        forward, backward = (step.source, step.target), (step.target, step.source)
+        ends = {Direction.OUT: [forward], Direction.IN: [backward]}.get(
+            step.direction, [forward, backward]
+        )
         for inner in rules.concluding(step.types):
             if inner.id in path:
                 cycle = (*path[path.index(inner.id) :], inner.id)
@@ -91,7 +96,7 @@ def _unfolded(rule: Rule, rules: RuleSet, path: tuple[str, ...]) -> Iterator[Var
                 for way in ways
                 if step in way.pattern.steps
                 for sub in _unfolded(inner, rules, (*path, inner.id))
-                for source, target in _ends(step)
+                for source, target in ends
             ]
             if len(ways) > MAX_VARIANTS:
                 raise RuleError(f"rule {rule.id!r} has more than {MAX_VARIANTS} ways to match")
@@ -106,14 +111,6 @@ def _check_steps(rule: Rule, rules: RuleSet) -> None:
                 f"rule {rule.id!r}: the step to {step.target!r} goes along a concluded edge "
                 f"({', '.join(step.types)}), which only a required step of one hop can"
             )
-
-
-def _ends(step: Step) -> list[tuple[str, str]]:
-    """Return pairs of the variables at source and target of the concluded edge."""
-    forward, backward = (step.source, step.target), (step.target, step.source)
-    if step.direction is Direction.OUT:
-        return [forward]
-    return [backward] if step.direction is Direction.IN else [forward, backward]
 
 
 def _inlined(outer: Variant, step: Step, inner: Variant, source: str, target: str) -> Variant:

@@ -202,7 +202,9 @@ class ProcessRequirements:
         equipment: dict[str, None] = {}
         hazards: dict[str, dict[str, None]] = {}
         quality_points: dict[str, None] = {}
-        for names in map(_names, kept):
+        for conclusion in kept:
+            bound = {name: id_ for name, id_ in conclusion.bindings if id_ is not None}
+            names = {name: conclusion.name_of(id_) for name, id_ in bound.items()}
             if "equipment" in names:
                 equipment[names["equipment"]] = None
             if "hazard" in names:
@@ -234,9 +236,3 @@ class ProcessRequirements:
             "quality_points": list(self.quality_points),
             "conclusions": [conclusion.to_dict() for conclusion in self.conclusions],
         }
-
-
-def _names(conclusion: Conclusion) -> dict[str, str]:
-    """Return the node name of each bound variable."""
-    bound = {name: id_ for name, id_ in conclusion.bindings if id_ is not None}
-    return {name: conclusion.name_of(id_) for name, id_ in bound.items()}

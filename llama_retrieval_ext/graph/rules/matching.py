@@ -235,7 +235,8 @@ class _Traversal:
 
     def _required(self, at: int, bound: _Bound, proof: _Proof) -> Iterator[Match]:
         if at == len(self.pattern.required):
-            if not any(self._is_possible(step, bound) for step in self.pattern.unless):
+            excluded = (self._ways(step, bound, frozenset()) for step in self.pattern.unless)
+            if all(next(ways, None) is None for ways in excluded):
                 yield from self._optional(0, bound, proof)
             return
         step = self.pattern.required[at]
@@ -253,9 +254,6 @@ class _Traversal:
         ways: list[tuple[str | None, tuple[Edge, ...]]] = [*self._ways(step, bound, frozenset())]
         for node_id, path in ways or [(None, ())]:
             yield from self._optional(at + 1, {**bound, step.target: node_id}, (*proof, path))
-
-    def _is_possible(self, step: Step, bound: _Bound) -> bool:
-        return next(self._ways(step, bound, frozenset()), None) is not None
 
     def _ways(self, step: Step, bound: _Bound, used: frozenset[EdgeId]) -> _Ways:
         """Yield the ends of a step and the edges to them; no edge is used twice."""
@@ -369,7 +367,11 @@ class _Compilation:
         sure = [pattern.start, *(step.target for step in pattern.required)]
         conditions = [c for name in dict.fromkeys(sure) for c in self._node_conditions(name)]
         conditions += [c for path, step in required for c in self._path_conditions(path, step)]
-        conditions += [self._exclusion(at, step) for at, step in enumerate(pattern.unless)]
+        for at, step in enumerate(pattern.unless):
+            self.names.setdefault(step.target, f"u{at}")
+            excluded = [*self._node_conditions(step.target), *self._path_conditions(f"x{at}", step)]
+            path = self._path(f"x{at}", step)
+            conditions.append(f"NOT EXISTS {{ MATCH {path} {_where(excluded)} }}")
         lines: list[str] = []
         if seeds is not None:
             self.parameters["seeds"] = list(dict.fromkeys(seeds))
@@ -377,13 +379,13 @@ class _Compilation:
         lines += [f"MATCH {', '.join(paths)}", _where(conditions)]
         for path, step in optional:
             lines.append(f"OPTIONAL MATCH {self._path(path, step)}")
-            conditions_of_step = [
-                *self._node_conditions(step.target),
-                *self._path_conditions(path, step),
-            ]
-            lines.append(_where(conditions_of_step))
+            further = [*self._node_conditions(step.target), *self._path_conditions(path, step)]
+            lines.append(_where(further))
         ids = ", ".join(own_id(self.names[name]) for name in pattern.variables)
-        proof = ", ".join(_edges(path) for path, _ in (*required, *optional))
+        first, last = own_id("startNode(edge)"), own_id("endNode(edge)")
+        edge = f"[{first}, type(edge), {last}, properties(edge)]"
+        named_paths = [path for path, _ in (*required, *optional)]
+        proof = ", ".join(f"[edge IN relationships({path}) | {edge}]" for path in named_paths)
         self.parameters["row_limit"] = limit
         home = f"{start} {{.{TENANT_KEY}, .{KB_KEY}}}"
         lines.append(
@@ -416,11 +418,6 @@ class _Compilation:
         if self.scope is not None:
             yield f"all(edge IN relationships({path}) WHERE {sees_edge('edge', self.scope)})"
 
-    def _exclusion(self, at: int, step: Step) -> str:
-        self.names.setdefault(step.target, f"u{at}")
-        conditions = [*self._node_conditions(step.target), *self._path_conditions(f"x{at}", step)]
-        return f"NOT EXISTS {{ MATCH {self._path(f'x{at}', step)} {_where(conditions)} }}"
-
     def _condition(self, variable: str, compare: Compare) -> str:
         parts = [self._comparison(variable, part) for part in in_all_spellings(compare)]
         return parts[0] if len(parts) == 1 else f"({' OR '.join(parts)})"
@@ -439,10 +436,3 @@ class _Compilation:
 def _where(conditions: Iterable[str]) -> str:
     kept = [condition for condition in dict.fromkeys(conditions) if condition != "true"]
     return f"WHERE {' AND '.join(kept)}" if kept else ""
-
-
-def _edges(path: str) -> str:
-    return (
-        f"[edge IN relationships({path}) | "
-        f"[{own_id('startNode(edge)')}, type(edge), {own_id('endNode(edge)')}, properties(edge)]]"
-    )

@@ -191,7 +191,10 @@ class Rule:
                 return slot[0][0]
             if key is None:
                 return names.get(variable, self.missing)
-            return _shown(properties.get(variable, {}).get(key), self.missing)
+            value = properties.get(variable, {}).get(key)
+            if isinstance(value, list | tuple):
+                return ", ".join(map(str, value))
+            return self.missing if value is None else str(value)
 
         return _SLOT.sub(fill, self.then)
 
@@ -223,19 +226,15 @@ def pattern_problems(pattern: Pattern) -> Iterator[str]:
         if step.optional and step.target in bound:
             yield f"an optional step leads to {step.target!r}, which is bound already"
         bound.add(step.target)
-    yield from _unless_problems(pattern, bound)
-    bound_anywhere = bound | {step.target for step in pattern.unless}
-    for condition in pattern.where:
-        if condition.variable is not None and condition.variable not in bound_anywhere:
-            yield f"a condition is on {condition.variable!r}, which no step binds"
-
-
-def _unless_problems(pattern: Pattern, bound: set[str]) -> Iterator[str]:
     sure = {pattern.start, *(step.target for step in pattern.required)}
     for step in pattern.unless:
         yield from _step_problems(step, sure)
         if step.target in bound - sure:
             yield f"'unless' leads to {step.target!r}, which only an optional step binds"
+    bound_anywhere = bound | {step.target for step in pattern.unless}
+    for condition in pattern.where:
+        if condition.variable is not None and condition.variable not in bound_anywhere:
+            yield f"a condition is on {condition.variable!r}, which no step binds"
 
 
 def _step_problems(step: Step, bound: set[str]) -> Iterator[str]:
@@ -246,11 +245,3 @@ def _step_problems(step: Step, bound: set[str]) -> Iterator[str]:
     least, most = step.hops
     if not 1 <= least <= most <= MAX_HOPS:
         yield f"hops of the step to {step.target!r} must be 1 to {MAX_HOPS}, got {least} to {most}"
-
-
-def _shown(value: object, missing: str) -> str:
-    if value is None:
-        return missing
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
-    return str(value)

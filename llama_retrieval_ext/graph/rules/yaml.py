@@ -93,14 +93,14 @@ def _rules(reader: Reader, node: yaml.Node) -> Iterator[Rule]:
         yield _rule(reader, fields, fields.text("id"), pattern)
     missing = _by_language(reader, fields.found.get("missing"))
     for language, text in then.items():
-        own = dict(fields.found) | {"then": text}
+        values = dict(fields.found) | {"then": text}
         if missing:
-            own.pop("missing")
-            own |= {"missing": missing[language]} if language in missing else {}
+            values.pop("missing")
+            values |= {"missing": missing[language]} if language in missing else {}
         where = Where(None, "language", value=language)
         translated = replace(pattern, where=(*pattern.where, where))
         id_ = f"{fields.text('id')}-{language}"
-        yield _rule(reader, Fields(reader, node, own, "a rule"), id_, translated)
+        yield _rule(reader, Fields(reader, node, values, "a rule"), id_, translated)
 
 
 def _by_language(reader: Reader, node: yaml.Node | None) -> Mapping[str, yaml.Node]:
@@ -195,8 +195,8 @@ def _hops(reader: Reader, fields: Fields) -> tuple[int, int]:
 
 
 def _where(reader: Reader, node: yaml.Node) -> Where:
-    known = ("node", "property", "context", "operator", "value", "value_from")
-    fields = reader.fields(node, known, "a condition")
+    keys = ("node", "property", "context", "operator", "value", "value_from")
+    fields = reader.fields(node, keys, "a condition")
     operator = fields.choice("operator", _OPERATORS, FilterOperator.EQ)
     if "context" in fields and ("node" in fields or "property" in fields):
         raise reader.error(node, "a condition is on a property of a node or on the context")
@@ -219,9 +219,9 @@ def _where(reader: Reader, node: yaml.Node) -> Where:
 def _concludes(reader: Reader, fields: Fields) -> Concludes | None:
     if "concludes" not in fields:
         return None
-    own = reader.fields(fields.found["concludes"], ("from", "relation", "to"), "'concludes'")
+    edge = reader.fields(fields.found["concludes"], ("from", "relation", "to"), "'concludes'")
     return Concludes(
-        own.word("from", _variable), own.word("relation", _word), own.word("to", _variable)
+        edge.word("from", _variable), edge.word("relation", _word), edge.word("to", _variable)
     )
 
 
