@@ -43,12 +43,16 @@ class _Words:
     is_complete: Event = field(default_factory=Event)
     # Nodes that were written, or None for deleted ones, while the others are read.
     written: list[tuple[str, BaseNode | None]] = field(default_factory=list)
+    slots: dict[str, int] = field(default_factory=dict)  # of the rows of written nodes
     groups: dict[Scope | None, tuple[int, list[Hashable]]] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
 
-    def write(self, node_id: str, node: BaseNode | None) -> None:
+    def write(self, node_id: str, node: BaseNode | None, slot: int) -> None:
         """Add, replace or remove a node, now or after the others were read."""
         with self.lock:
+            if node is None and self.slots.get(node_id, slot) != slot:
+                return  # the row of an earlier version
+            self.slots[node_id] = slot
             if not self.is_complete.is_set():
                 self.written.append((node_id, node))
                 return
@@ -96,21 +100,21 @@ class StoredWords:
         self._tenants: OrderedDict[str | None, _Words] = OrderedDict()
         self._lock = Lock()
 
-    def write(self, nodes: Iterable[BaseNode]) -> None:
-        """Note nodes that were added or replaced."""
+    def write(self, nodes: Iterable[BaseNode], slot: int) -> None:
+        """Note nodes that were added or replaced, with their rows in a slot; see `row_id`."""
         with self._lock:
             tenants = dict(self._tenants)
         for node in nodes if tenants else ():
             for tenant in {None, node.metadata.get(TENANT_KEY)} & tenants.keys():
-                tenants[tenant].write(node.node_id, node)
+                tenants[tenant].write(node.node_id, node, slot)
 
-    def delete(self, node_ids: Sequence[str]) -> None:
-        """Note nodes that were deleted."""
+    def delete(self, node_ids: Sequence[str], slot: int) -> None:
+        """Note nodes whose rows in a slot were deleted."""
         with self._lock:
             tenants = [*self._tenants.values()]
         for words in tenants:
             for node_id in node_ids:
-                words.write(node_id, None)
+                words.write(node_id, None, slot)
 
     def forget(self) -> None:
         """Read the words again at the next question."""

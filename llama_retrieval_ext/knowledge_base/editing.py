@@ -215,7 +215,7 @@ class Editable:
         """
         names = () if allowed is None else allowed_names(allowed)
         with self._writing(scope):
-            self._settle()
+            self._parts.writer.settle()
             entries = pending = documents_named(self._parts.ledger, source_or_id, scope)
             if not entries:
                 raise ConfigurationError(
@@ -253,7 +253,7 @@ class Editable:
             ScopeRequiredError: The knowledge base requires a scope.
         """
         with self._writing(scope):
-            self._settle()
+            self._parts.writer.settle()
             return self._delete(documents_named(self._parts.ledger, source_or_id, scope))
 
     adelete = _in_thread(delete)
@@ -324,10 +324,6 @@ class Editable:
         self._access.check_writable()
         self._access.check(scope, to_write=True)
         return Addition(self._parts, {} if scope is None else scope.metadata(), allowed)
-
-    def _settle(self) -> None:
-        """Finish or undo unfinished changes, as far as there is room for it."""
-        self._parts.writer.settle_if_possible()
 
     def _delete(self, entries: Sequence[Entry]) -> int:
         if not entries:

@@ -308,7 +308,7 @@ class KnowledgeBase(Searchable, Browsable, Editable):
             changed = self._copied.refresh(self._storage, self._ledger)
             if changed:
                 self._storage.words.forget()
-                self._settle()
+                self._parts.writer.settle()
             return changed
 
     def close(self) -> None:

@@ -166,11 +166,11 @@ def test_questions_are_answered_while_the_words_are_read(
     assert found.hints == (
         "typing errors are not corrected yet: the words of all passages are being read",
     )
-    words.delete([node.node_id for node in nodes])  # counts although it is read later
+    words.delete([node.node_id for node in nodes], 0)  # counts although it is read later
     is_slow = False
     monkeypatch.setattr(correcting, "_WAIT_S", 5.0)
     assert retriever.search("emploee leave").hints == ()
-    words.write(nodes)
+    words.write(nodes, 0)
     assert retriever.search("emploee leave").hints == (SENTENCE,)
 
 
