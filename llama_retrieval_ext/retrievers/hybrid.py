@@ -269,12 +269,8 @@ class HybridRetriever(StoreRetriever):
     ) -> Plan[list[Hit]]:
         """Return the hits of one request, which the engine fuses if it can and is to."""
         (text, factor), top_k, depth = keyword_text(query), query.top_k or 1, self._depth(query)
-        vector, keyword = (weights[leg] for leg in LEGS)
-        if self.pushdown:
-            self._check_native()  # again: the collection may have another distance
-        fusions = self.backend.features.fusions if self.pushdown else ()
-        if any(native.is_as(self.fusion, (vector, keyword)) for native in fusions):
-            how = FusedSearch(self.fusion, (vector, keyword), depth)
+        how = self._native(weights, depth) if self.pushdown else None
+        if how is not None:
             fused = call(engine.fused(embedding, text, search_of(query), how))
             hits = self._checked(fused, query, repr(self.fusion))
             return (yield from step(f"fusion in the engine by {self.fusion!r}", hits))
@@ -378,6 +374,15 @@ class HybridRetriever(StoreRetriever):
     def _depth(self, query: Query) -> int:
         """Return the number of candidates of each leg."""
         return max(self.candidates, query.top_k or 1)
+
+    def _native(self, weights: LegWeights, depth: int) -> FusedSearch | None:
+        """Return the engine's fusion with the weights for a query; None if it has none of these."""
+        self._check_native()  # again: the collection may have another distance
+        vector, keyword = (weights[leg] for leg in LEGS)
+        for native in self.backend.features.fusions:
+            if native.is_as(self.fusion, (vector, keyword)):
+                return FusedSearch(self.fusion, (vector, keyword), depth)
+        return None
 
     def _check_native(self) -> None:
         if self._has_two_stores:

@@ -1,6 +1,5 @@
 """Retrievers over one store: their base class, vector search and keyword search."""
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
@@ -17,11 +16,9 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_retrieval_ext.checks import one_top_k
-from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError, UnsupportedModeError
+from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.context import (
-    ScopeViolationEvent,
     call,
-    emit,
     note_degraded,
     note_hint,
     note_inquiry,
@@ -31,15 +28,15 @@ from llama_retrieval_ext.execution.context import (
 from llama_retrieval_ext.execution.hints import Metadata, Passages, note_nested
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed
-from llama_retrieval_ext.filters import Condition, matches
+from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, described_binding
 from llama_retrieval_ext.results import Hit, Origin, asked_for, with_origin
+from llama_retrieval_ext.retrievers.gate import checked_hits
 from llama_retrieval_ext.schema import keys_of
 from llama_retrieval_ext.stages.selection import Collapse
-from llama_retrieval_ext.stores.encoding.node_json import assembled
-from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search, unique
+from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.generic import nodes_by_id, origin_in
@@ -63,10 +60,6 @@ def _within(most: int | None, depth: int, top_k: int) -> int:
     """Return the depth, at most that of the engine, but not below ``top_k``."""
     return depth if most is None else min(depth, max(most, top_k))
 
-
-_logger = logging.getLogger(__name__)
-# Default values of a hit's fields. Hits skip validation, which would double their time.
-_HIT: Final = {name: field.default for name, field in Hit.model_fields.items()}
 
 # Seconds for which a query may miss a change of a docstore.
 _CACHE_TTL_S: Final = 60.0
@@ -224,8 +217,8 @@ class StoreRetriever(Retriever):
             source=self.name,
             origin=self._origin,
         )
+        tokenizer = getattr(self.backend.store, "tokenizer", None)
         for hit in hits:
-            tokenizer = getattr(self.backend.store, "tokenizer", None)
             asked_for(hit, query.query_str, tokenizer, query.synonyms)
         return hits
 
@@ -457,55 +450,3 @@ def _no_keyword_search(backend: Backend) -> UnsupportedModeError:
         "texts; pass the VectorStoreIndex or StorageContext that has them, or a store opened by "
         "URL, or use BM25Retriever over the nodes"
     )
-
-
-def checked_hits(
-    candidates: Sequence[Candidate],
-    condition: Condition | None,
-    *,
-    store: str,
-    drop_violations: bool,
-    source: str,
-    origin: Origin | None = None,
-) -> list[Hit]:
-    """Return hits of the candidates that satisfy a condition, evaluated again in plain Python.
-
-    Engines and their integrations have bugs; this check keeps hits of other tenants out anyway.
-    A hit that violates it raises `ScopeViolationError`, or is dropped with ``drop_violations``.
-    """
-    hits = [
-        with_origin(
-            assembled(
-                Hit,
-                {
-                    **_HIT,
-                    "node": candidate.node,
-                    "score": candidate.score,
-                    "source": source,
-                    "contributions": candidate.contributions,
-                },
-            ),
-            origin,
-        )
-        for candidate in unique(candidates)
-    ]
-    dropped = tuple(hit.node_id for hit in hits if not matches(condition, hit.node.metadata))
-    if not dropped:
-        return hits
-    violations, returned = len(dropped), len(hits)
-    emit(ScopeViolationEvent(store=store, source=source, violations=violations, returned=returned))
-    message = (
-        f"{store} returned {len(dropped)} of {len(hits)} hits from outside the query's scope or "
-        "filters"
-    )
-    named = f"{message}: {', '.join(dropped[:5])}; they were dropped"
-    if not drop_violations:
-        raise ScopeViolationError(
-            f"{named}. This is a defect of the store or its integration; to get the other hits all "
-            "the same, give its backend drop_violations=True",
-            dropped,
-        )
-    # Ids go to the log only: the caller may not be allowed to see them.
-    _logger.warning(named)
-    note_degraded(source, f"{message}; they were dropped")
-    return [hit for hit in hits if hit.node_id not in dropped]
