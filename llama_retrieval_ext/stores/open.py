@@ -143,16 +143,16 @@ def open_store(
 
     """
     check_url(url)
-    scheme, _, rest = url.partition(":")
-    _check_host(scheme, rest)
-    if rest and scheme == _EMBEDDED:
+    scheme, _, place = url.partition(":")
+    _check_host(scheme, place)
+    if place and scheme == _EMBEDDED:
         setup = params_of(EmbeddedParams, store_params or {}, engine="the embedded engine")
-        if must_exist and is_new(rest):
+        if must_exist and is_new(place):
             raise _missing(url)
         return EmbeddedVectorStore(
-            rest, tokenizer=tokenizer, distance=distance, schema=schema, **asdict(setup)
+            place, tokenizer=tokenizer, distance=distance, schema=schema, **asdict(setup)
         )
-    if rest and scheme in ENGINES:
+    if place and scheme in ENGINES:
         engine = ENGINES[scheme]
         opening = _import(engine, "store")
         if must_exist and opening.is_new(url):
@@ -206,13 +206,13 @@ def _missing(url: str) -> ConfigurationError:
     )
 
 
-def _check_host(scheme: str, rest: str) -> None:
+def _check_host(scheme: str, place: str) -> None:
     """Raise if a folder follows ``//``, because it would be parsed as a host."""
-    folder = rest.removeprefix("//")
+    folder = place.removeprefix("//")
     is_folder = scheme == _EMBEDDED or folder.startswith((".", "/", "~"))
-    if folder != rest and is_folder and scheme in (_EMBEDDED, *ENGINES):
+    if folder != place and is_folder and scheme in (_EMBEDDED, *ENGINES):
         raise ConfigurationError(
-            f"'{scheme}:{rest}' names a folder as if it were a host; write {scheme}:{folder}"
+            f"'{scheme}:{place}' names a folder as if it were a host; write {scheme}:{folder}"
         )
 
 
@@ -283,9 +283,9 @@ def _with_docstore(storage: VectorStoreIndex | StorageContext) -> StoreSource:
 def _index_lookup(index: VectorStoreIndex, read: Lookup) -> Lookup:
     def lookup(ids: Sequence[str]) -> Mapping[str, BaseNode]:
         names = index.index_struct.nodes_dict
-        own_ids = {id_: names.get(id_, id_) for id_ in ids}
-        known = read(list(own_ids.values()))
-        return {id_: known[own_id] for id_, own_id in own_ids.items() if own_id in known}
+        node_ids = {id_: names.get(id_, id_) for id_ in ids}
+        nodes = read(list(node_ids.values()))
+        return {id_: nodes[node_id] for id_, node_id in node_ids.items() if node_id in nodes}
 
     return lookup
 

@@ -214,7 +214,7 @@ class ElasticsearchVectorStore(CollectionStore, EngineBackend[IndexSearch, Json]
         vector = compact_vector(checked, config.distance)
         return IndexSearch(
             top_k=search.top_k,
-            score=_zero if vector is None else SCORES[config.distance],
+            score=(lambda _: 0.0) if vector is None else SCORES[config.distance],
             filter=search.filter,
             route=self._route(search),
             vector=vector,
@@ -282,9 +282,10 @@ class ElasticsearchVectorStore(CollectionStore, EngineBackend[IndexSearch, Json]
             _check_window(search.top_k, pages[position], window)
         return pages
 
-    def raw_scores(self, hits: Sequence[Json]) -> list[float]:
-        """Return the engine's scores."""
-        return [float(hit["sort"][0] if "sort" in hit else hit["_score"]) for hit in hits]
+    def scores(self, search: IndexSearch, hits: Sequence[Json]) -> list[float]:
+        """Return our scores of hits."""
+        raw = [hit["sort"][0] if "sort" in hit else hit["_score"] for hit in hits]
+        return [search.score(float(score)) for score in raw]
 
     def candidate(self, hit: Json, score: float) -> Candidate:
         """Return the candidate of a hit."""
@@ -347,10 +348,6 @@ class ElasticsearchVectorStore(CollectionStore, EngineBackend[IndexSearch, Json]
 
 def _params(route: str | None) -> dict[str, str]:
     return {**SEARCH_PARAMS} if route is None else {**SEARCH_PARAMS, "routing": route}
-
-
-def _zero(_: float) -> float:
-    return 0.0
 
 
 def _check_window(top_k: int, hits: Sequence[Json], window: int) -> None:

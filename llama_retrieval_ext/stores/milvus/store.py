@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeAlias, Unpack
 
@@ -64,10 +64,6 @@ SCORES: Final[Mapping[str, Callable[[float], float]]] = {
 }
 
 
-def _bm25_params(_: int) -> Mapping[str, Any]:
-    return {"metric_type": "BM25"}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnSearch(NativeSearch):
     """Search of a column, or a fusion of such searches.
@@ -76,7 +72,7 @@ class ColumnSearch(NativeSearch):
         data: An embedding, or a text.
         column: The column.
         filter: Expression that each hit must satisfy; empty for everything.
-        params: Function from the number of requested hits to the search parameters.
+        params: The search parameters.
         legs: The searches that Milvus fuses; the ``top_k`` of each is its number of candidates.
         ranker: Milvus's fusion of the legs.
         fields: What several fields are searched for; hits have the weighted sum of the scores.
@@ -85,7 +81,7 @@ class ColumnSearch(NativeSearch):
     data: Sequence[float] | str = ""
     column: str = ""
     filter: str = ""
-    params: Callable[[int], Mapping[str, Any]] = _bm25_params
+    params: Mapping[str, Any] = field(default_factory=lambda: {"metric_type": "BM25"})
     legs: tuple["ColumnSearch", ...] = ()
     ranker: BaseRanker | None = None
     fields: Sequence[FieldSearch] = ()
@@ -151,17 +147,20 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
     def vector_search(self, embedding: Sequence[float], search: Search) -> ColumnSearch | None:
         """Return the search for the nearest nodes; None if the filter excludes all nodes."""
         check_top_k_within(search.top_k)
-        config = self._collection.config
-        vector = config.checked(embedding, self._collection.where)
+        collection, metric = self._collection, METRICS[self.distance]
+        vector = collection.config.checked(embedding, collection.where)
         if search.filter is False:
             return None
+        params = dict(collection.params.search_params)
+        if collection.index_type.startswith("HNSW"):
+            params["ef"] = max(search.top_k, params.get("ef", 0))  # Milvus rejects a smaller ef
         return ColumnSearch(
             top_k=search.top_k,
-            score=SCORES[METRICS[config.distance]],
+            score=SCORES[metric],
             data=vector,
             column=DENSE,
             filter=filter_text(search.filter),
-            params=self._vector_params,
+            params={"metric_type": metric, "params": params},
         )
 
     def keyword_search(self, text: str, search: Search) -> ColumnSearch | None:
@@ -187,7 +186,6 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
             data=fields[0].terms,
             column=fields[0].column,
             filter=filter_text(search.filter),
-            params=_bm25_params,
         )
 
     def fused_search(
@@ -223,7 +221,7 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
                 AnnSearchRequest(
                     data=[leg.data],
                     anns_field=leg.column,
-                    param=dict(leg.params(leg.top_k)),
+                    param=dict(leg.params),
                     limit=leg.top_k,
                     expr=leg.filter,
                 )
@@ -236,7 +234,7 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
             anns_field=search.column,
             filter=search.filter,
             limit=search.top_k,
-            search_params=dict(search.params(search.top_k)),
+            search_params=dict(search.params),
             **options,
         )[0]
 
@@ -262,19 +260,13 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
             best = [key for key in best if key in rows]
         return [{ID: k, "distance": scores[k], "entity": rows.get(k, {})} for k in best]
 
-    def raw_scores(self, hits: Sequence[Hit]) -> list[float]:
-        """Return Milvus's scores (its ``distance`` values)."""
-        return [float(hit["distance"]) for hit in hits]
+    def scores(self, search: ColumnSearch, hits: Sequence[Hit]) -> list[float]:
+        """Return our scores of hits, whose ``distance`` is Milvus's."""
+        return [search.score(float(hit["distance"])) for hit in hits]
 
     def candidate(self, hit: Hit, score: float) -> Candidate:
         """Return the candidate of a hit."""
         return Candidate.stored(hit["entity"][NODE], score)
-
-    def _vector_params(self, limit: int) -> Mapping[str, Any]:
-        params = dict(self._collection.params.search_params)
-        if self._collection.index_type.startswith("HNSW"):
-            params["ef"] = max(limit, params.get("ef", 0))  # Milvus rejects a smaller ef
-        return {"metric_type": METRICS[self._collection.config.distance], "params": params}
 
     def _location(self) -> Mapping[str, object]:
         return {
