@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from types import MappingProxyType
 from typing import IO, TypeAlias
 
@@ -57,28 +58,41 @@ class Embedder:
 
     def embedded(self, documents: Sequence[Prepared]) -> list[Prepared | Exception]:
         """Return each document with an embedding on every node, or its error."""
-        return [_checked(each) for each in each_or_error(documents, self._embedded)]
+        results = each_or_error(documents, self._embedded)
+        for number, document in enumerate(results):
+            for node in () if isinstance(document, Exception) else document.nodes:
+                if not is_vector(node.embedding):
+                    results[number] = ConfigurationError(
+                        f"the embedding of node {node.node_id!r} is empty or has NaN or infinite "
+                        "numbers in it; embed it again"
+                    )
+                    break
+        return results
 
     def _embedded(self, documents: Sequence[Prepared]) -> list[Prepared]:
-        bare = [node for document in documents for node in document.nodes if node.embedding is None]
-        if not bare:
-            return list(documents)
-        texts = [node.get_content(MetadataMode.EMBED) for node in bare]
-        vectors = iter(self._vectors([text for text in texts if text not in self.known]))
-        made = iter([self.known[text] if text in self.known else next(vectors) for text in texts])
-
-        def embedded(node: BaseNode) -> BaseNode:
-            if node.embedding is not None:
-                return node
-            return node.model_copy(update={"embedding": list(next(made))})
-
-        return [
-            replace(document, nodes=tuple(map(embedded, document.nodes))) for document in documents
+        texts = [
+            node.get_content(MetadataMode.EMBED)
+            for document in documents
+            for node in document.nodes
+            if node.embedding is None
         ]
+        if not texts:
+            return list(documents)
+        unknown = [text for text in texts if text not in self.known]
+        vectors, left = iter(self._vectors(unknown) if unknown else ()), iter(texts)
+        embedded = []
+        for document in documents:
+            nodes = []
+            for node in document.nodes:
+                if node.embedding is None:
+                    text = next(left)
+                    vector = self.known[text] if text in self.known else next(vectors)
+                    node = node.model_copy(update={"embedding": list(vector)})  # noqa: PLW2901
+                nodes.append(node)
+            embedded.append(replace(document, nodes=tuple(nodes)))
+        return embedded
 
     def _vectors(self, texts: list[str]) -> list[list[float]]:
-        if not texts:
-            return []
         vectors: list[list[float]] = []
         step = _STEP_BATCHES * self.model.embed_batch_size
         for start in range(0, len(texts), step):
@@ -91,18 +105,6 @@ class Embedder:
             )
         self.dimension = len(vectors[0])
         return vectors
-
-
-def _checked(document: Prepared | Exception) -> Prepared | Exception:
-    if isinstance(document, Exception):
-        return document
-    bad = next((node for node in document.nodes if not is_vector(node.embedding)), None)
-    if bad is None:
-        return document
-    return ConfigurationError(
-        f"the embedding of node {bad.node_id!r} is empty or has NaN or infinite numbers in it; "
-        "embed it again"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,7 @@ class Preparation:
         documents: Sequence[SourceDocument],
         known: Known = _NONE,
         watch: Watch = float,
-        rows: Callable[[Prepared], Mapping[str, str]] = lambda _: {},
+        rows: Callable[[Prepared], Mapping[str, str]] | None = None,
     ) -> PreparedBatch:
         """Return documents ready to be stored, or the error of each; their keys must differ.
 
@@ -183,18 +185,18 @@ class Preparation:
         """
         embedder = Embedder(self.embed_model, known, watch)
         split = self.splitter.nodes_of(documents, watch)
-        made = [_with_text(each, nodes) for each, nodes in zip(documents, split, strict=True)]
-        extracted = [
-            replace(each, rows=rows(each)) if isinstance(each, Prepared) and each.nodes else each
-            for each in made
-        ]
-        results = {
-            each.key: result
-            for each, result in zip(documents, self._completed(extracted, embedder), strict=True)
-        }
-        is_split = any(document.is_whole for document in documents)
-        splitting = self.splitter.description if is_split else ""
-        return PreparedBatch(results, embedder.dimension, splitting)
+        parts: list[Prepared | Exception] = []
+        splitting = ""
+        for document, nodes in zip(documents, split, strict=True):
+            part = _with_text(document, nodes)
+            if rows is not None and isinstance(part, Prepared) and part.nodes:
+                part = replace(part, rows=rows(part))
+            parts.append(part)
+            if document.is_whole and not splitting:
+                splitting = self.splitter.description
+        made = self._completed(parts, embedder)
+        keys = map(attrgetter("key"), documents)
+        return PreparedBatch(dict(zip(keys, made, strict=True)), embedder.dimension, splitting)
 
     def spooled(
         self,
@@ -227,14 +229,18 @@ class Preparation:
         self, parts: Sequence[Prepared | Exception], embedder: Embedder
     ) -> list[Prepared | Exception]:
         """Return documents, or their parts, after all steps behind splitting, or their errors."""
-        extracted = [] if self.extraction is None else [self.extraction.extracted]
-        for stage in (embedder.embedded, *extracted):
-            ready = [part for part in parts if isinstance(part, Prepared) and part.nodes]
-            done = iter(stage(ready))
-            parts = [
-                next(done) if isinstance(part, Prepared) and part.nodes else part for part in parts
-            ]
-        return list(parts)
+        completed = list(parts)
+        extracted = None if self.extraction is None else self.extraction.extracted
+        for stage in (embedder.embedded, extracted):
+            ready = {
+                number: part
+                for number, part in enumerate(completed)
+                if isinstance(part, Prepared) and part.nodes
+            }
+            if stage is not None and ready:
+                for number, result in zip(ready, stage([*ready.values()]), strict=True):
+                    completed[number] = result
+        return completed
 
 
 def _or_raised(part: Prepared | Exception) -> Prepared:

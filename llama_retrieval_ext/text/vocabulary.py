@@ -60,6 +60,12 @@ class Vocabulary:
         return len(self._texts)
 
     @property
+    def keys(self) -> set[str]:
+        """The keys of the texts."""
+        with self._lock:
+            return {*self._texts}
+
+    @property
     def groups(self) -> list[Hashable]:
         """The groups of the texts."""
         with self._lock:

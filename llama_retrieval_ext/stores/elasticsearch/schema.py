@@ -325,7 +325,7 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
         routes = {key_of(node.node_id): route_of(node.metadata.get(TENANT_KEY)) for node in nodes}
         size = min(PAGE, self.window)
         for ids in in_parts([node.node_id for node in nodes], size):
-            hits = yield from self._page(compile_target(Target(ids)), [], _NO_FIELDS, size)
+            hits = yield from self._page(compile_target(Target(rows=ids)), [], _NO_FIELDS, size)
             moved = [_deletion(hit) for hit in hits if hit["_routing"] != routes[hit["_id"]]]
             for batch in _batches(moved):
                 yield from self.write(batch, (CONFLICT, NOT_FOUND))
