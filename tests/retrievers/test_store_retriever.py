@@ -17,12 +17,12 @@ from llama_retrieval_ext.filters import Compare, Condition
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.retrievers.gate import checked_hits
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import (
     KeywordRetriever,
     StoreRetriever,
     VectorRetriever,
-    checked_hits,
 )
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.selection import Collapse
