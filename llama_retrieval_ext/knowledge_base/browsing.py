@@ -17,9 +17,11 @@ from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.knowledge_base.access import Access, documents_named
 from llama_retrieval_ext.knowledge_base.checking import Check, CheckReport
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger, StoredDocument, StoredSource
+from llama_retrieval_ext.knowledge_base.rankings import scope_key
 from llama_retrieval_ext.knowledge_base.storage import Storage, grouping_name
 from llama_retrieval_ext.query import Scope, shown_to, without_allowed
 from llama_retrieval_ext.schema import DEFAULT_SCHEMA, Schema
+from llama_retrieval_ext.stages.ranking import Ranking
 from llama_retrieval_ext.stores.embedded.files import bytes_on_disk
 from llama_retrieval_ext.stores.embedded.index import IndexInfo
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
@@ -216,6 +218,16 @@ class Browsable:
             for key, value in without_allowed(node.metadata).items():
                 found.setdefault(key, Counter())[_TYPES.get(type(value), "other")] += 1
         return {key: dict(found[key].most_common()) for key in sorted(found)}
+
+    def ranking(self, *, scope: Scope | None = None) -> Ranking:
+        """Return the rules that `set_ranking` has recorded for exactly this scope.
+
+        Raises:
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._access.check(scope)
+        text = self._ledger.rankings().get(scope_key(scope))
+        return Ranking() if text is None else Ranking.from_dict(json.loads(text))
 
     def info(self) -> KnowledgeBaseInfo:
         """Return its settings and its size over all scopes.

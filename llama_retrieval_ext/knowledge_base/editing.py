@@ -1,6 +1,7 @@
 """`Editable`: the methods of a knowledge base that add, sync, share and delete documents."""
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -10,7 +11,7 @@ from typing import ParamSpec, TypeVar
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.checks import checked_methods
+from llama_retrieval_ext.checks import checked_methods, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.filter_syntax import as_metadata_filters
 from llama_retrieval_ext.filters import parse_filters
@@ -20,11 +21,13 @@ from llama_retrieval_ext.knowledge_base.documents import Allowed, allowed_names
 from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
 from llama_retrieval_ext.knowledge_base.ledger.prepared import key_of_node
 from llama_retrieval_ext.knowledge_base.ledger.records import Entry
+from llama_retrieval_ext.knowledge_base.rankings import scope_key
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncReport
 from llama_retrieval_ext.knowledge_base.storage import Storage, batches
 from llama_retrieval_ext.knowledge_base.sync import Sync, SyncOptions
 from llama_retrieval_ext.knowledge_base.sync_sources import FilePatterns, find_source
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stages.ranking import Ranking
 from llama_retrieval_ext.urls import Location
 from llama_retrieval_ext.wording import quoted
 
@@ -121,6 +124,7 @@ class Editable:
         """
         with self._storage.lock:
             self._access.check_open()
+            self._storage.words.forget()
             return self._storage.store.index_fields()
 
     def sync(  # noqa: PLR0913 - which files, and what may be done
@@ -234,6 +238,39 @@ class Editable:
             return len(entries)
 
     ashare = _in_thread(share)
+
+    def set_ranking(
+        self, ranking: Ranking | str | Path | None, *, scope: Scope | None = None
+    ) -> Ranking:
+        """Record rules for the order of hits, from the next query on; they replace earlier ones.
+
+        They are for the nodes of the scope, and hold for each query that may see these; those
+        without a scope hold for all. They hold on every engine in every mode, after all stages, and
+        obey the filters and the scope of the query. Other processes on a server follow within ten
+        seconds.
+
+        Args:
+            ranking: The rules; the path of a YAML file with them; or None for no rules.
+            scope: Tenant or knowledge bases, or both, that they are for; without principals.
+
+        Returns:
+            The rules.
+
+        Raises:
+            ConfigFileError: The file cannot be read, or a rule in it is invalid.
+            ConfigurationError: The scope has principals.
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        if isinstance(ranking, str | Path):
+            ranking = Ranking.load(ranking)
+        rules = of_type(ranking or Ranking(), Ranking, "ranking")
+        if scope is not None and scope.principals is not None:
+            raise ConfigurationError("rules are for tenants and knowledge bases, not principals")
+        with self._writing(scope):
+            shown = rules.to_dict()
+            self._parts.ledger.record_ranking(scope_key(scope), json.dumps(shown) if shown else "")
+            self._storage.words.rankings.forget()
+        return rules
 
     def delete(self, source_or_id: str, *, scope: Scope | None = None) -> int:
         """Delete a document, or all documents of a source, such as the pages of a PDF.

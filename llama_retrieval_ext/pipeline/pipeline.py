@@ -1,6 +1,6 @@
 """`Pipeline` (a retriever with its stages) and `FusionRetriever` (fused legs)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Final
@@ -115,6 +115,15 @@ class Pipeline(_Composite):
         if any(hit.score is None for hit in hits):  # LlamaIndex does not require scores
             hits = in_order(hits)
         return hits[: query.top_k]
+
+    @property
+    def _most(self) -> int | None:
+        return min((stage.most for stage in self.refines if stage.most is not None), default=None)
+
+    def _curated_below(self) -> dict[Hashable, Retriever]:
+        # After a stage that does not keep the order, hits cannot be ordered by rules.
+        keeps_order = all(stage.keeps_order for stage in self.refines)
+        return super()._curated_below() if keeps_order else {}
 
     def _expression(self) -> str:
         if type(self) is not Pipeline or not self._is_unnamed:

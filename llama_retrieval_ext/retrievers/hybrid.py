@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Final, Self, TypeAlias
 
@@ -44,6 +45,7 @@ from llama_retrieval_ext.retrievers.store_retriever import (
     StoreRetriever,
     VectorRetriever,
     check_fields,
+    keyword_text,
     search_of,
 )
 from llama_retrieval_ext.stages.fusion import WeightedSum
@@ -266,7 +268,7 @@ class HybridRetriever(StoreRetriever):
         self, engine: HybridBackend, embedding: Sequence[float], query: Query, weights: LegWeights
     ) -> Plan[list[Hit]]:
         """Return the hits of one request, which the engine fuses if it can and is to."""
-        text, top_k, depth = query.query_str, query.top_k or 1, self._depth(query)
+        (text, factor), top_k, depth = keyword_text(query), query.top_k or 1, self._depth(query)
         how = self._native(weights, depth) if self.pushdown else None
         if how is not None:
             fused = call(engine.fused(embedding, text, search_of(query), how))
@@ -277,6 +279,10 @@ class HybridRetriever(StoreRetriever):
         nodes_last = 2 * top_k <= depth and not needs_ids
         search = search_of(query, top_k=depth)
         both = engine.hybrid(embedding, text, search, nodes_last=nodes_last)
+        if factor != 1:
+            both = both.then(
+                lambda found: replace(found, keyword=[(k, factor * s) for k, s in found.keyword])
+            )
         rankings = self._rankings_of(both, query)
         plan = step("search in one round trip", self._fused(rankings, set(LEGS), query, weights))
         if both.coroutine is not None:

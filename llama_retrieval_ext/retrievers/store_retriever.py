@@ -52,6 +52,7 @@ Answering: TypeAlias = Callable[[Query], Plan[list[Hit]]]
 Searching: TypeAlias = Callable[[Search], Call[list[Candidate]]]
 # Neighbouring hits of one document often come in pairs, seldom in larger groups.
 _FIRST: Final = 2
+SYNONYM_WEIGHT: Final = 0.5
 _GROWTH: Final = 4
 
 
@@ -123,6 +124,8 @@ class StoreRetriever(Retriever):
             if self._embeds and isinstance(self.backend, EngineBackend):
                 used = self.backend.index_used(exact=query.exact)
                 trace.notes |= {} if used is None else {"index": used}
+            if query.synonyms:
+                what = (*what, f"synonyms {', '.join(query.synonyms)} (weight {SYNONYM_WEIGHT})")
             trace.notes["pushed_down"] = [*what, *described_binding(query)]
 
     def read_node(self, node_id: str) -> Plan[BaseNode | None]:
@@ -216,7 +219,7 @@ class StoreRetriever(Retriever):
         )
         tokenizer = getattr(self.backend.store, "tokenizer", None)
         for hit in hits:
-            asked_for(hit, query.query_str, tokenizer)
+            asked_for(hit, query.query_str, tokenizer, query.synonyms)
         return hits
 
     def _embed(self, query: Query) -> Plan[list[float]]:
@@ -237,6 +240,21 @@ def search_of(query: Query, *, top_k: int | None = None) -> Search:
     """Return the parameters of a search for a backend."""
     top_k = top_k or query.top_k or 1
     return Search(top_k, query.condition, query.scope, query.exact, query.fields)
+
+
+def keyword_text(query: Query) -> tuple[str, float]:
+    """Return the text of a keyword search, and the factor for its scores.
+
+    Synonyms have half of the weight of the words of the query: these are there twice, because all
+    engines multiply a term's score by its count in the query.
+
+    Source:
+        The weight: Voorhees, "Query expansion using lexical-semantic relations", SIGIR 1994,
+        https://doi.org/10.1007/978-1-4471-2099-5_7, where related words helped most with 0.5.
+    """
+    if not query.synonyms:
+        return query.query_str, 1.0
+    return " ".join([query.query_str, query.query_str, *query.synonyms]), SYNONYM_WEIGHT
 
 
 def check_fields(query: Query, store: BasePydanticVectorStore) -> None:
@@ -371,7 +389,15 @@ class KeywordRetriever(StoreRetriever):
         if self._in_memory is not None:
             plan = partial(self._in_memory.plan, origin=self._origin)
             return (yield from self._collapsed(plan, query))
-        hits = yield from self._hits(query, partial(self.backend.keyword, query.query_str))
+        text, factor = keyword_text(query)
+
+        def search(parameters: Search) -> Call[list[Candidate]]:
+            found = self.backend.keyword(text, parameters)
+            if factor == 1:
+                return found
+            return found.then(lambda hits: [hit.rescored(factor * hit.score) for hit in hits])
+
+        hits = yield from self._hits(query, search)
         self._note_fields(query, hits, self.backend.store)
         return hits
 

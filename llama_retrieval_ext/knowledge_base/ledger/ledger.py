@@ -40,11 +40,12 @@ from llama_retrieval_ext.knowledge_base.ledger.records import (
 )
 from llama_retrieval_ext.knowledge_base.ledger.sqlite_records import SqliteRecords
 from llama_retrieval_ext.query import ALLOWED_KEY, Scope
-from llama_retrieval_ext.stores.engine.records import Record, Records
+from llama_retrieval_ext.stores.engine.records import Record, Records, all_of, where
 from llama_retrieval_ext.text.normalization import spellings
 
 CONFIG: Final = "config"
 TOTALS: Final = "totals"
+_RANKING: Final = "ranking"
 _DELETING: Final = WriteState.DELETING
 _TRIES: Final = 20
 _PAUSE_S: Final = (0.005, 0.05)
@@ -335,6 +336,11 @@ class Ledger:
                 return entries
         return []
 
+    def ids_named(self, name: str, scope: Scope | None) -> list[str]:
+        """Return the node ids of the documents with this id or source; see `find`."""
+        ids = self.node_ids(entry.key for entry in self.find(name, scope))
+        return [node_id for document in ids.values() for node_id in document]
+
     def visible(self, scope: Scope | None) -> list[Entry]:
         """Return the documents visible to a scope in insertion order; without a scope, all."""
         return _visible(self._find(all_documents(scope)), scope)
@@ -392,6 +398,25 @@ class Ledger:
                     if synced.key in seen_by
                 ]
             )
+
+    def rankings(self) -> dict[str, str]:
+        """Return the recorded ranking rules of each scope; both are JSON."""
+        stored = self.records.find(all_of(where("kind", _RANKING)))
+        values = {scope: Value(*value) for scope, value in (json.loads(r.text) for r in stored)}
+        texts = zip(values, self.values.read(values.values()), strict=True)
+        return {scope: text for scope, text in texts if text}
+
+    def record_ranking(self, scope: str, text: str) -> None:
+        """Record the ranking rules of a scope, replacing earlier ones; empty for none."""
+        id_ = f"{_RANKING}/{record_id(DocumentKey(scope, '', ''))}"
+        before = self.records.get([id_])
+        value = self.values.create(text)
+        self.values.write([value])
+        if text:
+            self.records.put([Record(id_, json.dumps([scope, value]), {"kind": _RANKING})])
+        else:
+            self.records.delete([id_])
+        self.values.delete(Value(*json.loads(record.text)[1]) for record in before.values())
 
     @property
     def file(self) -> SqliteRecords | None:
