@@ -61,12 +61,12 @@ def advanced(  # noqa: PLR0913 - the options of the preset
         hops["enable_multi_hop"] = enable_multi_hop
     if max_hops is not None:
         hops["max_hops"] = max_hops
-    found = {
+    parts_by_leg = {
         "vector": _vector(parts, top_k),
         "keyword": None if fusion == "rrf" else _keyword(parts),
         "graph": _graph(parts, hops),
     }
-    legs = {name: _deep(each, top_k) for name, each in found.items() if each is not None}
+    legs = {name: _deep(part, top_k) for name, part in parts_by_leg.items() if part is not None}
     if len(legs) == 1:
         what = "graph" if fusion == "rrf" else "graph and no keyword search"
         fallen_back = basic(parts, reranker=reranker, top_k=top_k)
@@ -76,8 +76,10 @@ def advanced(  # noqa: PLR0913 - the options of the preset
     scales = {leg: _SCALES[leg] for leg in legs}
     by_rank = fusion == "rrf"
     how = RRF(weights=leg_weights) if by_rank else WeightedSum(leg_weights, normalise=scales)
-    known = {"vector": parts.languages_unless(*(f"{leg}_weight" for leg in weights))}
-    fused = branches(*(Leg(leg, each, languages=known.get(leg, ())) for leg, each in legs.items()))
+    languages = {"vector": parts.languages_unless(*(f"{leg}_weight" for leg in weights))}
+    fused = branches(
+        *(Leg(leg, part, languages=languages.get(leg, ())) for leg, part in legs.items())
+    )
     return _pipeline("advanced", top_k, fused, how, _rerank(parts, reranker))
 
 
@@ -119,7 +121,9 @@ def auto(parts: RegistryParts, **options: Any) -> RetrievalPipeline:  # noqa: AN
     if parts.graph is not None:
         what = "a graph"
     else:
-        options = {name: each for name, each in options.items() if name not in Hops.__annotations__}
+        options = {
+            name: value for name, value in options.items() if name not in Hops.__annotations__
+        }
         if _keyword(parts) is not None:
             by_rrf = options.get("fusion") == "rrf"
             what = "no graph, which RRF needs" if by_rrf else "keyword search"

@@ -272,7 +272,7 @@ def _folded(chips: Sequence[Markup]) -> Iterator[Markup]:
 def marked_words(hit: Hit, query: str) -> str:
     """Return the words to mark in a hit: those of its highlights, or of a query without any."""
     by_meaning = [mark.text for mark in hit.highlights if mark.by == "meaning"]
-    return next(iter(by_meaning), query if hit.question is None else hit.question.text)
+    return next(iter(by_meaning), query if hit.question is None else hit.question.words)
 
 
 def _plain(hit: Hit) -> str:

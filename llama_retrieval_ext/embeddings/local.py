@@ -42,8 +42,8 @@ class QuietEmbedding(BaseEmbedding):
 
     @property
     def _is_plain(self) -> bool:
-        own = (self.callback_manager.handlers, self.embeddings_cache, self.rate_limiter)
-        return not any(own) and not is_heard(_dispatcher, spans=True)
+        settings = (self.callback_manager.handlers, self.embeddings_cache, self.rate_limiter)
+        return not any(settings) and not is_heard(_dispatcher, spans=True)
 
     @without_span
     def get_query_embedding(self, query: str) -> list[float]:

@@ -82,11 +82,11 @@ class ModelRerank(Reranker):
         places = list(range(len(hits)))
         # list: some rankers are generators; their work must run inside the call.
         ranker = _ranker(self.ranker)
-        said: list[RankedDocument] = yield Call(
+        ranked: list[RankedDocument] = yield Call(
             lambda: list(ranker.rank(query.query_str, texts, places))
         )
         scores: dict[int, float] = {}
-        for document in said:
+        for document in ranked:
             if document.doc_id in range(len(hits)):
                 score = document.score
                 scores.setdefault(

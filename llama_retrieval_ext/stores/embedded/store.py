@@ -45,6 +45,7 @@ from llama_retrieval_ext.stores.embedded.nodes import (
 )
 from llama_retrieval_ext.stores.embedded.search import EmbeddedSearch
 from llama_retrieval_ext.stores.embedded.shard import PointId
+from llama_retrieval_ext.stores.encoding.node_json import rows_of
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
 from llama_retrieval_ext.stores.engine.connection import Shared, SharedByPath
@@ -270,7 +271,11 @@ class EmbeddedVectorStore(EngineStore, EmbeddedSearch):
         """Return the ids of nodes that the store does not have; reads ids only."""
         none: set[PointId] = set()
         held = self._directory.read(point_ids, empty=none)
-        return [node_id for node_id in node_ids if number_of(point_id(node_id)) not in held]
+        return [
+            node_id
+            for node_id in node_ids
+            if not any(number_of(point_id(row)) in held for row in rows_of([node_id]))
+        ]
 
     def damage(self) -> list[str]:
         """Return what searches and filters do not find as it is stored; see `check_shard`."""

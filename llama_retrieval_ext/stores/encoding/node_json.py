@@ -1,7 +1,7 @@
 """Conversion of nodes to JSON text and back, lossless except for the embedding."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -98,8 +98,23 @@ _JSON = json.JSONDecoder()
 _OWN = 1
 
 
+# Ends the id of a node's second row. A knowledge base writes a version of a document to the rows
+# that the stored version does not have, so that both are whole until one is deleted.
+SECOND: Final = "\0second"
+
+
+def row_id(node_id: str, slot: int) -> str:
+    """Return the id of one of the two rows, 0 or 1, that a node may have in a store."""
+    return node_id + SECOND if slot else node_id
+
+
+def rows_of(node_ids: Iterable[str]) -> list[str]:
+    """Return the ids of all rows that nodes may have."""
+    return [row for node_id in node_ids for row in (node_id, node_id + SECOND)]
+
+
 def node_to_text(node: BaseNode) -> str:
-    """Return the non-default fields of a node as JSON, without its embedding."""
+    """Return the non-default fields of a node or its row as JSON, without its embedding."""
     try:
         return _json(_fields(node))
     except PydanticSerializationError as error:
@@ -149,6 +164,8 @@ def _fields(node: BaseNode) -> Fields:
     shape = shape_of(node)
     state = node.__dict__
     fields = {name: state[name] for name, default in shape.plain if state[name] != default}
+    if state["id_"].endswith(SECOND):
+        fields["id_"] = state["id_"].removesuffix(SECOND)
     if node.relationships:
         fields["relationships"] = _packed(node)
     if shape is not _TEXT_NODE:

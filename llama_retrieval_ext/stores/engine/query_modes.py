@@ -38,11 +38,13 @@ class Target:
         node_ids: Ids of the nodes; None for any, an empty list for no node.
         doc_ids: Ids of their documents; None for any.
         filters: Conditions on their metadata; None for any.
+        rows: Ids of their rows, see `row_id`; None for any.
     """
 
     node_ids: Sequence[str] | None = None
     doc_ids: Sequence[str] | None = None
     filters: MetadataFilters | None = None
+    rows: Sequence[str] | None = None
 
     @property
     def condition(self) -> Condition | None:

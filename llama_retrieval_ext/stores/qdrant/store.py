@@ -9,6 +9,7 @@ from qdrant_client import QdrantClient, models
 
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.schema import indexed_weights
+from llama_retrieval_ext.stores.encoding.node_json import SECOND, rows_of
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, SCORES
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures, Search
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
@@ -247,7 +248,7 @@ class QdrantStore(CollectionStore, QdrantSearch):
 
     def embeddings(self, node_ids: Sequence[str]) -> Steps[dict[str, list[float]]]:
         """Return the stored embeddings of existing nodes by id."""
-        by_point = {str(point_id(node_id)): node_id for node_id in node_ids}
+        by_point = {str(point_id(row)): row.removesuffix(SECOND) for row in rows_of(node_ids)}
         records: list[models.Record] = yield self._collection.request(
             "retrieve", ids=list(by_point), with_payload=False, with_vectors=[DENSE]
         )
