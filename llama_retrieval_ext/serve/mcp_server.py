@@ -58,6 +58,10 @@ Conditions: TypeAlias = Annotated[FieldConditions | None, Field(description="Con
 Mode: TypeAlias = Annotated[
     StoreKind, Field(description="By meaning and words, by meaning, or by words.")
 ]
+FieldWeights: TypeAlias = Annotated[
+    dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None,
+    Field(description='Fields whose words are searched, with weights, such as {"title": 1}.'),
+]
 Correct: TypeAlias = Annotated[bool, Field(description="Whether typing errors are corrected.")]
 _SEARCH: Final = "search"
 _ABOUT: Final = "The documents of the knowledge base."
@@ -190,13 +194,14 @@ def _search_tools(bound: _Bound) -> list[Tool]:
         top_k: Annotated[int, Field(ge=1, le=most, description="How many passages.")] = few,
         mode: Mode = "hybrid",
         correct: Correct = True,  # noqa: FBT002 - an argument of a tool, by name
+        fields: FieldWeights = None,
     ) -> Facts:
         """Search the knowledge base for passages that answer a question.
 
         Returns the best passages with their document ids; read_document returns a document.
         Filters are conditions on metadata fields, all of which must hold.
         """
-        asked = bound.query(query, filters, top_k).but(correct=correct)
+        asked = bound.query(query, filters, top_k).but(correct=correct, fields=fields)
         return _found(await bound.kb.retriever(mode, top_k=top_k).asearch(asked))
 
     async def search_many(
@@ -205,9 +210,13 @@ def _search_tools(bound: _Bound) -> list[Tool]:
         top_k: Annotated[int, Field(ge=1, le=most, description="Passages of each query.")] = few,
         mode: Mode = "hybrid",
         correct: Correct = True,  # noqa: FBT002 - an argument of a tool, by name
+        fields: FieldWeights = None,
     ) -> Facts:
         """Search for several things at once, with the same filters; results are in their order."""
-        asked = [bound.query(query, filters, top_k).but(correct=correct) for query in queries]
+        asked = [
+            bound.query(query, filters, top_k).but(correct=correct, fields=fields)
+            for query in queries
+        ]
         answers = bound.kb.retriever(mode, top_k=top_k).asearch_many(asked)
         results = await asyncio.wait_for(answers, bound.limits.timeout_s)
         return {"results": [{"query": result.query, **_found(result)} for result in results]}
