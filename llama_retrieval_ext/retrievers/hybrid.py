@@ -101,7 +101,7 @@ class HybridRetriever(StoreRetriever):
             ``pushdown``.
         alpha: Weight of vector search in ``[0, 1]``; keyword search gets the rest. Shorthand for
             weights in the fusion. 1.0 and 0.0 disable the other leg. None for the share that the
-            model declares (`LocalEmbedding` .25) if there is no ``fusion``, else a half.
+            model declares (`LocalEmbedding` .15) if there is no ``fusion``, else a half.
         candidates: Minimum number of hits of each leg; more candidates improve the fusion. 100 is
             cheap and usual in the literature.
         languages: Languages that the embedding model knows, such as ``["en"]``; None for those that
