@@ -379,10 +379,7 @@ class _Compilation:
         lines += [f"MATCH {', '.join(paths)}", _where(conditions)]
         for path, step in optional:
             lines.append(f"OPTIONAL MATCH {self._path(path, step)}")
-            further = [
-                *self._node_conditions(step.target),
-                *self._path_conditions(path, step),
-            ]
+            further = [*self._node_conditions(step.target), *self._path_conditions(path, step)]
             lines.append(_where(further))
         ids = ", ".join(own_id(self.names[name]) for name in pattern.variables)
         first, last = own_id("startNode(edge)"), own_id("endNode(edge)")
