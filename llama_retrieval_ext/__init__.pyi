@@ -36,6 +36,7 @@ from llama_retrieval_ext.stages import *
 from llama_retrieval_ext.stages import MMR as MMR
 from llama_retrieval_ext.stages import RRF as RRF
 from llama_retrieval_ext.stages import Collapse as Collapse
+from llama_retrieval_ext.stages import Ranking as Ranking
 from llama_retrieval_ext.stages import RuleRerank as RuleRerank
 from llama_retrieval_ext.stages import Top as Top
 from llama_retrieval_ext.stages import WeightedSum as WeightedSum

@@ -140,10 +140,10 @@ def call_expression(part: object, *, without: Collection[str] = ()) -> str:
     The required arguments are written by position if one of them is more than a literal, as in
     ``Leg('law', retriever)``; all others by name.
     """
-    known = arguments_of(part)
-    positional = _positional(type(part), known)
+    arguments = arguments_of(part)
+    positional = _positional(type(part), arguments)
     written: list[str] = []
-    for name, value in known.items():
+    for name, value in arguments.items():
         if name in without:
             positional = ()
         elif name in positional:
@@ -197,10 +197,10 @@ def function_name(function: object) -> str:
 
 def _all_arguments(part: object) -> dict[str, object]:
     current = part._current_arguments() if isinstance(part, RecordsArguments) else {}  # noqa: SLF001 - of this module
-    known = {**_recorded(part), **current}
+    arguments = {**_recorded(part), **current}
     order = [parameter.name for parameter in _signature(type(part)).parameters]
-    others = [name for name, value in known.items() if name not in order and value is not None]
-    return {name: known[name] for name in (*order, *others) if name in known}
+    others = [name for name, value in arguments.items() if name not in order and value is not None]
+    return {name: arguments[name] for name in (*order, *others) if name in arguments}
 
 
 def _recorded(part: object) -> dict[str, object]:
@@ -263,7 +263,7 @@ def _is_default(value: object, default: object) -> bool:
     return bool(value == default)
 
 
-def _positional(kind: type, known: Mapping[str, object]) -> Sequence[str]:
+def _positional(kind: type, arguments: Mapping[str, object]) -> Sequence[str]:
     """Return the names of the arguments to write by position."""
     required = [
         parameter.name
@@ -271,7 +271,7 @@ def _positional(kind: type, known: Mapping[str, object]) -> Sequence[str]:
         if parameter.kind in {parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD}
         and parameter.default is parameter.empty
     ]
-    values = [known[name] for name in required if name in known]
+    values = [arguments[name] for name in required if name in arguments]
     is_plain = all(isinstance(value, (*_LITERALS, Enum)) for value in values)
     return () if is_plain or len(values) < len(required) else required
 
@@ -286,7 +286,7 @@ def _rest(parameters: Sequence[inspect.Parameter]) -> str | None:
 def _mapping_expression(value: Mapping[object, object]) -> str:
     if len(value) > _MOST_HANDLES and _is_handle(next(iter(value.values()))):
         return "{...}"
-    pairs = (f"{value_expression(key)}: {value_expression(each)}" for key, each in value.items())
+    pairs = (f"{value_expression(key)}: {value_expression(item)}" for key, item in value.items())
     return f"{{{', '.join(pairs)}}}"
 
 

@@ -71,9 +71,9 @@ def of_type(value: T, kind: type[object], what: str, *, instead: str = "") -> T:
 
 def one_of(value: T, words: Iterable[T], what: str) -> T:
     """Return the value if it is one of some words, or raise `ConfigurationError`."""
-    known = list(words)
-    if not isinstance(value, str) or value not in known:
-        raise ConfigurationError(f"{what} must be one of {known}, got {value!r}")
+    choices = list(words)
+    if not isinstance(value, str) or value not in choices:
+        raise ConfigurationError(f"{what} must be one of {choices}, got {value!r}")
     return value
 
 
@@ -172,19 +172,19 @@ def checked_call(function: Callable[P, T]) -> Callable[P, T]:
 
 def checked_arguments(kind: type[T]) -> type[T]:
     """Apply `checked_call` to the class's own constructor; place it above ``@dataclass``."""
-    own = vars(kind).get("__init__")
+    constructor = vars(kind).get("__init__")
     # A dataclass with slots is created twice; the second class reuses the first constructor.
-    if inspect.isfunction(own) and not hasattr(own, "__wrapped__"):
-        init = declared_call(own) if issubclass(kind, RecordsArguments) else own
+    if inspect.isfunction(constructor) and not hasattr(constructor, "__wrapped__"):
+        init = declared_call(constructor) if issubclass(kind, RecordsArguments) else constructor
         type.__setattr__(kind, "__init__", checked_call(init))
     return kind
 
 
 def declared_arguments(kind: type[T]) -> type[T]:
     """`checked_arguments` for a class whose arguments have the types that it declares."""
-    own = vars(kind).get("__init__")
-    if inspect.isfunction(own) and not hasattr(own, "__wrapped__"):
-        type.__setattr__(kind, "__init__", checked_call(declared_call(own)))
+    constructor = vars(kind).get("__init__")
+    if inspect.isfunction(constructor) and not hasattr(constructor, "__wrapped__"):
+        type.__setattr__(kind, "__init__", checked_call(declared_call(constructor)))
     return kind
 
 
@@ -250,7 +250,7 @@ def _misfit(
         needed = [
             parameter.name for parameter in parameters if parameter.default is parameter.empty
         ]
-        missing = [f"{each}=..." for each in needed if repr(each) in reason]
+        missing = [f"{argument}=..." for argument in needed if repr(argument) in reason]
         return f"{name}(): {reason}; " + (f"write {name}({missing[0]})" if missing else takes)
     value = kwargs[unknown]
     given = {*kwargs, *[*signature.parameters][: len(args)]}
@@ -321,19 +321,19 @@ def nearest(unknown: str, names: Iterable[str]) -> str | None:
         ('top_k', None)
 
     """
-    known = list(names)
+    candidates = list(names)
     if unknown in _NUMBER_OF_HITS:
-        same = next((name for name in known if name in _NUMBER_OF_HITS), None)
+        same = next((name for name in candidates if name in _NUMBER_OF_HITS), None)
         if same is not None:
             return same
-    ours = next((name for name in _OTHER_NAMES.get(unknown, ()) if name in known), None)
-    return ours or next(iter(difflib.get_close_matches(unknown, known, n=1)), None)
+    ours = next((name for name in _OTHER_NAMES.get(unknown, ()) if name in candidates), None)
+    return ours or next(iter(difflib.get_close_matches(unknown, candidates, n=1)), None)
 
 
 def problems(errors: Sequence[Mapping[str, Any]], fields: Collection[str] = ()) -> str:
     """Return the first errors of pydantic in one line; ``fields`` are those of the model itself."""
-    known = [() if len(error["loc"]) > 1 else fields for error in errors]
-    return "; ".join(map(problem, errors[:MOST_PROBLEMS], known))
+    names = [() if len(error["loc"]) > 1 else fields for error in errors]
+    return "; ".join(map(problem, errors[:MOST_PROBLEMS], names))
 
 
 def problem(error: Mapping[str, Any], fields: Collection[str] = ()) -> str:
@@ -342,8 +342,8 @@ def problem(error: Mapping[str, Any], fields: Collection[str] = ()) -> str:
     if error["type"] != "extra_forbidden":
         return f"{place}: {' '.join(error['msg'].split())}"
     near = nearest(str(error["loc"][-1]), fields)
-    known = f", there are {', '.join(fields)}" if fields else ""
-    return f"{place}: unknown name{known if near is None else f'; write {near!r}'}"
+    advice = f", there are {', '.join(fields)}" if fields else ""
+    return f"{place}: unknown name{advice if near is None else f'; write {near!r}'}"
 
 
 def one_top_k(number: T, other: T | None, *, default: T | None = None) -> T:

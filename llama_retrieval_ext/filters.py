@@ -240,9 +240,11 @@ def in_all_spellings(compare: Compare) -> tuple[Compare, ...]:
 
 def _check_operator(key: str, operator: FilterOperator, fields: Fields) -> None:
     if operator not in fields[key]:
-        known = ", ".join(operator.name for operator in FilterOperator if operator in fields[key])
+        operators = ", ".join(
+            operator.name for operator in FilterOperator if operator in fields[key]
+        )
         raise UnsupportedFilterError(
-            f"the field {key!r} has the operators {known}, got {operator.name}", operator.name
+            f"the field {key!r} has the operators {operators}, got {operator.name}", operator.name
         )
 
 
@@ -378,9 +380,9 @@ def _as_set(values: tuple[Scalar, ...]) -> frozenset[Scalar]:
 def _has_any(field: object, values: Sequence[Scalar]) -> bool:
     if not isinstance(field, list | tuple) or not field:
         return False
-    known = _as_set(tuple(values))  # a scope may have hundreds
-    scalars = (each for each in field if isinstance(each, str | int | float))
-    return any(scalar in known and not isinstance(scalar, bool) for scalar in scalars)
+    among = _as_set(tuple(values))  # a scope may have hundreds
+    scalars = (item for item in field if isinstance(item, str | int | float))
+    return any(scalar in among and not isinstance(scalar, bool) for scalar in scalars)
 
 
 def _has_all(field: object, values: Sequence[Scalar]) -> bool:

@@ -188,9 +188,9 @@ def fit_of(hint: Any) -> Fit:  # noqa: ANN401 - a type
             return None
         pairs, inside = items_of
         for key, item in pairs(value):
-            found = inside(item, is_a)
-            if found is not None:
-                return found._replace(path=(key, *found.path))
+            problem = inside(item, is_a)
+            if problem is not None:
+                return problem._replace(path=(key, *problem.path))
         return None
 
     return fit
@@ -204,11 +204,11 @@ def misfit(value: Any, hint: Any, is_a: IsA = isinstance) -> Misfit | None:  # n
 def check_arguments(part: object, arguments: Mapping[str, object], fits: Mapping[str, Fit]) -> None:
     """Raise `ConfigurationError` for the first argument of a part that its type does not have."""
     for name, value in arguments.items():
-        found = fits[name](value) if name in fits else None
-        if found is not None:
+        problem = fits[name](value) if name in fits else None
+        if problem is not None:
             named = arguments.get("name")
             call = f"({named!r})" if isinstance(named, str) else "()"
-            raise ConfigurationError(f"{type(part).__name__}{call}: {found.message(name)}")
+            raise ConfigurationError(f"{type(part).__name__}{call}: {problem.message(name)}")
 
 
 def is_number(value: object) -> bool:
@@ -236,11 +236,11 @@ def _fit_of_union(hint: Any, arms: Sequence[Any]) -> Fit:  # noqa: ANN401
             return None
         deepest = Misfit((), value, hint)
         for arm in fits:
-            found = arm(value, is_a)
-            if found is None:
+            problem = arm(value, is_a)
+            if problem is None:
                 return None
-            if len(found.path) > len(deepest.path) or found.hint is _INTEGER:
-                deepest = found
+            if len(problem.path) > len(deepest.path) or problem.hint is _INTEGER:
+                deepest = problem
         return deepest
 
     return fit
@@ -257,12 +257,12 @@ def _fit_of_annotated(hint: Any) -> Fit:  # noqa: ANN401
         for check in checks:
             check(value)
             return None
-        found = inner(value, is_a)
-        if found is None:
+        problem = inner(value, is_a)
+        if problem is None:
             return None if all(value in limits for limits in ranges) else Misfit((), value, hint)
-        if not found.path and found.hint is not _INTEGER:
-            return found._replace(hint=hint)
-        return found._replace(hint=Annotated[(found.hint, *advice)]) if advice else found
+        if not problem.path and problem.hint is not _INTEGER:
+            return problem._replace(hint=hint)
+        return problem._replace(hint=Annotated[(problem.hint, *advice)]) if advice else problem
 
     return fit
 
@@ -278,7 +278,9 @@ def _type_test(hint: Any) -> Callable[[Any, IsA], bool]:  # noqa: ANN401
     if hint is float:
         return lambda value, _: is_number(value)
     if hint is int:
-        return lambda value, _: type(value) is not bool and _is_index(value)
+        return lambda value, _: (
+            isinstance(value, int) and type(value) is not bool and value <= sys.maxsize
+        )
     # A text is a sequence, but no list of texts.
     is_collection = kind is not str and issubclass(kind, Iterable)
 
@@ -290,10 +292,6 @@ def _type_test(hint: Any) -> Callable[[Any, IsA], bool]:  # noqa: ANN401
             return True
 
     return has_type
-
-
-def _is_index(value: object) -> bool:
-    return isinstance(value, int) and value <= sys.maxsize
 
 
 def _items_of(hint: Any) -> tuple[Callable[[Any], Iterable[tuple[Any, Any]]], Fit] | None:  # noqa: ANN401

@@ -303,6 +303,9 @@ class Query(QueryBundle):
         correct: Whether a knowledge base corrects typing errors: a word that no visible node has is
             replaced by the nearest that one has, which ``corrected`` of the result says. Words in
             quotation marks, in capitals, with digits and in code stay.
+        is_curated: Whether it is a part of a query that a knowledge base has corrected, and whose
+            hits it will order. Set by it.
+        synonyms: What keyword searches also look for, with half of the weight. Set by it.
 
     Raises:
         ConfigurationError: A value is out of range.
@@ -323,6 +326,8 @@ class Query(QueryBundle):
     exact: bool = False
     fields: Mapping[str, float] | None = None
     correct: bool = True
+    is_curated: bool = False
+    synonyms: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.query_str, str):

@@ -116,12 +116,19 @@ class Question:
     """What a hit was found for, for its highlights.
 
     Attributes:
-        text: The question as it was searched: corrected, with synonyms.
+        text: The question as it was searched: corrected.
         tokenizer: That of the keyword search; None for the default.
+        synonyms: What it was also searched for.
     """
 
     text: str
     tokenizer: Tokenizer | None = None
+    synonyms: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """The text and the synonyms."""
+        return " ".join([self.text, *self.synonyms])
 
     def __deepcopy__(self, memo: object) -> "Question":
         return self
@@ -233,7 +240,7 @@ class Hit(Viewed, NodeWithScore):
         marked = tuple(
             Highlight(name, start, end, text[start:end], item)
             for name, item, text in self._fields()
-            for start, end in matched_spans(text, question.text, question.tokenizer)
+            for start, end in matched_spans(text, question.words, question.tokenizer)
         )
         if marked:
             return marked
@@ -521,14 +528,17 @@ def with_origin(hit: Hit, origin: Origin | None) -> Hit:
     return hit
 
 
-def asked_for(hit: Hit, text: str, tokenizer: Tokenizer | None = None) -> Hit:
+def asked_for(
+    hit: Hit, text: str, tokenizer: Tokenizer | None = None, synonyms: tuple[str, ...] = ()
+) -> Hit:
     """Attach the question to a new hit and return the hit; its copies inherit it.
 
-    Without a tokenizer it has that of the question before.
+    Without a tokenizer it has that of the question before, and its synonyms.
     """
     if tokenizer is None and hit.question is not None:
-        tokenizer = hit.question.tokenizer
-    vars(hit)[_QUESTION] = Question(text, tokenizer)  # no part of the value, as the origin
+        tokenizer, synonyms = hit.question.tokenizer, hit.question.synonyms
+    # No part of the value, as the origin.
+    vars(hit)[_QUESTION] = Question(text, tokenizer, synonyms)
     return hit
 
 

@@ -49,7 +49,6 @@ from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.router import Route
 from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
 from llama_retrieval_ext.retrievers.routing.selectors import CascadeSelector, EmbeddingSelector
-from llama_retrieval_ext.stages.decay import Recency
 from llama_retrieval_ext.stages.rerank.models import RankedDocument
 from llama_retrieval_ext.stages.rerank.reranker import Reranker
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
@@ -119,8 +118,13 @@ SAMPLES: tuple[Callable[[], object], ...] = (
     lambda: Collapse(2, by="file"),
     ext.LongContextReorder,
     lambda: ScoreDecay("year", half_life=3, origin=2026),
-    lambda: RuleRerank(
-        recency=Recency("year", half_life=3), boosts=(Boost("lang", ("en", "de"), weight=0.1),)
+    lambda: RuleRerank(title_key="name"),
+    lambda: ext.Boosts([Boost(where="lang=en", weight=0.1), Boost(date="day", weight=-0.5)]),
+    lambda: ext.Ranking(
+        boosts=(Boost(number="votes", weight=0.1, curve="saturation"),),
+        pins=(ext.Pin("a", position=2, query="b"),),
+        blocks=(ext.Block("c"), ext.Block(where="d=1")),
+        synonyms=("e = f",),
     ),
     lambda: MMR(0.7, top_k=5),
     lambda: MMR(embed_model=MODEL, store=STORE),

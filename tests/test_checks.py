@@ -66,7 +66,7 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "a word for a scale": (lambda: ext.WeightedSum(normalise=WORD), "Normalisation.MIN_MAX"),
     "a word for a leg's scale": (lambda: ext.WeightedSum(normalise={"a": WORD}), "of 'a' must"),
     "weights as a dict": (lambda: ext.RuleRerank({"terms": 2}), "write RuleWeights"),  # type: ignore[arg-type]
-    "a boost without a tuple": (lambda: ext.RuleRerank(boosts=ext.Boost("a", "b")), "boosts"),  # type: ignore[arg-type]
+    "a boost without a list": (lambda: ext.Boosts(ext.Boost(where="a=b", weight=1)), "boosts"),  # type: ignore[arg-type]
     "a word for a weight": (lambda: ext.RuleWeights(terms=WORD), "got 'max'"),
     "a word for a least score": (lambda: ext.Threshold(WORD), "got 'max'"),
     "a word for a time": (

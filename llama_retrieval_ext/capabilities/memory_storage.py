@@ -46,12 +46,9 @@ from llama_retrieval_ext.query import (
     reworded,
 )
 from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.retrievers.gate import checked_hits
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.store_retriever import (
-    StoreRetriever,
-    VectorRetriever,
-    checked_hits,
-)
+from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, VectorRetriever
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.open import source_of

@@ -101,14 +101,14 @@ class Definition:
     def checked(
         self,
         arguments: Mapping[str, Any],
-        known: Definitions = MappingProxyType({}),
+        definitions: Definitions = MappingProxyType({}),
         path: Path = (),
     ) -> tuple[Mapping[str, Any], list[Problem]]:
         """Return arguments for `build` and their problems.
 
         Args:
             arguments: Values, built objects or placeholders.
-            known: The definitions of classes.
+            definitions: Those of classes, by name.
             path: The path of the definition in a configuration.
         """
         problems: list[Problem] = []
@@ -122,7 +122,7 @@ class Definition:
                 problems.append(Problem((*path, name), text, at_key=True))
                 continue
             try:
-                checked[name] = self._fitted(name, value, known)
+                checked[name] = self._fitted(name, value, definitions)
             except _MisfitError as error:
                 problems.append(Problem((*path, name, *error.path), str(error)))
         for name, parameter in self.parameters.items():
@@ -130,25 +130,25 @@ class Definition:
                 problems.append(Problem(path, f"{self.name!r} needs the parameter {name!r}"))
         return checked, problems
 
-    def _fitted(self, name: str, value: Any, known: Definitions) -> Any:  # noqa: ANN401 - any JSON
+    def _fitted(self, name: str, value: Any, definitions: Definitions) -> Any:  # noqa: ANN401 - any JSON
         """Return an argument, a mapping as the model that it describes, if its type has it."""
         hint = self.parameters[name].hint
         model = next(filter(_is_model, arms_of(hint)), None)
         try:
             if model is not None and isinstance(value, Mapping):
                 return model.model_validate(value)
-            found = fit_of(hint)(value, _is_a(known))
+            misfit = fit_of(hint)(value, _is_a(definitions))
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             text = f"{name!r} of {self.name!r}: {problem(first)}"
             raise _MisfitError(text, first["loc"]) from error
         except ConfigurationError as error:
             raise _MisfitError(f"{name!r} of {self.name!r}: {error}") from error
-        if found is None:
+        if misfit is None:
             return value
-        where = ".".join(map(str, (name, *found.path)))
-        text = f"{where!r} of {self.name!r} must be {_wanted(found, known)}"
-        raise _MisfitError(text, found.path)
+        where = ".".join(map(str, (name, *misfit.path)))
+        text = f"{where!r} of {self.name!r} must be {_wanted(misfit, definitions)}"
+        raise _MisfitError(text, misfit.path)
 
     def build(self, arguments: Mapping[str, Any], parts: object) -> object:
         """Return the object for checked arguments."""
@@ -175,15 +175,15 @@ def definition_of(
     declared = list(inspect.signature(called).parameters.values())
     declared = declared[isinstance(make, type) + takes_parts :]  # without self and the parts
     parameters: dict[str, Parameter] = {}
-    for each in declared:
-        hint = hints.get(each.name, Any)
-        if each.kind is each.VAR_KEYWORD:
+    for parameter in declared:
+        hint = hints.get(parameter.name, Any)
+        if parameter.kind is parameter.VAR_KEYWORD:
             parameters |= _keywords(hint)
-        elif each.kind is each.VAR_POSITIONAL:
+        elif parameter.kind is parameter.VAR_POSITIONAL:
             several = Sequence[hint]  # type: ignore[valid-type]  # from a signature
-            parameters[each.name] = Parameter(several, (), is_rest=True)
+            parameters[parameter.name] = Parameter(several, (), is_rest=True)
         else:
-            parameters[each.name] = Parameter(hint, each.default)
+            parameters[parameter.name] = Parameter(hint, parameter.default)
     kind = make if isinstance(make, type) else hints.get("return", object)
     kind = kind if isinstance(kind, type) else BaseRetriever
     is_scoped_later = issubclass(kind, Retriever) and not takes_parts and SCOPE not in parameters
@@ -200,22 +200,22 @@ def _keywords(hint: Any) -> dict[str, Parameter]:  # noqa: ANN401 - what typing 
     (inside,) = get_args(hint) or (hint,)
     if not hasattr(inside, "__total__"):
         return {}
-    return {name: Parameter(each, None) for name, each in get_type_hints(inside).items()}
+    return {name: Parameter(hint, None) for name, hint in get_type_hints(inside).items()}
 
 
-def unknown_name(what: str, name: object, known: Collection[str]) -> str:
+def unknown_name(what: str, name: object, names: Collection[str]) -> str:
     """Return the message for a name of a type, retriever etc. that does not exist."""
-    advice = did_you_mean(str(name), known, otherwise=f"there are {', '.join(sorted(known))}")
+    advice = did_you_mean(str(name), names, otherwise=f"there are {', '.join(sorted(names))}")
     return f"there is no {what} {name!r}; {advice}"
 
 
-def did_you_mean(name: str, known: Collection[str], *, otherwise: str) -> str:
+def did_you_mean(name: str, names: Collection[str], *, otherwise: str) -> str:
     """Return advice for a misspelled name; ``otherwise`` if no known name is similar."""
-    near = nearest(name, known)
+    near = nearest(name, names)
     return f"did you mean {near!r}?" if near else otherwise
 
 
-def json_schema(known: Definitions) -> dict[str, object]:
+def json_schema(definitions: Definitions) -> dict[str, object]:
     """Return the JSON Schema of nodes."""
     schemas: dict[str, object] = {
         REF: {
@@ -226,13 +226,17 @@ def json_schema(known: Definitions) -> dict[str, object]:
             "additionalProperties": False,
         }
     }
-    for name, definition in known.items():
+    for name, definition in definitions.items():
         properties: dict[str, object] = {TYPE: {"const": name}}
         for key, parameter in definition.parameters.items():
             is_plain = isinstance(parameter.default, str | int | float | bool)
             default = {"default": parameter.default} if is_plain else {}
-            properties[key] = {**_schema(parameter.hint, known, schemas), **default}
-        needed = [key for key, each in definition.parameters.items() if each.default is _REQUIRED]
+            properties[key] = {**_schema(parameter.hint, definitions, schemas), **default}
+        needed = [
+            key
+            for key, parameter in definition.parameters.items()
+            if parameter.default is _REQUIRED
+        ]
         schemas[name] = {
             "description": definition.description,
             "type": "object",
@@ -240,7 +244,7 @@ def json_schema(known: Definitions) -> dict[str, object]:
             "required": [TYPE, *needed],
             "additionalProperties": False,
         }
-    tops = [{"$ref": f"#/$defs/{name}"} for name in known]
+    tops = [{"$ref": f"#/$defs/{name}"} for name in definitions]
     return {"oneOf": tops, "discriminator": {"propertyName": TYPE}, "$defs": schemas}
 
 
@@ -262,17 +266,17 @@ _LIMITS: Final = {
 }
 
 
-def _schema(hint: Any, known: Definitions, schemas: dict[str, object]) -> dict[str, object]:  # noqa: ANN401, C901, PLR0911 - a type
+def _schema(hint: Any, definitions: Definitions, schemas: dict[str, object]) -> dict[str, object]:  # noqa: ANN401, C901, PLR0911 - a type
     """Return the schema of a type; that of a model is added to ``schemas``."""
     origin, inside = get_origin(hint), get_args(hint)
     arms = list(arms_of(hint))
     if len(arms) > 1:
-        return {"anyOf": [_schema(arm, known, schemas) for arm in arms]}
+        return {"anyOf": [_schema(arm, definitions, schemas) for arm in arms]}
     if origin is Annotated:
         ranges = [note for note in inside[1:] if isinstance(note, Range)]
         limits = {key: getattr(r, name) for key, name in _LIMITS.items() for r in ranges}
         finite = {key: limit for key, limit in limits.items() if math.isfinite(limit)}
-        return {**_schema(inside[0], known, schemas), **finite}
+        return {**_schema(inside[0], definitions, schemas), **finite}
     if hint in _PLAIN:
         return dict(_PLAIN[hint])
     if origin is Literal:
@@ -280,14 +284,14 @@ def _schema(hint: Any, known: Definitions, schemas: dict[str, object]) -> dict[s
     if isinstance(hint, EnumType):
         return {"enum": [f"{hint.__name__}.{name}" for name in hint.__members__]}
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return {"type": "object", "additionalProperties": _schema(inside[1], known, schemas)}
+        return {"type": "object", "additionalProperties": _schema(inside[1], definitions, schemas)}
     if isinstance(origin, type) and issubclass(origin, Iterable):
-        return {"type": "array", "items": _schema(inside[0], known, schemas)}
+        return {"type": "array", "items": _schema(inside[0], definitions, schemas)}
     if _is_model(hint):
         schema = hint.model_json_schema(ref_template="#/$defs/{model}")
         schemas.update({**schema.pop("$defs", {}), hint.__name__: schema})
         return {"$ref": f"#/$defs/{hint.__name__}"}
-    return {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in (*_fitting(hint, known), REF)]}
+    return {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in (*_fitting(hint, definitions), REF)]}
 
 
 def _is_model(hint: Any) -> bool:  # noqa: ANN401 - a type
@@ -296,33 +300,35 @@ def _is_model(hint: Any) -> bool:  # noqa: ANN401 - a type
     return is_model and hint.__module__.startswith("llama_retrieval_ext.config")
 
 
-def _wanted(found: Misfit, known: Definitions) -> str:
+def _wanted(misfit: Misfit, definitions: Definitions) -> str:
     """Return what a value must be, with the types of a file that make it."""
-    kinds = [arm for arm in arms_of(found.hint) if isinstance(arm, type) and arm not in _PLAIN]
+    kinds = [arm for arm in arms_of(misfit.hint) if isinstance(arm, type) and arm not in _PLAIN]
     kinds = [kind for kind in kinds if not isinstance(kind, EnumType)]
-    value = found.value
+    value = misfit.value
     if not kinds:
         got = f", got {value!r}" if isinstance(value, str | int | float | None) else ""
-        return expected(found.hint) + got
-    names = [name for kind in kinds for name in _fitting(kind, known)]
+        return expected(misfit.hint) + got
+    names = [name for kind in kinds for name in _fitting(kind, definitions)]
     made = value.kind if isinstance(value, Placeholder) else type(value)
-    near = nearest(made.__name__, names) if made is not None and made.__name__ in known else None
+    near = (
+        nearest(made.__name__, names) if made is not None and made.__name__ in definitions else None
+    )
     # One class of this package, and no kind of stage, which has many.
     is_public = not names and kinds[0].__module__.startswith("llama_retrieval_ext.")
     file = f"a mapping with 'type' {' or '.join(names)}, or " * bool(names)
     python = f"in Python {kinds[0].__name__}(...), in a file " * is_public
     advice = f"; did you mean {near!r}?" if near else ""
-    return f"{expected(found.hint)}: {python}{file}a reference (ref: NAME){advice}"
+    return f"{expected(misfit.hint)}: {python}{file}a reference (ref: NAME){advice}"
 
 
-def _is_a(known: Definitions) -> Callable[[Any, Any], bool]:
+def _is_a(definitions: Definitions) -> Callable[[Any, Any], bool]:
     """Return the test whether a value, or what a placeholder stands for, is of a class."""
 
     def is_a(value: Any, kind: Any) -> bool:  # noqa: ANN401 - anything
         made = value.kind if isinstance(value, Placeholder) else type(value)
         if made is None or _makes(made, kind):
             return True
-        is_ours = isinstance(value, Placeholder) or made.__name__ in known
+        is_ours = isinstance(value, Placeholder) or made.__name__ in definitions
         # The consumer of an application's object checks it.
         return not is_ours and not isinstance(value, str | int | float | list | dict | None)
 
@@ -336,6 +342,6 @@ def _makes(made: type, kind: Any) -> bool:  # noqa: ANN401 - a type, or what sta
     return issubclass(made, kind) or is_any_retriever
 
 
-def _fitting(kind: Any, known: Definitions) -> list[str]:  # noqa: ANN401 - a type
+def _fitting(kind: Any, definitions: Definitions) -> list[str]:  # noqa: ANN401 - a type
     """Return the names of the definitions that make an object of this class."""
-    return [name for name, definition in known.items() if _makes(definition.kind, kind)]
+    return [name for name, definition in definitions.items() if _makes(definition.kind, kind)]

@@ -62,7 +62,7 @@ def resolved(value: Any) -> Any:  # noqa: ANN401 - any JSON
     if isinstance(value, Mapping):
         if list(value) == ["env"]:
             return EnvironmentReference.model_validate(dict(value)).value()
-        return {key: resolved(each) for key, each in value.items()}
+        return {key: resolved(setting) for key, setting in value.items()}
     return [resolved(item) for item in value] if isinstance(value, list) else value
 
 
@@ -134,26 +134,28 @@ class EmbeddingConfig(BaseModel):
             ModelMismatchError: They are different models; the message names both.
             ConfigurationError: As for `resolve`.
         """
-        own = self.resolve()
-        expected, actual = embed_model_name(model), embed_model_name(own)
+        named = self.resolve()
+        expected, actual = embed_model_name(model), embed_model_name(named)
         if expected != actual:
             raise ModelMismatchError(
                 f"{where} was made with the embedding model {expected!r}, and embedding_config "
                 f"names {actual!r}; leave embedding_config out to use the first"
             )
-        return own if set(self._settings()) - {"model"} else model
+        return named if set(self._settings()) - {"model"} else model
 
     def _settings(self) -> dict[str, Any]:
         named = {"model": self.model, "base_url": self.base_url, "api_key": self.api_key}
-        settings = {key: each for key, each in named.items() if each is not None}
+        settings = {key: setting for key, setting in named.items() if setting is not None}
         return {**settings, **(self.model_extra or {})}
 
     def _arguments(self, kind: type[BaseEmbedding]) -> dict[str, Any]:
         settings = resolved(self._settings())
-        known = {*inspect.signature(kind.__init__).parameters, *kind.model_fields}
+        parameters = {*inspect.signature(kind.__init__).parameters, *kind.model_fields}
         for name, spellings in (("model", _MODEL_NAMES), ("base_url", _URL_NAMES)):
             if name in settings:
-                spelling = next((spelling for spelling in spellings if spelling in known), name)
+                spelling = next(
+                    (spelling for spelling in spellings if spelling in parameters), name
+                )
                 settings[spelling] = settings.pop(name)
         return dict(settings)
 

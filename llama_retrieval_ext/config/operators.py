@@ -67,6 +67,7 @@ class Operator:
         filters: MetadataFilters | None = None,
         timeout_s: float | None = None,
         correct: bool = True,
+        fields: Mapping[str, float] | None = None,
     ) -> RecordList:
         """Return the best hits as records.
 
@@ -79,6 +80,7 @@ class Operator:
             filters: Conditions on metadata for every hit; they can only narrow the scope.
             timeout_s: Time limit for the whole answer in seconds; None for no limit.
             correct: Whether typing errors are corrected, as for `Query`.
+            fields: The fields of keyword searches, with weights, as for `Query`.
 
         Returns:
             Records: `Hit.to_dict`, in which ``node_id`` is ``chunk_id`` and ``kb_id`` is
@@ -90,7 +92,7 @@ class Operator:
             ConfigurationError: ``top_k`` is below 1, or ``kb_ids`` is empty.
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        has_scope = any(each is not None for each in (tenant_id, kb_ids, principals))
+        has_scope = any(value is not None for value in (tenant_id, kb_ids, principals))
         scope = Scope(tenant_id, kb_ids, principals) if has_scope else None
         bound = Query.of(query).but(
             filters=filters,
@@ -98,13 +100,14 @@ class Operator:
             top_k=check_top_k(top_k),
             timeout_s=timeout_s,
             correct=correct,
+            fields=fields,
         )
         result = await self._own.asearch(bound)
         details = {
-            name: _nested(result.details.get(name, each)) for name, each in self.fields.items()
+            name: _nested(result.details.get(name, value)) for name, value in self.fields.items()
         }
-        found = (_record(hit.to_dict()) for hit in result.hits)
-        records = RecordList(found, degraded=result.degraded, hints=result.hints)
+        rows = (_record(hit.to_dict()) for hit in result.hits)
+        records = RecordList(rows, degraded=result.degraded, hints=result.hints)
         records.details = details
         if records:
             records[0] |= details
@@ -113,8 +116,10 @@ class Operator:
     @property
     def _own(self) -> Retriever:
         """The retriever; one of another package is wrapped to enforce scopes."""
-        own = self.retriever
-        return own if isinstance(own, Retriever) else Pipeline(own, name=self.name)
+        retriever = self.retriever
+        return (
+            retriever if isinstance(retriever, Retriever) else Pipeline(retriever, name=self.name)
+        )
 
 
 def _record(hit: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,7 +158,7 @@ class OperatorFactory:
     @property
     def parameters(self) -> dict[str, object]:
         """The parameters with their defaults."""
-        return {name: each.default for name, each in self.definition.parameters.items()}
+        return {name: parameter.default for name, parameter in self.definition.parameters.items()}
 
 
 class AnswersRecords(Protocol):
@@ -218,8 +223,8 @@ def record_definition(kind: type[AnswersRecords], name: str) -> Definition:
     def make(_: RegistryParts, **params: object) -> RecordRetriever:
         return RecordRetriever(kind(**params), name=name)
 
-    own = definition_of(kind, name=name, takes_parts=False)
-    return replace(own, make=make, kind=RecordRetriever, takes_parts=True)
+    definition = definition_of(kind, name=name, takes_parts=False)
+    return replace(definition, make=make, kind=RecordRetriever, takes_parts=True)
 
 
 # The fields of a record that state its partition, with their keys in the metadata.

@@ -131,7 +131,7 @@ class RegistryParts:
             "docstore": self.docstore,
             **self.objects,
         }
-        return {name: each for name, each in named.items() if each is not None}
+        return {name: part for name, part in named.items() if part is not None}
 
     def languages_unless(self, *weights: str) -> Sequence[str]:
         """Return the languages of the model; none if the caller gave one of these weights.
@@ -158,8 +158,8 @@ class RegistryParts:
         self, name: str, docstore: "BaseDocumentStore | None" = None
     ) -> "BaseDocumentStore":
         """Return ``docstore``, else the bound docstore, or raise `ConfigurationError`."""
-        found = self.docstore if docstore is None else docstore
-        return _needed(found, name, "the docstore with the parents: docstore=...")
+        chosen = self.docstore if docstore is None else docstore
+        return _needed(chosen, name, "the docstore with the parents: docstore=...")
 
     def need_graph(self, name: str) -> "PassageGraphs":
         """Return the graph, or raise `ConfigurationError` if none was bound."""

@@ -1,7 +1,6 @@
 """Definitions of the presets: complete pipelines by name, made of what there is."""
 
 import copy
-from collections.abc import Mapping
 from functools import wraps
 from typing import Any, Final, Literal
 
@@ -62,21 +61,25 @@ def advanced(  # noqa: PLR0913 - the options of the preset
         hops["enable_multi_hop"] = enable_multi_hop
     if max_hops is not None:
         hops["max_hops"] = max_hops
-    found = {
+    parts_by_leg = {
         "vector": _vector(parts, top_k),
         "keyword": None if fusion == "rrf" else _keyword(parts),
         "graph": _graph(parts, hops),
     }
-    legs = {name: _deep(each, top_k) for name, each in found.items() if each is not None}
+    legs = {name: _deep(part, top_k) for name, part in parts_by_leg.items() if part is not None}
     if len(legs) == 1:
         what = "graph" if fusion == "rrf" else "graph and no keyword search"
         fallen_back = basic(parts, reranker=reranker, top_k=top_k)
         fallen_back.description = f"'advanced' is 'basic' here: there is no {what}"
         return fallen_back
-    own = {leg: weights[leg] for leg in legs}
-    how = RRF(weights=own) if fusion == "rrf" else WeightedSum(own, normalise=_scales(own))
-    known = {"vector": parts.languages_unless(*(f"{leg}_weight" for leg in weights))}
-    fused = branches(*(Leg(leg, each, languages=known.get(leg, ())) for leg, each in legs.items()))
+    leg_weights = {leg: weights[leg] for leg in legs}
+    scales = {leg: _SCALES[leg] for leg in legs}
+    by_rank = fusion == "rrf"
+    how = RRF(weights=leg_weights) if by_rank else WeightedSum(leg_weights, normalise=scales)
+    languages = {"vector": parts.languages_unless(*(f"{leg}_weight" for leg in weights))}
+    fused = branches(
+        *(Leg(leg, part, languages=languages.get(leg, ())) for leg, part in legs.items())
+    )
     return _pipeline("advanced", top_k, fused, how, _rerank(parts, reranker))
 
 
@@ -94,11 +97,15 @@ def semantic(
     ``lambda_param`` is 1 for relevance alone, 0 for diversity alone. With ``intent_by_llm`` the LLM
     decides on questions whose kind no rule recognises.
     """
+    selector = None
+    if intent_by_llm:
+        by_llm = LLMSelector(parts.need_llm("intent_by_llm", llm))
+        selector = CascadeSelector(rules_for(_INTENTS), by_llm)
     return _pipeline(
         "semantic",
         top_k,
         _vector(parts, top_k),
-        _intent(parts.need_llm("intent_by_llm", llm) if intent_by_llm else None),
+        IntentAdaptive(_INTENTS, selector=selector),
         _rerank(parts, reranker) >> BestPart(),
         MMR(lambda_param, embed_model=parts.embed_model),
     )
@@ -114,7 +121,9 @@ def auto(parts: RegistryParts, **options: Any) -> RetrievalPipeline:  # noqa: AN
     if parts.graph is not None:
         what = "a graph"
     else:
-        options = {name: each for name, each in options.items() if name not in Hops.__annotations__}
+        options = {
+            name: value for name, value in options.items() if name not in Hops.__annotations__
+        }
         if _keyword(parts) is not None:
             by_rrf = options.get("fusion") == "rrf"
             what = "no graph, which RRF needs" if by_rrf else "keyword search"
@@ -179,10 +188,6 @@ _SCALES: Final = {
 }
 
 
-def _scales(legs: Mapping[str, object]) -> dict[str, Normalisation]:
-    return {leg: _SCALES[leg] for leg in legs}
-
-
 # Exact questions are reranked by terms, definitions by titles; others keep the vector order.
 _INTENTS: Final = {
     "exact": IntentProfile(
@@ -194,9 +199,3 @@ _INTENTS: Final = {
     ),
     "general": IntentProfile("any other question"),
 }
-
-
-def _intent(llm: LLM | None) -> IntentAdaptive:
-    """Return the stage for the kind of question; without an LLM, by the default rules."""
-    selector = None if llm is None else CascadeSelector(rules_for(_INTENTS), LLMSelector(llm))
-    return IntentAdaptive(_INTENTS, selector=selector)

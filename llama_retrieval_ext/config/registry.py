@@ -130,20 +130,20 @@ mean 'hybrid'?
         Raises:
             ConfigurationError: An argument has the wrong type.
         """
-        own = RegistryParts() if kb is None else _parts_of(kb)
+        parts = RegistryParts() if kb is None else _parts_of(kb)
         if llm is not None:
             advice = "pass one of LlamaIndex's, or a CustomLLM that calls your function"
             of_type(llm, LLM, "llm", instead=advice)
         if docstore is not None:
             of_type(docstore, BaseDocumentStore, "docstore")
         of_type(objects or {}, Mapping, "objects", instead="pass names with their objects")
-        graphs = own.graph
+        graphs = parts.graph
         if graph is not None:
             from llama_retrieval_ext.graph.passage_graphs import as_passage_graphs  # noqa: PLC0415
 
             graphs = as_passage_graphs(graph)
         self._parts = replace(
-            own,
+            parts,
             make=self.make,
             vector_share=None,  # the weights of the definition of hybrid search
             llm=llm,
@@ -165,11 +165,11 @@ mean 'hybrid'?
         """Definitions that configurations can name as ``type``."""
         from llama_retrieval_ext.config.spec import class_definitions  # noqa: PLC0415 - slow
 
-        known = dict(class_definitions())
+        definitions = dict(class_definitions())
         for name in (*PRESETS, *self.names):
             with suppress(ConfigurationError):  # raised later, for a configuration that names it
-                known[name] = self.definition(name)
-        return known
+                definitions[name] = self.definition(name)
+        return definitions
 
     @property
     def parts(self) -> RegistryParts:
@@ -279,8 +279,8 @@ mean 'hybrid'?
                 ArgumentError if any(mistake.at_key for mistake in mistakes) else ConfigurationError
             )
             raise kind("; ".join(mistake.message for mistake in mistakes))
-        own = replace(parts, make=self.make, given=frozenset(params))
-        made = definition.build(checked, own)
+        inner = replace(parts, make=self.make, given=frozenset(params))
+        made = definition.build(checked, inner)
         if not isinstance(made, BaseRetriever):
             raise ConfigurationError(f"{name!r} must make a LlamaIndex retriever, got {made!r}")
         return parts.bound(made)
@@ -306,11 +306,13 @@ mean 'hybrid'?
     def _entry_points(self) -> dict[str, EntryPoint]:
         """Return retrievers of installed packages; they cannot replace built-in names."""
         if self._installed is None:
-            own = {*_MODULES, *self._own}
+            names = {*_MODULES, *self._own}
             installed = {
                 entry_point.name: entry_point for entry_point in entry_points(group=ENTRY_POINTS)
             }
-            self._installed = {name: each for name, each in installed.items() if name not in own}
+            self._installed = {
+                name: point for name, point in installed.items() if name not in names
+            }
         return self._installed
 
 
@@ -359,9 +361,9 @@ def registry_for(source: Registry | HasParts) -> Registry:
     """
     if isinstance(source, Registry):
         return source
-    own, parts = copy(_default), _parts_of(source)
-    own._parts = replace(parts, make=own.make)  # noqa: SLF001 - of this module
-    return own
+    registry, parts = copy(_default), _parts_of(source)
+    registry._parts = replace(parts, make=registry.make)  # noqa: SLF001 - of this module
+    return registry
 
 
 def default_registry() -> Registry:

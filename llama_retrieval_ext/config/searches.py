@@ -119,12 +119,12 @@ def hybrid(  # noqa: PLR0913 - the parameters of the name
         elif fusion is None and parts.vector_share != vector_share_of(parts.embed_model):
             alpha = parts.vector_share
     model = parts.model("hybrid", embedding_config)
-    known = parts.languages_unless("dense_weight", "sparse_weight", "alpha")
+    languages = parts.languages_unless("dense_weight", "sparse_weight", "alpha")
     implied = languages_of(model) if alpha is None else ()  # by the retriever itself
     return HybridRetriever(
         parts.need_backend("hybrid"),
         embed_model=model,
-        languages=None if has_own or known == implied else known,
+        languages=None if has_own or languages == implied else languages,
         top_k=top_k,
         fusion=fusion,
         alpha=alpha,

@@ -94,7 +94,7 @@ def class_definitions() -> Mapping[str, Definition]:
 def enum_members() -> Mapping[str, Enum]:
     """Return the members of public enumerations by their names in configurations."""
     enums = {kind for kind in (*_public_classes(), Normalisation) if issubclass(kind, Enum)}
-    return {f"{kind.__name__}.{each.name}": each for kind in enums for each in kind}
+    return {f"{kind.__name__}.{member.name}": member for kind in enums for member in kind}
 
 
 def retrieval_pipeline(
@@ -165,7 +165,7 @@ def to_data(part: object, *, live: Mapping[str, object]) -> Any:  # noqa: ANN401
 
 class _SpecWriter:
     def __init__(self, live: Mapping[str, object]) -> None:
-        self._names = {id(each): name for name, each in live.items() if not _is_scalar(each)}
+        self._names = {id(part): name for name, part in live.items() if not _is_scalar(part)}
 
     def value(self, value: object, what: str, *, depth: int, is_tuple: bool = False) -> Any:  # noqa: ANN401, PLR0911 - any JSON
         if depth > _MAX_DEPTH:
@@ -188,7 +188,7 @@ class _SpecWriter:
     def _mapping(self, value: Mapping[Any, object], what: str, depth: int) -> dict[str, Any]:
         if not all(isinstance(key, str) for key in value):
             raise ConfigurationError(f"{what} has keys that are no text: {list(value)!r}")
-        fields = {key: self.value(each, what, depth=depth + 1) for key, each in value.items()}
+        fields = {key: self.value(item, what, depth=depth + 1) for key, item in value.items()}
         is_ambiguous = is_node(fields) or (len(fields) == 1 and next(iter(fields)) in _ESCAPES)
         return {_MAP: fields} if is_ambiguous else fields
 
@@ -237,11 +237,11 @@ class Builder:
 
     def __init__(
         self,
-        known: Definitions,
+        definitions: Definitions,
         live: Mapping[str, object] | None = None,
         parts: RegistryParts | None = None,
     ) -> None:
-        self._known, self._live, self._parts = known, live, parts
+        self._known, self._live, self._parts = definitions, live, parts
         self.problems: list[Problem] = []
 
     def value(self, data: Any, path: Path = (), *, parameter: Parameter | None = None) -> Any:  # noqa: ANN401
@@ -253,7 +253,7 @@ class Builder:
         if isinstance(data, Mapping):
             return self._mapping(data, path)
         if isinstance(data, list):
-            items = [self.value(each, (*path, number)) for number, each in enumerate(data)]
+            items = [self.value(item, (*path, number)) for number, item in enumerate(data)]
             return tuple(items) if parameter is not None and parameter.takes_tuples else items
         is_nan = isinstance(data, float) and math.isnan(data)
         return self._failed(path, ConfigurationError("a number is needed")) if is_nan else data
@@ -268,7 +268,7 @@ class Builder:
             return tuple(self.value(list(data[_TUPLE]), (*path, _TUPLE)))
         if key == _MAP and isinstance(data[_MAP], Mapping):
             path, data = (*path, _MAP), data[_MAP]
-        return {name: self.value(each, (*path, name)) for name, each in data.items()}
+        return {name: self.value(item, (*path, name)) for name, item in data.items()}
 
     def _named(self, name: object, path: Path) -> object:
         if isinstance(name, str) and self._live is None:
@@ -287,15 +287,17 @@ class Builder:
             return self._failed((*path, TYPE), ConfigurationError(message))
         parameters = definition.parameters
         arguments: Mapping[str, Any] = {
-            name: self.value(each, (*path, name), parameter=parameters.get(name))
-            for name, each in data.items()
+            name: self.value(item, (*path, name), parameter=parameters.get(name))
+            for name, item in data.items()
             if name != TYPE
         }
-        arguments, found = definition.checked(arguments, self._known, path)
-        if found:
-            self.problems += found
+        arguments, mistakes = definition.checked(arguments, self._known, path)
+        if mistakes:
+            self.problems += mistakes
             return Placeholder(None)
-        if self._live is None and _is_live(definition, arguments):
+        opens = definition.takes_parts or issubclass(definition.kind, BaseRetriever)
+        has_live = opens or any(isinstance(part, Placeholder) for _, part in walk(arguments))
+        if self._live is None and has_live:
             return Placeholder(definition.kind)
         try:
             parts = self._parts and replace(self._parts, given=frozenset(arguments))
@@ -309,10 +311,3 @@ class Builder:
             raise failure from error
         self.problems.append(failure.problem)
         return Placeholder(None)
-
-
-def _is_live(definition: Definition, arguments: Mapping[str, object]) -> bool:
-    """Return whether a node opens or contains a live object."""
-    if definition.takes_parts or issubclass(definition.kind, BaseRetriever):
-        return True
-    return any(isinstance(each, Placeholder) for _, each in walk(arguments))

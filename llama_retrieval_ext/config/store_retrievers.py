@@ -190,10 +190,10 @@ def dense_and_bm25(
 ) -> Branches:
     """Return retrievers by name as legs; weights that nobody gave hold for known scripts."""
     dense, bm25 = names
-    own = {} if config is None else {"embedding_config": config}
-    known = parts.languages_unless("dense_weight", "bm25_weight")
+    options = {} if config is None else {"embedding_config": config}
+    languages = parts.languages_unless("dense_weight", "bm25_weight")
     return branches(
-        Leg("dense", parts.retriever(dense, {"top_k": depth, **own}), languages=known),
+        Leg("dense", parts.retriever(dense, {"top_k": depth, **options}), languages=languages),
         bm25=parts.retriever(bm25, {"top_k": depth}),
     )
 
@@ -214,11 +214,11 @@ def _own_backend(parts: RegistryParts, store_type: StoreType | None) -> Backend:
     """Return the backend of the knowledge base, if its engine is that of ``store_type``."""
     kb = parts.need_kb("llama_dense")
     engine = Location.of(kb.url).engine
-    own = _TYPES.get(engine, engine)
-    if store_type not in {None, own}:
+    actual = _TYPES.get(engine, engine)
+    if store_type not in {None, actual}:
         raise ConfigurationError(
             f"llama_dense got store_type={store_type!r} without store_params, and the knowledge "
-            f"base {kb.url} is on {own!r}; pass store_params with the address of the store"
+            f"base {kb.url} is on {actual!r}; pass store_params with the address of the store"
         )
     return parts.need_backend("llama_dense")
 
@@ -261,7 +261,7 @@ def _llama_store(
 def _texts(value: object) -> Iterator[str]:
     """Yield all strings in nested settings."""
     if isinstance(value, Mapping):
-        for each in value.values():
-            yield from _texts(each)
+        for item in value.values():
+            yield from _texts(item)
     elif isinstance(value, str):
         yield value

@@ -210,7 +210,7 @@ def _data(node: yaml.Node, path: Path, reader: _Reader, read: ConfigText) -> Any
     if node.tag not in _TAGS:
         raise reader.error(node, "tags (!) are not allowed in a configuration")
     if isinstance(node, yaml.SequenceNode):
-        return [_data(each, (*path, n), reader, read) for n, each in enumerate(node.value)]
+        return [_data(item, (*path, n), reader, read) for n, item in enumerate(node.value)]
     fields: dict[str, Any] = {}
     for key_node, value_node in node.value:
         key = reader.value(key_node)
@@ -252,7 +252,7 @@ def _secrets(data: object) -> Iterator[Problem]:
 def _lines(mistakes: list[Problem], read: ConfigText) -> list[str]:
     """Return the problems as text, in the order of the file."""
     ordered = sorted(mistakes, key=lambda mistake: _position(mistake, read))
-    return [_line(each, read) for each in ordered]
+    return [_line(mistake, read) for mistake in ordered]
 
 
 def _position(problem: Problem, read: ConfigText) -> tuple[int, int]:
@@ -265,5 +265,5 @@ def _position(problem: Problem, read: ConfigText) -> tuple[int, int]:
 
 def _line(problem: Problem, read: ConfigText) -> str:
     line, column = _position(problem, read)
-    field = ".".join(str(each) for each in problem.path)
+    field = ".".join(str(key) for key in problem.path)
     return f"line {line}, column {column}, {field or 'document'}: {problem.message}"

@@ -1,6 +1,6 @@
 """Views of reports about documents, and of weekly reports."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -42,9 +42,9 @@ def report_html(report: Report) -> str:
     stories = _stories(report)
     more = len(stories) - _SHOWN
     counts = [
-        tile(f"{_count(getattr(report, name)):,}", words)
+        tile(f"{count if isinstance(count, int) else len(count):,}", words)
         for name, words in _COUNTS.items()
-        if hasattr(report, name)
+        if (count := getattr(report, name, None)) is not None
     ]
     return page(
         tag("h3", str(report)),
@@ -57,10 +57,6 @@ def report_html(report: Report) -> str:
 def report_console(report: Report) -> RenderableType:
     """Return a report for a rich console: the summary, and documents with details."""
     return Text("\n".join([str(report), *(f"  {ref}: {story}" for ref, story in _stories(report))]))
-
-
-def _count(value: int | Collection[str]) -> int:
-    return value if isinstance(value, int) else len(value)
 
 
 def _stories(report: Report) -> list[tuple[str, str]]:

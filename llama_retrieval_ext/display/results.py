@@ -50,12 +50,13 @@ def result_text(result: SearchResult) -> str:
 def result_summary(result: SearchResult) -> str:
     """Return a result on one line: query, number of hits, time, and degraded parts."""
     duration_s = None if result.trace is None else result.trace.duration_s
+    degraded = dict.fromkeys(part.where for part in result.degraded)
     return ", ".join(
         [
             *([repr(short(result.query))] if result.query else []),
             counted(len(result), "hit"),
             *([] if duration_s is None else [f"{duration_s * 1e3:.1f} ms"]),
-            *([f"degraded: {_degraded_parts(result)}"] if result.degraded else []),
+            *([f"degraded: {', '.join(degraded)}"] if degraded else []),
         ]
     )
 
@@ -154,10 +155,6 @@ def hit_score(hit: Hit) -> str:
     return "" if hit.score is None else f"{hit.score:.4g}"
 
 
-def _degraded_parts(result: SearchResult) -> str:
-    return ", ".join(dict.fromkeys(part.where for part in result.degraded))
-
-
 def _legs(hits: Sequence[Hit]) -> list[str]:
     return list(dict.fromkeys(part.leg for hit in hits for part in hit.contributions))
 
@@ -240,7 +237,9 @@ def _card(rank: int, hit: Hit, view: _View, more: Sequence[Markup] | None) -> Ma
     )
     chips = {
         part: chip(
-            in_leg(part, hit.score) if more is not None else _in_short(part),
+            f"{short(part.leg)} {_in_leg(part)}{f' +{part.share:.3g}' if part.share else ''}"
+            if more is None
+            else in_leg(part, hit.score),
             colour=view.colours[part.leg],
         )
         for part in hit.contributions
@@ -273,7 +272,7 @@ def _folded(chips: Sequence[Markup]) -> Iterator[Markup]:
 def marked_words(hit: Hit, query: str) -> str:
     """Return the words to mark in a hit: those of its highlights, or of a query without any."""
     by_meaning = [mark.text for mark in hit.highlights if mark.by == "meaning"]
-    return next(iter(by_meaning), query if hit.question is None else hit.question.text)
+    return next(iter(by_meaning), query if hit.question is None else hit.question.words)
 
 
 def _plain(hit: Hit) -> str:
@@ -313,7 +312,3 @@ def in_leg(part: Contribution, score: float | None) -> str:
     weight = part.share / part.normalised if part.normalised else part.weight
     added = f", weight {weight:.4g}, adds {part.share:.4g}{of_all}" if part.share else ""
     return f"{short(part.leg)} {_in_leg(part)}{scaled}{added}"
-
-
-def _in_short(part: Contribution) -> str:
-    return f"{short(part.leg)} {_in_leg(part)}{f' +{part.share:.3g}' if part.share else ''}"

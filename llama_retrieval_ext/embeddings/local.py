@@ -17,10 +17,10 @@ from llama_index_instrumentation import get_dispatcher
 from numpy.typing import NDArray
 from pydantic import Field, PrivateAttr
 
+from llama_retrieval_ext.embeddings.fastembed_models import EmbeddingSource
 from llama_retrieval_ext.errors import MissingDependencyError
 from llama_retrieval_ext.execution.context import is_heard
 from llama_retrieval_ext.execution.drivers import in_thread
-from llama_retrieval_ext.fastembed_models import EmbeddingSource
 from llama_retrieval_ext.pipeline.searching import without_span
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class QuietEmbedding(BaseEmbedding):
 
     @property
     def _is_plain(self) -> bool:
-        own = (self.callback_manager.handlers, self.embeddings_cache, self.rate_limiter)
-        return not any(own) and not is_heard(_dispatcher, spans=True)
+        settings = (self.callback_manager.handlers, self.embeddings_cache, self.rate_limiter)
+        return not any(settings) and not is_heard(_dispatcher, spans=True)
 
     @without_span
     def get_query_embedding(self, query: str) -> list[float]:
@@ -164,7 +164,7 @@ class LocalEmbedding(InProcessEmbedding):
 
     languages: ClassVar[tuple[str, ...]] = ("en",)
     # Share of vector search in hybrid search; measured on six sets, see config/README.md.
-    vector_share: ClassVar[float] = 0.25
+    vector_share: ClassVar[float] = 0.15
     # Recorded beside the vectors, so it cannot be changed.
     model_name: str = Field(default=_MODEL_NAME, pattern=f"^{_MODEL_NAME}$", frozen=True)
     embed_batch_size: int = Field(default=64, gt=0, le=2048, description="Texts per batch.")

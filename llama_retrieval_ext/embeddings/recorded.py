@@ -41,10 +41,10 @@ def model_record(model: BaseEmbedding, notation: str = "") -> str:
         provider, _, name = notation.partition(":")
         base_url = ""
     else:
-        found = provider_of(model)
-        if found is None:
+        provider_and_name = provider_of(model)
+        if provider_and_name is None:
             return ""
-        provider, name, base_url = found
+        provider, name, base_url = provider_and_name
     return json.dumps({"provider": provider, "model": name, "base_url": _without_secrets(base_url)})
 
 

@@ -103,8 +103,8 @@ class AnswerLog:
 
     def get(self, retriever: str, query_id: str, question: str) -> Answer | None:
         """Return an answer; None if it is missing, or its question has another text."""
-        known = self._answers.get((retriever, query_id))
-        return known if known is not None and known.question == question else None
+        answer = self._answers.get((retriever, query_id))
+        return answer if answer is not None and answer.question == question else None
 
     def add(self, answer: Answer) -> None:
         """Add an answer."""
@@ -132,14 +132,14 @@ def describe_retriever(retriever: BaseRetriever) -> str:
 
 
 def _check_settings(path: Path, settings: Mapping[str, str]) -> None:
-    known: dict[str, str] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    saved: dict[str, str] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     for name, value in settings.items():
-        if known.get(name, value) != value:
+        if saved.get(name, value) != value:
             raise ConfigurationError(
-                f"{path.parent} has answers with another {name}: {known[name]} and not {value}; "
+                f"{path.parent} has answers with another {name}: {saved[name]} and not {value}; "
                 "use another folder, or another name for the retriever"
             )
-    path.write_text(json.dumps({**known, **settings}, ensure_ascii=False, indent=2), "utf-8")
+    path.write_text(json.dumps({**saved, **settings}, ensure_ascii=False, indent=2), "utf-8")
 
 
 @dataclass(slots=True)
@@ -246,14 +246,12 @@ class SharedRankings:
             duration_s = time.perf_counter() - begun
             return _Ranking(retriever, hits, cost, session, duration_s)
 
-        shared = yield from self._rankings.get(_key(retriever, query), Call(find))
+        embedding = None if query.embedding is None else tuple(query.embedding)
+        # With all fields of the query.
+        key = (id(retriever), embedding, repr(replace(query, embedding=None)))
+        shared = yield from self._rankings.get(key, Call(find))
         current_context().session.add_notes(shared.session)
         cost = _cost.get()
         if cost is not None and self._charges and not is_new:
             cost.add(shared.cost.embeddings, shared.cost.llm_calls, [shared.duration_s])
         return list(shared.hits)
-
-
-def _key(retriever: BaseRetriever, query: Query) -> tuple[object, ...]:
-    embedding = None if query.embedding is None else tuple(query.embedding)
-    return (id(retriever), embedding, repr(replace(query, embedding=None)))  # with all its fields

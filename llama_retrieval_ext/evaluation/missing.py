@@ -44,16 +44,18 @@ def missing_targets(
     """
     relevant = {
         target: query_id  # of a question that it is judged for
-        for query_id, own in judgements.relevant.items()
-        for target, grade in own.items()
+        for query_id, grades in judgements.relevant.items()
+        for target, grade in grades.items()
         if grade > 0
     }
     leaves = [leaf for retriever in retrievers for leaf in _leaves(retriever, None)]
     unseen = sorted(relevant.keys() - {*seen})[:_MOST]
     if judgements.level is Level.PASSAGE or not unseen:
         return ()
-    if not all(_can_tell(leaf) for leaf, _ in leaves):
-        return ()
+    for leaf, _ in leaves:
+        is_ours = isinstance(leaf, StoreRetriever) and isinstance(leaf.backend.store, EngineStore)
+        if not is_ours and not isinstance(leaf, BM25Retriever):
+            return ()
     missing = [
         target
         for target in unseen
@@ -73,19 +75,13 @@ def missing_targets(
 def _leaves(
     retriever: BaseRetriever, scope: Scope | None
 ) -> Iterator[tuple[BaseRetriever, Scope | None]]:
-    own = getattr(retriever, "scope", None)
-    scope = own if scope is None or own is None else scope.narrowed(own)
+    bound = getattr(retriever, "scope", None)
+    scope = bound if scope is None or bound is None else scope.narrowed(bound)
     children = children_of(retriever)
     if not children or isinstance(retriever, StoreRetriever):
         yield retriever, scope
     for child in () if isinstance(retriever, StoreRetriever) else children:
         yield from _leaves(child, scope)
-
-
-def _can_tell(leaf: BaseRetriever) -> bool:
-    if isinstance(leaf, StoreRetriever):
-        return isinstance(leaf.backend.store, EngineStore)
-    return isinstance(leaf, BM25Retriever)
 
 
 def _has(

@@ -120,7 +120,9 @@ class Trial:
         return self._known[key]
 
     def _run(self, setting: Setting, query_id: str) -> dict[str, float]:
-        answers = {name: own[query_id] for name, own in self.answers.items()}
+        answers = {
+            name: answers_of_setting[query_id] for name, answers_of_setting in self.answers.items()
+        }
         names = {hit.node_id: hit.names for answer in answers.values() for hit in answer.hits}
         rankings = {
             name: [(hit.node_id, hit.score) for hit in answer.hits]
@@ -165,7 +167,10 @@ class Trial:
         best = int(np.argmax(bounds))
         gain, error = _mean(gains[best]), standard_error(gains[best])
         other, is_better = settings[best].value_of(parameter), bounds[best] > 0
-        why = _reason(other, gain, error, is_better=is_better)
+        measured = f"{gain:+.4f} ± {error:.4f}"
+        why = f"Kept: the best other value, {other}, gains {measured}, within the noise."
+        if is_better:
+            why = f"It gains {measured}, more than {_MARGIN} standard errors."
         after = other if is_better else before
         choice = ParameterChoice(parameter, before, after, gain, error, why)
         return (settings[best] if is_better else current), choice
@@ -175,7 +180,7 @@ class Trial:
         count = len(self.judgements)
         fold = np.random.default_rng(seed).permutation(count) % _FOLDS
         default = self.values(self.pipeline.default)
-        legs = {name: self.values(each) for name, each in self._single_legs().items()}
+        legs = {name: self.values(setting) for name, setting in self._single_legs().items()}
         over_default, over_leg = np.zeros(count), np.zeros(count)
         for number in range(_FOLDS):
             train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
@@ -191,7 +196,7 @@ class Trial:
         default = self.pipeline.default
         names = [name for name, _ in default.weights]
         return {
-            name: replace(default, weights=tuple((each, float(each == name)) for each in names))
+            name: replace(default, weights=tuple((leg, float(leg == name)) for leg in names))
             for name in names
             if len(names) > 1
         }
@@ -208,10 +213,3 @@ def _best(legs: dict[str, Values], rows: Rows) -> str:
 def _gain(differences: Values) -> Gain:
     values = differences.tolist()
     return Gain(_mean(values), standard_error(values), randomisation_test(values))
-
-
-def _reason(other: str, gain: float, error: float, *, is_better: bool) -> str:
-    measured = f"{gain:+.4f} ± {error:.4f}"
-    if is_better:
-        return f"It gains {measured}, more than {_MARGIN} standard errors."
-    return f"Kept: the best other value, {other}, gains {measured}, within the noise."

@@ -24,7 +24,7 @@ from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.leg_weights import weights_for
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.pipeline.stages import Refine, Rewrite
+from llama_retrieval_ext.pipeline.stages import Rewrite
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever, default_fusion
@@ -148,8 +148,8 @@ class FusedPipeline:
         source = self.source
         if isinstance(source, HybridRetriever):
             return max(source.candidates, source.top_k or 1)
-        own = [leg.top_k or getattr(leg.retriever, "top_k", None) for leg in source.legs]
-        return max([each for each in own if isinstance(each, int)], default=_FUSED_HITS)
+        depths = [leg.top_k or getattr(leg.retriever, "top_k", None) for leg in source.legs]
+        return max([depth for depth in depths if isinstance(depth, int)], default=_FUSED_HITS)
 
     def settings_of(self, parameter: str, current: Setting) -> list[Setting]:
         """Return the settings that differ from the current one in a parameter; may be empty."""
@@ -157,7 +157,7 @@ class FusedPipeline:
         if parameter == "fusion and weights":
             settings = self._fusions(current)
         elif parameter == "MMR lambda" and current.mmr_lambda is not None:
-            settings = [replace(current, mmr_lambda=each) for each in _LAMBDAS]
+            settings = [replace(current, mmr_lambda=share) for share in _LAMBDAS]
         elif parameter == "depth" and self._takes_depth:
             least = self.source.top_k or 1
             depths = [depth for depth in _DEPTHS if least <= depth < self.depth]
@@ -170,9 +170,19 @@ class FusedPipeline:
 
     def _fusions(self, current: Setting) -> list[Setting]:
         names = [name for name, _ in current.weights]
-        grid = [tuple(zip(names, each, strict=True)) for each in _weight_grid(len(names))]
+        parts = _PARTS.get(len(names), _FEWEST_PARTS)
+        divisions = [
+            shares
+            for shares in product(range(parts + 1), repeat=len(names))
+            if sum(shares) == parts
+        ]
+        divisions.sort(key=lambda shares: float(np.var(shares)))  # near equal shares first
+        grid = [
+            tuple((name, share / parts) for name, share in zip(names, shares, strict=True))
+            for shares in divisions
+        ]
         # Keyed by expression: fusions with a scale for each leg cannot be hashed.
-        formulas = {repr(each): each for each in [current.fusion, *_formulas(self.source)]}
+        formulas = {repr(formula): formula for formula in [current.fusion, *_formulas(self.source)]}
         return [replace(current, weights=w, fusion=f) for f in formulas.values() for w in grid]
 
     def ranking(self, setting: Setting, question: str, rankings: LegRankings) -> list[str]:
@@ -183,7 +193,7 @@ class FusedPipeline:
             fusion = default_fusion(legs, setting.depth)
         weights = weights_for(question, dict(setting.weights), self.source.leg_languages)
         fused = fusion.fuse_ids(legs, weights=weights, top_k=_FUSED_HITS)
-        ids = [each.node_id for each in fused]
+        ids = [fused_id.node_id for fused_id in fused]
         return ids if setting.mmr_lambda is None else self._diverse(setting, question, ids)
 
     def _diverse(self, setting: Setting, question: str, ids: list[str]) -> list[str]:
@@ -191,8 +201,8 @@ class FusedPipeline:
         cut = ids[: self.source.top_k]
         if mmr is None or not cut:
             return cut
-        query, known = self._vectors_of(question, mmr)
-        rows = matrix([known[id_] for id_ in cut], dim=len(query))
+        query, vectors = self._vectors_of(question, mmr)
+        rows = matrix([vectors[id_] for id_ in cut], dim=len(query))
         picks = maximal_marginal_relevance(
             cosines(rows, query),
             rows,
@@ -216,8 +226,11 @@ class FusedPipeline:
         """Return the pipeline with another setting; it shares stores and legs with this one."""
         rebuilt: Retriever = _with_fusion(self.source, setting)
         outer, _ = _unwrapped(self.retriever)
+        mmr = self.mmr
+        if mmr is not None and setting.mmr_lambda is not None:
+            mmr = replace(mmr, lambda_mult=setting.mmr_lambda)
         for frame in reversed(outer):
-            refines = [self._refine(stage, setting) for stage in frame.refines]
+            refines = [mmr if mmr and stage is self.mmr else stage for stage in frame.refines]
             rebuilt = bound_as(
                 frame,
                 Pipeline(
@@ -230,11 +243,6 @@ class FusedPipeline:
                 ),
             )
         return rebuilt
-
-    def _refine(self, stage: Refine, setting: Setting) -> Refine:
-        if stage is not self.mmr or self.mmr is None or setting.mmr_lambda is None:
-            return stage
-        return replace(self.mmr, lambda_mult=setting.mmr_lambda)
 
 
 def _unwrapped(retriever: BaseRetriever) -> tuple[list[Pipeline], BaseRetriever]:
@@ -284,14 +292,6 @@ def _legs(source: Fused) -> tuple[Leg, ...]:
     return tuple(Leg(name, bound_as(source, leg)) for name, leg in legs.items())
 
 
-def _weight_grid(legs: int) -> list[tuple[float, ...]]:
-    """Return all divisions of the weight among legs, those near equal shares first."""
-    parts = _PARTS.get(legs, _FEWEST_PARTS)
-    grid = [each for each in product(range(parts + 1), repeat=legs) if sum(each) == parts]
-    grid.sort(key=lambda each: float(np.var(each)))
-    return [tuple(share / parts for share in each) for each in grid]
-
-
 def _formulas(source: Fused) -> list[Fusion]:
     unscored = getattr(source.fusion, "unscored", None)
     options: dict[str, Any] = {} if unscored is None else {"unscored": unscored}
@@ -310,7 +310,7 @@ def _with_fields(fusion: Fusion, **values: object) -> Fusion:
 
 def _with_fusion(source: Fused, setting: Setting) -> Retriever:
     weights = dict(setting.weights)
-    own = setting.fusion
+    chosen = setting.fusion
     if isinstance(source, HybridRetriever):
         return remade(
             source,
@@ -319,10 +319,10 @@ def _with_fusion(source: Fused, setting: Setting) -> Retriever:
             embed_model=source.embed_model,
             candidates=setting.depth,
             languages=source.leg_languages["vector"] or None,
-            fusion=None if own is None else _with_fields(own, weights=weights),
-            alpha=round(weights["vector"], 4) if own is None else None,
+            fusion=None if chosen is None else _with_fields(chosen, weights=weights),
+            alpha=round(weights["vector"], 4) if chosen is None else None,
         )
-    fusion = _with_fields(own or source.fusion, weights=weights)
+    fusion = _with_fields(chosen or source.fusion, weights=weights)
     if isinstance(source, QueryFusionRetriever):
         legs = _cut(source, setting)
         return remade(source, retrievers=legs, mode=fusion, retriever_weights=None)

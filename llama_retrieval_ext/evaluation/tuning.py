@@ -139,18 +139,15 @@ def tune(
         pipeline = FusedPipeline(retriever)
     unchanged = Tuning(retriever, name, judged)
     if len(judged) < LEAST_LABELS:
-        return replace(unchanged, verdict=_too_few(len(judged)))
+        few = (
+            f"Nothing changed: {len(judged)} labelled questions carry no setting; on so few, the "
+            f"best one is as likely worse on others. Label at least {LEAST_LABELS}, better 50."
+        )
+        return replace(unchanged, verdict=few)
     trial = Trial(pipeline, judged, name)
     trial.collect(folder, progress=progress)
     with trial.progress(shown=progress):
         return _tuned(trial, unchanged, seed=check_count(seed, "seed", least=0))
-
-
-def _too_few(count: int) -> str:
-    return (
-        f"Nothing changed: {count} labelled questions carry no setting; on so few, the best one is "
-        f"as likely worse on others. Label at least {LEAST_LABELS}, better 50."
-    )
 
 
 def _tuned(trial: Trial, unchanged: Tuning, *, seed: int) -> Tuning:
@@ -234,9 +231,9 @@ def live_arguments(retriever: BaseRetriever) -> dict[str, object]:
     """
     live: dict[str, object] = {}
     for name, value in _live_arguments(retriever):
-        if any(value is each for each in live.values()):
+        if any(value is part for part in live.values()):
             continue
-        number = 1 + sum(each.partition("_#")[0] == name for each in live)
+        number = 1 + sum(part.partition("_#")[0] == name for part in live)
         live[name if number == 1 else f"{name}_#{number}"] = value
     return {name.replace("_#", "_"): value for name, value in live.items()}
 

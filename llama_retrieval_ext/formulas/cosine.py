@@ -75,11 +75,11 @@ def cosines(rows: Matrix, query: Vector) -> npt.NDArray[np.float64]:
         products = np.einsum("ij,j->i", rows, direction).astype(np.float64)
         lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows).astype(np.float64))
         lengths *= float(np.linalg.norm(direction))
-        found = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
-    if not np.isfinite(lengths).all() or not np.isfinite(found).all():
+        quotients = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
+    if not np.isfinite(lengths).all() or not np.isfinite(quotients).all():
         raise ScoreError(
             "an embedding, the query's or a candidate's, has values that are not finite or too "
             "large; embed it again"
         )
-    clipped: npt.NDArray[np.float64] = np.clip(found, -1.0, 1.0)
+    clipped: npt.NDArray[np.float64] = np.clip(quotients, -1.0, 1.0)
     return clipped

@@ -55,7 +55,8 @@ def maximal_marginal_relevance(
     """
     _check_choice(top_k, lambda_mult)
     similarity = np.asarray(query_similarity, dtype=np.float64)
-    rows = _float_rows(embeddings)
+    rows = np.asarray(embeddings)
+    rows = rows.astype(np.result_type(rows.dtype, np.float32), copy=False)
     if similarity.size == 0 == rows.size:
         return []
     _check_candidates(similarity, rows)
@@ -75,11 +76,6 @@ def maximal_marginal_relevance(
         pick = int(np.argmax(marginal))
         picks.append((pick, float(marginal[pick])))
     return picks
-
-
-def _float_rows(embeddings: npt.ArrayLike) -> Array:
-    rows = np.asarray(embeddings)
-    return rows.astype(np.result_type(rows.dtype, np.float32), copy=False)
 
 
 def _inverse_lengths(rows: Array) -> Array:

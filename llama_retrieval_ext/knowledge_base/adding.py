@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from operator import attrgetter
 from tempfile import TemporaryFile
 from types import MappingProxyType
 from typing import IO, NamedTuple
 
 from llama_index.core.schema import BaseNode, MetadataMode
-from tqdm import tqdm  # type: ignore[import-untyped]
 
 from llama_retrieval_ext.embeddings.resolve import embed_model_dimension, embed_model_name
 from llama_retrieval_ext.errors import DimensionMismatchError, ModelMismatchError
@@ -37,7 +37,7 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     content_of,
 )
 from llama_retrieval_ext.knowledge_base.long_texts import Watch
-from llama_retrieval_ext.knowledge_base.preparation import Known, Preparation, PreparedBatch
+from llama_retrieval_ext.knowledge_base.preparation import Embeddings, Preparation, PreparedBatch
 from llama_retrieval_ext.knowledge_base.readers.document_list import DocumentList
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, Tally
 from llama_retrieval_ext.knowledge_base.sharing import Sharing
@@ -95,19 +95,17 @@ class Addition:
                 self.tally.skipped(str(path), reason)
         groups = grouped(items)
         with character_bar(groups, show=show_progress) as bar:
+            end = 0
+
+            def watch(n_characters: float) -> None:
+                """Move the bar by half of the characters when split, by half when embedded."""
+                bar.update(min(n_characters / 2, end - bar.n))
+
             for batch in group_batches(groups):
-                self._add(batch, bar)
+                end = bar.n + sum(map(size_of, batch))
+                self.write(self.changed_in(batch), watch=watch)
+                bar.update(end - bar.n)
         return self.tally.report()
-
-    def _add(self, batch: Sequence[Group], bar: tqdm) -> None:
-        """Add a batch; the bar moves by half of its characters when split, half when embedded."""
-        end = bar.n + sum(map(size_of, batch))
-
-        def watch(n_characters: float) -> None:
-            bar.update(min(n_characters / 2, end - bar.n))
-
-        self.write(self.changed_in(batch), watch=watch)
-        bar.update(end - bar.n)
 
     def changed_in(self, groups: Iterable[Group]) -> list[SourceDocument]:
         """Return the documents in groups of nodes that are not stored in this version."""
@@ -129,7 +127,7 @@ class Addition:
         Those that only name other principals than before are shared with them.
         """
         new = [document for document in documents if self.tally.is_new(document)]
-        versions = self.parts.ledger.digests(each.key for each in new)
+        versions = self.parts.ledger.digests(document.key for document in new)
         changed: list[SourceDocument] = []
         shared: list[SourceDocument] = []
         for document, version in zip(new, versions, strict=True):
@@ -141,18 +139,17 @@ class Addition:
                 self.tally.unchanged()
             else:
                 shared.append(document)
-        return changed + self._share(shared)
+        return changed + self._share(shared) if shared else changed
 
     def _share(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
         """Make stored documents visible to those whom they name; return those to be written."""
-        if not documents:
-            return []
         names = {document.key: document.allowed or () for document in documents}
-        found = self.parts.sharing.share_keys(names)
-        outcomes = {k: each for k, each in found.items() if each is not WriteOutcome.OUTDATED}
-        for key, outcome in outcomes.items():
-            self.tally.stored(key, outcome, 0)
-        return [document for document in documents if document.key not in outcomes]
+        shared = set()
+        for key, outcome in self.parts.sharing.share_keys(names).items():
+            if outcome is not WriteOutcome.OUTDATED:
+                self.tally.stored(key, outcome, 0)
+                shared.add(key)
+        return [document for document in documents if document.key not in shared]
 
     def write(
         self,
@@ -161,14 +158,15 @@ class Addition:
         watch: Watch = float,
     ) -> None:
         """Prepare and store documents, each long one by itself; arguments as of `prepared`."""
-        self._before |= {key: each.key for key, each in moved.items()}
-        for is_long, some in groupby(documents, lambda each: each.is_long):
+        for key, origin in moved.items():
+            self._before[key] = origin.key
+        for is_long, group in groupby(documents, attrgetter("is_long")):
             if not is_long:
-                self.store(self.prepared([*some], moved, watch))
+                self.store(self.prepared([*group], moved, watch))
                 continue
-            for each in some:
+            for document in group:
                 with TemporaryFile() as file:
-                    self.store(self._spooled(each, file, moved.get(each.key), watch))
+                    self.store(self._spooled(document, file, moved.get(document.key), watch))
 
     def _spooled(
         self, document: SourceDocument, file: IO[bytes], origin: Predecessor | None, watch: Watch
@@ -178,12 +176,12 @@ class Addition:
         stored = {*self.parts.ledger.node_ids([before]).get(before, ())}
         ids = NodeIds(before)
 
-        def known(part: Prepared) -> tuple[Known, Mapping[str, str]]:
+        def before_of(part: Prepared) -> tuple[Embeddings, Mapping[str, str]]:
             same = [ids.next(node.get_content(MetadataMode.NONE)) for node in part.nodes]
-            old = list(self.parts.nodes([each for each in same if each in stored]))
+            old = list(self.parts.nodes([node_id for node_id in same if node_id in stored]))
             return _embeddings(old), self._moved_rows(origin, old, part)
 
-        return self.parts.preparation.spooled(document, file, known, watch)
+        return self.parts.preparation.spooled(document, file, before_of, watch)
 
     def prepared(
         self,
@@ -196,17 +194,24 @@ class Addition:
         `moved` has the documents whose content some of them have; `watch` is called as by
         `Preparation.prepared`.
         """
-        old = [self._before[document.key] for document in documents if document.key in self._before]
-        ids = self.parts.ledger.node_ids(old) if old else {}
-        nodes = list(self.parts.nodes([id_ for own in ids.values() for id_ in own]))
+        before = [
+            self._before[document.key]
+            for document in documents
+            if document.key in self._before
+            and (document.key in moved or any(n.embedding is None for n in document.nodes))
+        ]
+        ids = self.parts.ledger.node_ids(before) if before else {}
+        read = self.parts.nodes([id_ for node_ids in ids.values() for id_ in node_ids])
+        stored = {node.node_id: node for node in read}
 
         def rows(document: Prepared) -> Mapping[str, str]:
             origin = moved.get(document.key)
-            own = set() if origin is None else {*ids.get(origin.key, ())}
-            before = [node for node in nodes if node.node_id in own]
-            return self._moved_rows(origin, before, document)
+            old = [] if origin is None else ids.get(origin.key, [])
+            return self._moved_rows(origin, [stored[i] for i in old if i in stored], document)
 
-        return self.parts.preparation.prepared(documents, _embeddings(nodes), watch, rows)
+        return self.parts.preparation.prepared(
+            documents, _embeddings(stored.values()), watch, rows if moved else None
+        )
 
     def _moved_rows(
         self, origin: Predecessor | None, before: Sequence[BaseNode], document: Prepared
@@ -230,7 +235,9 @@ class Addition:
             return
         with self.parts.writer.lock:
             fitting = self._fitting(self._as_visible_as_before(ready), batch.dimension)
-            self._record(batch.splitting)
+            if batch.splitting not in ("", self._splitting):
+                self._splitting = batch.splitting
+                self.parts.ledger.record_splitting(batch.splitting)
             outcomes = self.parts.writer.write(fitting)
         for document, outcome in zip(fitting, outcomes, strict=True):
             self.tally.stored(document.key, outcome, len(document.node_ids))
@@ -241,25 +248,18 @@ class Addition:
         A document that has moved keeps its own, if another process has just restricted it; else
         those of the document that it replaces, also if this was deleted meanwhile.
         """
-        before = {
-            document.key: self._before.get(document.key, document.key)
-            for document in documents
-            if document.keeps_allowed
-        }
-        kept = self.parts.ledger.allowed({*before, *before.values()})
-        names = {
-            key: kept.get(old) or kept.get(key) or self.principals.get(key)
-            for key, old in before.items()
-        }
-        return [
-            document.shared(some) if (some := names.get(document.key)) else document
-            for document in documents
-        ]
-
-    def _record(self, splitting: str) -> None:
-        if splitting not in ("", self._splitting):
-            self._splitting = splitting
-            self.parts.ledger.record_splitting(splitting)
+        keys = {document.key for document in documents if document.keeps_allowed}
+        kept = self.parts.ledger.allowed(keys | {self._before.get(key, key) for key in keys})
+        visible: list[Writable] = []
+        for document in documents:
+            key = document.key
+            names = kept.get(self._before.get(key, key)) or kept.get(key)
+            names = names or self.principals.get(key)
+            if names and document.keeps_allowed:
+                visible.append(document.shared(names))
+            else:
+                visible.append(document)
+        return visible
 
     def _skip(self, key: DocumentKey) -> None:
         self.tally.skipped(key.ref, "no text")
@@ -283,15 +283,16 @@ class Addition:
             )
         fitting: list[Writable] = []
         for document in documents:
-            wrong = [each for each in document.dimensions if each != dimension]
-            if not wrong:
+            for other, node_id in document.dimensions.items():
+                if other != dimension:
+                    error = DimensionMismatchError(
+                        f"the embedding of node {node_id!r} has {other} numbers, the knowledge "
+                        f"base has {dimension}; leave it out and it is made"
+                    )
+                    self.tally.failed(document.key.ref, error)
+                    break
+            else:
                 fitting.append(document)
-                continue
-            error = DimensionMismatchError(
-                f"the embedding of node {document.dimensions[wrong[0]]!r} has {wrong[0]} numbers, "
-                f"the knowledge base has {dimension}; leave it out and it is made"
-            )
-            self.tally.failed(document.key.ref, error)
         if fitting and recorded is None:
             self.parts.record_dimension(dimension)
         return fitting
@@ -314,6 +315,6 @@ class Addition:
             return None
 
 
-def _embeddings(nodes: Iterable[BaseNode]) -> Known:
+def _embeddings(nodes: Iterable[BaseNode]) -> Embeddings:
     """Return the embeddings of nodes by the text that was embedded."""
     return {node.get_content(MetadataMode.EMBED): node.get_embedding() for node in nodes}

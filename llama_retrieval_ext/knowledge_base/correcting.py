@@ -1,6 +1,7 @@
 """`StoredWords`: the words of a knowledge base, by which questions are corrected."""
 
 import logging
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -14,9 +15,9 @@ from llama_index.core.schema import BaseNode
 from llama_retrieval_ext.execution.context import call, current_context, note_hint
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filters import SCOPE_KEYS, matches
+from llama_retrieval_ext.knowledge_base.rankings import StoredRankings
 from llama_retrieval_ext.query import TENANT_KEY, Query, Scope
-from llama_retrieval_ext.results import Correction, Hit
-from llama_retrieval_ext.stores.encoding.values import keyword_text
+from llama_retrieval_ext.results import Correction
 from llama_retrieval_ext.stores.engine.backend import Backend, Search
 from llama_retrieval_ext.text.correction import Replacement, replacements
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -39,25 +40,35 @@ class _Words:
     """The vocabulary of a tenant, or of all."""
 
     vocabulary: Vocabulary
-    made: float = field(default_factory=time.monotonic)
+    text_of: Callable[[BaseNode], str]
+    max_age_s: float
+    due: float = 0.0  # the time of the next reading
     is_complete: Event = field(default_factory=Event)
     # Nodes that were written, or None for deleted ones, while the others are read.
     written: list[tuple[str, BaseNode | None]] = field(default_factory=list)
+    slots: dict[str, int] = field(default_factory=dict)  # of the rows of written nodes
     groups: dict[Scope | None, tuple[int, list[Hashable]]] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
 
-    def write(self, node_id: str, node: BaseNode | None) -> None:
+    def write(self, node_id: str, node: BaseNode | None, slot: int) -> None:
         """Add, replace or remove a node, now or after the others were read."""
         with self.lock:
+            if node is None and self.slots.get(node_id, slot) != slot:
+                return  # the row of an earlier version
+            self.slots[node_id] = slot
             if not self.is_complete.is_set():
                 self.written.append((node_id, node))
                 return
         self._put(node_id, node)
 
     def read(self, nodes: Iterable[BaseNode]) -> None:
-        """Add the stored nodes, then what was written meanwhile."""
+        """Add the stored nodes, then what was written meanwhile; remove those that are gone."""
+        gone = self.vocabulary.keys
         for node in nodes:
             self._put(node.node_id, node)
+            gone.discard(node.node_id)
+        for node_id in gone:
+            self._put(node_id, None)
         while True:
             with self.lock:
                 written, self.written = self.written, []
@@ -71,7 +82,7 @@ class _Words:
         if node is None:
             self.vocabulary.remove(node_id)
         else:
-            self.vocabulary.put(node_id, keyword_text(node), _group_of(node))
+            self.vocabulary.put(node_id, self.text_of(node), _group_of(node))
 
     def groups_of(self, scope: Scope | None) -> list[Hashable]:
         """Return the groups whose nodes a scope can see."""
@@ -93,46 +104,43 @@ class StoredWords:
     """
 
     def __init__(self) -> None:
+        self.rankings = StoredRankings()
         self._tenants: OrderedDict[str | None, _Words] = OrderedDict()
         self._lock = Lock()
 
-    def write(self, nodes: Iterable[BaseNode]) -> None:
-        """Note nodes that were added or replaced."""
+    def write(self, nodes: Iterable[BaseNode], slot: int) -> None:
+        """Note nodes that were added or replaced, with their rows in a slot; see `row_id`."""
         with self._lock:
             tenants = dict(self._tenants)
         for node in nodes if tenants else ():
             for tenant in {None, node.metadata.get(TENANT_KEY)} & tenants.keys():
-                tenants[tenant].write(node.node_id, node)
+                tenants[tenant].write(node.node_id, node, slot)
 
-    def delete(self, node_ids: Sequence[str]) -> None:
-        """Note nodes that were deleted."""
+    def delete(self, node_ids: Sequence[str], slot: int) -> None:
+        """Note nodes whose rows in a slot were deleted."""
         with self._lock:
             tenants = [*self._tenants.values()]
         for words in tenants:
             for node_id in node_ids:
-                words.write(node_id, None)
+                words.write(node_id, None, slot)
 
     def forget(self) -> None:
         """Read the words again at the next question."""
+        self.rankings.forget()
         with self._lock:
             self._tenants.clear()
 
-    def of(
-        self, scope: Scope | None, read: Read, tokenizer: Tokenizer, *, max_age_s: float | None
-    ) -> _Words:
-        """Return the words of the tenant of a scope; start reading them if they are not there."""
+    def of(self, scope: Scope | None, made: Callable[[], _Words], read: Read) -> _Words:
+        """Return the words of the tenant of a scope; start reading them if that is due."""
         tenant = None if scope is None else scope.tenant_id
         with self._lock:
             words = self._tenants.get(tenant)
-            is_old = (
-                words is not None
-                and max_age_s is not None
-                and time.monotonic() - words.made > max_age_s
-            )
-            if words is None or is_old:
-                words = self._tenants[tenant] = _Words(Vocabulary(tokenizer))
+            if words is None:
+                words = self._tenants[tenant] = made()
                 while len(self._tenants) > _MOST_TENANTS:
                     self._tenants.popitem(last=False)
+            if time.monotonic() >= words.due:
+                words.due = time.monotonic() + words.max_age_s
                 Thread(target=self._read, args=(words, tenant, read), daemon=True).start()
             self._tenants.move_to_end(tenant)
             return words
@@ -167,6 +175,7 @@ class Correcting:
     Attributes:
         words: Its words.
         read: Reads its nodes.
+        text_of: Returns the searched text of a node.
         backend: Its store, which is asked about each correction if other processes write to it.
         tokenizer: The tokenizer of its keyword search.
         is_shared: Whether other processes can write to it.
@@ -174,21 +183,14 @@ class Correcting:
 
     words: StoredWords
     read: Read
+    text_of: Callable[[BaseNode], str]
     backend: Backend
     tokenizer: Tokenizer
     is_shared: bool
 
-    def plan(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
-        """Return the plan for the hits of a query, with typing errors corrected."""
-        return (yield from search((yield from self._corrected(query))))
-
-    def _corrected(self, query: Query) -> Plan[Query]:
+    def corrected(self, query: Query) -> Plan[Query]:
         """Return the plan for the query with the words that it was probably meant to have."""
-        if not query.correct:
-            return query
-        query = replace(query, correct=False)
-        age_s = _MAX_AGE_S if self.is_shared else None
-        words = self.words.of(query.scope, self.read, self.tokenizer, max_age_s=age_s)
+        words = self.words.of(query.scope, self._new_words, self.read)
         if not words.is_complete.is_set():
             limit_s = current_context().remaining_s()
             wait_s = _WAIT_S if limit_s is None else min(_WAIT_S, limit_s / 2)
@@ -208,6 +210,10 @@ class Correcting:
             text = f"{text[: part.start]}{part.meant}{text[part.end :]}"
         note_hint(Correction(query.query_str, text, {part.typed: part.meant for part in found}))
         return replace(query, query_str=text)
+
+    def _new_words(self) -> _Words:
+        max_age_s = _MAX_AGE_S if self.is_shared else math.inf
+        return _Words(Vocabulary(self.tokenizer), self.text_of, max_age_s)
 
     def _confirmed(
         self, found: Sequence[Replacement], scope: Scope | None

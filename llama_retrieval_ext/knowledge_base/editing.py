@@ -1,6 +1,7 @@
 """`Editable`: the methods of a knowledge base that add, sync, share and delete documents."""
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -10,7 +11,7 @@ from typing import ParamSpec, TypeVar
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.checks import checked_methods
+from llama_retrieval_ext.checks import checked_methods, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.filter_syntax import as_metadata_filters
 from llama_retrieval_ext.filters import parse_filters
@@ -20,11 +21,13 @@ from llama_retrieval_ext.knowledge_base.documents import Allowed, allowed_names
 from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
 from llama_retrieval_ext.knowledge_base.ledger.prepared import key_of_node
 from llama_retrieval_ext.knowledge_base.ledger.records import Entry
+from llama_retrieval_ext.knowledge_base.rankings import scope_key
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncReport
 from llama_retrieval_ext.knowledge_base.storage import Storage, batches
 from llama_retrieval_ext.knowledge_base.sync import Sync, SyncOptions
 from llama_retrieval_ext.knowledge_base.sync_sources import FilePatterns, find_source
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stages.ranking import Ranking
 from llama_retrieval_ext.urls import Location
 from llama_retrieval_ext.wording import quoted
 
@@ -121,6 +124,7 @@ class Editable:
         """
         with self._storage.lock:
             self._access.check_open()
+            self._storage.words.forget()
             return self._storage.store.index_fields()
 
     def sync(  # noqa: PLR0913 - which files, and what may be done
@@ -215,7 +219,7 @@ class Editable:
         """
         names = () if allowed is None else allowed_names(allowed)
         with self._writing(scope):
-            self._settle()
+            self._parts.writer.settle()
             entries = pending = documents_named(self._parts.ledger, source_or_id, scope)
             if not entries:
                 raise ConfigurationError(
@@ -223,17 +227,52 @@ class Editable:
                     "nothing was shared; kb.sources() has those that there are"
                 )
             while pending:
-                outcomes = self._parts.sharing.share(pending, {each.key: names for each in pending})
+                outcomes = self._parts.sharing.share(
+                    pending, {entry.key: names for entry in pending}
+                )
                 for outcome in outcomes.values():
                     if isinstance(outcome, Exception):
                         raise outcome
                 # Another process has changed these: they are read again.
-                outdated = [k for k, each in outcomes.items() if each is WriteOutcome.OUTDATED]
-                found = documents_named(self._parts.ledger, source_or_id, scope) if outdated else []
-                pending = [each for each in found if each.key in outdated]
+                outdated = [key for key, o in outcomes.items() if o is WriteOutcome.OUTDATED]
+                named = documents_named(self._parts.ledger, source_or_id, scope) if outdated else []
+                pending = [entry for entry in named if entry.key in outdated]
             return len(entries)
 
     ashare = _in_thread(share)
+
+    def set_ranking(
+        self, ranking: Ranking | str | Path | None, *, scope: Scope | None = None
+    ) -> Ranking:
+        """Record rules for the order of hits, from the next query on; they replace earlier ones.
+
+        They are for the nodes of the scope, and hold for each query that may see these; those
+        without a scope hold for all. They hold on every engine in every mode, after all stages, and
+        obey the filters and the scope of the query. Other processes on a server follow within ten
+        seconds.
+
+        Args:
+            ranking: The rules; the path of a YAML file with them; or None for no rules.
+            scope: Tenant or knowledge bases, or both, that they are for; without principals.
+
+        Returns:
+            The rules.
+
+        Raises:
+            ConfigFileError: The file cannot be read, or a rule in it is invalid.
+            ConfigurationError: The scope has principals.
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        if isinstance(ranking, str | Path):
+            ranking = Ranking.load(ranking)
+        rules = of_type(ranking or Ranking(), Ranking, "ranking")
+        if scope is not None and scope.principals is not None:
+            raise ConfigurationError("rules are for tenants and knowledge bases, not principals")
+        with self._writing(scope):
+            shown = rules.to_dict()
+            self._parts.ledger.record_ranking(scope_key(scope), json.dumps(shown) if shown else "")
+            self._storage.words.rankings.forget()
+        return rules
 
     def delete(self, source_or_id: str, *, scope: Scope | None = None) -> int:
         """Delete a document, or all documents of a source, such as the pages of a PDF.
@@ -253,7 +292,7 @@ class Editable:
             ScopeRequiredError: The knowledge base requires a scope.
         """
         with self._writing(scope):
-            self._settle()
+            self._parts.writer.settle()
             return self._delete(documents_named(self._parts.ledger, source_or_id, scope))
 
     adelete = _in_thread(delete)
@@ -280,7 +319,7 @@ class Editable:
                 filters = MetadataFilters(filters=[filters, within])
             owners = set(map(key_of_node, self._storage.store.get_nodes(filters=filters)))
             visible = self._parts.ledger.visible(scope)
-            return self._delete([each for each in visible if each.key in owners])
+            return self._delete([entry for entry in visible if entry.key in owners])
 
     def clear(self, *, scope: Scope | None = None) -> int:
         """Delete all documents visible to a scope; without a scope, all documents.
@@ -325,16 +364,12 @@ class Editable:
         self._access.check(scope, to_write=True)
         return Addition(self._parts, {} if scope is None else scope.metadata(), allowed)
 
-    def _settle(self) -> None:
-        """Finish or undo unfinished changes, as far as there is room for it."""
-        self._parts.writer.settle_if_possible()
-
     def _delete(self, entries: Sequence[Entry]) -> int:
         if not entries:
             self._parts.ledger.check_exists()
         self._parts.ledger.remember_principals(entries)
         for batch in batches(entries):
-            self._parts.writer.delete([each.key for each in batch])
+            self._parts.writer.delete([entry.key for entry in batch])
         if entries:
             self._parts.ledger.forget_dimension()
         return len(entries)

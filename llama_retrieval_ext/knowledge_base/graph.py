@@ -150,8 +150,8 @@ class GraphTarget:
         """Raise if the graph cannot be reached or was closed."""
         self._graph.nodes([], scope=None)
 
-    def upsert(self, documents: Sequence[Prepared]) -> None:
-        """Write the rows of passages, replacing their earlier rows."""
+    def upsert(self, documents: Sequence[Prepared], slot: int = 0) -> None:
+        """Write the rows of passages, as sources of a slot."""
         written: set[tuple[object, str]] = set()
         contents: dict[str, Contents] = {}
         passages = (
@@ -167,20 +167,22 @@ class GraphTarget:
                 n for n in rows.nodes if (n.partition, n.id) not in documents_of.keys() & written
             ]
             written |= documents_of.keys()
-            contents[self.source(node.node_id)] = Contents(kept, rows.edges)
+            contents[self.source(node.node_id, slot)] = Contents(kept, rows.edges)
         if contents:
             self._graph.replace_sources(contents)
 
-    def delete(self, node_ids: Sequence[str]) -> None:
-        """Delete the rows of passages; missing ids are ignored."""
-        self._graph.delete_sources([*map(self.source, node_ids)], scope=None)
+    def delete(self, node_ids: Sequence[str], slot: int | None = None) -> None:
+        """Delete the rows of passages in a slot, or in both; missing ids are ignored."""
+        slots = (0, 1) if slot is None else (slot,)
+        sources = [self.source(node_id, number) for node_id in node_ids for number in slots]
+        self._graph.delete_sources(sources, scope=None)
 
     def missing(self, passages: Sequence[BaseNode]) -> set[str]:
         """Return the ids of stored passages whose rows, but for extracted ones, are not there."""
-        stored = self._graph.claims_of([self.source(passage.node_id) for passage in passages])
+        stored = self._claims_of([passage.node_id for passage in passages])
         missing = set()
         for passage in passages:
-            rows, expected = stored[self.source(passage.node_id)], self._rows(passage, "")
+            rows, expected = stored[passage.node_id], self._rows(passage, "")
             texts = {(node.id, node.text) for node in expected.nodes if node.is_passage}
             edges = {edge.id for edge in expected.edges}
             if not (
@@ -201,13 +203,9 @@ class GraphTarget:
 
     def rows_of(self, node_ids: Sequence[str]) -> dict[str, str]:
         """Return the rows of each passage as JSON, without the passage itself."""
-        ids = {self.source(node_id): node_id for node_id in node_ids}
-        contents = self._graph.claims_of(list(ids))
         return {
-            ids[source]: _packed(
-                Contents([n for n in rows.nodes if n.id != ids[source]], rows.edges)
-            )
-            for source, rows in contents.items()
+            node_id: _packed(Contents([n for n in rows.nodes if n.id != node_id], rows.edges))
+            for node_id, rows in self._claims_of(node_ids).items()
         }
 
     def moved_rows(self, before: Sequence[BaseNode], after: Sequence[BaseNode]) -> dict[str, str]:
@@ -220,10 +218,10 @@ class GraphTarget:
         if any(len(old) != len(new) for old, new in names):
             return {}
         ids = {name: new for pair in names for name, new in zip(*pair, strict=True)}
-        contents = self._graph.claims_of([self.source(old.node_id) for old, _ in pairs])
+        contents = self._claims_of([old.node_id for old, _ in pairs])
         moved: dict[str, str] = {}
         for old, new in pairs:
-            rows, expected = contents[self.source(old.node_id)], self._rows(old, "")
+            rows, expected = contents[old.node_id], self._rows(old, "")
             if all(node.id != old.node_id for node in rows.nodes):
                 return {}
             plain = {node.id for node in expected.nodes}, {edge.id for edge in expected.edges}
@@ -234,9 +232,18 @@ class GraphTarget:
             moved[new.node_id] = _packed(_renamed(extracted, ids, old.metadata, new.metadata))
         return moved
 
-    def source(self, node_id: str) -> str:
-        """Return the name of a passage as the source of its rows."""
-        return f"{self._key}:{node_id}"
+    def source(self, node_id: str, slot: int = 0) -> str:
+        """Return the name of a passage as the source of its rows in a slot; see `row_id`."""
+        return f"{self._key}{'+' if slot else ''}:{node_id}"
+
+    def _claims_of(self, node_ids: Sequence[str]) -> dict[str, Contents]:
+        """Return the rows of each passage, which are in one slot unless it is being written."""
+        sources = {node_id: [self.source(node_id, slot) for slot in (0, 1)] for node_id in node_ids}
+        rows = self._graph.claims_of([source for pair in sources.values() for source in pair])
+        return {
+            node_id: rows[first] if rows[first].nodes or rows[first].edges else rows[second]
+            for node_id, (first, second) in sources.items()
+        }
 
     def _rows(self, node: BaseNode, extracted: str) -> Contents:
         metadata = to_jsonable_python(node.metadata, inf_nan_mode="null", serialize_unknown=True)

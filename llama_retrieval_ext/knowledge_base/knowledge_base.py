@@ -19,6 +19,7 @@ from llama_retrieval_ext.knowledge_base.access import Access
 from llama_retrieval_ext.knowledge_base.adding import IngestionParts
 from llama_retrieval_ext.knowledge_base.browsing import Browsable
 from llama_retrieval_ext.knowledge_base.correcting import Correcting
+from llama_retrieval_ext.knowledge_base.curating import Curating
 from llama_retrieval_ext.knowledge_base.editing import Editable
 from llama_retrieval_ext.knowledge_base.graph import extraction_for
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
@@ -103,12 +104,18 @@ class KnowledgeBase(Searchable, Browsable, Editable):
             parts.preparation.embed_model,
             languages=languages,
             graphs=None if storage.graph is None else storage.graph.graphs,
-            curation=Correcting(
-                storage.words,
-                lambda scope: storage.nodes(ledger.visible_ids(scope)),
-                backend,
-                Tokenizer.from_dict(json.loads(storage.tokenizer)),
-                is_shared=not storage.is_exclusive,
+            curation=Curating(
+                Correcting(
+                    storage.words,
+                    lambda scope: storage.nodes(ledger.visible_ids(scope)),
+                    lambda node: "\n".join(storage.store.field_schema.texts(node).values()),
+                    backend,
+                    Tokenizer.from_dict(json.loads(storage.tokenizer)),
+                    is_shared=not storage.is_exclusive,
+                ),
+                storage.words.rankings,
+                ledger.rankings,
+                lambda name, scope: storage.nodes(ledger.ids_named(name, scope)),
             ),
         )
         Browsable.__init__(self, access, storage, ledger)
@@ -308,7 +315,7 @@ class KnowledgeBase(Searchable, Browsable, Editable):
             changed = self._copied.refresh(self._storage, self._ledger)
             if changed:
                 self._storage.words.forget()
-                self._settle()
+                self._parts.writer.settle()
             return changed
 
     def close(self) -> None:

@@ -15,9 +15,12 @@ from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.adding import IngestionParts
 from llama_retrieval_ext.knowledge_base.graph import graph_target, open_graph_side
-from llama_retrieval_ext.knowledge_base.ledger.config import KnowledgeBaseConfig
+from llama_retrieval_ext.knowledge_base.ledger.config import (
+    KnowledgeBaseConfig,
+    unknown_nodes_error,
+)
 from llama_retrieval_ext.knowledge_base.ledger.journal import Journal
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger, unknown_nodes_error
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.sqlite_records import SqliteRecords
 from llama_retrieval_ext.knowledge_base.preparation import Preparation
 from llama_retrieval_ext.knowledge_base.sharing import Sharing
@@ -102,7 +105,10 @@ def open_ledger(
         _set_up(ledger, storage, requested, where)
         # On a server another process may be writing; the next writer settles it.
         if storage.is_exclusive and ledger.n_nodes_at_rest() is None:
-            writer_of(storage, ledger).settle_if_possible()
+            try:
+                writer_of(storage, ledger).settle()
+            except StoreUnavailableError as error:  # searches still work
+                _logger.warning("an interrupted change stays unfinished for now: %s", error)
         if ledger.file is not None:
             _check_files(ledger, ledger.file, storage, where)
         _check_in_step(ledger, storage, where)
@@ -145,7 +151,9 @@ def _check_files(ledger: Ledger, file: SqliteRecords, storage: Storage, where: s
     missing = {"the store": store.missing(ids)}
     if side is not None and isinstance(graph, EmbeddedGraph):
         sources, target = graph.sources(), graph_target(side, ledger)
-        missing["the graph"] = [id_ for id_ in ids if target.source(id_) not in sources]
+        missing["the graph"] = [
+            id_ for id_ in ids if sources.isdisjoint(target.source(id_, slot) for slot in (0, 1))
+        ]
     for place, lost in missing.items():
         if lost:
             raise damaged_error(

@@ -23,6 +23,7 @@ from llama_retrieval_ext.knowledge_base.ledger.sqlite_records import SqliteRecor
 from llama_retrieval_ext.knowledge_base.write import lock_of
 from llama_retrieval_ext.stores.embedded.closed_files import SUFFIX
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.encoding.node_json import row_id
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.open import check_url, open_store
@@ -80,16 +81,19 @@ class Storage:
         """Raise if there is no room; the journal, in the same place, is written first."""
         self.check_room(document.size_bytes for document in documents)
 
-    def upsert(self, documents: Sequence[Prepared]) -> None:
-        """Add the nodes of documents, or replace those with the same id."""
+    def upsert(self, documents: Sequence[Prepared], slot: int) -> None:
+        """Write the nodes of documents to their rows in a slot."""
         nodes = [node for document in documents for node in document.nodes]
-        self.store.add(nodes)
-        self.words.write(nodes)
+        rows = nodes
+        if slot:
+            rows = [node.model_copy(update={"id_": row_id(node.node_id, slot)}) for node in nodes]
+        self.store.add(rows)
+        self.words.write(nodes, slot)
 
-    def delete(self, node_ids: Sequence[str]) -> None:
-        """Delete nodes; missing ids are ignored."""
-        self.store.delete_nodes(node_ids=list(node_ids))
-        self.words.delete(node_ids)
+    def delete(self, node_ids: Sequence[str], slot: int) -> None:
+        """Delete the rows of nodes in a slot; missing ones are ignored."""
+        self.store.delete_rows([row_id(node_id, slot) for node_id in node_ids])
+        self.words.delete(node_ids, slot)
 
     def record_dimension(self, ledger: Ledger, dimension: int) -> None:
         """Record the dimension of the vectors before the first is stored.

@@ -1,17 +1,17 @@
 """Writes documents to the store and the ledger, in an order that survives a crash at any point.
 
-Claim in the journal → add new nodes to the store → delete old ones → flush to disk → done. After a
-crash of the process or the machine, the next write or opening settles unfinished changes: it
-removes a document that was being added, and finishes an update or deletion.
+Claim in the journal → write the rows of the new version → flush to disk → commit in the journal →
+sweep, which deletes the rows of the old version. After a crash of the process or the machine, the
+next write or opening sweeps what the ledger does not name: the new rows before the commit, the old
+ones after it. So nothing is written twice, and it needs no room.
 
 On a server several processes may write. Each claims the documents of a batch one by one. If another
 process has claimed a document, the writer waits until that process finishes it or counts as dead.
 """
 
 import logging
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import contextmanager
-from itertools import chain, groupby
 from random import uniform
 from threading import Lock, RLock, Thread
 from time import monotonic, sleep
@@ -25,15 +25,9 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.knowledge_base.documents import each_or_error
-from llama_retrieval_ext.knowledge_base.ledger.journal import (
-    Claim,
-    Journal,
-    Reply,
-    Version,
-    WriteOutcome,
-)
+from llama_retrieval_ext.knowledge_base.ledger.journal import Claim, Journal, Reply, WriteOutcome
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared, Writable
-from llama_retrieval_ext.knowledge_base.ledger.records import JournalState
+from llama_retrieval_ext.knowledge_base.ledger.records import WriteState
 
 T = TypeVar("T")
 
@@ -64,27 +58,17 @@ class WriteTarget(Protocol):
         """
         ...
 
-    def upsert(self, documents: Sequence[Prepared]) -> None:
-        """Add the nodes of documents, or replace those with the same id."""
+    def upsert(self, documents: Sequence[Prepared], slot: int) -> None:
+        """Write the nodes of documents to their rows in a slot; see `row_id`."""
         ...
 
-    def delete(self, node_ids: Sequence[str]) -> None:
-        """Delete nodes; missing ids are ignored."""
+    def delete(self, node_ids: Sequence[str], slot: int) -> None:
+        """Delete the rows of nodes in a slot; missing ones are ignored."""
         ...
 
     def flush(self) -> None:
         """Write pending changes to disk."""
         ...
-
-
-def _written_together(documents: Iterable[Version]) -> Iterator[Sequence[Prepared]]:
-    """Yield whole documents together, and the parts of long ones one by one."""
-    for is_whole, some in groupby(documents, lambda each: isinstance(each, Prepared)):
-        parts = [each.parts() for each in some]
-        if is_whole:
-            yield [*chain.from_iterable(parts)]
-        else:
-            yield from ([part] for part in chain.from_iterable(parts))
 
 
 # Ids of nodes that are deleted in one call.
@@ -121,57 +105,32 @@ class Writer:
         outcomes: dict[DocumentKey, WriteOutcome | Exception] = {}
         with self.lock:
             self._check(documents)
-            self._repeat(documents, self.settle, lambda pending: self._write(pending, outcomes))
+            self._repeat(documents, lambda pending: self._write(pending, outcomes))
         return [outcomes[document.key] for document in documents]
 
     def delete(self, keys: Sequence[DocumentKey]) -> None:
-        """Delete documents with all their nodes; missing ones are ignored.
-
-        An unfinished update for which there is no room does not prevent it.
-        """
+        """Delete documents with all their nodes; missing ones are ignored."""
         with self.lock:
             self._check(())
-            self._repeat(keys, self.settle_if_possible, self._delete)
+            self._repeat(keys, self._delete)
 
     def settle(self) -> None:
-        """Finish or undo unfinished changes."""
+        """Sweep unfinished changes: undo those without a commit, and finish the others."""
         with self.lock:
-            finishing: list[Claim] = []
-            versions: list[tuple[Claim, Version]] = []
-            for claim in self._journal.unfinished():
-                updating = claim.state is JournalState.UPDATING
-                version = self._journal.new_version(claim) if updating else None
-                if version is not None:
-                    versions.append((claim, version))
-                elif claim.state is JournalState.DELETING:
-                    finishing.append(claim)
-                else:
-                    self._undo(claim)
-            self._complete(finishing)  # before updates, for which there may be no room
-            failures = self._put(versions)
-            self._complete([claim for claim, _ in versions if claim.key not in failures])
-
-    def settle_if_possible(self) -> None:
-        """Finish or undo unfinished changes; leave those that a target refuses to a later call."""
-        try:
-            self.settle()
-        except StoreUnavailableError as error:
-            _logger.warning("an interrupted change stays unfinished for now: %s", error)
+            self._sweep(self._journal.unfinished())
 
     def _check(self, documents: Sequence[Writable]) -> None:
         for target in self._targets:
             target.check(documents)
 
-    def _repeat(
-        self, items: Sequence[T], settle: Callable[[], None], work: Callable[[list[T]], list[T]]
-    ) -> None:
-        """Call `settle` and `work` until no document is left."""
+    def _repeat(self, items: Sequence[T], work: Callable[[list[T]], list[T]]) -> None:
+        """Settle unfinished changes and call `work` until no document is left."""
         started = monotonic()
         self._losses = 0
         warned = False
         pending = list(items)
         while pending:
-            settle()
+            self.settle()
             pending = work(pending)
             if not pending:
                 return
@@ -203,8 +162,14 @@ class Writer:
                 if isinstance(reply, Claim)
             ]
             claims += [claim for claim, _ in begun]
-            failures = self._put(begun)
-            lost = self._complete([claim for claim in claims if claim.key not in failures])
+            results = each_or_error(begun, self._upsert, fatal=_FATAL)
+            failures = {
+                claim.key: result
+                for (claim, _), result in zip(begun, results, strict=True)
+                if isinstance(result, Exception)
+            }
+            self._sweep([claim for claim in claims if claim.key in failures])
+            lost = self._commit([claim for claim in claims if claim.key not in failures])
         left: list[Writable] = []
         for document, reply in zip(documents, replies, strict=True):
             outcome = failures.get(document.key) or _outcome_of(reply)
@@ -220,7 +185,7 @@ class Writer:
         with self._roll_back(claims):
             replies = self._journal.begin_deleting(keys)
             claims += [reply for reply in replies if isinstance(reply, Claim)]
-            lost = self._complete(claims)
+            lost = self._sweep(claims)
         return [
             key for key, reply in zip(keys, replies, strict=True) if reply is None or key in lost
         ]
@@ -233,61 +198,63 @@ class Writer:
         except BaseException:
             try:
                 self.settle()
-                self._discard(self._journal.unowned(claims))
+                self._discard_lost(claims)
             except Exception:  # noqa: BLE001 - the error of the block is raised
                 if self._journal.is_shared and not self._is_retrying:
                     self._is_retrying = True
                     Thread(target=_retry_settling, args=(ref(self),), daemon=True).start()
             raise
 
-    def _put(self, begun: Sequence[tuple[Claim, Version]]) -> dict[DocumentKey, Exception]:
-        """Store documents; undo those that the store rejects, and return the errors."""
-        results = each_or_error(begun, self._upsert, fatal=_FATAL)
-        failures: dict[DocumentKey, Exception] = {}
-        for (claim, _), result in zip(begun, results, strict=True):
-            if isinstance(result, Exception):
-                self._undo(claim)
-                failures[claim.key] = result
-        return failures
-
-    def _upsert(self, begun: Sequence[tuple[Claim, Version]]) -> list[None]:
-        held = [claim for claim, _ in begun]
-        for number, some in enumerate(_written_together(document for _, document in begun)):
-            if number:  # a long document takes longer than others consider its claim alive
-                held = self._journal.confirm(held)
-            keys = {claim.key for claim in held}
-            ours = [each for each in some if each.key in keys]
-            for target in self._targets if ours else ():
-                target.upsert(ours)
+    def _upsert(self, begun: Sequence[tuple[Claim, Writable]]) -> list[None]:
+        """Write the rows of new versions: whole documents together, then the parts of others."""
+        whole = [(claim, doc) for claim, doc in begun if isinstance(doc, Prepared)]
+        for slot in (0, 1):
+            self._put([doc for claim, doc in whole if claim.slot != slot], slot)
+        claims = [claim for claim, _ in begun]
+        for claim, document in begun:
+            for part in () if isinstance(document, Prepared) else document.parts():
+                # It takes longer than others consider claims alive.
+                if claim in self._journal.confirm(claims):
+                    self._put([part], 1 - claim.slot)
         return [None] * len(begun)
 
-    def _undo(self, claim: Claim) -> None:
-        """Restore the old version of a document, unless another writer has it."""
-        held = self._journal.confirm([claim])
-        self._discard(claim.fresh if held else self._journal.unowned([claim]))
-        self._flush()
-        if held:
-            self._journal.undo(claim)
+    def _put(self, documents: Sequence[Prepared], slot: int) -> None:
+        for target in self._targets if documents else ():
+            target.upsert(documents, slot)
 
-    def _complete(self, claims: Sequence[Claim]) -> set[DocumentKey]:
-        """Delete old nodes and finish; return the documents whose claim was lost."""
+    def _commit(self, claims: Sequence[Claim]) -> set[DocumentKey]:
+        """Make written versions the stored ones; return the documents whose claim was lost."""
+        if not claims:
+            return set()
+        self._flush()  # the rows must be durable before the ledger names them
+        committed = self._journal.commit(self._journal.confirm(claims))
+        lost = self._sweep([claim for claim in committed if claim.state is WriteState.SWEEPING])
+        keys = {claim.key for claim in committed}
+        return lost | self._discard_lost([claim for claim in claims if claim.key not in keys])
+
+    def _sweep(self, claims: Sequence[Claim]) -> set[DocumentKey]:
+        """Delete the rows that documents do not keep; return those whose claim was lost."""
         if not claims:
             return set()
         held = self._journal.confirm(claims)
-        self._discard([node_id for claim in held for node_id in claim.doomed])
-        # The journal may drop a claim only when the store is durable.
+        for slot in (0, 1):
+            self._discard([node_id for claim in held for node_id in claim.doomed(slot)], slot)
         self._flush()
         finished = {claim.key for claim in self._journal.finish(held)}
-        lost = [claim for claim in claims if claim.key not in finished]
-        if lost:
-            self._losses += 1
-            self._discard(self._journal.unowned(lost))
-        return {claim.key for claim in lost}
+        return self._discard_lost([claim for claim in claims if claim.key not in finished])
 
-    def _discard(self, node_ids: Sequence[str]) -> None:
+    def _discard_lost(self, claims: Sequence[Claim]) -> set[DocumentKey]:
+        """Delete the rows written under claims that another writer has taken over."""
+        if claims:
+            self._losses += 1
+            for slot, node_ids in self._journal.unowned(claims).items():
+                self._discard(node_ids, slot)
+        return {claim.key for claim in claims}
+
+    def _discard(self, node_ids: Sequence[str], slot: int) -> None:
         for start in range(0, len(node_ids), _MANY_NODES):
             for target in self._targets:
-                target.delete(node_ids[start : start + _MANY_NODES])
+                target.delete(node_ids[start : start + _MANY_NODES], slot)
 
     def _flush(self) -> None:
         for target in self._targets:
@@ -316,6 +283,6 @@ def _retry_settling(writer: "ReferenceType[Writer]") -> None:
 
 def _outcome_of(reply: Reply) -> WriteOutcome | Exception | None:
     if isinstance(reply, Claim):
-        adding = reply.state is JournalState.ADDING
+        adding = reply.state is WriteState.ADDING
         return WriteOutcome.ADDED if adding else WriteOutcome.UPDATED
     return reply

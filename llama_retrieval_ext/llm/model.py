@@ -138,6 +138,7 @@ class LanguageModel:
     def structured(self, name: str, prompt: str, output_cls: type[M]) -> Plan[M]:
         """Return the plan for an answer as a pydantic object; an unreadable one is asked again."""
         whole = again = structured_prompt(prompt, output_cls)
+        answer = problem = ""
         for _ in range(2):
             answer = yield from self.text(name, again if self.room(again) >= 0 else whole)
             value, problem = parse_structured(answer, output_cls)

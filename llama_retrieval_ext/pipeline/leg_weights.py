@@ -131,10 +131,15 @@ def weights_for(
         {'vector': 1.0, 'keyword': 1.0}
 
     """
-    outside = {leg: share_outside(text, codes) for leg, codes in languages.items() if codes}
-    outside = {leg: share for leg, share in outside.items() if share and weights.get(leg)}
+    outside: dict[str, float] = {}
+    for leg, codes in languages.items():
+        foreign = share_outside(text, codes) if codes and weights.get(leg) else 0.0
+        if foreign:
+            outside[leg] = foreign
+    if not outside:
+        return weights
     others = math.fsum(weight for leg, weight in weights.items() if leg not in outside)
-    if not outside or not others:
+    if not others:
         return weights
     whole = math.fsum(weights.values())
     reduced: dict[str, float] = {}

@@ -1,7 +1,8 @@
 """`Pipeline` (a retriever with its stages) and `FusionRetriever` (fused legs)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar, Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -115,6 +116,15 @@ class Pipeline(_Composite):
             hits = in_order(hits)
         return hits[: query.top_k]
 
+    @property
+    def _most(self) -> int | None:
+        return min((stage.most for stage in self.refines if stage.most is not None), default=None)
+
+    def _curated_below(self) -> dict[Hashable, Retriever]:
+        # After a stage that does not keep the order, hits cannot be ordered by rules.
+        keeps_order = all(stage.keeps_order for stage in self.refines)
+        return super()._curated_below() if keeps_order else {}
+
     def _expression(self) -> str:
         if type(self) is not Pipeline or not self._is_unnamed:
             return super()._expression()
@@ -219,11 +229,8 @@ class FusionRetriever(_Composite):
                 if self.weights[leg.name] > 0:
                     name = leg.name if len(queries) == 1 else f"{leg.name}[{number}]"
                     asks[name], weights[name] = Ask(leg, form), by_leg[leg.name]
-
-        def fused(rankings: Rankings) -> list[Hit]:
-            return self.fusion.fuse_legs(rankings, weights, query.top_k, self.name)
-
-        report = current_context().on_partial
+        fuse, report = self.fusion.fuse_legs, current_context().on_partial
+        fused = partial(fuse, weights=weights, top_k=query.top_k, source=self.name)
         rankings = yield from ask(
             asks,
             min_success=self.min_success,

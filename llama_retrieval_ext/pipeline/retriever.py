@@ -4,7 +4,8 @@ import copy
 import inspect
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -65,7 +66,7 @@ _RETRIEVE: Final = frozenset({"retrieve", "aretrieve", "_retrieve", "_aretrieve"
 
 
 class Curation(Protocol):
-    """What the owner of a store does to every query: here the correction of typing errors."""
+    """What the owner of a store does to every query and its hits, after all stages."""
 
     def plan(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
         """Return the plan for the hits of a query; `search` returns the plan of the retriever."""
@@ -354,15 +355,13 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             trace.requests.append(TracedRequest(self, query))
         if query.is_blank:
             return []
-        curation = self.curation if self.takes_curation else None
-        plan = self.plan(query) if curation is None else curation.plan(query, self.plan)
+        plan = self._curated(query)
         if query.timeout_s is not None:
             reported = reporting(plan, current_context().on_partial)
             plan = within(self.name, reported, query.timeout_s)
         hits = yield from plan
-        # The children have resolved theirs.
-        is_first = bool(self.object_map) or not self.children
-        if is_first and any(isinstance(hit.node, IndexNode) for hit in hits):
+        has_references = any(isinstance(hit.node, IndexNode) for hit in hits)
+        if has_references and (self.object_map or not self.children):  # children resolve theirs
             resolver = Resolver(lambda node: node.obj or self.object_map.get(node.index_id))
             hits = (yield from resolver.resolve(hits, query))[: query.top_k]
         if self._verbose:
@@ -370,6 +369,40 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         if query.scope is None or query.scope.principals is None:
             return list(hits)
         return list(hits_shown_to(query.scope, hits))
+
+    def _curated(self, query: Query) -> Plan[list[Hit]]:
+        """Return the plan, curated by the owner of the store of all retrievers in it."""
+        if query.is_curated or not self.takes_curation:
+            return self.plan(query)
+        if self.curation is not None:
+            return self.curation.plan(query, self.plan)
+        below = [*self._curated_below().values()]
+        if len(below) != 1 or below[0].curation is None or not below[0].takes_curation:
+            return self.plan(query)  # each leg is curated by itself
+        bound = below[0]._bound(query)  # noqa: SLF001 - of this class
+        limits = [limit for limit in (query.top_k, self._most) if limit is not None]
+        top_k = min(limits, default=None)
+        narrowed = replace(query, scope=bound.scope, filters=bound.filters, top_k=top_k)
+        return below[0].curation.plan(narrowed, self.plan)
+
+    @property
+    def _most(self) -> int | None:
+        """Maximum number of hits that its last stages return; None for no limit."""
+        return None
+
+    def _curated_below(self) -> "dict[Hashable, Retriever]":
+        """Return one of the retrievers below for each curation, scope and filters."""
+        found: dict[Hashable, Retriever] = {}
+        for child in self.children:
+            if not isinstance(child, Retriever):
+                continue
+            is_bound = child.scope is not None or child.filters is not None
+            if child.curation is None and not is_bound:
+                found |= child._curated_below()  # noqa: SLF001 - of this class
+            else:
+                what = (id(child.curation), child.takes_curation)
+                found[(*what, child.scope, repr(child.filters))] = child
+        return found
 
     def _handle_recursive_retrieval(
         self, query_bundle: QueryBundle, nodes: list[NodeWithScore]

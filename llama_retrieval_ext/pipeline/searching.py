@@ -67,7 +67,7 @@ def _result(
     if not hits and query.is_blank:
         hints = ("the query is blank", *hints)
     trace.end(result=hits)
-    corrected, asked = correction_in(hints), query.query_str
+    corrected, asked = correction_in(hints) if hints else None, query.query_str
     if corrected is not None and corrected.typed == asked:
         asked = corrected.query
     return SearchResult(

@@ -107,6 +107,12 @@ class Refine(Operand, ABC):
         return True
 
     @property
+    def most(self) -> int | None:
+        """Maximum number of hits that the stage returns; None for no limit."""
+        limit: int | None = getattr(self, "top_k", None)
+        return limit
+
+    @property
     def reranks(self) -> bool:
         """Whether the stage orders all hits, so that an empty result means a failure."""
         return False

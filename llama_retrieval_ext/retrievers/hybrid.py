@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Final, Self, TypeAlias
 
@@ -44,6 +45,7 @@ from llama_retrieval_ext.retrievers.store_retriever import (
     StoreRetriever,
     VectorRetriever,
     check_fields,
+    keyword_text,
     search_of,
 )
 from llama_retrieval_ext.stages.fusion import WeightedSum
@@ -99,7 +101,7 @@ class HybridRetriever(StoreRetriever):
             ``pushdown``.
         alpha: Weight of vector search in ``[0, 1]``; keyword search gets the rest. Shorthand for
             weights in the fusion. 1.0 and 0.0 disable the other leg. None for the share that the
-            model declares (`LocalEmbedding` .25) if there is no ``fusion``, else a half.
+            model declares (`LocalEmbedding` .15) if there is no ``fusion``, else a half.
         candidates: Minimum number of hits of each leg; more candidates improve the fusion. 100 is
             cheap and usual in the literature.
         languages: Languages that the embedding model knows, such as ``["en"]``; None for those that
@@ -266,13 +268,9 @@ class HybridRetriever(StoreRetriever):
         self, engine: HybridBackend, embedding: Sequence[float], query: Query, weights: LegWeights
     ) -> Plan[list[Hit]]:
         """Return the hits of one request, which the engine fuses if it can and is to."""
-        text, top_k, depth = query.query_str, query.top_k or 1, self._depth(query)
-        vector, keyword = (weights[leg] for leg in LEGS)
-        if self.pushdown:
-            self._check_native()  # again: the collection may have another distance
-        fusions = self.backend.features.fusions if self.pushdown else ()
-        if any(native.is_as(self.fusion, (vector, keyword)) for native in fusions):
-            how = FusedSearch(self.fusion, (vector, keyword), depth)
+        (text, factor), top_k, depth = keyword_text(query), query.top_k or 1, self._depth(query)
+        how = self._native(weights, depth) if self.pushdown else None
+        if how is not None:
             fused = call(engine.fused(embedding, text, search_of(query), how))
             hits = self._checked(fused, query, repr(self.fusion))
             return (yield from step(f"fusion in the engine by {self.fusion!r}", hits))
@@ -281,6 +279,10 @@ class HybridRetriever(StoreRetriever):
         nodes_last = 2 * top_k <= depth and not needs_ids
         search = search_of(query, top_k=depth)
         both = engine.hybrid(embedding, text, search, nodes_last=nodes_last)
+        if factor != 1:
+            both = both.then(
+                lambda found: replace(found, keyword=[(k, factor * s) for k, s in found.keyword])
+            )
         rankings = self._rankings_of(both, query)
         plan = step("search in one round trip", self._fused(rankings, set(LEGS), query, weights))
         if both.coroutine is not None:
@@ -372,6 +374,15 @@ class HybridRetriever(StoreRetriever):
     def _depth(self, query: Query) -> int:
         """Return the number of candidates of each leg."""
         return max(self.candidates, query.top_k or 1)
+
+    def _native(self, weights: LegWeights, depth: int) -> FusedSearch | None:
+        """Return the engine's fusion with the weights for a query; None if it has none of these."""
+        self._check_native()  # again: the collection may have another distance
+        vector, keyword = (weights[leg] for leg in LEGS)
+        for native in self.backend.features.fusions:
+            if native.is_as(self.fusion, (vector, keyword)):
+                return FusedSearch(self.fusion, (vector, keyword), depth)
+        return None
 
     def _check_native(self) -> None:
         if self._has_two_stores:

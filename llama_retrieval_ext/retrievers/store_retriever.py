@@ -1,6 +1,5 @@
 """Retrievers over one store: their base class, vector search and keyword search."""
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
@@ -17,11 +16,9 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_retrieval_ext.checks import one_top_k
-from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError, UnsupportedModeError
+from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.context import (
-    ScopeViolationEvent,
     call,
-    emit,
     note_degraded,
     note_hint,
     note_inquiry,
@@ -31,14 +28,14 @@ from llama_retrieval_ext.execution.context import (
 from llama_retrieval_ext.execution.hints import Metadata, Passages, note_nested
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed
-from llama_retrieval_ext.filters import Condition, matches
+from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, described_binding
 from llama_retrieval_ext.results import Hit, Origin, asked_for, with_origin
+from llama_retrieval_ext.retrievers.gate import checked_hits
 from llama_retrieval_ext.schema import keys_of
 from llama_retrieval_ext.stages.selection import Collapse
-from llama_retrieval_ext.stores.encoding.node_json import assembled
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
@@ -55,6 +52,7 @@ Answering: TypeAlias = Callable[[Query], Plan[list[Hit]]]
 Searching: TypeAlias = Callable[[Search], Call[list[Candidate]]]
 # Neighbouring hits of one document often come in pairs, seldom in larger groups.
 _FIRST: Final = 2
+SYNONYM_WEIGHT: Final = 0.5
 _GROWTH: Final = 4
 
 
@@ -62,10 +60,6 @@ def _within(most: int | None, depth: int, top_k: int) -> int:
     """Return the depth, at most that of the engine, but not below ``top_k``."""
     return depth if most is None else min(depth, max(most, top_k))
 
-
-_logger = logging.getLogger(__name__)
-# Default values of a hit's fields. Hits skip validation, which would double their time.
-_HIT: Final = {name: field.default for name, field in Hit.model_fields.items()}
 
 # Seconds for which a query may miss a change of a docstore.
 _CACHE_TTL_S: Final = 60.0
@@ -130,6 +124,8 @@ class StoreRetriever(Retriever):
             if self._embeds and isinstance(self.backend, EngineBackend):
                 used = self.backend.index_used(exact=query.exact)
                 trace.notes |= {} if used is None else {"index": used}
+            if query.synonyms:
+                what = (*what, f"synonyms {', '.join(query.synonyms)} (weight {SYNONYM_WEIGHT})")
             trace.notes["pushed_down"] = [*what, *described_binding(query)]
 
     def read_node(self, node_id: str) -> Plan[BaseNode | None]:
@@ -221,8 +217,9 @@ class StoreRetriever(Retriever):
             source=self.name,
             origin=self._origin,
         )
+        tokenizer = getattr(self.backend.store, "tokenizer", None)
         for hit in hits:
-            asked_for(hit, query.query_str, getattr(self.backend.store, "tokenizer", None))
+            asked_for(hit, query.query_str, tokenizer, query.synonyms)
         return hits
 
     def _embed(self, query: Query) -> Plan[list[float]]:
@@ -243,6 +240,21 @@ def search_of(query: Query, *, top_k: int | None = None) -> Search:
     """Return the parameters of a search for a backend."""
     top_k = top_k or query.top_k or 1
     return Search(top_k, query.condition, query.scope, query.exact, query.fields)
+
+
+def keyword_text(query: Query) -> tuple[str, float]:
+    """Return the text of a keyword search, and the factor for its scores.
+
+    Synonyms have half of the weight of the words of the query: these are there twice, because all
+    engines multiply a term's score by its count in the query.
+
+    Source:
+        The weight: Voorhees, "Query expansion using lexical-semantic relations", SIGIR 1994,
+        https://doi.org/10.1007/978-1-4471-2099-5_7, where related words helped most with 0.5.
+    """
+    if not query.synonyms:
+        return query.query_str, 1.0
+    return " ".join([query.query_str, query.query_str, *query.synonyms]), SYNONYM_WEIGHT
 
 
 def check_fields(query: Query, store: BasePydanticVectorStore) -> None:
@@ -377,7 +389,15 @@ class KeywordRetriever(StoreRetriever):
         if self._in_memory is not None:
             plan = partial(self._in_memory.plan, origin=self._origin)
             return (yield from self._collapsed(plan, query))
-        hits = yield from self._hits(query, partial(self.backend.keyword, query.query_str))
+        text, factor = keyword_text(query)
+
+        def search(parameters: Search) -> Call[list[Candidate]]:
+            found = self.backend.keyword(text, parameters)
+            if factor == 1:
+                return found
+            return found.then(lambda hits: [hit.rescored(factor * hit.score) for hit in hits])
+
+        hits = yield from self._hits(query, search)
         self._note_fields(query, hits, self.backend.store)
         return hits
 
@@ -430,55 +450,3 @@ def _no_keyword_search(backend: Backend) -> UnsupportedModeError:
         "texts; pass the VectorStoreIndex or StorageContext that has them, or a store opened by "
         "URL, or use BM25Retriever over the nodes"
     )
-
-
-def checked_hits(
-    candidates: Sequence[Candidate],
-    condition: Condition | None,
-    *,
-    store: str,
-    drop_violations: bool,
-    source: str,
-    origin: Origin | None = None,
-) -> list[Hit]:
-    """Return hits of the candidates that satisfy a condition, evaluated again in plain Python.
-
-    Engines and their integrations have bugs; this check keeps hits of other tenants out anyway.
-    A hit that violates it raises `ScopeViolationError`, or is dropped with ``drop_violations``.
-    """
-    hits = [
-        with_origin(
-            assembled(
-                Hit,
-                {
-                    **_HIT,
-                    "node": candidate.node,
-                    "score": candidate.score,
-                    "source": source,
-                    "contributions": candidate.contributions,
-                },
-            ),
-            origin,
-        )
-        for candidate in candidates
-    ]
-    dropped = tuple(hit.node_id for hit in hits if not matches(condition, hit.node.metadata))
-    if not dropped:
-        return hits
-    violations, returned = len(dropped), len(hits)
-    emit(ScopeViolationEvent(store=store, source=source, violations=violations, returned=returned))
-    message = (
-        f"{store} returned {len(dropped)} of {len(hits)} hits from outside the query's scope or "
-        "filters"
-    )
-    named = f"{message}: {', '.join(dropped[:5])}; they were dropped"
-    if not drop_violations:
-        raise ScopeViolationError(
-            f"{named}. This is a defect of the store or its integration; to get the other hits all "
-            "the same, give its backend drop_violations=True",
-            dropped,
-        )
-    # Ids go to the log only: the caller may not be allowed to see them.
-    _logger.warning(named)
-    note_degraded(source, f"{message}; they were dropped")
-    return [hit for hit in hits if hit.node_id not in dropped]

@@ -12,15 +12,16 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from random import getrandbits
 from typing import Any, Final, TypeAlias
 
-from llama_retrieval_ext.checks import check_count, check_seconds
+from llama_retrieval_ext.checks import check_seconds, declared_arguments
 from llama_retrieval_ext.errors import ConfigurationError, DeadlineExceededError
 from llama_retrieval_ext.execution.context import Context, Session, entered
 from llama_retrieval_ext.execution.single_flight import SingleFlight
+from llama_retrieval_ext.parameters import Count, Seconds
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, raised_at
 from llama_retrieval_ext.serve.keys import ApiKeys, KeyHolder
@@ -42,6 +43,7 @@ _LOOPBACK: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::\d+)?", re
 log = logging.getLogger("llama_retrieval_ext.serve")
 
 
+@declared_arguments
 @dataclass(frozen=True, slots=True)
 class ServeLimits:
     """Limits of a server.
@@ -59,19 +61,13 @@ class ServeLimits:
         ConfigurationError: A limit is below 1, or ``timeout_s`` is not above 0.
     """
 
-    max_body_bytes: int = 8_000_000
-    max_top_k: int = 100
-    max_documents: int = 1000
-    max_queries: int = 100
-    concurrency: int = 32
-    max_waiting: int = 1000
-    timeout_s: float = 30.0
-
-    def __post_init__(self) -> None:
-        for attribute in fields(self):
-            if attribute.type is int:
-                check_count(getattr(self, attribute.name), attribute.name)
-        check_seconds(self.timeout_s, "timeout_s")
+    max_body_bytes: Count = 8_000_000
+    max_top_k: Count = 100
+    max_documents: Count = 1000
+    max_queries: Count = 100
+    concurrency: Count = 32
+    max_waiting: Count = 1000
+    timeout_s: Seconds = 30.0
 
 
 @dataclass(slots=True)

@@ -158,6 +158,8 @@ _UVICORN: Final[dict[str, Any]] = {  # Any: arguments of several types
     "log_config": None,
     "timeout_graceful_shutdown": _GRACE_S,
     "timeout_keep_alive": _KEEP_ALIVE_S,
+    # A worker answers once it has imported; after 5 s, a busy machine would replace it for ever.
+    "timeout_worker_healthcheck": 120,
     "server_header": False,
 }
 

@@ -138,14 +138,10 @@ class ScoreDecay(Recency, Refine):
                 f"{unread} of {len(hits)} hits have no readable age under {self.key!r}; "
                 f"their factor is {self.unknown}",
             )
-        return ordered(
-            _faded(hit, rank, self.unknown if factor is None else factor)
-            for rank, (hit, factor) in enumerate(zip(hits, factors, strict=True), start=1)
-        )
-
-
-def _faded(hit: Hit, rank: int, factor: float) -> Hit:
-    score = score_of(hit)
-    less = (1.0 - factor) * abs(score)
-    own = Contribution("ScoreDecay", rank, factor, 1.0, -less)
-    return with_score(hit, score - less, (*found_by(hit, rank), own))
+        decayed: list[Hit] = []
+        for rank, (hit, read) in enumerate(zip(hits, factors, strict=True), start=1):
+            score, factor = score_of(hit), self.unknown if read is None else read
+            less = (1.0 - factor) * abs(score)
+            contribution = Contribution("ScoreDecay", rank, factor, 1.0, -less)
+            decayed.append(with_score(hit, score - less, (*found_by(hit, rank), contribution)))
+        return ordered(decayed)

@@ -93,13 +93,17 @@ class Expand(Refine):
             knows = getattr(store, "stores_positions", False) and _place(store, hit.node)
             if store is not None and knows:
                 stores.setdefault(id(store), (store, []))[1].append(hit)
-        unknown = len(hits) - sum(len(own) for _, own in stores.values())
+        unknown = len(hits) - sum(len(same_store) for _, same_store in stores.values())
         if unknown:
             note_degraded("Expand", f"{unknown} of {len(hits)} hits have no known position")
-        reads = [(store, window) for store, own in stores.values() for window in self._windows(own)]
+        reads = [
+            (store, window)
+            for store, same_store in stores.values()
+            for window in self._windows(same_store)
+        ]
         # Tasks end before the query, which leaves time to return the hits without them.
         outcomes: list[Outcome[list[TextNode]]] = yield Together(
-            [Task("neighbours", _read(store, each, query.condition)) for store, each in reads]
+            [Task("neighbours", _read(store, window, query.condition)) for store, window in reads]
         )
         sections: Sections = {}
         for (store, _), outcome in zip(reads, outcomes, strict=True):
@@ -113,11 +117,11 @@ class Expand(Refine):
 
     def _windows(self, hits: Sequence[Hit]) -> Iterator[list[Condition]]:
         """Yield conditions that the passages around each hit satisfy, as many as one filter has."""
-        found: dict[Condition, None] = {}
+        distinct: dict[Condition, None] = {}
         for hit in hits:
             room = self.tokens - _count(hit.node.get_content())
-            found[_window(hit.node, max(0, room) * _PER_TOKEN)] = None
-        windows = list(found)
+            distinct[_window(hit.node, max(0, room) * _PER_TOKEN)] = None
+        windows = list(distinct)
         for start in range(0, len(windows), _AT_ONCE):
             yield windows[start : start + _AT_ONCE]
 
@@ -130,13 +134,15 @@ class Expand(Refine):
                 hits_by_place.setdefault((place, names), []).append(hit)
         shown: dict[str, Hit] = {}
         merged: dict[str, str] = {}
-        for (place, names), own in hits_by_place.items():
+        for (place, names), neighbours in hits_by_place.items():
             passages = {id_: node for id_, node in sections[place].items() if _open_to(names, node)}
-            passages |= {hit.node_id: hit.node for hit in own if isinstance(hit.node, TextNode)}
+            passages |= {
+                hit.node_id: hit.node for hit in neighbours if isinstance(hit.node, TextNode)
+            }
             section = sorted(passages.values(), key=_order)
             numbers = {node.node_id: number for number, node in enumerate(section)}
             taken: dict[int, str] = {}  # the hit that shows a passage
-            for hit in own:
+            for hit in neighbours:
                 number = numbers[hit.node_id]
                 if number in taken:
                     merged[hit.node_id] = taken[number]
@@ -278,7 +284,7 @@ def _shown(hit: Hit, passages: Sequence[TextNode]) -> Hit:
     return hit.model_copy(update={"node": hit.node.model_copy(update=update)})
 
 
-def _metadata(own: Mapping[str, object], first: Mapping[str, object]) -> dict[str, object]:
+def _metadata(metadata: Mapping[str, object], first: Mapping[str, object]) -> dict[str, object]:
     """Return the metadata of a hit, with the table that its first passage begins in."""
-    others = {key: value for key, value in own.items() if key != TABLE_KEY}
+    others = {key: value for key, value in metadata.items() if key != TABLE_KEY}
     return {**others, TABLE_KEY: first[TABLE_KEY]} if TABLE_KEY in first else others

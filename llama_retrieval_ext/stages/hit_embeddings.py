@@ -58,8 +58,8 @@ def origin_embeddings(hits: Sequence[Hit], model: BaseEmbedding | None) -> Plan[
     if not tasks:
         return {}
     outcomes: list[Outcome[dict[str, Vector] | None]] = yield Together(tasks)
-    found = [outcome.result() or {} for outcome in outcomes]
-    return {id_: vector for vectors in found for id_, vector in vectors.items()}
+    embeddings = [outcome.result() or {} for outcome in outcomes]
+    return {id_: vector for vectors in embeddings for id_, vector in vectors.items()}
 
 
 def _fits(origin: Origin, model: BaseEmbedding | None) -> bool:
@@ -70,15 +70,15 @@ def origin_model(hits: Sequence[Hit]) -> BaseEmbedding | None:
     """Return the embedding model of the stores that hits were found in; None if unknown."""
     origins = [origin for hit in hits if (origin := origin_of(hit)) is not None]
     models = {id(origin.embed_model): origin.embed_model for origin in origins}
-    known = [model for model in models.values() if model is not None]
-    names = {(type(model).__name__, model.model_name) for model in known}
+    declared = [model for model in models.values() if model is not None]
+    names = {(type(model).__name__, model.model_name) for model in declared}
     if len(names) > 1:
         together = " and ".join(f"{kind} {name!r}" for kind, name in sorted(names))
         raise ConfigurationError(
             f"the hits come from stores with embeddings of different models, {together}; these "
             "cannot be compared; pass embed_model= with one of them"
         )
-    return next(iter(known), None)
+    return next(iter(declared), None)
 
 
 def text_embeddings(hits: Sequence[Hit], model: BaseEmbedding) -> Plan[dict[str, Vector]]:
@@ -105,8 +105,8 @@ def _stored(origin: Origin, ids: list[str]) -> Plan[dict[str, Vector] | None]:
         kept = store.data.embedding_dict
         return {node_id: kept[node_id] for node_id in ids if node_id in kept}
     if origin.nodes is not None and (call := origin.nodes(ids)) is not None:
-        found: dict[str, BaseNode] = yield call
-        return _embeddings(found.values())
+        by_id: dict[str, BaseNode] = yield call
+        return _embeddings(by_id.values())
     try:
         nodes: list[BaseNode] = yield Call(
             lambda: store.get_nodes(node_ids=ids),

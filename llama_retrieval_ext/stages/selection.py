@@ -101,6 +101,11 @@ class Top(Refine):
     fast: ClassVar[bool] = True
     k: Count
 
+    @property
+    def most(self) -> int:
+        """``k``."""
+        return self.k
+
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
         """Return the first ``k``."""
         return list(hits[: self.k])

@@ -155,19 +155,19 @@ class GenericBackend:
         finite = ((self._finite(score, id_, query), id_) for id_, score in pairs)
         best = sorted((-self._sign * score, id_) for score, id_ in finite)[:top_k]
         if nodes is None:
-            known = self._looked_up([id_ for _, id_ in best])
+            by_id = self._looked_up([id_ for _, id_ in best])
         else:
-            known = {node.node_id: node for node in nodes}
-        return [Candidate(known[id_], -score) for score, id_ in best if id_ in known]
+            by_id = {node.node_id: node for node in nodes}
+        return [Candidate(by_id[id_], -score) for score, id_ in best if id_ in by_id]
 
     def _looked_up(self, ids: Sequence[str]) -> Mapping[str, BaseNode]:
-        known = {} if self.lookup is None else self.lookup(ids)
-        missing = [id_ for id_ in ids if id_ not in known]
+        by_id = {} if self.lookup is None else self.lookup(ids)
+        missing = [id_ for id_ in ids if id_ not in by_id]
         if missing:
             where = type(self.store).__name__
             hits = counted(len(missing), "hit")
             note_degraded(where, f"there is no text for {hits}: {missing[:5]}")
-        return known
+        return by_id
 
     def _finite(self, score: float | None, node_id: str, query: VectorStoreQuery) -> float:
         if score is None or not math.isfinite(score):
@@ -187,20 +187,20 @@ class GenericBackend:
 
 
 def _checked(embedding: Sequence[float], store: SimpleVectorStore) -> list[float]:
-    known = next(iter(store.data.embedding_dict.values()), embedding)
+    stored = next(iter(store.data.embedding_dict.values()), embedding)
     where = "the SimpleVectorStore"
-    return query_vector(embedding, dimension=len(known), distance="cosine", where=where)
+    return query_vector(embedding, dimension=len(stored), distance="cosine", where=where)
 
 
 def _matching(store: SimpleVectorStore, condition: Condition) -> list[str]:
-    ids, known = store.data.embedding_dict, store.data.metadata_dict
-    if any(id_ not in known for id_ in ids):
+    ids, metadata = store.data.embedding_dict, store.data.metadata_dict
+    if any(id_ not in metadata for id_ in ids):
         raise UnsupportedFilterError(
             "this SimpleVectorStore was persisted without metadata and cannot be filtered; "
             "build it again",
             "",
         )
-    return [id_ for id_ in ids if matches(condition, known[id_])]
+    return [id_ for id_ in ids if matches(condition, metadata[id_])]
 
 
 def origin_in(backend: Backend, embed_model: BaseEmbedding | None) -> Origin:
@@ -280,7 +280,7 @@ def _group(
     inner = [simplified(part) for part in parts]
     if decides in inner:
         return decides
-    left = tuple(part for part in inner if not isinstance(part, bool))
-    if not left:
+    kept = tuple(part for part in inner if not isinstance(part, bool))
+    if not kept:
         return not decides
-    return left[0] if len(left) == 1 else kind(left)
+    return kept[0] if len(kept) == 1 else kind(kept)

@@ -43,8 +43,8 @@ def llama_index_store(
     module = f"llama_index.vector_stores.{form.module}"
     package = f"llama-index-vector-stores-{form.module}"
     kind: Any = getattr(optional_module(module, form.name, package=package), form.name)
-    known = list(inspect.signature(kind.__init__).parameters)[1:]
-    check_names(settings, [*known, *form.more], where=f"store_params of {form.name}")
+    names = list(inspect.signature(kind.__init__).parameters)[1:]
+    check_names(settings, [*names, *form.more], where=f"store_params of {form.name}")
     try:
         return form.make(kind, dict(settings), dimension)
     except ConfigurationError:
@@ -85,8 +85,8 @@ _SECRET: Final = re.compile(
 def _secrets(value: object, *, is_secret: bool = False) -> Iterator[str]:
     """Yield the strings that may be secret."""
     if isinstance(value, Mapping):
-        for name, each in value.items():
-            yield from _secrets(each, is_secret=is_secret or bool(_SECRET.search(str(name))))
+        for name, part in value.items():
+            yield from _secrets(part, is_secret=is_secret or bool(_SECRET.search(str(name))))
     elif isinstance(value, str):
         yield value if is_secret else urlsplit(value).password or ""
 
@@ -129,8 +129,8 @@ def _check_collection(store: Any, wanted: Mapping[str, Any]) -> None:  # noqa: A
 def _translate_index(settings: Settings, index: Mapping[str, Any]) -> None:
     """Replace Milvus's index parameters by the arguments of LlamaIndex's class."""
     metric = index.get("metric_type")
-    other = str(settings.get("similarity_metric", metric)).upper()
-    if "index_config" in settings or (metric and _METRICS.get(other, other) != metric):
+    similarity = str(settings.get("similarity_metric", metric)).upper()
+    if "index_config" in settings or (metric and _METRICS.get(similarity, similarity) != metric):
         raise ConfigurationError(
             "store_params has index_params, and index_config or another similarity_metric; leave "
             "one out"
@@ -171,10 +171,10 @@ def _check_index(store: Any, wanted: Mapping[str, Any]) -> None:  # noqa: ANN401
     from llama_retrieval_ext.stores.elasticsearch.client import ClientConfig  # noqa: PLC0415 - an extra
 
     with ClientConfig.of_client(store.client).client() as engine:
-        found = engine.indices.get_settings(
+        indexes = engine.indices.get_settings(
             index=store.index_name, flat_settings=True, ignore_unavailable=True
         )
-    for index in found.values():
+    for index in indexes.values():
         for name, value in _flat(wanted, "index"):
             has = index["settings"].get(name)
             if str(has).lower() != str(value).lower():

@@ -17,6 +17,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.errors import ConfigurationError, optional_module
+from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.embedded.files import EmbeddedParams, is_new
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.encoding.vectors import Distance
@@ -104,6 +105,7 @@ def open_store(
     distance: Distance | None = None,
     store_params: Mapping[str, object] | None = None,
     must_exist: bool = False,
+    schema: Schema | None = None,
 ) -> EngineStore:
     """Open or create the store at a URL; the caller closes it.
 
@@ -124,6 +126,8 @@ def open_store(
             object. For an
             existing collection, all others must equal the recorded ones, or be left out.
         must_exist: Whether a missing store is an error; if so, no store is created.
+        schema: The fields of keyword search, with weights; None for the recorded ones, or title,
+            headings and everything. A new field is searched after the store's ``index_fields()``.
 
     Raises:
         ConfigurationError: The URL names no engine, the engine has no such setting, the collection
@@ -139,20 +143,22 @@ def open_store(
 
     """
     check_url(url)
-    scheme, _, rest = url.partition(":")
-    _check_host(scheme, rest)
-    if rest and scheme == _EMBEDDED:
+    scheme, _, place = url.partition(":")
+    _check_host(scheme, place)
+    if place and scheme == _EMBEDDED:
         setup = params_of(EmbeddedParams, store_params or {}, engine="the embedded engine")
-        if must_exist and is_new(rest):
+        if must_exist and is_new(place):
             raise _missing(url)
-        return EmbeddedVectorStore(rest, tokenizer=tokenizer, distance=distance, **asdict(setup))
-    if rest and scheme in ENGINES:
+        return EmbeddedVectorStore(
+            place, tokenizer=tokenizer, distance=distance, schema=schema, **asdict(setup)
+        )
+    if place and scheme in ENGINES:
         engine = ENGINES[scheme]
         opening = _import(engine, "store")
         if must_exist and opening.is_new(url):
             raise _missing(url)
         opened: EngineStore = getattr(opening, f"open_{engine}")(
-            url, tokenizer=tokenizer, distance=distance, store_params=store_params
+            url, tokenizer=tokenizer, distance=distance, store_params=store_params, schema=schema
         )
         if must_exist and opened.dimension is None:  # these engines record it with the collection
             opened.close()
@@ -200,13 +206,13 @@ def _missing(url: str) -> ConfigurationError:
     )
 
 
-def _check_host(scheme: str, rest: str) -> None:
+def _check_host(scheme: str, place: str) -> None:
     """Raise if a folder follows ``//``, because it would be parsed as a host."""
-    folder = rest.removeprefix("//")
+    folder = place.removeprefix("//")
     is_folder = scheme == _EMBEDDED or folder.startswith((".", "/", "~"))
-    if folder != rest and is_folder and scheme in (_EMBEDDED, *ENGINES):
+    if folder != place and is_folder and scheme in (_EMBEDDED, *ENGINES):
         raise ConfigurationError(
-            f"'{scheme}:{rest}' names a folder as if it were a host; write {scheme}:{folder}"
+            f"'{scheme}:{place}' names a folder as if it were a host; write {scheme}:{folder}"
         )
 
 
@@ -277,9 +283,9 @@ def _with_docstore(storage: VectorStoreIndex | StorageContext) -> StoreSource:
 def _index_lookup(index: VectorStoreIndex, read: Lookup) -> Lookup:
     def lookup(ids: Sequence[str]) -> Mapping[str, BaseNode]:
         names = index.index_struct.nodes_dict
-        own_ids = {id_: names.get(id_, id_) for id_ in ids}
-        known = read(list(own_ids.values()))
-        return {id_: known[own_id] for id_, own_id in own_ids.items() if own_id in known}
+        node_ids = {id_: names.get(id_, id_) for id_ in ids}
+        nodes = read(list(node_ids.values()))
+        return {id_: nodes[node_id] for id_, node_id in node_ids.items() if node_id in nodes}
 
     return lookup
 

@@ -195,10 +195,10 @@ class Tokenizer:
 
         """
         _check_version(data.get("version"))
-        known = {field.name for field in fields(cls)}
-        if known != set(data):
+        names = {field.name for field in fields(cls)}
+        if names != set(data):
             raise ConfigurationError(
-                f"a tokenizer has the fields {sorted(known)}, got {sorted(data)}; "
+                f"a tokenizer has the fields {sorted(names)}, got {sorted(data)}; "
                 "it was recorded by another release of this package, or edited"
             )
         values = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
@@ -208,7 +208,9 @@ class Tokenizer:
     def _analyser(self) -> Analyser:
         return Analyser(
             language=self.language,
-            stop_words=_stop_words(self.stop_words),
+            stop_words=_NAMED_STOP_WORDS[self.stop_words]
+            if isinstance(self.stop_words, str)
+            else frozenset(without_possessive(normal(word)).casefold() for word in self.stop_words),
             segment=chinese_segmenter() if self.cjk == "words" else None,
             split_identifiers=self.split_identifiers,
         )
@@ -240,9 +242,3 @@ def _check_stop_words(stop_words: object) -> None:
                 f"a stop word must be one word of a script with spaces, got {word!r}; Chinese, "
                 "Thai and the like are cut into pairs, and BM25 discounts the common ones"
             )
-
-
-def _stop_words(stop_words: StopWords) -> frozenset[str]:
-    if isinstance(stop_words, str):
-        return _NAMED_STOP_WORDS[stop_words]
-    return frozenset(without_possessive(normal(word)).casefold() for word in stop_words)

@@ -60,6 +60,12 @@ class Vocabulary:
         return len(self._texts)
 
     @property
+    def keys(self) -> set[str]:
+        """The keys of the texts."""
+        with self._lock:
+            return {*self._texts}
+
+    @property
     def groups(self) -> list[Hashable]:
         """The groups of the texts."""
         with self._lock:
@@ -131,10 +137,10 @@ class Vocabulary:
             for _ in range(2 * edits):  # an edit changes at most two bits; this clears one
                 differences &= differences - np.uint64(1) * (differences != 0)
             alike = [words[at] for at in np.flatnonzero(differences == 0)]
-            found = process.extract(
+            similar = process.extract(
                 typed, alike, scorer=OSA.distance, score_cutoff=edits, limit=None
             )
-            yield from (near for near, _, _ in found)
+            yield from (near for near, _, _ in similar)
         if edits == 1:  # with another first letter, the edit is there
             ends = (typed, typed[1:])
             others = [first + end for end in ends for first in self._first_letters]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_retrieval_ext.knowledge_base import opening
+from llama_retrieval_ext.knowledge_base import knowledge_base
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -48,7 +48,7 @@ def test_an_interruption_counts_the_documents_and_the_same_command_goes_on(
     for number in range(100):
         (files / f"{number}.txt").write_text(f"number {number}")
     model = InterruptedEmbedding()
-    monkeypatch.setattr(opening, "resolve_embed_model", lambda _: model)
+    monkeypatch.setattr(knowledge_base, "resolve_embed_model", lambda _: model)
     url = f"embedded:{tmp_path / 'kb'}"
     command = ("ingest", files, "--kb", url, "--embed-model", "local")
     finished = run(*command)

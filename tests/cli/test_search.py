@@ -11,7 +11,7 @@ import llama_retrieval_ext
 from llama_retrieval_ext import LocalEmbedding
 from llama_retrieval_ext.config import pipeline_schema
 from llama_retrieval_ext.config.registry import default_registry
-from llama_retrieval_ext.knowledge_base import opening
+from llama_retrieval_ext.knowledge_base import knowledge_base
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.cli.conftest import Run, best
 from tests.servers.openai import FakeOpenAI
@@ -133,7 +133,7 @@ def test_degraded_answer_says_what_is_missing(
 def test_another_embedding_model_is_an_error_that_names_both(
     run: Run, read_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "resolve_embed_model", lambda _: FakeEmbedding())
+    monkeypatch.setattr(knowledge_base, "resolve_embed_model", lambda _: FakeEmbedding())
     finished = run("search", "leave", "--kb", read_url, "--embed-model", "local")
     assert finished.returncode == 1
     assert "FakeEmbedding" in finished.stderr

@@ -12,10 +12,11 @@ from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext import KnowledgeBase, Query, Scope, Top
 from llama_retrieval_ext.config import Registry
-from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.knowledge_base import correcting
 from llama_retrieval_ext.knowledge_base.correcting import Correcting, StoredWords
+from llama_retrieval_ext.knowledge_base.curating import Curating
 from llama_retrieval_ext.knowledge_base.kinds import Kind
+from llama_retrieval_ext.knowledge_base.rankings import StoredRankings
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -38,6 +39,14 @@ def add(
         [Document(id_=id_, text=text)], scope=scope, allowed=allowed, show_progress=False
     )
     report.raise_for_failures()
+
+
+def text_of(node: BaseNode) -> str:
+    return node.get_content()
+
+
+def curation(part: Correcting) -> Curating:
+    return Curating(part, StoredRankings(), dict, lambda *_: [])
 
 
 @pytest.fixture
@@ -160,17 +169,17 @@ def test_questions_are_answered_while_the_words_are_read(
     backend = kb.parts.backend
     assert backend is not None
     retriever = kb.retriever("keyword")
-    retriever.curation = Correcting(words, read, backend, Tokenizer(), is_shared=False)
+    retriever.curation = curation(Correcting(words, read, text_of, backend, Tokenizer(), False))
     found = retriever.search("emploee leave")
     assert found
     assert found.hints == (
         "typing errors are not corrected yet: the words of all passages are being read",
     )
-    words.delete([node.node_id for node in nodes])  # counts although it is read later
+    words.delete([node.node_id for node in nodes], 0)  # counts although it is read later
     is_slow = False
     monkeypatch.setattr(correcting, "_WAIT_S", 5.0)
     assert retriever.search("emploee leave").hints == ()
-    words.write(nodes)
+    words.write(nodes, 0)
     assert retriever.search("emploee leave").hints == (SENTENCE,)
 
 
@@ -183,10 +192,10 @@ def test_a_store_that_others_write_to_confirms_each_correction(
         add(kb, text, text)
     backend = kb.parts.backend
     assert backend is not None
-    correcting_ = Correcting(StoredWords(), lambda _: stored, backend, Tokenizer(), is_shared=True)
+    words = StoredWords()
+    shared = Correcting(words, lambda _: stored, text_of, backend, Tokenizer(), True)
     retriever = kb.retriever("keyword")
-    retriever.curation = correcting_
+    retriever.curation = curation(shared)
     assert (retriever.search("emploee").corrected is not None) is is_corrected
     kb.clear()  # and deleted
     assert retriever.search("emploee").corrected is None
-    assert run(correcting_.plan(Query("x y"), retriever.plan)) == []

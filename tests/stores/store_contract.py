@@ -34,7 +34,9 @@ from llama_retrieval_ext.errors import (
     UnsupportedFilterError,
 )
 from llama_retrieval_ext.query import DOCUMENT_FIELD, START_FIELD
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.stores.encoding.node_json import row_id
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import Search, hybrid_backend
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
@@ -107,7 +109,22 @@ class StoreContract(Generic[S]):
         assert found(store) == found(store, MODES.SPARSE) == found(store, MODES.HYBRID) == []
         backend = hybrid_backend(source_of(store).backend)
         both = backend.hybrid([1.0], "leave", Search(3), nodes_last=True).function()
-        assert (both.vector, both.keyword) == ([], [])
+        assert not both.vector
+        assert not both.keyword
+
+    def test_two_versions_of_a_node_are_two_rows_of_one_node(self, store: S) -> None:
+        store.add([node("a", year=1), node("b")])
+        store.add([node("a", year=2).model_copy(update={"id_": row_id("a", 1)})])
+        assert store.count() == 3
+        assert [each.node_id for each in store.get_nodes(["a"])] == ["a"]
+        for mode in ALL_MODES:
+            assert sorted(found(store, mode)) == ["a", "b"]
+        hybrid = HybridRetriever(store, embed_model=FakeEmbedding(dim=2), top_k=2).retrieve("leave")
+        assert sorted(hit.node_id for hit in hybrid) in (["a"], ["a", "b"])
+        store.delete_rows([row_id("a", 0)])
+        assert [each.metadata for each in store.get_nodes(["a", "b"])] == [{"year": 2}, {}]
+        store.delete_nodes(["a"])
+        assert ids(store) == ["b"]
 
     def test_nodes_come_back_as_they_went_in(self, store: S) -> None:
         nodes = [

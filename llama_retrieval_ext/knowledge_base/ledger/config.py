@@ -14,6 +14,7 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
+from llama_retrieval_ext.wording import counted
 
 FORMAT: Final = 4
 # Name in `KnowledgeBaseConfig.params`, on engines that have no setting for it.
@@ -168,3 +169,11 @@ def check_format(format_: int, where: str) -> None:
             f"{where} has format {format_}, this version reads {FORMAT}; open it with the version "
             "that wrote it, or add its documents to a new knowledge base"
         )
+
+
+def unknown_nodes_error(where: str, count: int) -> StoreFormatError:
+    """Return the error for a store with nodes but without a ledger."""
+    return StoreFormatError(
+        f"{where} holds {counted(count, 'node')} not added through a knowledge base; search it "
+        "with VectorRetriever and KeywordRetriever, or add the documents to a new one"
+    )

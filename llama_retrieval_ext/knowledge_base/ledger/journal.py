@@ -1,44 +1,33 @@
 """The journal: the claims of writers, in the records of a `Ledger`.
 
-A writer claims a document by replacing the record version that it has read. Other writers of the
-document wait. An old claim belongs to a dead writer, and the next writer takes it over. So
-unfinished writes can be finished or undone at any time.
-
-The nodes of a document that is being changed are ``fresh`` (of the new version only), ``doomed``
-(of the old version only) or neither. During an update the journal keeps the whole new version:
-after a crash it is unknown which nodes the engine has replaced already.
+A writer claims a document by replacing the record version that it has read, writes the rows of the
+new version beside those of the stored one, commits by naming the new version in the record, and
+sweeps the rows of the old one. Other writers of the document wait. A claim that is old belongs to a
+dead writer; the next writer sweeps what the record does not name, which undoes a change before its
+commit and finishes it after.
 """
 
 import json
 import secrets
-from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Final, Self, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.errors import DuplicateNodeError
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
-from llama_retrieval_ext.knowledge_base.ledger.prepared import (
-    DocumentKey,
-    PackedNode,
-    Prepared,
-    Writable,
-    key_of_node,
-    unpacked,
-)
+from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Writable, key_of_node
 from llama_retrieval_ext.knowledge_base.ledger.records import (
-    Change,
     DocumentRecord,
-    JournalState,
     Value,
+    Version,
+    WriteState,
     documents_in,
     temporary,
 )
 
-# The node ids of a document, and of its new version.
+# The node ids of the stored version of a document, and of the other.
 _Ids: TypeAlias = tuple[Sequence[str], Sequence[str]]
 _NO_IDS: Final[_Ids] = ((), ())
 
@@ -52,33 +41,34 @@ class WriteOutcome(StrEnum):
     OUTDATED = "outdated"  # not written: the stored version is not the one that it was made from
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A document that this writer is changing."""
+class Claim(NamedTuple):
+    """A document that this writer is changing; see `DocumentRecord`."""
 
     key: DocumentKey
-    state: JournalState
-    fresh: tuple[str, ...] = ()
-    doomed: tuple[str, ...] = ()
+    state: WriteState
+    slot: int  # of the rows of the stored version
+    stored: Sequence[str]  # its node ids
+    other: Sequence[str]  # those of the other version
 
     @classmethod
-    def of(
-        cls, key: DocumentKey, state: JournalState, old: Sequence[str], new: Sequence[str]
-    ) -> Self:
-        """Return the claim of a document that has old nodes and will have new ones."""
-        kept = set(old) & set(new)
-        fresh = tuple(each for each in new if each not in kept)
-        return cls(key, state, fresh, tuple(each for each in old if each not in kept))
+    def of(cls, record: DocumentRecord, ids: _Ids) -> "Claim":
+        """Return the claim on a record with these node ids."""
+        return cls(record.key, record.state or WriteState.SWEEPING, record.slot, *ids)
+
+    @property
+    def committed(self) -> "Claim":
+        """The claim after the commit: on the rows of the version before, if there is one."""
+        if self.state is WriteState.ADDING:
+            return self
+        return Claim(self.key, WriteState.SWEEPING, 1 - self.slot, self.other, self.stored)
+
+    def doomed(self, slot: int) -> Sequence[str]:
+        """Return the node ids of the rows in a slot that are deleted when it is swept."""
+        if slot != self.slot:
+            return self.other
+        return self.stored if self.state is WriteState.DELETING else ()
 
 
-@dataclass(frozen=True, slots=True)
-class KeptVersion:
-    """The new version of a document, which a journal keeps during its update."""
-
-    parts: Callable[[], Iterator[Prepared]]  # documents with its key, each with some of its nodes
-
-
-Version: TypeAlias = Writable | KeptVersion
 # UNCHANGED if this version is stored already; None if another writer has claimed the document.
 Reply: TypeAlias = Claim | WriteOutcome | Exception | None
 
@@ -111,45 +101,54 @@ class Journal:
         self._look_at_ms = 0
 
     def begin(self, documents: Sequence[Writable]) -> list[Reply]:
-        """Claim documents before they are written; see `Journal.begin`."""
-        found = self._read(document.key for document in documents)
-        ids = self._ledger.ids_of(found)
-        replies: dict[DocumentKey, Reply] = {
-            document.key: _unclaimed(found.get(document.key), document) for document in documents
-        }
-        free = [document for document in documents if _is_free(found.get(document.key), document)]
+        """Claim documents before they are written; an error, as of a duplicate id, is a reply."""
+        stored = self._read(document.key for document in documents)
+        ids = self._ledger.ids_of(stored)
+        replies: dict[DocumentKey, Reply] = {}
+        free = []
+        for document in documents:
+            if _is_free(stored.get(document.key), document):
+                free.append(document)
+            else:
+                replies[document.key] = _unclaimed(stored.get(document.key), document)
         errors = self._duplicates(free, ids)
-        free = [each for each in free if each.key not in errors]
-        claimed = self._claim(
-            [self._changing(found.get(each.key), each, number) for number, each in enumerate(free)]
-        )
-        changes = [each.change for each in claimed.values()]
-        self._values.write(value for change in changes for value in (change.nodes, *change.redo))
-        for each in free:
-            if each.key in claimed and claimed[each.key].change.n_redo > 1:
-                self._keep(each)
+        free = [document for document in free if document.key not in errors]
+        now_ms = self._ledger.now_ms
+        records = []
+        for number, document in enumerate(free):
+            record = stored.get(document.key)
+            state = WriteState.ADDING if record is None else WriteState.UPDATING
+            record = record or DocumentRecord(document.key, now_ms * 1_000_000 + number)
+            records.append(record._replace(state=state, other=self._version_of(document)))
+        claimed = self._claim(records)
+        self._values.write(record.other.nodes for record in claimed.values())
         try:
-            self._ledger.check_exists()
+            if self.is_shared:
+                self._ledger.check_exists()
         except BaseException:  # the knowledge base was removed meanwhile
             self._end([], list(self._claimed.values()))
             raise
-        for each in free:
-            old, _ = ids.get(each.key, _NO_IDS)
-            replies[each.key] = _claim_on(self._claimed.get(each.key), old, each.node_ids)
+        for document in free:
+            record = claimed.get(document.key)
+            old, _ = ids.get(document.key, _NO_IDS)
+            if record is not None:
+                replies[document.key] = Claim.of(record, (old, document.node_ids))
         replies |= errors
-        return [replies[document.key] for document in documents]
+        return [replies.get(document.key) for document in documents]
 
     def begin_deleting(self, keys: Sequence[DocumentKey]) -> list[Reply]:
         """Claim documents before they are deleted; UNCHANGED for those that do not exist."""
         stored = self._read(keys)
-        # Those of this writer are left of changes that could not be finished.
-        free = [
-            record for key, record in stored.items() if record.is_at_rest or key in self._claimed
-        ]
-        claimed = self._claim([record.deleting() for record in free])
+        claimed = self._claim(
+            [
+                record._replace(state=WriteState.DELETING)
+                for record in stored.values()
+                if record.state is None
+            ]
+        )
         ids = self._ledger.ids_of(claimed)
-        claims = {key: _claim_on(claimed.get(key), *ids.get(key, _NO_IDS)) for key in stored}
-        return [claims.get(key, WriteOutcome.UNCHANGED) for key in keys]
+        claims = {key: Claim.of(record, ids[key]) for key, record in claimed.items()}
+        return [claims.get(key) if key in stored else WriteOutcome.UNCHANGED for key in keys]
 
     def unfinished(self) -> list[Claim]:
         """Claim the unfinished changes of this writer or of a dead one."""
@@ -159,127 +158,96 @@ class Journal:
         self._look_at_ms = now_ms + round(patience_s * 500)
         self._claimed = {}
         until_ms = now_ms - round(patience_s * 1000)
-        found = self._records.find(temporary(until_ms=until_ms, writer=self._writer))
-        documents = documents_in(found).values()
-        ours = {document.id for document in documents}
-        self._records.delete([each.id for each in found if each.id not in ours])  # intents
-        claimed = self._claim([document for document in documents if not document.is_at_rest])
+        left = self._records.find(temporary(until_ms=until_ms, writer=self._writer))
+        if not left:
+            return []
+        documents = documents_in(left).values()
+        ours = {record.id for record in documents}
+        self._records.delete([record.id for record in left if record.id not in ours])  # intents
+        claimed = self._claim([record for record in documents if record.state is not None])
         ids = self._ledger.ids_of(claimed)
-        claims = [_claim_on(each, *ids[key]) for key, each in claimed.items()]
-        return [claim for claim in claims if claim is not None]
-
-    def new_version(self, claim: Claim) -> KeptVersion | None:
-        """Return the new version of a document that is being updated; None if it was not kept."""
-        change = self._claimed[claim.key].change
-        # A part is listed after the one before it was written.
-        needed = self._values.read([change.nodes, *change.redo[-1:]])
-        if None in needed or not change.redo or len(change.redo) < change.n_redo:
-            return None
-        return KeptVersion(lambda: self._kept(claim.key, change))
-
-    def _kept(self, key: DocumentKey, change: Change) -> Iterator[Prepared]:
-        for value in change.redo:
-            (redo,) = self._values.read([value])
-            nodes = [
-                PackedNode(text, b64decode(vector), rows)
-                for text, vector, rows in json.loads(redo or "[]")
-            ]
-            yield unpacked(key, change.digest, nodes)
+        return [Claim.of(record, ids[key]) for key, record in claimed.items()]
 
     def confirm(self, claims: Sequence[Claim]) -> list[Claim]:
         """Return the claims that no other writer has taken over; renew old ones."""
         old_ms = self._ledger.now_ms - round(self._ledger.patience_s * 500)
         held = [self._claimed[claim.key] for claim in claims if claim.key in self._claimed]
-        if any(each.since <= old_ms for each in held):
+        if self.is_shared and any(record.since <= old_ms for record in held):
             self._claim(held)
         return [claim for claim in claims if claim.key in self._claimed]
 
+    def commit(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Record that the rows of new versions are written; return the claims that were held."""
+        held = [self._claimed[claim.key] for claim in claims if claim.key in self._claimed]
+        new = [record.committed() for record in held]
+        versions = self._records.replace([record.to_record() for record in new], held=True)
+        added = 0
+        for record in new:
+            self._claimed.pop(record.key, None)
+            if record.id in versions:
+                added += record.stored.n_nodes - record.other.n_nodes
+                if record.state is not None:
+                    self._claimed[record.key] = record._replace(version=versions[record.id])
+        self._ledger.add_nodes(added)
+        self._must_look = self._meets_claims or bool(self._claimed)
+        done = {record.key for record in new if record.id in versions}
+        return [claim.committed for claim in claims if claim.key in done]
+
     def finish(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Record that claims are done; return those that no other writer had taken over."""
-        held = [self._claimed[claim.key] for claim in claims]
-        deleting = [each for each in held if each.change.state is JournalState.DELETING]
-        others = [each.finished() for each in held if each not in deleting]
-        finished = self._end(others, deleting)
+        """Record that claims are swept; return those that no other writer had taken over."""
+        held = [self._claimed[claim.key] for claim in claims if claim.key in self._claimed]
+        gone = [
+            record for record in held if record.state in (WriteState.ADDING, WriteState.DELETING)
+        ]
+        ended = self._end([record.swept() for record in held if record not in gone], gone)
         self._ledger.add_nodes(
-            sum(each.change.n_nodes - each.n_nodes for each in held if each.key in finished)
+            -sum(record.stored.n_nodes for record in gone if record.key in ended)
         )
         self._must_look = self._meets_claims or bool(self._claimed)
-        return [claim for claim in claims if claim.key in finished]
+        return [claim for claim in claims if claim.key in ended]
 
-    def undo(self, claim: Claim) -> None:
-        """Record that a document has its old version again; see `Journal.undo`."""
-        record = self._claimed[claim.key]
-        if record.change.state is JournalState.ADDING:
-            self._end([], [record])
-        else:
-            self._end([record.undone()], [])
-
-    def unowned(self, claims: Sequence[Claim]) -> list[str]:
-        """Return the ids of nodes written under lost claims that no document has."""
-        owned = self._owned_ids(claim.key for claim in claims)
-        return [
-            id_ for claim in claims for id_ in claim.fresh if id_ not in owned.get(claim.key, ())
-        ]
+    def unowned(self, claims: Sequence[Claim]) -> dict[int, list[str]]:
+        """Return the ids of nodes written under lost claims that no document has, by slot."""
+        stored = self._ledger.read(claim.key for claim in claims)
+        ids = self._ledger.ids_of(stored)
+        left: dict[int, list[str]] = {0: [], 1: []}
+        for key, _, slot, _, written in claims:
+            in_slots = ids.get(key, _NO_IDS)
+            is_stored = key in stored and stored[key].slot != slot
+            owned = set(in_slots[0 if is_stored else 1])
+            left[1 - slot] += [node_id for node_id in written if node_id not in owned]
+        return left
 
     def _read(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, DocumentRecord]:
         """Return the records of documents to be claimed."""
-        found = self._ledger.read_to_write(keys)
+        stored = self._ledger.read_to_write(keys)
         self._must_look = True  # until all is finished
-        self._meets_claims = any(not each.is_at_rest for each in found.values())
-        return found
+        self._meets_claims = any(record.state is not None for record in stored.values())
+        return stored
 
-    def _keep(self, document: Writable) -> None:
-        """Write the new version of a long document, part by part, while the claim is held."""
-        for part in document.parts():
-            record = self._claimed.get(document.key)
-            if record is None:
-                return
-            value = self._redo(part)
-            change = record.change._replace(redo=(*record.change.redo, value))
-            claimed = self._claim([record._replace(change=change)])
-            self._values.write([value] if claimed else [])
-
-    def _changing(
-        self, stored: DocumentRecord | None, document: Writable, number: int
-    ) -> DocumentRecord:
-        """Return a record with this version as an unfinished change."""
-        change = Change(
-            JournalState.ADDING,
-            document.digest,
-            document.source,
-            len(document.node_ids),
-            document.allowed,
-            self._values.create(json.dumps(document.node_ids)),
-        )
-        if stored is not None:
-            # Several parts are too large to be kept in memory; `_keep` writes them.
-            redo = () if document.n_parts > 1 else tuple(map(self._redo, document.parts()))
-            state = JournalState.UPDATING
-            change = change._replace(state=state, redo=redo, n_redo=document.n_parts)
-        created = self._ledger.now_ms * 1_000_000 + number
-        return (stored or DocumentRecord(document.key, created))._replace(change=change)
-
-    def _redo(self, part: Prepared) -> Value:
-        packed = [
-            [each.text, b64encode(each.embedding).decode(), each.rows] for each in part.packed()
-        ]
-        return self._values.create(json.dumps(packed))
+    def _version_of(self, document: Writable) -> Version:
+        ids = document.node_ids
+        nodes = self._values.create(json.dumps(ids))
+        return Version(document.digest, document.source, len(ids), document.allowed, nodes)
 
     def _claim(self, records: Sequence[DocumentRecord]) -> dict[DocumentKey, DocumentRecord]:
         """Write records as claims of this writer; return those that no other has replaced."""
         if not records:
             return {}
         now_ms = self._ledger.now_ms
-        self._values.delete(value for record in records for value in record.trash)
-        new = [record._replace(trash=(), writer=self._writer, since=now_ms) for record in records]
-        versions = self._records.replace([each.to_record() for each in new])
-        for each in new:
-            self._claimed.pop(each.key, None)
-        claimed = {
-            each.key: each._replace(version=versions[each.id])
-            for each in new
-            if each.id in versions
-        }
+        trash: list[Value] = []
+        new = []
+        for record in records:
+            trash += record.trash
+            new.append(record._replace(trash=(), writer=self._writer, since=now_ms))
+        if trash:
+            self._values.delete(trash)
+        versions = self._records.replace([record.to_record() for record in new])
+        claimed = {}
+        for record in new:
+            self._claimed.pop(record.key, None)
+            if record.id in versions:
+                claimed[record.key] = record._replace(version=versions[record.id])
         self._claimed |= claimed
         return claimed
 
@@ -290,25 +258,24 @@ class Journal:
 
         The parts of a removed record are deleted before it, old parts of a written one after it.
         """
-        ending = [*resting, *gone]
-        stored = self._records.get([each.id for each in gone]) if gone else {}
+        stored = self._records.get([record.id for record in gone]) if gone else {}
         gone = [
-            each for each in gone if each.id in stored and stored[each.id].version == each.version
+            record
+            for record in gone
+            if record.id in stored and stored[record.id].version == record.version
         ]
-        self._values.delete(value for each in gone for value in each.values)
-        remove = [each.to_record() for each in gone]
+        self._values.delete(value for record in gone for value in record.values)
         ended = self._records.replace(
-            [each.to_record() for each in resting], remove=remove, held=True
+            [record.to_record() for record in resting],
+            remove=[record.to_record() for record in gone],
+            held=True,
         )
-        self._values.delete(value for each in resting if each.id in ended for value in each.trash)
-        for each in ending:
-            self._claimed.pop(each.key, None)
-        return {each.key for each in ending if each.id in ended}
-
-    def _owned_ids(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, set[str]]:
-        """Return the node ids of documents, including those of versions being written."""
-        ids = self._ledger.ids_of(self._ledger.read(keys))
-        return {key: {*old, *new} for key, (old, new) in ids.items()}
+        self._values.delete(
+            value for record in resting if record.id in ended for value in record.trash
+        )
+        for record in (*resting, *gone):
+            self._claimed.pop(record.key, None)
+        return {record.key for record in (*resting, *gone) if record.id in ended}
 
     def _duplicates(
         self, documents: Sequence[Writable], ids: Mapping[DocumentKey, _Ids]
@@ -322,13 +289,13 @@ class Journal:
                 if id_ in new:
                     errors[document.key] = duplicate_error(document, id_, new[id_].key)
                 new.setdefault(id_, document)
-        nodes = {each.node_id: key_of_node(each) for each in self._stored(list(new))}
+        nodes = {node.node_id: key_of_node(node) for node in self._stored(list(new))}
         others = {id_: owner for id_, owner in nodes.items() if owner != new[id_].key}
         if others:
             # Nodes without a document may be overwritten.
-            owned = self._owned_ids(others.values())
+            owned = self._ledger.ids_of(self._ledger.read(others.values()))
             for id_, owner in others.items():
-                if id_ in owned.get(owner, ()):
+                if any(id_ in version for version in owned.get(owner, ())):
                     errors[new[id_].key] = duplicate_error(new[id_], id_, owner)
         return errors
 
@@ -337,27 +304,16 @@ def _is_free(stored: DocumentRecord | None, document: Writable) -> bool:
     """Return whether a document can be claimed and must be written."""
     if stored is None:
         return document.replaces is None
-    is_new = stored.is_at_rest and stored.digest != document.digest
-    return is_new and document.replaces in (None, stored.digest)
+    is_new = stored.state is None and stored.stored.digest != document.digest
+    return is_new and document.replaces in (None, stored.stored.digest)
 
 
 def _unclaimed(stored: DocumentRecord | None, document: Writable) -> WriteOutcome | None:
     """Return the reply to a document that is not free; None if another writer has it."""
-    if stored is not None and not stored.is_at_rest:
+    if stored is not None and stored.state is not None:
         return None
-    is_stored = stored is not None and stored.digest == document.digest
+    is_stored = stored is not None and stored.stored.digest == document.digest
     return WriteOutcome.UNCHANGED if is_stored else WriteOutcome.OUTDATED
-
-
-def _claim_on(
-    record: DocumentRecord | None, old: Sequence[str], new: Sequence[str]
-) -> Claim | None:
-    """Return the claim on a record; None if another writer has it."""
-    if record is None or record.change.state is None:
-        return None
-    if record.change.state is JournalState.DELETING:
-        return Claim(record.key, JournalState.DELETING, doomed=tuple({*old, *new}))
-    return Claim.of(record.key, record.change.state, old, new)
 
 
 def duplicate_error(document: Writable, node_id: str, owner: DocumentKey) -> DuplicateNodeError:

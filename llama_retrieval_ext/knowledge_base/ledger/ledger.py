@@ -13,13 +13,12 @@ from typing import Final
 
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    StoreClosedError,
-    StoreFormatError,
-    StoreUnavailableError,
+from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.knowledge_base.ledger.config import (
+    KnowledgeBaseConfig,
+    config_from,
+    unknown_nodes_error,
 )
-from llama_retrieval_ext.knowledge_base.ledger.config import KnowledgeBaseConfig, config_from
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.knowledge_base.ledger.records import (
     DocumentRecord,
@@ -28,6 +27,7 @@ from llama_retrieval_ext.knowledge_base.ledger.records import (
     SyncedSource,
     Value,
     Values,
+    WriteState,
     all_documents,
     begun_after,
     documents_in,
@@ -40,12 +40,13 @@ from llama_retrieval_ext.knowledge_base.ledger.records import (
 )
 from llama_retrieval_ext.knowledge_base.ledger.sqlite_records import SqliteRecords
 from llama_retrieval_ext.query import ALLOWED_KEY, Scope
-from llama_retrieval_ext.stores.engine.records import Record, Records
+from llama_retrieval_ext.stores.engine.records import Record, Records, all_of, where
 from llama_retrieval_ext.text.normalization import spellings
-from llama_retrieval_ext.wording import counted
 
 CONFIG: Final = "config"
 TOTALS: Final = "totals"
+_RANKING: Final = "ranking"
+_DELETING: Final = WriteState.DELETING
 _TRIES: Final = 20
 _PAUSE_S: Final = (0.005, 0.05)
 
@@ -89,14 +90,6 @@ class StoredSource:
     scope: Scope | None
 
 
-def unknown_nodes_error(where: str, count: int) -> StoreFormatError:
-    """Return the error for a store with nodes but without a ledger."""
-    return StoreFormatError(
-        f"{where} holds {counted(count, 'node')} not added through a knowledge base; search it "
-        "with VectorRetriever and KeywordRetriever, or add the documents to a new one"
-    )
-
-
 class Ledger:
     """The configuration of a knowledge base and its documents, in records beside its store.
 
@@ -121,7 +114,8 @@ class Ledger:
         self.patience_s = patience_s
         self._count_stored = count_stored
         self._clock = clock
-        self._config: KnowledgeBaseConfig | None = None
+        self._config: KnowledgeBaseConfig | None = None  # of the last `read`
+        self._parsed: tuple[str, KnowledgeBaseConfig | None] = "", None  # by record version
         self._admitted: tuple[KnowledgeBaseConfig, str] | None = None
 
     @property
@@ -222,9 +216,10 @@ class Ledger:
     def read(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, DocumentRecord]:
         """Return the records of documents; check that the configuration is unchanged."""
         stored = self.records.get([CONFIG, *map(record_id, keys)])
-        self._config = self._config_in(stored)
-        if self._config is not None and self._admitted is not None:
-            self._config.opened(*self._admitted)
+        config = self._config_in(stored)
+        if config is not None and config is not self._config and self._admitted is not None:
+            config.opened(*self._admitted)
+        self._config = config
         return documents_in(stored.values())
 
     def read_to_write(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, DocumentRecord]:
@@ -257,7 +252,7 @@ class Ledger:
         recorded = 0 if totals is None else int(totals.text)
         if not exact:
             return recorded
-        n_nodes = sum(document.n_nodes for document in self._find(all_documents()))
+        n_nodes = sum(document.stored.n_nodes for document in self._find(all_documents()))
         if n_nodes != recorded:
             self.add_nodes(n_nodes - recorded)
         return n_nodes
@@ -274,14 +269,16 @@ class Ledger:
         """Return the digest of each document, in order; None for one that is not stored."""
         keys = list(keys)
         stored = self.read(keys)
-        return [
-            stored[key].digest if key in stored and stored[key].is_at_rest else None for key in keys
-        ]
+        digests: list[str | None] = []
+        for key in keys:
+            record = stored.get(key)
+            digests.append(record.stored.digest if record and record.state is None else None)
+        return digests
 
     def allowed(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, tuple[str, ...]]:
         """Return the principals of the documents that are stored and visible to some only."""
-        entries = {key: record.entry for key, record in self.read(keys).items()}
-        return {key: entry.allowed for key, entry in entries.items() if entry.allowed}
+        stored = self.read(keys).items()
+        return {key: record.entry.allowed for key, record in stored if record.entry.allowed}
 
     def node_ids(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, list[str]]:
         """Return the ids of each document's nodes, in ascending order."""
@@ -290,26 +287,39 @@ class Ledger:
     def ids_of(
         self, records: Mapping[DocumentKey, DocumentRecord]
     ) -> dict[DocumentKey, tuple[list[str], list[str]]]:
-        """Return the node ids of each document, and of its new version; [] if a part is missing."""
+        """Return the node ids of both versions of each document; [] if a part is missing."""
         values = [
-            value for record in records.values() for value in (record.nodes, record.change.nodes)
+            value
+            for record in records.values()
+            for value in (record.stored.nodes, record.other.nodes)
         ]
         ids = [json.loads(text or "[]") for text in self.values.read(values)]
         return dict(zip(records, zip(ids[::2], ids[1::2], strict=True), strict=True))
 
     def visible_ids(self, scope: Scope | None, limit: int | None = None) -> list[str]:
-        """Return the first node ids visible to a scope, in ascending order; without one, of any."""
-        ids = self.node_ids(entry.key for entry in self.visible(scope))
-        return sorted(node_id for document in ids.values() for node_id in document)[:limit]
+        """Return node ids visible to a scope, in ascending order; without one, of any.
+
+        With a limit, those of the first documents by the digests of their keys: a sample of all.
+        """
+        of_all = scope is None or scope.principals is None
+        stored = documents_in(self.records.find(all_documents(scope), limit if of_all else None))
+        seen = {entry.key for entry in _visible(stored.values(), scope)}
+        ids = self.ids_of({key: stored[key] for key in stored if key in seen})
+        sample = [node_id for node_ids, _ in ids.values() for node_id in sorted(node_ids)]
+        return sorted(sample[:limit])
 
     def doubt_all(self) -> None:
         """Mark every document as changed, so that adding it again writes it again."""
-        at_rest = [record for record in self._find(all_documents()) if record.is_at_rest]
-        self.records.replace([record._replace(digest="").to_record() for record in at_rest])
+        doubted = [
+            record._replace(stored=record.stored._replace(digest="")).to_record()
+            for record in self._find(all_documents())
+            if record.state is None
+        ]
+        self.records.replace(doubted)
 
     def entries(self) -> list[Entry]:
         """Return all documents that are not being written, in insertion order."""
-        return [record.entry for record in self._find(all_documents()) if record.is_at_rest]
+        return [record.entry for record in self._find(all_documents()) if record.state is None]
 
     def find(self, name: str, scope: Scope | None) -> list[Entry]:
         """Return the documents with this id or source, which may be a relative path.
@@ -323,11 +333,17 @@ class Ledger:
                 f"name the path of a file or the id of a document, got {name!r}"
             )
         paths = [] if "\0" in name else [os.path.realpath(name)]  # no path has a NUL
-        for spelling in dict.fromkeys(each for path in (name, *paths) for each in spellings(path)):
+        names = dict.fromkeys(s for path in (name, *paths) for s in spellings(path))
+        for spelling in names:
             entries = _visible(self._find(named_documents(spelling, scope)), scope)
             if entries:
                 return entries
         return []
+
+    def ids_named(self, name: str, scope: Scope | None) -> list[str]:
+        """Return the node ids of the documents with this id or source; see `find`."""
+        ids = self.node_ids(entry.key for entry in self.find(name, scope))
+        return [node_id for document in ids.values() for node_id in document]
 
     def visible(self, scope: Scope | None) -> list[Entry]:
         """Return the documents visible to a scope in insertion order; without a scope, all."""
@@ -387,6 +403,25 @@ class Ledger:
                 ]
             )
 
+    def rankings(self) -> dict[str, str]:
+        """Return the recorded ranking rules of each scope; both are JSON."""
+        stored = self.records.find(all_of(where("kind", _RANKING)))
+        values = {scope: Value(*value) for scope, value in (json.loads(r.text) for r in stored)}
+        texts = zip(values, self.values.read(values.values()), strict=True)
+        return {scope: text for scope, text in texts if text}
+
+    def record_ranking(self, scope: str, text: str) -> None:
+        """Record the ranking rules of a scope, replacing earlier ones; empty for none."""
+        id_ = f"{_RANKING}/{record_id(DocumentKey(scope, '', ''))}"
+        before = self.records.get([id_])
+        value = self.values.create(text)
+        self.values.write([value])
+        if text:
+            self.records.put([Record(id_, json.dumps([scope, value]), {"kind": _RANKING})])
+        else:
+            self.records.delete([id_])
+        self.values.delete(Value(*json.loads(record.text)[1]) for record in before.values())
+
     @property
     def file(self) -> SqliteRecords | None:
         """The records in a file or in memory, to which no other process writes; None elsewhere."""
@@ -394,14 +429,9 @@ class Ledger:
 
     def settled_node_ids(self) -> list[str]:
         """Return the ids of nodes that are not being added or deleted, which the store has."""
-        documents = documents_in(self.records.find(all_documents()))
-        ids = self.ids_of(documents)
-        return [
-            node_id
-            for key, document in documents.items()
-            for node_id in ids[key][0]
-            if document.is_at_rest or node_id in ids[key][1]
-        ]
+        documents = documents_in(self.records.find(all_documents())).items()
+        kept = {key: record for key, record in documents if record.state != _DELETING}
+        return [node_id for ids, _ in self.ids_of(kept).values() for node_id in ids]
 
     def compact(self) -> None:
         """Remove what is left of deleted records; servers do it themselves."""
@@ -421,8 +451,11 @@ class Ledger:
     def _config_in(self, stored: Mapping[str, Record]) -> KnowledgeBaseConfig | None:
         if CONFIG not in stored:
             return None
-        (text,) = self.values.read(_values_in(stored[CONFIG]))
-        return None if text is None else config_from(json.loads(text))
+        version = stored[CONFIG].version
+        if version != self._parsed[0]:
+            (text,) = self.values.read(_values_in(stored[CONFIG]))
+            self._parsed = version, None if text is None else config_from(json.loads(text))
+        return self._parsed[1]
 
 
 def _visible(records: Iterable[DocumentRecord], scope: Scope | None) -> list[Entry]:

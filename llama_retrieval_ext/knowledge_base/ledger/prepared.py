@@ -62,20 +62,19 @@ class Prepared:
     @property
     def dimensions(self) -> dict[int, str]:
         """The dimensions of its embeddings in their order, each with the first node that has it."""
-        found: dict[int, str] = {}
+        dimensions: dict[int, str] = {}
         for node in self.nodes:
-            found.setdefault(len(node.get_embedding()), node.node_id)
-        return found
+            dimensions.setdefault(len(node.get_embedding()), node.node_id)
+        return dimensions
 
     @property
     def size_bytes(self) -> int:
         """About the size of its nodes in a store: JSON, terms and the vector."""
-        return sum(map(_estimated_bytes, self.nodes))
-
-    @property
-    def n_parts(self) -> int:
-        """The number of its parts."""
-        return 1
+        size = 0
+        for node in self.nodes:
+            text = node.get_content(MetadataMode.ALL).encode("utf-8", "replace")
+            size += 2 * len(text) + 4 * len(node.embedding or ()) + _FIELDS_BYTES
+        return size
 
     def parts(self) -> Iterator["Prepared"]:
         """Yield itself; see `SpooledDocument`."""
@@ -124,11 +123,11 @@ def unpacked(
     """Return the document from the output of `Prepared.packed`."""
     nodes: list[BaseNode] = []
     rows: dict[str, str] = {}
-    for each in packed:
-        vector = array("d", each.embedding).tolist()
-        nodes.append(node_from_text(each.text).model_copy(update={"embedding": vector}))
-        if each.rows:
-            rows[nodes[-1].node_id] = each.rows
+    for node in packed:
+        vector = array("d", node.embedding).tolist()
+        nodes.append(node_from_text(node.text).model_copy(update={"embedding": vector}))
+        if node.rows:
+            rows[nodes[-1].node_id] = node.rows
     return Prepared(key, digest, tuple(nodes), rows, keeps_allowed)
 
 
@@ -174,11 +173,6 @@ class SpooledDocument:
         shared.digest = version_of(content_of(self.digest), allowed)
         return shared
 
-    @property
-    def n_parts(self) -> int:
-        """The number of its parts."""
-        return len(self._starts)
-
     def parts(self) -> Iterator[Prepared]:
         """Yield documents with this key and version, each with the next nodes."""
         for start in self._starts:
@@ -193,11 +187,6 @@ Writable: TypeAlias = Prepared | SpooledDocument
 
 # The fields of a node in JSON without its text and metadata: ids, relations, settings.
 _FIELDS_BYTES: Final = 1000
-
-
-def _estimated_bytes(node: BaseNode) -> int:
-    text = node.get_content(MetadataMode.ALL).encode("utf-8", "replace")
-    return 2 * len(text) + 4 * len(node.embedding or ()) + _FIELDS_BYTES
 
 
 def version_of(content: str, allowed: Sequence[str]) -> str:
@@ -244,7 +233,8 @@ def key_of_node(node: BaseNode, scope: Mapping[str, str] | None = None) -> Docum
                 f"{ref!r} has {key}={claimed!r} in its metadata and was added with "
                 f"{key}={value!r}; add it with its own scope, or take the key out of the metadata"
             )
-    values = [scope.get(key) or node.metadata.get(key) for key in (TENANT_KEY, KB_KEY)]
     # Scopes consist of strings: a node with metadata of another type is in no scope.
-    tenant, kb = (value if isinstance(value, str) else "" for value in values)
-    return DocumentKey(tenant, kb, ref)
+    tenant = scope.get(TENANT_KEY) or node.metadata.get(TENANT_KEY)
+    kb = scope.get(KB_KEY) or node.metadata.get(KB_KEY)
+    tenant, kb = isinstance(tenant, str) and tenant, isinstance(kb, str) and kb
+    return DocumentKey(tenant or "", kb or "", ref)

@@ -1,5 +1,8 @@
 """The records of a ledger: one per document, which is replaced as a whole.
 
+A document has one version, or two while it changes. The nodes of each are rows of one slot (see
+`row_id`), so that the next version is written beside the stored one, and one of both deleted.
+
 Long values are stored in separate records, their parts. A document lists its parts before they are
 written and until they are deleted, so that a crash leaves no unlisted part.
 """
@@ -10,7 +13,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
 
@@ -64,12 +67,13 @@ def principals_json(allowed: Iterable[tuple[str, ...]]) -> str:
     return json.dumps(names) if names else ""
 
 
-class JournalState(StrEnum):
-    """The kind of a change."""
+class WriteState(StrEnum):
+    """What a writer does to a document; a change that ends here is swept by whoever comes next."""
 
-    ADDING = "adding"
-    UPDATING = "updating"
-    DELETING = "deleting"
+    ADDING = "adding"  # writes the rows of its first version
+    UPDATING = "updating"  # writes the rows of its next version
+    SWEEPING = "sweeping"  # deletes the rows of the version before
+    DELETING = "deleting"  # deletes all its rows
 
 
 class Value(NamedTuple):
@@ -85,20 +89,22 @@ class Value(NamedTuple):
         return [f"part:{self.stamp}/{number}" for number in range(self.n_parts)]
 
 
-class Change(NamedTuple):
-    """The new version of a document that a writer changes."""
+class Version(NamedTuple):
+    """A version of a document, whose rows are all in the same slot."""
 
-    state: JournalState | None = None  # None for a document at rest
-    digest: str = ""
-    source: str = ""
+    digest: str = ""  # empty if it counts as changed
+    source: str = ""  # the file it came from; empty if it is its own source
     n_nodes: int = 0
-    allowed: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()  # the principals who may see it; empty for everyone
     nodes: Value = Value("[]")  # their ids, as a JSON list
-    redo: tuple[Value, ...] = ()  # of an update, its nodes with their embeddings, in parts
-    n_redo: int = 0  # of those, when all are written
+
+    @classmethod
+    def of(cls, digest: str, source: str, n_nodes: int, allowed: list[str], nodes: Any) -> Self:  # noqa: ANN401 - JSON
+        """Return the version of its JSON form."""
+        return cls(digest, source, n_nodes, tuple(allowed), Value(*nodes))
 
 
-_AT_REST: Final = Change()
+_NONE: Final = Version()
 
 
 class DocumentRecord(NamedTuple):
@@ -106,21 +112,14 @@ class DocumentRecord(NamedTuple):
 
     key: DocumentKey
     created: int  # in nanoseconds since 1970
-    digest: str = ""  # of the stored version; empty if it counts as changed
-    source: str = ""  # the file it came from; empty if it is its own source
-    n_nodes: int = 0
-    allowed: tuple[str, ...] = ()  # the principals who may see it; empty for everyone
-    nodes: Value = Value("[]")  # their ids, as a JSON list
-    change: Change = _AT_REST
+    stored: Version = _NONE
+    slot: int = 1  # of the rows of the stored version; those of the other are in the other slot
+    state: WriteState | None = None  # None for a document at rest
+    other: Version = _NONE  # the version before, or the next one, while the document changes
     trash: tuple[Value, ...] = ()  # their parts may not have been deleted yet
     writer: str = ""  # the writer that changes it
     since: int = 0  # when the writer last renewed its claim, in milliseconds since 1970
     version: str = ""  # of the record; empty if it is not stored
-
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether no writer changes it."""
-        return self.change.state is None
 
     @property
     def id(self) -> str:
@@ -130,36 +129,30 @@ class DocumentRecord(NamedTuple):
     @property
     def values(self) -> list[Value]:
         """All its values that have parts."""
-        named = (self.nodes, self.change.nodes, *self.change.redo, *self.trash)
-        return [each for each in named if each.n_parts]
+        named = (self.stored.nodes, self.other.nodes, *self.trash)
+        return [value for value in named if value.n_parts]
 
     @property
     def entry(self) -> Entry:
         """The document as visible to readers; during its addition, the new version."""
-        shown = self.change if self.change.state is JournalState.ADDING else self
+        shown = self.other if self.state is WriteState.ADDING else self.stored
         source = shown.source or self.key.ref
-        return Entry(self.key, self.digest, source, shown.n_nodes, shown.allowed)
+        return Entry(self.key, self.stored.digest, source, shown.n_nodes, shown.allowed)
 
-    def deleting(self) -> "DocumentRecord":
-        """Return the record as of a document to be deleted, with the nodes of both versions."""
-        change = self.change._replace(state=JournalState.DELETING, n_nodes=0)
-        return self._replace(change=change)
-
-    def finished(self) -> "DocumentRecord":
-        """Return the record with the change done."""
-        new = self.change
-        done = self._replace(
-            digest=new.digest,
-            source=new.source,
-            n_nodes=new.n_nodes,
-            allowed=new.allowed,
-            nodes=new.nodes,
+    def committed(self) -> "DocumentRecord":
+        """Return the record with the next version as the stored one."""
+        swept = self.state is WriteState.ADDING  # there is no version before
+        return self._replace(
+            stored=self.other,
+            slot=1 - self.slot,
+            state=None if swept else WriteState.SWEEPING,
+            other=self.stored,
         )
-        return _at_rest(done, self.nodes, *new.redo)
 
-    def undone(self) -> "DocumentRecord":
-        """Return the record without the change; the document counts as changed."""
-        return _at_rest(self._replace(digest=""), self.change.nodes, *self.change.redo)
+    def swept(self) -> "DocumentRecord":
+        """Return the record without the other version, whose rows were deleted."""
+        trash = (self.other.nodes,) if self.other.nodes.n_parts else ()
+        return self._replace(state=None, other=_NONE, trash=trash)
 
     def to_record(self) -> Record:
         """Return the stored form of the record."""
@@ -170,45 +163,26 @@ class DocumentRecord(NamedTuple):
             "kb": _digest(self.key.kb),
             "source": _digest(self.entry.source),
         }
-        if not self.is_at_rest:
+        if self.state is not None:
             fields |= {_SINCE: self.since, _WRITER: self.writer}
-        return Record(self.id, json.dumps(self._replace(version="")), fields, self.version)
+        return Record(self.id, json.dumps(self[:-1]), fields, self.version)
 
     @classmethod
     def from_record(cls, record: Record) -> "DocumentRecord":
         """Return the document of a record."""
-        key, created, digest, source, n_nodes, allowed, *values, writer, since, _ = json.loads(
-            record.text
-        )
-        nodes, change, trash = values
+        key, created, stored, slot, state, other, trash, writer, since = json.loads(record.text)
         return cls(
             DocumentKey(*key),
             created,
-            digest,
-            source,
-            n_nodes,
-            tuple(allowed),
-            Value(*nodes),
-            _change(*change),
-            tuple(Value(*each) for each in trash),
+            Version.of(*stored),
+            slot,
+            state and WriteState(state),
+            Version.of(*other),
+            tuple(Value(*value) for value in trash),
             writer,
             since,
             record.version,
         )
-
-
-def _at_rest(record: DocumentRecord, *unused: Value) -> DocumentRecord:
-    trash = tuple(each for each in unused if each.n_parts)
-    return record._replace(change=_AT_REST, trash=trash)
-
-
-def _change(state: str | None, *others: Any) -> Change:  # noqa: ANN401 - JSON
-    if state is None:
-        return _AT_REST
-    digest, source, n_nodes, allowed, nodes, redo, n_redo = others
-    parts = tuple(Value(*each) for each in redo)
-    shown = digest, source, n_nodes, tuple(allowed)
-    return Change(JournalState(state), *shown, Value(*nodes), parts, n_redo)
 
 
 @lru_cache(maxsize=4096)
@@ -219,12 +193,12 @@ def record_id(key: DocumentKey) -> str:
 
 def documents_in(records: Iterable[Record]) -> dict[DocumentKey, DocumentRecord]:
     """Return the documents among records, by key."""
-    found = [
-        DocumentRecord.from_record(record)
-        for record in records
-        if (record.fields or {}).get("kind") == _DOCUMENT
-    ]
-    return {each.key: each for each in found}
+    documents: dict[DocumentKey, DocumentRecord] = {}
+    for record in records:
+        if record.fields and record.fields.get("kind") == _DOCUMENT:
+            document = DocumentRecord.from_record(record)
+            documents[document.key] = document
+    return documents
 
 
 def all_documents(scope: Scope | None = None) -> MetadataFilters:
@@ -260,8 +234,8 @@ def synced_from(record: Record) -> SyncedSource:
 
 def synced_by(owner: str | None) -> MetadataFilters:
     """Return the filters for the sources that a sync has recorded; None for those of all."""
-    own = [] if owner is None else [where("owner", _digest(owner))]
-    return all_of(where("kind", _SYNCED), *own)
+    by_owner = [] if owner is None else [where("owner", _digest(owner))]
+    return all_of(where("kind", _SYNCED), *by_owner)
 
 
 def temporary(*, until_ms: int, writer: str) -> MetadataFilters:
@@ -297,18 +271,23 @@ class Values:
     def write(self, values: Iterable[Value]) -> None:
         """Store the parts of these values if created here; forget all other created values."""
         texts, self._unwritten = self._unwritten, {}
-        ids = [id_ for value in values for id_ in value.part_ids]
-        self._records.put([Record(id_, texts[id_], {"kind": "part"}) for id_ in ids])
+        if texts:
+            ids = [id_ for value in values for id_ in value.part_ids]
+            self._records.put([Record(id_, texts[id_], {"kind": "part"}) for id_ in ids])
 
     def read(self, values: Iterable[Value]) -> list[str | None]:
         """Return the text of each value; None where a part is missing."""
         values = list(values)
-        found = self._records.get([id_ for value in values for id_ in value.part_ids])
-        parts = [[found[id_].text for id_ in value.part_ids if id_ in found] for value in values]
-        return [
-            value.text + "".join(own) if len(own) == value.n_parts else None
-            for value, own in zip(values, parts, strict=True)
-        ]
+        ids = [id_ for value in values if value.n_parts for id_ in value.part_ids]
+        stored = self._records.get(ids) if ids else {}
+        texts: list[str | None] = []
+        for value in values:
+            parts = value.part_ids if value.n_parts else ()
+            is_whole = all(id_ in stored for id_ in parts)
+            texts.append(
+                value.text + "".join(stored[id_].text for id_ in parts) if is_whole else None
+            )
+        return texts
 
     def delete(self, values: Iterable[Value]) -> None:
         """Delete the parts of values."""

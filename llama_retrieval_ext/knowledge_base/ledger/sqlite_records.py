@@ -9,7 +9,6 @@ import sqlite3
 import weakref
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from threading import RLock
 from typing import Final
@@ -95,12 +94,17 @@ class SqliteRecords:
         """Return the existing records with these ids."""
         if not ids:
             return {}
-        found = self._select("id IN (SELECT value FROM json_each(?))", [json.dumps(list(ids))])
-        return {record.id: record for record in found}
+        records = self._select("id IN (SELECT value FROM json_each(?))", [json.dumps(list(ids))])
+        return {record.id: record for record in records}
 
-    def find(self, filters: MetadataFilters | None = None) -> list[Record]:
-        """Return the records whose fields satisfy the filters; all for None."""
-        return self._select(*_condition(filters))
+    def find(
+        self, filters: MetadataFilters | None = None, limit: int | None = None
+    ) -> list[Record]:
+        """Return the records whose fields satisfy the filters, by id; all for None."""
+        condition, values = _condition(filters)
+        if limit is not None:
+            condition, values = f"{condition} ORDER BY id LIMIT ?", [*values, limit]
+        return self._select(condition, values)
 
     def count(self, filters: MetadataFilters) -> int:
         """Return the number of records that satisfy the filters."""
@@ -113,27 +117,27 @@ class SqliteRecords:
         """Write records, regardless of stored versions."""
         if records:
             with self.transaction() as connection:
-                connection.executemany(_WRITE, [_row(record, _token()) for record in records])
+                connection.executemany(
+                    _WRITE, [_row(record, secrets.token_hex(8)) for record in records]
+                )
 
     def replace(
         self, records: Sequence[Record], *, remove: Sequence[Record] = (), held: bool = False
     ) -> dict[str, str]:
         """Write and remove records with unchanged versions; see `Records.replace`."""
         del held
+        replaced: dict[str, str] = {}
         with self.transaction() as connection:
             stored = self.get([record.id for record in (*records, *remove)])
-            versions = {id_: record.version for id_, record in stored.items()}
-            new = {
-                record.id: replace(record, version=_token())
-                for record in records
-                if versions.get(record.id, "") == record.version
-            }
-            gone = [each.id for each in remove if versions.get(each.id) == each.version]
-            connection.executemany(
-                _WRITE, [_row(record, record.version) for record in new.values()]
-            )
-            connection.executemany("DELETE FROM records WHERE id = ?", [(id_,) for id_ in gone])
-        return {**{id_: record.version for id_, record in new.items()}, **dict.fromkeys(gone, "")}
+            for record in records:
+                if record.version == (stored[record.id].version if record.id in stored else ""):
+                    replaced[record.id] = version = secrets.token_hex(8)
+                    connection.execute(_WRITE, _row(record, version))
+            for record in remove:
+                if record.id in stored and record.version == stored[record.id].version:
+                    replaced[record.id] = ""
+                    connection.execute("DELETE FROM records WHERE id = ?", (record.id,))
+        return replaced
 
     def delete(self, ids: Iterable[str]) -> None:
         """Delete records, regardless of their version."""
@@ -204,16 +208,11 @@ class SqliteRecords:
         return not n_tables
 
     def _select(self, condition: str, values: Sequence[object]) -> list[Record]:
-        query = f"SELECT {_COLUMNS} FROM records WHERE {condition} ORDER BY rowid"  # noqa: S608 - of our fields
+        query = f"SELECT {_COLUMNS} FROM records WHERE {condition}"  # noqa: S608 - of our fields
         with self._lock, self._translated():
             rows = self._connection.execute(query, values).fetchall()
         return [
-            Record(
-                id_,
-                text,
-                {k: v for k, v in zip(_FIELDS, fields, strict=True) if v is not None},
-                version,
-            )
+            Record(id_, text, dict(zip(_FIELDS, fields, strict=True)), version)
             for id_, text, version, *fields in rows
         ]
 
@@ -251,7 +250,3 @@ def _condition(filters: MetadataFilters | None) -> tuple[str, list[object]]:
 def _row(record: Record, version: str) -> tuple[object, ...]:
     fields = record.fields or {}
     return (record.id, record.text, version, *map(fields.get, _FIELDS))
-
-
-def _token() -> str:
-    return secrets.token_hex(8)

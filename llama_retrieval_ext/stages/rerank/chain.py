@@ -75,12 +75,12 @@ class RerankChain(Refine):
 
     def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
         """Return the plan for the ranking of the first reranker that works."""
-        known = {hit.node.node_id for hit in hits}
+        ids = {hit.node.node_id for hit in hits}
         for index, stage in enumerate(self.rerankers if hits else ()):
             share = 1.0 / (len(self.rerankers) - index)
             ranking = yield from attempted(
                 stage, query, hits, timeout_s=self.timeout_s, share=share
             )
             if ranking is not None:
-                return in_order([hit for hit in ranking if hit.node.node_id in known])
+                return in_order([hit for hit in ranking if hit.node.node_id in ids])
         return list(hits)

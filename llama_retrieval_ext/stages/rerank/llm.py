@@ -227,7 +227,9 @@ class LLMRerank(Reranker):
     def _judged(self, query: Query, hits: Sequence[Hit], start: int) -> Plan[dict[int, float]]:
         batch = hits[start : start + self.batch_size]
         documents = "\n\n".join(
-            f"Document {number}:\n{self._shown(hit)}" for number, hit in enumerate(batch, start=1)
+            f"Document {number}:\n"
+            f"{hit.node.get_content(metadata_mode=MetadataMode.LLM)[: self.max_characters]}"
+            for number, hit in enumerate(batch, start=1)
         )
         written = yield from self._model.answers(
             "LLMRerank",
@@ -236,6 +238,3 @@ class LLMRerank(Reranker):
             scope=query.scope,
         )
         return {start + index: score for judged in written for index, score in judged.items()}
-
-    def _shown(self, hit: Hit) -> str:
-        return hit.node.get_content(metadata_mode=MetadataMode.LLM)[: self.max_characters]

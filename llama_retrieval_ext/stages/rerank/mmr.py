@@ -95,16 +95,16 @@ class MMR(Reranker):
         """
         carried = [hit.node.embedding for hit in hits]
         bare = [hit for hit, vector in zip(hits, carried, strict=True) if vector is None]
-        known = yield from stored_embeddings(bare, self.store, self.embed_model)
+        stored = yield from stored_embeddings(bare, self.store, self.embed_model)
         # An embedding given with the query is from the model of the stored ones.
-        is_stored = bool(known) or len(bare) < len(hits)
-        missing = [hit for hit in bare if hit.node.node_id not in known]
+        is_stored = bool(stored) or len(bare) < len(hits)
+        missing = [hit for hit in bare if hit.node.node_id not in stored]
         if missing:
-            known.update((yield from text_embeddings(missing, self._model(missing[0]))))
-        own = query if is_stored else replace(query, embedding=None)
-        embedding = yield from self._query_embedding(own, hits)
+            stored.update((yield from text_embeddings(missing, self._model(missing[0]))))
+        question = query if is_stored else replace(query, embedding=None)
+        embedding = yield from self._query_embedding(question, hits)
         vectors = [
-            known[hit.node.node_id] if vector is None else vector
+            stored[hit.node.node_id] if vector is None else vector
             for hit, vector in zip(hits, carried, strict=True)
         ]
         return embedding, vectors

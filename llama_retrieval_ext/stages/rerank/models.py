@@ -7,11 +7,11 @@ from typing import Any, Protocol, runtime_checkable
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import MetadataMode, NodeWithScore
 
+from llama_retrieval_ext.embeddings.fastembed_models import CrossEncoder
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import either_way
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed
-from llama_retrieval_ext.fastembed_models import CrossEncoder
 from llama_retrieval_ext.formulas.cosine import cosines, matrix
 from llama_retrieval_ext.parameters import Count, TimeLimit
 from llama_retrieval_ext.pipeline.stages import ranking_of
@@ -82,21 +82,22 @@ class ModelRerank(Reranker):
         places = list(range(len(hits)))
         # list: some rankers are generators; their work must run inside the call.
         ranker = _ranker(self.ranker)
-        said: list[RankedDocument] = yield Call(
+        ranked: list[RankedDocument] = yield Call(
             lambda: list(ranker.rank(query.query_str, texts, places))
         )
         scores: dict[int, float] = {}
-        for document in said:
+        for document in ranked:
             if document.doc_id in range(len(hits)):
-                scores.setdefault(document.doc_id, self._score(document))
+                score = document.score
+                scores.setdefault(
+                    document.doc_id,
+                    1.0 / max(document.rank or 1, 1)
+                    if score is None
+                    else calibrated(float(score), self.score_kind),
+                )
         best = sorted(scores, key=lambda index: (-scores[index], hits[index].node_id))
         picks = [(index, scores[index]) for index in best[: self.top_k]]
         return reranked(hits, picks, by=type(ranker).__name__)
-
-    def _score(self, document: RankedDocument) -> float:
-        if document.score is None:
-            return 1.0 / max(document.rank or 1, 1)
-        return calibrated(float(document.score), self.score_kind)
 
 
 def _ranker(ranker: Ranker | str) -> Ranker:
@@ -168,7 +169,9 @@ class EmbeddingRerank(Reranker):
         """Return the plan for the hits by cosine."""
         # An embedding given with the query is from the retriever's model.
         question = yield from embed(replace(query, embedding=None), self.embed_model)
-        vectors = yield from origin_embeddings(_of_model(hits, self.embed_model), self.embed_model)
+        origins = [(hit, origin_of(hit)) for hit in hits]
+        same = [hit for hit, origin in origins if origin and origin.embed_model is self.embed_model]
+        vectors = yield from origin_embeddings(same, self.embed_model)
         missing = [hit for hit in hits if hit.node.node_id not in vectors]
         if missing:
             vectors.update((yield from text_embeddings(missing, self.embed_model)))
@@ -179,9 +182,3 @@ class EmbeddingRerank(Reranker):
         best = sorted(range(len(hits)), key=lambda index: (-scores[index], hits[index].node_id))
         picks = [(index, scores[index]) for index in best[: self.top_k]]
         return reranked(hits, picks, by="EmbeddingRerank", ceiling=1.0)
-
-
-def _of_model(hits: Sequence[Hit], model: BaseEmbedding) -> list[Hit]:
-    """Return the hits from stores known to have embeddings of this model."""
-    origins = [(hit, origin_of(hit)) for hit in hits]
-    return [hit for hit, origin in origins if origin is not None and origin.embed_model is model]

@@ -1,21 +1,20 @@
 """Reranking by declared rules: without a model, and explainable."""
 
 import math
-from collections.abc import Collection, Container, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Hashable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import KW_ONLY, dataclass, field, fields
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from llama_index.core.schema import MetadataMode
 
 from llama_retrieval_ext.checks import Part
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.parameters import Range, Weight
+from llama_retrieval_ext.parameters import Weight
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind, replaced, with_score
 from llama_retrieval_ext.results import Contribution, Hit, ordered
-from llama_retrieval_ext.stages.decay import Recency
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
@@ -28,7 +27,6 @@ class RuleWeights(Part):
         terms: Weight of the share of the query's words in the text or the title.
         phrase: Weight of the longest part of the query that is in the text word by word.
         title: Weight of the share of the title's words in the query.
-        recency: Weight of the factor of the hit's age, if `RuleRerank` has a recency.
 
     Raises:
         ConfigurationError: A weight is negative or not finite, or all are 0.
@@ -38,43 +36,10 @@ class RuleWeights(Part):
     terms: Weight = 1.0
     phrase: Weight = 0.5
     title: Weight = 0.5
-    recency: Weight = 0.5
 
     def __post_init__(self) -> None:
         if not any(getattr(self, field.name) for field in fields(self)):
             raise ConfigurationError("at least one of the weights must be above 0")
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Boost(Part):
-    """Weight for hits with a given metadata value.
-
-    Args:
-        key: The metadata key.
-        values: The value, or several of which one must match. A list in the metadata matches if
-            one of its items does.
-        weight: Weight relative to the `RuleWeights`; above 0. Other hits get 0 for this rule: to
-            lower hits with some value, boost the other values.
-
-    Raises:
-        ConfigurationError: The weight is not finite and above 0.
-
-    Examples:
-        >>> Boost("kind", "regulation").holds_for({"kind": ["law", "regulation"]})
-        True
-
-    """
-
-    key: str
-    values: str | float | tuple[str | float, ...]
-    weight: Annotated[float, Range(above=0)] = 1.0
-
-    def holds_for(self, metadata: Mapping[str, object]) -> bool:
-        """Return whether a hit with this metadata is boosted."""
-        value = metadata.get(self.key)
-        items = value if isinstance(value, list | tuple | set) else (value,)
-        values = self.values if isinstance(self.values, tuple) else (self.values,)
-        return any(item == boosted for item in items for boosted in values)
 
 
 # The distance from the first rank at which the value of the previous rank is one half.
@@ -88,14 +53,12 @@ class RuleRerank(Refine):
     """Refinement that sorts hits by the weighted mean of rules, each in ``[0, 1]``.
 
     Words are those of keyword search: stemmed, without stop words, and pairs of characters for
-    Chinese. A rule that is not configured, such as recency without a key, is skipped. A rule
-    without data in a hit, such as a missing title, gives 0.
+    Chinese. A rule without data in a hit, such as a missing title, gives 0. For metadata and dates
+    see `Boost`.
 
     Args:
         weights: The weights of the rules.
         title_key: The metadata key with the title.
-        recency: Reads a hit's age; None disables recency.
-        boosts: Additional rules on metadata.
         tokenizer: Splits text into words.
 
     Raises:
@@ -106,26 +69,16 @@ class RuleRerank(Refine):
     length of the text.
 
     Examples:
-        >>> RuleRerank(boosts=(Boost("kind", "law"),))
-        RuleRerank(boosts=(Boost(key='kind', values='law'),))
+        >>> RuleRerank(RuleWeights(title=2))
+        RuleRerank(weights=RuleWeights(title=2))
 
     """
 
     weights: RuleWeights = field(default_factory=RuleWeights)
     _: KW_ONLY
     title_key: str = "title"
-    recency: Recency | None = None
-    boosts: tuple[Boost, ...] = ()
     tokenizer: Tokenizer = field(default_factory=Tokenizer)
     score_kind: ScoreKind = field(default="probability", init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        weights = self.weights
-        without = (weights.previous_rank, weights.terms, weights.phrase, weights.title)
-        if self.recency is None and not self.boosts and not any(without):
-            raise ConfigurationError(
-                "no rule has a weight but recency, which needs recency=Recency(key, half_life=...)"
-            )
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
         """Return the hits in the order of the rules."""
@@ -149,21 +102,15 @@ class RuleRerank(Refine):
         self, terms: "_QueryTerms", hit: Hit, rank: int
     ) -> Iterator[tuple[str, float, float]]:
         """Yield name, weight and value of each rule."""
-        weights, metadata = self.weights, hit.node.metadata
+        weights = self.weights
         text = hit.node.get_content(metadata_mode=MetadataMode.NONE)
-        title = str(metadata.get(self.title_key) or "")
+        title = str(hit.node.metadata.get(self.title_key) or "")
         present = self.tokenizer.term_counts(text).keys()
         titled = self.tokenizer.term_counts(title).keys()
         yield "previous rank", weights.previous_rank, _HALF_RANK / (_HALF_RANK + rank - 1)
         yield "terms", weights.terms, coverage(terms.terms, present | titled)
         yield "phrase", weights.phrase, self._phrase(terms, present, text)
         yield "title", weights.title, coverage(self.tokenizer.query_terms(title), terms.terms)
-        if self.recency is not None:
-            factor = self.recency.factor(metadata)
-            age = self.recency.unknown if factor is None else factor
-            yield "recency", weights.recency, age
-        for boost in self.boosts:
-            yield f"boost {boost.key}", boost.weight, float(boost.holds_for(metadata))
 
     def _phrase(self, terms: "_QueryTerms", present: AbstractSet[int], text: str) -> float:
         """Return the longest query part in the text as a share; 0 for one word of several."""

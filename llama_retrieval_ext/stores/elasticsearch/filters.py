@@ -18,8 +18,9 @@ lower case if that differs.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Final
+from typing import Final, TypeAlias
 
 from llama_index.core.vector_stores.types import FilterOperator
 
@@ -36,6 +37,7 @@ from llama_retrieval_ext.stores.encoding.values import (
     plain_value,
 )
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage, target_parts
+from llama_retrieval_ext.stores.engine.llama_index import Prefilter, PrefilterJoints
 from llama_retrieval_ext.stores.engine.query_modes import Target
 
 DOC: Final = "doc"
@@ -100,12 +102,16 @@ def pieces_of(metadata: Mapping[str, object]) -> list[str]:
         ['"title"sLeave', '"title"lleave', '"lang"sen']
 
     """
-    return [
-        f"{prefix(key)}{mark}{piece}"
-        for key, value in metadata.items()
-        for mark, text in _texts(plain_value(value))
-        for piece in _cut(text)
-    ]
+    pieces: list[str] = []
+    for key, value in metadata.items():
+        text = plain_value(value)
+        if not isinstance(text, str):
+            continue
+        marked = [("s", text)] if text.lower() == text else [("s", text), ("l", text.lower())]
+        for mark, part in marked:
+            starts = range(0, max(1, len(part) - _MAX_SUBSTRING), _PIECE - _MAX_SUBSTRING)
+            pieces += [f"{prefix(key)}{mark}{part[at : at + _PIECE]}" for at in starts]
+    return pieces
 
 
 def _ends(value: object) -> Iterator[str]:
@@ -124,19 +130,6 @@ def _ends(value: object) -> Iterator[str]:
             yield f"t{number_term(moment // MICROSECOND)}"
 
 
-def _texts(value: object) -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield "s", value
-        if value.lower() != value:
-            yield "l", value.lower()
-
-
-def _cut(text: str) -> Iterator[str]:
-    step = _PIECE - _MAX_SUBSTRING
-    for start in range(0, max(1, len(text) - _MAX_SUBSTRING), step):
-        yield text[start : start + _PIECE]
-
-
 def compile_condition(condition: Condition) -> Json:
     """Return the query for a condition."""
     query = _LANGUAGE.write(condition)
@@ -152,12 +145,13 @@ def compile_condition(condition: Condition) -> Json:
 
 def compile_target(target: Target) -> Json | None:
     """Return the query for the selected nodes; None for every node."""
-    parts = target_parts(target, ids=_of_ids, documents=_of_documents, write=compile_condition)
+    parts = target_parts(
+        target,
+        ids=lambda node_ids: {"ids": {"values": [*map(key_of, node_ids)]}},
+        documents=_of_documents,
+        write=compile_condition,
+    )
     return all_of(parts) if parts else None
-
-
-def _of_ids(node_ids: Sequence[str]) -> Json:
-    return {"ids": {"values": [key_of(node_id) for node_id in node_ids]}}
 
 
 def _of_documents(doc_ids: Sequence[str]) -> Json:
@@ -198,10 +192,6 @@ def _term(key: str, end: str) -> Json:
     return {"term": {TERMS: prefix(key) + end}}
 
 
-def _equal(key: str, value: Scalar) -> Json:
-    return _among(key, [value]) if key == DOCUMENT_FIELD else _term(key, scalar(value))
-
-
 def _among(key: str, values: Sequence[Scalar]) -> Json:
     if key == DOCUMENT_FIELD:
         return _of_documents([value for value in values if isinstance(value, str)])
@@ -218,7 +208,8 @@ def _one_of(key: str, values: Sequence[Scalar], mark: str = "") -> Json:
             f"Elasticsearch takes at most {_MAX_VALUES} values, got {len(values)} for {key!r}",
             FilterOperator.IN.name,
         )
-    return {"terms": {TERMS: [f"{prefix(key)}{mark}{scalar(value)}" for value in values]}}
+    terms = [f"{prefix(key)}{mark}{scalar(value)}" for value in values]
+    return {"terms": {TERMS: terms}} if len(terms) > 1 else {"term": {TERMS: terms[0]}}
 
 
 def _ordered(operator: str) -> Comparison[Json]:
@@ -235,10 +226,6 @@ def _ordered(operator: str) -> Comparison[Json]:
         return {"range": {TERMS: ends}}
 
     return compare
-
-
-def _has_all(key: str, values: Sequence[Scalar]) -> Json:
-    return all_of([_term(key, "l"), *(_term(key, f"i{scalar(value)}") for value in values)])
 
 
 def _contains_text(key: str, text: str, marks: str = "s") -> Json:
@@ -269,11 +256,13 @@ def _size(query: Json) -> tuple[int, int]:
 
 _LANGUAGE: Final = FilterLanguage(
     {
-        FilterOperator.EQ: _equal,
+        FilterOperator.EQ: lambda key, value: _among(key, [value]),
         FilterOperator.IN: _among,
         **{operator: _ordered(operator.name.lower()) for operator in ORDER_OPERATORS},
         FilterOperator.ANY: lambda key, values: _one_of(key, values, "i"),
-        FilterOperator.ALL: _has_all,
+        FilterOperator.ALL: lambda key, values: all_of(
+            [_term(key, "l"), *(_term(key, f"i{scalar(value)}") for value in values)]
+        ),
         FilterOperator.CONTAINS: lambda key, value: _term(key, f"i{scalar(value)}"),
         FilterOperator.TEXT_MATCH: _contains_text,
         # Pieces that are in lower case already, and lower-case copies of the others.
@@ -286,3 +275,109 @@ _LANGUAGE: Final = FilterLanguage(
     any_of,
     _negated,
 )
+
+
+# Types of fields for numbers, as the engine chooses or users declare them; the bits of integers.
+_INTEGERS: Final = {"long": 63, "integer": 31, "short": 15, "byte": 7}
+_NUMBERS: Final = {**_INTEGERS, **dict.fromkeys(("double", "float", "half_float"), 0)}
+_UNLIMITED: Final = 2**31 - 1
+_Prefilter: TypeAlias = Prefilter[Json]
+_JOINTS: Final[PrefilterJoints[Json]] = PrefilterJoints(all_of, any_of, _negated, EVERYTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFields:
+    """The fields of an index that LlamaIndex's ``ElasticsearchStore`` created.
+
+    They do not distinguish a string from a list that contains it, nor 0.1 from its neighbours, and
+    do not index substrings. So no comparison is exact.
+
+    Attributes:
+        similarity: The similarity of the embeddings; None without embeddings.
+        dimension: Their dimension.
+        strings: Path of each field for strings, and the longest that is indexed.
+        numbers: Path of each field for numbers, and the bits of its integers.
+    """
+
+    similarity: str | None = None
+    dimension: int | None = None
+    strings: dict[str, tuple[str, int]] = field(default_factory=dict)
+    numbers: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    @classmethod
+    def of_index(cls, description: Json, *, vector_field: str) -> "IndexFields":
+        """Return the fields from the engine's description of an index."""
+        for index in description.values():
+            properties: Json = index.get("mappings", {}).get("properties", {})
+            vector = properties.get(vector_field, {})
+            fields = cls(vector.get("similarity"), vector.get("dims"))
+            fields._collect(properties.get("metadata", {}), "")
+            return fields
+        return cls()
+
+    def _collect(self, parent: Json, key: str) -> None:
+        """Collect the fields of a metadata mapping, nested ones included."""
+        for name, mapping in parent.get("properties", {}).items():
+            inner = f"{key}.{name}" if key else name
+            path, kind = f"metadata.{inner}", mapping.get("type")
+            below = mapping.get("fields", {}).get("keyword", {})
+            if kind == "keyword":
+                self.strings[inner] = path, mapping.get("ignore_above", _UNLIMITED)
+            elif below.get("type") == "keyword":
+                self.strings[inner] = f"{path}.keyword", below.get("ignore_above", _UNLIMITED)
+            elif kind in _NUMBERS:
+                self.numbers[inner] = path, _NUMBERS[kind]
+            self._collect(mapping, inner)
+
+    def prefilter(self, condition: Condition) -> _Prefilter:
+        """Return the strictest prefilter for a condition."""
+        comparisons: Mapping[FilterOperator, Comparison[_Prefilter]] = {
+            FilterOperator.EQ: lambda key, value: self._among(key, [value]),
+            FilterOperator.IN: self._among,
+            **{
+                operator: self._bounded(f"{operator.name[0].lower()}te")
+                for operator in ORDER_OPERATORS
+            },
+            FilterOperator.ANY: self._among,
+            FilterOperator.ALL: lambda key, values: _JOINTS.all_parts(
+                [self._among(key, [value]) for value in values]  # without values, empty lists match
+            ),
+            FilterOperator.CONTAINS: lambda key, value: self._among(key, [value]),
+            FilterOperator.TEXT_MATCH: lambda key, _: _exists(key),
+            FilterOperator.TEXT_MATCH_INSENSITIVE: lambda key, _: _exists(key),
+            # A value of [None] does not exist for the engine, either.
+            FilterOperator.IS_EMPTY: lambda key, _: Prefilter(_negated(_exists(key).expression)),
+        }
+        return _JOINTS.write(condition, comparisons)
+
+    def _among(self, key: str, values: Sequence[Scalar]) -> _Prefilter:
+        if not values:
+            return Prefilter(NOTHING, exact=True)
+        if any(isinstance(value, bool) for value in values):
+            return _exists(key)
+        path, longest = self.strings.get(key, ("", -1))
+        if all(isinstance(value, str) and len(value) <= longest for value in values):
+            return Prefilter({"terms": {path: list(values)}})
+        if key in self.numbers and all(not isinstance(value, str) for value in values):
+            ranges = [self._within(key, {"gte": value, "lte": value}) for value in values]
+            return _JOINTS.any_part(ranges)
+        return _exists(key)
+
+    def _bounded(self, bound: str) -> Comparison[_Prefilter]:
+        def compare(key: str, value: Scalar) -> _Prefilter:
+            if isinstance(value, str) or key not in self.numbers:  # a string is a date
+                return _exists(key)
+            return self._within(key, {bound: value})
+
+        return compare
+
+    def _within(self, key: str, bounds: Mapping[str, Scalar]) -> _Prefilter:
+        path, bits = self.numbers[key]
+        if bits:  # the engine cuts decimals off what it indexes, and refuses larger bounds
+            least, most = -(2**bits), 2**bits - 1
+            bounds = {name: max(least, min(int(value), most)) for name, value in bounds.items()}
+        return Prefilter({"range": {path: dict(bounds)}})
+
+
+def _exists(key: str) -> _Prefilter:
+    return Prefilter({"exists": {"field": f"metadata.{key}"}})

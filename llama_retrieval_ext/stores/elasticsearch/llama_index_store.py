@@ -6,18 +6,17 @@ and do not index substrings. So no comparison is exact.
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar, Final, TypeAlias, TypeVar
 
 from elasticsearch.helpers.vectorstore import AsyncDenseVectorStrategy
 from llama_index.core.schema import BaseNode
-from llama_index.core.vector_stores.types import BasePydanticVectorStore, FilterOperator
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_index.core.vector_stores.utils import metadata_dict_to_node
 from llama_index.vector_stores.elasticsearch import ElasticsearchStore
 
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, Scalar
+from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.stores.elasticsearch.client import (
     ClientConfig,
     Json,
@@ -27,7 +26,7 @@ from llama_retrieval_ext.stores.elasticsearch.client import (
     json_request,
     read,
 )
-from llama_retrieval_ext.stores.elasticsearch.filters import EVERYTHING, NOTHING, all_of, any_of
+from llama_retrieval_ext.stores.elasticsearch.filters import EVERYTHING, IndexFields
 from llama_retrieval_ext.stores.elasticsearch.params import SIMILARITY_NAMES
 from llama_retrieval_ext.stores.elasticsearch.schema import (
     SCORES,
@@ -42,12 +41,10 @@ from llama_retrieval_ext.stores.encoding.vectors import (
     query_vector,
 )
 from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures, Search
-from llama_retrieval_ext.stores.engine.filters import Comparison
 from llama_retrieval_ext.stores.engine.llama_index import (
     Prefilter,
     PrefilteredBackend,
     PrefilteredSearch,
-    PrefilterJoints,
 )
 
 T = TypeVar("T")
@@ -64,10 +61,6 @@ _DISTANCES: Final[Mapping[str, Distance]] = {
     **{name: distance for distance, name in SIMILARITY_NAMES.items()},
     "dot_product": "cosine",
 }
-# Types of fields for numbers, as the engine chooses or users declare them; the bits of integers.
-_INTEGERS: Final = {"long": 63, "integer": 31, "short": 15, "byte": 7}
-_NUMBERS: Final = {**_INTEGERS, **dict.fromkeys(("double", "float", "half_float"), 0)}
-_UNLIMITED: Final = 2**31 - 1
 
 
 class LlamaIndexElasticsearchBackend(PrefilteredBackend[ElasticsearchStore, Json]):
@@ -206,98 +199,3 @@ class LlamaIndexElasticsearchBackend(PrefilteredBackend[ElasticsearchStore, Json
 def backend_of(store: BasePydanticVectorStore) -> Backend | None:
     """Return the backend of LlamaIndex's store; None for others."""
     return LlamaIndexElasticsearchBackend(store) if isinstance(store, ElasticsearchStore) else None
-
-
-def _not(part: Json) -> Json:
-    return {"bool": {"must_not": [part]}}
-
-
-_JOINTS: Final[PrefilterJoints[Json]] = PrefilterJoints(all_of, any_of, _not, EVERYTHING)
-
-
-@dataclass(frozen=True, slots=True)
-class IndexFields:
-    """The fields of an index: strings with the longest that is indexed, numbers with their bits."""
-
-    similarity: str | None = None
-    dimension: int | None = None
-    strings: dict[str, tuple[str, int]] = field(default_factory=dict)
-    numbers: dict[str, tuple[str, int]] = field(default_factory=dict)
-
-    @classmethod
-    def of_index(cls, description: Json, *, vector_field: str) -> "IndexFields":
-        """Return the fields from the engine's description of an index."""
-        for index in description.values():
-            properties: Json = index.get("mappings", {}).get("properties", {})
-            vector = properties.get(vector_field, {})
-            fields = cls(vector.get("similarity"), vector.get("dims"))
-            fields._collect(properties.get("metadata", {}), "")
-            return fields
-        return cls()
-
-    def _collect(self, parent: Json, key: str) -> None:
-        """Collect the fields of a metadata mapping, nested ones included."""
-        for name, mapping in parent.get("properties", {}).items():
-            inner = f"{key}.{name}" if key else name
-            path, kind = f"metadata.{inner}", mapping.get("type")
-            below = mapping.get("fields", {}).get("keyword", {})
-            if kind == "keyword":
-                self.strings[inner] = path, mapping.get("ignore_above", _UNLIMITED)
-            elif below.get("type") == "keyword":
-                self.strings[inner] = f"{path}.keyword", below.get("ignore_above", _UNLIMITED)
-            elif kind in _NUMBERS:
-                self.numbers[inner] = path, _NUMBERS[kind]
-            self._collect(mapping, inner)
-
-    def prefilter(self, condition: Condition) -> _Prefilter:
-        """Return the strictest prefilter for a condition."""
-        comparisons: Mapping[FilterOperator, Comparison[_Prefilter]] = {
-            FilterOperator.EQ: lambda key, value: self._among(key, [value]),
-            FilterOperator.IN: self._among,
-            **{
-                operator: self._bounded(f"{operator.name[0].lower()}te")
-                for operator in ORDER_OPERATORS
-            },
-            FilterOperator.ANY: self._among,
-            FilterOperator.ALL: lambda key, values: _JOINTS.all_parts(
-                [self._among(key, [value]) for value in values]  # without values, empty lists match
-            ),
-            FilterOperator.CONTAINS: lambda key, value: self._among(key, [value]),
-            FilterOperator.TEXT_MATCH: lambda key, _: _exists(key),
-            FilterOperator.TEXT_MATCH_INSENSITIVE: lambda key, _: _exists(key),
-            # A value of [None] does not exist for the engine, either.
-            FilterOperator.IS_EMPTY: lambda key, _: Prefilter(_not(_exists(key).expression)),
-        }
-        return _JOINTS.write(condition, comparisons)
-
-    def _among(self, key: str, values: Sequence[Scalar]) -> _Prefilter:
-        if not values:
-            return Prefilter(NOTHING, exact=True)
-        if any(isinstance(value, bool) for value in values):
-            return _exists(key)
-        path, longest = self.strings.get(key, ("", -1))
-        if all(isinstance(value, str) and len(value) <= longest for value in values):
-            return Prefilter({"terms": {path: list(values)}})
-        if key in self.numbers and all(not isinstance(value, str) for value in values):
-            ranges = [self._within(key, {"gte": value, "lte": value}) for value in values]
-            return _JOINTS.any_part(ranges)
-        return _exists(key)
-
-    def _bounded(self, bound: str) -> Comparison[_Prefilter]:
-        def compare(key: str, value: Scalar) -> _Prefilter:
-            if isinstance(value, str) or key not in self.numbers:  # a string is a date
-                return _exists(key)
-            return self._within(key, {bound: value})
-
-        return compare
-
-    def _within(self, key: str, bounds: Mapping[str, Scalar]) -> _Prefilter:
-        path, bits = self.numbers[key]
-        if bits:  # the engine cuts decimals off what it indexes, and refuses larger bounds
-            least, most = -(2**bits), 2**bits - 1
-            bounds = {name: max(least, min(int(value), most)) for name, value in bounds.items()}
-        return Prefilter({"range": {path: dict(bounds)}})
-
-
-def _exists(key: str) -> _Prefilter:
-    return Prefilter({"exists": {"field": f"metadata.{key}"}})

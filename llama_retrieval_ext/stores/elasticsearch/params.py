@@ -73,27 +73,27 @@ class IndexParams(EngineParams):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < lowest):
                 raise ConfigurationError(f"{name} must be at least {lowest}, got {value!r}")
-        own = [name for name in self.settings if _bare(name).partition(".")[0] == "similarity"]
-        if own:
+        names = [name for name in self.settings if _bare(name).split(".")[0] == "similarity"]
+        if names:
             raise ConfigurationError(
-                f"settings has {own[0]!r}, which the store sets itself: BM25 as on every engine; "
+                f"settings has {names[0]!r}, which the store sets itself: BM25 as on every engine; "
                 "leave it out"
             )
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
         """Return checked settings, or raise `ConfigurationError`."""
-        own = dict(settings)
-        if "body" not in own:
-            return super().of(own)
-        of_body = params_of_body(own.pop("body"))
-        for name in sorted(own.keys() & of_body.keys()):
-            if own[name] != of_body[name]:
+        direct = dict(settings)
+        if "body" not in direct:
+            return super().of(direct)
+        of_body = params_of_body(direct.pop("body"))
+        for name in sorted(direct.keys() & of_body.keys()):
+            if direct[name] != of_body[name]:
                 raise ConfigurationError(
-                    f"store_params has {name}={own[name]!r}, and its body has {of_body[name]!r}; "
-                    "leave one out"
+                    f"store_params has {name}={direct[name]!r}, and its body has "
+                    f"{of_body[name]!r}; leave one out"
                 )
-        return super().of({**of_body, **own})
+        return super().of({**of_body, **direct})
 
     def check(self, config: StoreConfig, where: object) -> None:
         """Raise if the dimension or the similarity is another than that of the store."""

@@ -51,11 +51,13 @@ class ElasticsearchRecords:
         found = [each for some in in_parts(ids, PAGE) for each in self._run(self._get(some))]
         return {record.id: record for record in found}
 
-    def find(self, filters: MetadataFilters | None = None) -> list[Record]:
+    def find(
+        self, filters: MetadataFilters | None = None, limit: int | None = None
+    ) -> list[Record]:
         """Return the records whose fields satisfy filters; all for None."""
         query = compile_target(Target(filters=filters))
         hits = self._run(self._refreshed(self._index.hits(query, STORED_NODES)))
-        return [_record(hit["fields"][NODE][0], hit) for hit in hits]
+        return [_record(hit["fields"][NODE][0], hit) for hit in hits[:limit]]
 
     def count(self, filters: MetadataFilters) -> int:
         """Return the number of records that satisfy filters."""

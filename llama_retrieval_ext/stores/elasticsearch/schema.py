@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Collection as Container
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -35,15 +36,16 @@ from llama_retrieval_ext.stores.elasticsearch.filters import (
     terms_of,
 )
 from llama_retrieval_ext.stores.elasticsearch.params import SIMILARITY_NAMES, IndexParams
+from llama_retrieval_ext.stores.elasticsearch.texts import indexed_texts, text_columns
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
-from llama_retrieval_ext.stores.encoding.values import batches, filterable, keyword_text
-from llama_retrieval_ext.stores.encoding.vectors import Distance
+from llama_retrieval_ext.stores.encoding.values import batches, filterable
+from llama_retrieval_ext.stores.encoding.vectors import Distance, cosine_score
 from llama_retrieval_ext.stores.engine.collection import Collection
 from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import in_parts
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 # A server's default limit of hits, and of candidates that it examines.
 WINDOW: Final = 10_000
 _META: Final = "llama_retrieval_ext"
@@ -54,7 +56,6 @@ _MISSING_IS_EMPTY: Final = {"ignore_unavailable": "true"}
 
 ID: Final = "id"
 NODE: Final = "node"
-TEXT: Final = "text"
 VECTOR: Final = "vector"
 
 # Requests the nodes of hits; the engine need not parse their source.
@@ -81,8 +82,6 @@ _BATCH: Final = 500
 _BATCH_BYTES: Final = 8_000_000
 # Limit of the engine for a term.
 _MAX_ID: Final = 8_000
-# Limit of servers for the terms of a query; repeated terms count each time.
-_MAX_TERMS: Final = 1024
 # Routing value of nodes without a tenant; a tenant's own value is longer.
 _NO_TENANT: Final = "-"
 CONFLICT: Final = 409
@@ -96,23 +95,11 @@ _NO_FIELDS: Final[Json] = {"_source": False}
 Action: TypeAlias = tuple[Json, bytes | None]
 
 
-def _cosine(score: float) -> float:
-    return min(1.0, max(-1.0, 2.0 * score - 1.0))
-
-
-def _dot(score: float) -> float:
-    return score - 1.0 if score >= 1.0 else 1.0 - 1.0 / score
-
-
-def _negative_distance(score: float) -> float:
-    return -math.sqrt(max(0.0, 1.0 / score - 1.0))
-
-
 # Converts the engine's scores to ours.
 SCORES: Final[Mapping[Distance, Callable[[float], float]]] = {
-    "cosine": _cosine,
-    "dot": _dot,
-    "euclid": _negative_distance,
+    "cosine": lambda score: cosine_score(2.0 * score - 1.0),
+    "dot": lambda score: score - 1.0 if score >= 1.0 else 1.0 - 1.0 / score,
+    "euclid": lambda score: -math.sqrt(max(0.0, 1.0 / score - 1.0)),
 }
 
 
@@ -143,16 +130,12 @@ def index_body(config: StoreConfig, params: IndexParams) -> Json:
         "number_of_replicas": params.number_of_replicas,
     }
     counts = {name: number for name, number in numbers.items() if number is not None}
-    own: Json = {
+    properties: Json = {
         ID: {"type": "keyword"},
         DOC: _KEYWORD,
         # Stored separately, too: the source contains the embedding, and is slower to read.
         NODE: {"type": "text", "index": False, "norms": False, "store": True},
-        TEXT: {
-            "type": "text",
-            "analyzer": config.params.get("analyzer", "whitespace"),
-            "index_options": "freqs",
-        },
+        **text_columns(config),
         TERMS: _KEYWORD,
         PIECES: _KEYWORD,
         VECTOR: {
@@ -170,7 +153,7 @@ def index_body(config: StoreConfig, params: IndexParams) -> Json:
             "dynamic": "strict",
             "_meta": {_META: {"format": FORMAT, **config.to_dict()}},
             "_routing": {"required": bool(config.params.get("routing"))},
-            "properties": own,
+            "properties": properties,
         },
     }
 
@@ -200,10 +183,10 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
         description = yield json_request("GET", self.name, params=_MISSING_IS_EMPTY)
         if not description:
             return None
-        settings = [each.get("settings", {}).get("index", {}) for each in description.values()]
+        settings = [index.get("settings", {}).get("index", {}) for index in description.values()]
         self.window = min(WINDOW, *(int(setting.get(_WINDOW, WINDOW)) for setting in settings))
         # A name could be an alias of several indices.
-        metas = [each.get("mappings", {}).get("_meta", {}) for each in description.values()]
+        metas = [index.get("mappings", {}).get("_meta", {}) for index in description.values()]
         return self.config_of(metas[0].get(_META) if len(metas) == 1 else None)
 
     def make(self, config: StoreConfig) -> Requests[None]:
@@ -230,14 +213,36 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
         # Looked up each time: a write to a missing index would create one with another mapping.
         vectors = yield from self.vectors_of(nodes, again=True)
         config = yield from self.create(len(vectors[0]))
-        actions = [
-            _addition(node, vector, config) for node, vector in zip(nodes, vectors, strict=True)
-        ]
+        actions: list[Action] = []
+        for node, vector in zip(nodes, vectors, strict=True):
+            action: Json = {"_id": key_of(node.node_id)}
+            if self.is_routed:
+                action["routing"] = route_of(node.metadata.get(TENANT_KEY))
+            actions.append(({"index": action}, to_json(stored_document(node, vector, config))))
         if self.is_routed:
             yield from self._delete_other_routes(nodes)
         for batch in _batches(actions):
             yield from self.write(batch)
         yield self.refresh_request()
+
+    def index_fields(self) -> Requests[int]:
+        """Index the fields of the schema from the stored nodes; return their number."""
+        config = replace(self.config, schema=self.schema)
+        properties, record = text_columns(config), {"format": FORMAT, **config.to_dict()}
+        yield json_request("PUT", self.name, "_mapping", body={"properties": properties})
+        hits: list[Json] = []
+        size, count = min(PAGE, self.window), 0
+        while True:
+            hits = yield from self._page(None, hits, {"_source": [NODE]}, size)
+            for batch in _batches([_new_texts(hit, config) for hit in hits]):
+                yield from self.write(batch, (CONFLICT, NOT_FOUND))
+            count += len(hits)
+            if len(hits) < size:
+                break
+        yield json_request("PUT", self.name, "_mapping", body={"_meta": {_META: record}})
+        yield self.refresh_request()
+        self.config = config
+        return count
 
     def delete(self, matching: Json | None) -> Requests[None]:
         """Delete the nodes that match, except nodes replaced meanwhile that no longer match.
@@ -258,7 +263,12 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
         """Return every node that matches, with its embedding."""
         hits = yield from self.hits(matching, {"_source": [NODE, VECTOR]})
         dimension = self.config.dimension or 0
-        return [_node(hit["_source"], dimension=dimension) for hit in hits]
+        nodes = []
+        for source in (hit["_source"] for hit in hits):
+            node = node_from_text(source[NODE])
+            node.embedding = list(source.get(VECTOR) or [0.0] * dimension)
+            nodes.append(node)
+        return nodes
 
     def count(self, matching: Json | None) -> Requests[int]:
         """Return the number of nodes that match."""
@@ -269,13 +279,13 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
 
     def hits(self, matching: Json | None, fields: Json) -> Requests[list[Json]]:
         """Return every document that matches, with `fields`, in pages of `_PAGE_BYTES`."""
-        found: list[Json] = []
+        hits: list[Json] = []
         size = min(_FIRST_PAGE, self.window)
         while True:
-            page = yield from self._page(matching, found[-1:], fields, size)
-            found += page
+            page = yield from self._page(matching, hits[-1:], fields, size)
+            hits += page
             if len(page) < size:
-                return found
+                return hits
             average = sum(map(_bytes_of, page)) // size
             size = min(max(1, _PAGE_BYTES // average), self.window)
 
@@ -326,47 +336,18 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
 
     def _delete_other_routes(self, nodes: Sequence[BaseNode]) -> Requests[None]:
         """Delete nodes with these ids on other shards, where other tenants' nodes are."""
-        routes = {key_of(node.node_id): _route_of_node(node) for node in nodes}
+        routes = {key_of(node.node_id): route_of(node.metadata.get(TENANT_KEY)) for node in nodes}
         size = min(PAGE, self.window)
         for ids in in_parts([node.node_id for node in nodes], size):
-            hits = yield from self._page(compile_target(Target(ids)), [], _NO_FIELDS, size)
-            others = [_deletion(hit) for hit in hits if hit["_routing"] != routes[hit["_id"]]]
-            for batch in _batches(others):
+            hits = yield from self._page(compile_target(Target(rows=ids)), [], _NO_FIELDS, size)
+            moved = [_deletion(hit) for hit in hits if hit["_routing"] != routes[hit["_id"]]]
+            for batch in _batches(moved):
                 yield from self.write(batch, (CONFLICT, NOT_FOUND))
-
-
-def indexed_text(node: BaseNode, config: StoreConfig) -> str:
-    """Return the text for keyword search: terms joined by spaces; unchanged for an analyser."""
-    text = keyword_text(node)
-    if "analyzer" in config.params:
-        return text
-    return " ".join(config.tokenizer.tokens(text))
-
-
-def query_text(text: str, config: StoreConfig) -> str:
-    """Return a query in the same form; above 1,024 terms, only the first distinct ones."""
-    if "analyzer" in config.params:
-        return text
-    tokens = config.tokenizer.query_tokens(text)
-    if len(tokens) > _MAX_TERMS:
-        tokens = list(dict.fromkeys(tokens))[:_MAX_TERMS]
-    return " ".join(tokens)
 
 
 def route_of(tenant_id: object) -> str:
     """Return the routing value of a tenant's nodes."""
     return scalar(tenant_id) if isinstance(tenant_id, str) else _NO_TENANT
-
-
-def _route_of_node(node: BaseNode) -> str:
-    return route_of(node.metadata.get(TENANT_KEY))
-
-
-def _addition(node: BaseNode, vector: list[float], config: StoreConfig) -> Action:
-    action: Json = {"_id": key_of(node.node_id)}
-    if config.params.get("routing"):
-        action["routing"] = _route_of_node(node)
-    return {"index": action}, to_json(stored_document(node, vector, config))
 
 
 def stored_document(node: BaseNode, vector: list[float], config: StoreConfig) -> Json:
@@ -380,18 +361,12 @@ def stored_document(node: BaseNode, vector: list[float], config: StoreConfig) ->
         ID: node.node_id,
         DOC: None if node.ref_doc_id is None else scalar(node.ref_doc_id),
         NODE: node_to_text(node),
-        TEXT: indexed_text(node, config),
+        **indexed_texts(node, config),
         TERMS: terms_of(filterable(node)),
         PIECES: pieces_of(node.metadata),
         VECTOR: compact_vector(vector, config.distance),
     }
     return {name: value for name, value in fields.items() if value}
-
-
-def _node(source: Json, *, dimension: int) -> BaseNode:
-    node = node_from_text(source[NODE])
-    node.embedding = list(source.get(VECTOR) or [0.0] * dimension)
-    return node
 
 
 def _bytes_of(hit: Json) -> int:
@@ -400,15 +375,23 @@ def _bytes_of(hit: Json) -> int:
     return _HIT_BYTES + len(parts[NODE]) + _NUMBER_BYTES * len(parts.get(VECTOR, ()))
 
 
+def _new_texts(hit: Json, config: StoreConfig) -> Action:
+    node = node_from_text(hit["_source"][NODE])
+    return {"update": _same(hit)}, to_json({"doc": indexed_texts(node, config)})
+
+
 def _deletion(hit: Json) -> Action:
+    return {"delete": _same(hit)}, None
+
+
+def _same(hit: Json) -> Json:
+    """Return the header of an action on a document that was not changed meanwhile."""
     action: Json = {
         "_id": hit["_id"],
         "if_seq_no": hit["_seq_no"],
         "if_primary_term": hit["_primary_term"],
     }
-    if "_routing" in hit:
-        action["routing"] = hit["_routing"]
-    return {"delete": action}, None
+    return {**action, "routing": hit["_routing"]} if "_routing" in hit else action
 
 
 def _batches(actions: Sequence[Action]) -> Iterator[list[Action]]:

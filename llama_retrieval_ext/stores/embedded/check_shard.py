@@ -46,6 +46,8 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 _NAMESPACE: Final = NAMESPACE_OID.bytes
 _RANDOM: Final = 2**62 - 1
 _VARIANT: Final = 2**63
+# As in `encoding.node_json`: the end of the id of a second row.
+_SECOND: Final = "\0second"
 _JSON: Final = json.JSONDecoder()
 
 
@@ -61,7 +63,7 @@ def damage_in(shard: EdgeShard, *, most_values: int = MOST_VALUES) -> Iterator[s
     fields = ["node", *sorted({column.group for column in columns})]
     for id_, payload in _points(shard, fields):
         nodes[id_] = node_id = _node_id(payload)
-        if id_ != _point_id(node_id):
+        if id_ not in (_point_id(node_id), _point_id(node_id + _SECOND)):
             misplaced.append(node_id)
         for column in columns:
             column.read(payload)
@@ -92,7 +94,7 @@ class _Column:
         if value is None:
             return
         several = set(value) if type(value) is list else (value,)
-        values = [each for each in several if type(each) in self._types]
+        values = [value for value in several if type(value) in self._types]
         self._values += values
         self._filled += bool(values)
 

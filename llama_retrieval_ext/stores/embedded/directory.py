@@ -74,8 +74,6 @@ class StoreDirectory:
         build_from: Number of nodes from which an index is built automatically.
         was_closed: Whether its files were closed cleanly before it was opened, or are new.
         inexact: Whether the engine's term statistics include removed or replaced nodes.
-        users: Number of store objects; the last one closes the directory.
-        is_closing: Whether the last one is closing it.
     """
 
     config: EmbeddedConfig
@@ -86,8 +84,6 @@ class StoreDirectory:
         self.drafting = RLock()
         self.was_closed = True
         self.inexact = False
-        self.users = 0
-        self.is_closing = False
         self.build_from = 0
         self._temporary = temporary
         self._process = os.getpid()

@@ -87,9 +87,9 @@ def prepare(directory: Path) -> None:
     with clear_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
         names = {entry.name for entry in directory.iterdir()}
-    if MANIFEST not in names and (others := names - {LOCK, FREEZE, DRAFT, RESERVE}):
+    if MANIFEST not in names and (strange := names - {LOCK, FREEZE, DRAFT, RESERVE}):
         raise StoreFormatError(
-            f"{directory} is not a store: it holds {min(others)!r} and no "
+            f"{directory} is not a store: it holds {min(strange)!r} and no "
             f"{MANIFEST}; choose an empty directory"
         )
 

@@ -83,8 +83,8 @@ class IndexInfo:
             return "exact"
         integers = " over int8, rescored" if self.vectors == "int8" else ""
         kind = "scan" if self.index == "exact" else "hnsw"
-        rest = "" if self.indexed == self.nodes else ", the others exactly"
-        return f"{kind}{integers}: {self.indexed} of {counted(self.nodes, 'node')}{rest}"
+        unindexed = "" if self.indexed == self.nodes else ", the others exactly"
+        return f"{kind}{integers}: {self.indexed} of {counted(self.nodes, 'node')}{unindexed}"
 
 
 def index_info(directory: StoreDirectory) -> IndexInfo:
@@ -113,7 +113,7 @@ def recall(shard: EdgeShard, config: EmbeddedConfig, *, n: int, top_k: int) -> f
     A hit counts if its score is at least that of the last hit of the exact search.
     """
     sample = shard.query(QueryRequest(limit=n, query=Sample.Random, with_vector=[DENSE]))
-    found = true = 0
+    n_found = n_true = 0
     for point in sample:
         vector = (point.vector or {})[DENSE]  # type: ignore[call-overload]  # by this name
         near, exact = (
@@ -130,12 +130,12 @@ def recall(shard: EdgeShard, config: EmbeddedConfig, *, n: int, top_k: int) -> f
             ][:top_k]
             for is_exact in (False, True)
         )
-        true += len(exact)
+        n_true += len(exact)
         cut = SCORES[config.distance](exact[-1]) - _NOISE if exact else 0.0
-        found += min(
+        n_found += min(
             len(exact), sum(SCORES[config.distance](neighbour) >= cut for neighbour in near)
         )
-    return found / true if true else 1.0
+    return n_found / n_true if n_true else 1.0
 
 
 def build_if_due(directory: StoreDirectory, *, min_free: int) -> None:

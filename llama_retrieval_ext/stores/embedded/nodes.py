@@ -37,7 +37,12 @@ from llama_retrieval_ext.stores.embedded.shard import (
     count_points,
     scroll,
 )
-from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_id_in
+from llama_retrieval_ext.stores.encoding.node_json import (
+    SECOND,
+    node_from_text,
+    node_id_in,
+    rows_of,
+)
 from llama_retrieval_ext.stores.qdrant_common.points import (
     NODE,
     Payload,
@@ -114,7 +119,7 @@ def _check_ids(shard: EdgeShard, ids: list[PointId], nodes: Sequence[BaseNode]) 
             raise _same_id(node.node_id, names[id_])
     for record in shard.retrieve(ids, with_payload=[NODE], with_vector=False):
         stored = node_id_in((record.payload or {})[NODE])
-        if names[record.id] != stored:
+        if names[record.id].removesuffix(SECOND) != stored:
             raise _same_id(names[record.id], stored)
 
 
@@ -153,7 +158,7 @@ def count_matching(shard: EdgeShard, matching: Filter | None) -> int:
 
 def stored_vectors(shard: EdgeShard, node_ids: Sequence[str]) -> dict[str, list[float]]:
     """Return the embeddings of the existing nodes by id."""
-    by_point = {number_of(point_id(node_id)): node_id for node_id in node_ids}
+    by_point = {number_of(point_id(row)): row.removesuffix(SECOND) for row in rows_of(node_ids)}
     records = shard.retrieve(list(by_point), with_payload=False, with_vector=[DENSE])
     vectors = {record.id: record.vector for record in records}
     return {

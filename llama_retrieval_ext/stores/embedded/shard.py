@@ -129,8 +129,8 @@ def shard_folder(directory: Path, config: EmbeddedConfig) -> Path:
 def create_shard(directory: Path, config: EmbeddedConfig, *, logged: bool) -> EdgeShard:
     """Create and open the shard of a config; ``logged`` as for `open_shard`."""
     draft, folder = directory / _DRAFT, shard_folder(directory, config)
-    for left in (draft, folder):
-        shutil.rmtree(left, ignore_errors=True)
+    for leftover in (draft, folder):
+        shutil.rmtree(leftover, ignore_errors=True)
     dense = EdgeVectorParams(
         config.dimension or 1,
         getattr(Distance, config.distance.capitalize()),
@@ -211,20 +211,20 @@ class Draft:
         copy_schema(old, new)
         for deletion in deletions:
             new.update(deletion)
-        rest = iter(points)
-        while ids := list(islice(rest, _BATCH)):
-            found = old.retrieve(ids, with_payload=True, with_vector=True)
-            gone = set(ids).difference(each.id for each in found)
-            copy_points(found, new, self.weights)
+        remaining = iter(points)
+        while ids := list(islice(remaining, _BATCH)):
+            records = old.retrieve(ids, with_payload=True, with_vector=True)
+            gone = set(ids).difference(record.id for record in records)
+            copy_points(records, new, self.weights)
             if gone:
                 new.update(UpdateOperation.delete_points(list(gone)))
 
 
 def copy_schema(old: EdgeShard, new: EdgeShard) -> None:
     """Create the old shard's field indexes in the new shard."""
-    known = new.info().payload_schema
+    indexed = new.info().payload_schema
     for name, index in old.info().payload_schema.items():
-        if name not in known and index.params is not None:
+        if name not in indexed and index.params is not None:
             new.update(UpdateOperation.create_field_index(name, index.params))
 
 

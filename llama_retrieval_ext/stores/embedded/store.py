@@ -1,16 +1,18 @@
 """`EmbeddedVectorStore`: a LlamaIndex vector store on disk, in this process."""
 
+import tempfile
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 from llama_index.core.schema import BaseNode
 from pydantic import PrivateAttr
 from qdrant_edge import EdgeShard, Filter
 
 from llama_retrieval_ext.checks import check_count, of_type
-from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
+from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.embedded.check_shard import damage_in
@@ -41,16 +43,23 @@ from llama_retrieval_ext.stores.embedded.nodes import (
     matching_nodes,
     point_ids,
 )
-from llama_retrieval_ext.stores.embedded.open_directories import MEMORY, open_directories
 from llama_retrieval_ext.stores.embedded.search import EmbeddedSearch
 from llama_retrieval_ext.stores.embedded.shard import PointId
+from llama_retrieval_ext.stores.encoding.node_json import rows_of
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
+from llama_retrieval_ext.stores.engine.connection import Shared, SharedByPath
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.qdrant_common.points import point_id
 from llama_retrieval_ext.stores.qdrant_common.search import fusions_of
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.urls import local_path
+
+MEMORY: Final = ":memory:"
+_PREFIX: Final = "llama-retrieval-ext-"
+# Module state: the engine refuses to open a directory twice.
+_directories: Final = SharedByPath(StoreDirectory, StoreDirectory.close)
 
 
 class EmbeddedVectorStore(EngineStore, EmbeddedSearch):
@@ -104,7 +113,7 @@ class EmbeddedVectorStore(EngineStore, EmbeddedSearch):
     path: str = MEMORY
     min_free_bytes: int = MIN_FREE_BYTES
 
-    _opened: StoreDirectory = PrivateAttr()
+    _shared: Shared[StoreDirectory] = PrivateAttr()
     _schema: Schema | None = PrivateAttr(default=None)
     _names: dict[str, str] = PrivateAttr(default_factory=dict)
     _closer: "weakref.finalize[..., EmbeddedVectorStore]" = PrivateAttr()
@@ -129,13 +138,22 @@ class EmbeddedVectorStore(EngineStore, EmbeddedSearch):
         super().__init__(stores_text=True)
         self.path = str(path)
         self.min_free_bytes = min_free_bytes
-        self._opened = open_directories.acquire(
-            path,
-            EmbeddedRequest(tokenizer, distance, dim, schema=schema, vectors=vectors, index=index),
-        )
-        self._schema = schema
+        if self.path == MEMORY:
+            real = Path(tempfile.mkdtemp(prefix=_PREFIX))
+            self._shared = Shared(real, StoreDirectory(real, temporary=True), users=1)
+        else:
+            self._shared = _directories.acquire(local_path(path))
         # Also runs at garbage collection and at interpreter exit.
-        self._closer = weakref.finalize(self, open_directories.release, self._opened)
+        self._closer = weakref.finalize(self, _directories.release, self._shared)
+        self._schema = schema
+        request = EmbeddedRequest(
+            tokenizer, distance, dim, schema=schema, vectors=vectors, index=index
+        )
+        try:
+            self._directory.open(request)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def client(self) -> EdgeShard | None:
@@ -247,13 +265,17 @@ class EmbeddedVectorStore(EngineStore, EmbeddedSearch):
     @property
     def was_closed(self) -> bool:
         """Whether the files were closed cleanly before they were opened, or are new."""
-        return self._opened.was_closed
+        return self._shared.resource.was_closed
 
     def missing(self, node_ids: Iterable[str]) -> list[str]:
         """Return the ids of nodes that the store does not have; reads ids only."""
         none: set[PointId] = set()
         held = self._directory.read(point_ids, empty=none)
-        return [node_id for node_id in node_ids if number_of(point_id(node_id)) not in held]
+        return [
+            node_id
+            for node_id in node_ids
+            if not any(number_of(point_id(row)) in held for row in rows_of([node_id]))
+        ]
 
     def damage(self) -> list[str]:
         """Return what searches and filters do not find as it is stored; see `check_shard`."""
@@ -264,7 +286,7 @@ class EmbeddedVectorStore(EngineStore, EmbeddedSearch):
     @property
     def is_shared(self) -> bool:
         """Whether other store objects of this process have the directory open."""
-        return self._opened.users > 1
+        return self._shared.users > 1
 
     def remove(self) -> None:
         """Close the store and delete its files, and the directory if it is then empty.
@@ -274,7 +296,11 @@ class EmbeddedVectorStore(EngineStore, EmbeddedSearch):
                 be deleted; in the latter case the store is closed.
             StoreClosedError: The store was closed.
         """
-        open_directories.remove(self._directory)
+        directory = self._directory
+        if not _directories.remove(self._shared, StoreDirectory.remove):
+            raise StoreUnavailableError(
+                f"{directory.path} is open elsewhere in this process; close it first"
+            )
         self.close()
 
     def close(self) -> None:
@@ -285,7 +311,7 @@ class EmbeddedVectorStore(EngineStore, EmbeddedSearch):
     def _directory(self) -> StoreDirectory:
         if not self._closer.alive:
             raise self._closed
-        return self._opened
+        return self._shared.resource
 
     @property
     def _closed(self) -> StoreClosedError:

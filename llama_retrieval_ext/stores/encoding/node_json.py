@@ -1,7 +1,7 @@
 """Conversion of nodes to JSON text and back, lossless except for the embedding."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -98,8 +98,23 @@ _JSON = json.JSONDecoder()
 _OWN = 1
 
 
+# Ends the id of a node's second row. A knowledge base writes a version of a document to the rows
+# that the stored version does not have, so that both are whole until one is deleted.
+SECOND: Final = "\0second"
+
+
+def row_id(node_id: str, slot: int) -> str:
+    """Return the id of one of the two rows, 0 or 1, that a node may have in a store."""
+    return node_id + SECOND if slot else node_id
+
+
+def rows_of(node_ids: Iterable[str]) -> list[str]:
+    """Return the ids of all rows that nodes may have."""
+    return [row for node_id in node_ids for row in (node_id, node_id + SECOND)]
+
+
 def node_to_text(node: BaseNode) -> str:
-    """Return the non-default fields of a node as JSON, without its embedding."""
+    """Return the non-default fields of a node or its row as JSON, without its embedding."""
     try:
         return _json(_fields(node))
     except PydanticSerializationError as error:
@@ -149,6 +164,8 @@ def _fields(node: BaseNode) -> Fields:
     shape = shape_of(node)
     state = node.__dict__
     fields = {name: state[name] for name, default in shape.plain if state[name] != default}
+    if state["id_"].endswith(SECOND):
+        fields["id_"] = state["id_"].removesuffix(SECOND)
     if node.relationships:
         fields["relationships"] = _packed(node)
     if shape is not _TEXT_NODE:
@@ -157,37 +174,37 @@ def _fields(node: BaseNode) -> Fields:
 
 
 def _packed(node: BaseNode) -> Fields:
-    own = _json(node.metadata)
+    metadata_text = _json(node.metadata)
 
     def one(related: RelatedNodeInfo) -> list[object]:
         metadata: object = related.metadata or None
-        if metadata is not None and metadata == node.metadata and _json(metadata) == own:
+        if metadata is not None and metadata == node.metadata and _json(metadata) == metadata_text:
             metadata = _OWN
         return [related.node_id, related.node_type, related.hash, metadata]
 
     return {
-        str(kind.value): [one(each) for each in related]
+        str(kind.value): [one(node_info) for node_info in related]
         if isinstance(related, list)
         else one(related)
         for kind, related in node.relationships.items()
     }
 
 
-def _unpacked(packed: Fields, own: Fields) -> dict[NodeRelationship, object]:
+def _unpacked(packed: Fields, metadata_of_node: Fields) -> dict[NodeRelationship, object]:
     return {
-        _KINDS[kind]: [_related(part, own) for part in parts]
+        _KINDS[kind]: [_related(part, metadata_of_node) for part in parts]
         if not parts or isinstance(parts[0], list)
-        else _related(parts, own)
+        else _related(parts, metadata_of_node)
         for kind, parts in packed.items()
     }
 
 
-def _related(parts: list[Any], own: Fields) -> RelatedNodeInfo:
+def _related(parts: list[Any], metadata_of_node: Fields) -> RelatedNodeInfo:
     node_id, node_type, hash_, metadata = parts
     values = {
         "node_id": node_id,
         "node_type": _TYPES.get(node_type, node_type),
-        "metadata": dict(own) if metadata == _OWN else metadata or {},
+        "metadata": dict(metadata_of_node) if metadata == _OWN else metadata or {},
         "hash": hash_,
     }
     return assembled(RelatedNodeInfo, values)

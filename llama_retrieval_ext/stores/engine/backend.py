@@ -78,7 +78,15 @@ class Candidate:
 
 def ordered_candidates(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Return candidates best first, equal scores by node id."""
-    return sorted(candidates, key=lambda candidate: (-candidate.score, candidate.node_id))
+    return unique(sorted(candidates, key=lambda candidate: (-candidate.score, candidate.node_id)))
+
+
+def unique(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return the first candidate of each node, which has two rows while it is written."""
+    first: dict[str, Candidate] = {}
+    for candidate in candidates:
+        first.setdefault(candidate.node_id, candidate)
+    return list(first.values())
 
 
 EVERY_OPERATOR: Final = frozenset(FilterOperator)

@@ -47,13 +47,13 @@ class StoreConfig:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return the config from the output of `to_dict`; missing fields get defaults."""
-        known = {
+        values = {
             attribute.name: data[attribute.name]
             for attribute in fields(cls)
             if attribute.name in data
         }
         tokenizer, schema = Tokenizer.from_dict(data["tokenizer"]), Schema.from_dict(data["schema"])
-        return cls(**{**known, "tokenizer": tokenizer, "schema": schema})
+        return cls(**{**values, "tokenizer": tokenizer, "schema": schema})
 
 
 C = TypeVar("C", bound=StoreConfig)
@@ -92,8 +92,8 @@ def check_distance(
     """
     if requested in (None, names[config.distance]):
         return
-    other = next((name for name, theirs in names.items() if theirs == requested), None)
-    advice = f", or make another store: open_store(url, distance={other!r})" if other else ""
+    distance = next((name for name, theirs in names.items() if theirs == requested), None)
+    advice = f", or make another store: open_store(url, distance={distance!r})" if distance else ""
     raise ConfigurationError(
         f"store_params has {what}={requested!r}, and {where} has the distance {config.distance!r}, "
         f"which the engine calls {names[config.distance]!r}; leave {what} out{advice}"
@@ -219,8 +219,8 @@ def params_of(
     instead: Mapping[str, str] | None = None,
 ) -> P:
     """Return an engine's settings as a dataclass; raise for unknown settings."""
-    known = [attribute.name for attribute in fields(kind)]  # type: ignore[arg-type]  # a dataclass
-    check_names(params, known, where=f"store_params of {engine}", instead=instead)
+    names = [attribute.name for attribute in fields(kind)]  # type: ignore[arg-type]  # a dataclass
+    check_names(params, names, where=f"store_params of {engine}", instead=instead)
     return kind(**params)
 
 

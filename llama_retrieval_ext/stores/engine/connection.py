@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar
 
@@ -163,54 +163,85 @@ R = TypeVar("R")
 
 
 @dataclass(slots=True, eq=False)
-class _Shared(Generic[R]):
-    """A resource and its number of users."""
+class Shared(Generic[R]):
+    """A resource of a path, and its number of users."""
 
+    path: Path
     resource: R
     users: int = 0
+    is_closing: bool = False
+    is_closed: bool = False
+    closing: threading.RLock = field(default_factory=threading.RLock)
 
 
 class SharedByPath(Generic[R]):
     """Resources of files and directories that a process opens only once; the last user closes them.
 
-    Sharing allows a notebook cell that opens a store to run repeatedly. The lock is reentrant,
-    because the garbage collector can release a store at any line of any thread.
+    Sharing allows a notebook cell that opens a store to run repeatedly. The garbage collector can
+    release a store at any line of any thread. Therefore the lock is reentrant, and its holder never
+    waits for another lock.
 
     Args:
         open_: Opens the resource of a path.
         close: Closes it.
 
     Examples:
-        >>> files = SharedByPath(str, lambda path, _: print("closed", path))
-        >>> name, release = files.acquire(Path("kb"))
-        >>> release()
+        >>> files = SharedByPath(str, lambda name: print("closed", name))
+        >>> shared = files.acquire(Path("kb"))
+        >>> files.release(shared)
         closed kb
 
     """
 
-    def __init__(self, open_: Callable[[Path], R], close: Callable[[Path, R], None]) -> None:
+    def __init__(self, open_: Callable[[Path], R], close: Callable[[R], None]) -> None:
         self._open_resource, self._close = open_, close
         self._forget()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forget)
 
-    def acquire(self, path: Path) -> tuple[R, Callable[[], None]]:
-        """Return the resource of a path, and the function that releases it, to call once."""
-        with self._lock:
-            if path not in self._open:
-                self._open[path] = _Shared(self._open_resource(path))
-            shared = self._open[path]
-            shared.users += 1
-        return shared.resource, lambda: self._release(path, shared)
+    def acquire(self, path: Path) -> Shared[R]:
+        """Return the resource of a path; the caller releases it exactly once."""
+        while True:
+            with self._lock:
+                if path not in self._open:
+                    self._open[path] = Shared(path, self._open_resource(path))
+                shared = self._open[path]
+                if not shared.is_closing:
+                    shared.users += 1
+                    return shared
+            self._finish(shared)  # waits for the thread that closes it
 
-    def _release(self, path: Path, shared: _Shared[R]) -> None:
+    def release(self, shared: Shared[R]) -> None:
+        """Release a resource; close it if there are no other users."""
         with self._lock:
             shared.users -= 1
-            if shared.users == 0 and self._open.get(path) is shared:
-                del self._open[path]
-                self._close(path, shared.resource)
+            if shared.users or shared.is_closing:
+                return
+            shared.is_closing = True
+        self._finish(shared)
+
+    def remove(self, shared: Shared[R], delete: Callable[[R], None]) -> bool:
+        """Delete and close a resource, which the caller releases; return False if others use it."""
+        with self._lock:
+            if shared.users > 1:
+                return False
+            shared.is_closing = True
+        try:
+            delete(shared.resource)
+        finally:
+            self._finish(shared)
+        return True
+
+    def _finish(self, shared: Shared[R]) -> None:
+        with shared.closing:
+            if not shared.is_closed:
+                self._close(shared.resource)
+                shared.is_closed = True
+        with self._lock:
+            if self._open.get(shared.path) is shared:
+                del self._open[shared.path]
 
     def _forget(self) -> None:
         """Reset the state: a forked child cannot use its parent's resources."""
         self._lock = threading.RLock()
-        self._open: dict[Path, _Shared[R]] = {}
+        self._open: dict[Path, Shared[R]] = {}

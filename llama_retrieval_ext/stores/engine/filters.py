@@ -20,6 +20,7 @@ from llama_retrieval_ext.filters import (
     meanings,
 )
 from llama_retrieval_ext.query import ALLOWED_KEY
+from llama_retrieval_ext.stores.encoding.node_json import rows_of
 from llama_retrieval_ext.stores.encoding.values import is_float
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.text.normalization import valid_text
@@ -121,11 +122,15 @@ def target_parts(
 
     Args:
         target: The selection.
-        ids: Returns the expression for nodes with one of these ids; the list may be empty.
+        ids: Returns the expression for rows with one of these ids; the list may be empty.
         documents: Returns the expression for nodes of these documents; the list may be empty.
         write: Returns the expression for a condition on metadata.
     """
-    parts = [] if target.node_ids is None else [ids([*map(valid_text, target.node_ids)])]
+    parts = []
+    if target.node_ids is not None:
+        parts.append(ids(rows_of(map(valid_text, target.node_ids))))
+    if target.rows is not None:
+        parts.append(ids([*map(valid_text, target.rows)]))
     if target.doc_ids is not None:
         parts.append(documents([*map(valid_text, target.doc_ids)]))
     condition = target.condition

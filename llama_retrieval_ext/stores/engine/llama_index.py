@@ -165,9 +165,9 @@ class PrefilteredBackend(LlamaIndexBackend[B, PrefilteredSearch[H], H], Generic[
             pages.append((yield from self._page(search)))  # noqa: PERF401 - no generator there
         return pages
 
-    def raw_scores(self, hits: Sequence[H]) -> list[float]:
-        """Return the engine's scores."""
-        return [float(hit[self.score_field]) for hit in hits]  # type: ignore[index]  # a mapping
+    def scores(self, search: PrefilteredSearch[H], hits: Sequence[H]) -> list[float]:
+        """Return our scores of hits."""
+        return [search.score(float(hit[self.score_field])) for hit in hits]  # type: ignore[index]  # a mapping
 
     def candidate(self, hit: H, score: float) -> Candidate:
         """Return the candidate of a hit."""

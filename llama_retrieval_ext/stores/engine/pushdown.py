@@ -116,7 +116,7 @@ def check_native(
     native: Sequence[NativeFusion], fusion: Fusion, weights: Mapping[str, float], *, engine: str
 ) -> None:
     """Raise if an engine does not compute a fusion natively."""
-    if any(each.is_as(fusion, [weights[leg] for leg in LEGS]) for each in native):
+    if any(offered.is_as(fusion, [weights[leg] for leg in LEGS]) for offered in native):
         return
     fusions = " or ".join(map(str, native))
     offer = f"use {fusions}, or leave pushdown out" if native else "leave pushdown out"

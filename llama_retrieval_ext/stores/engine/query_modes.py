@@ -38,11 +38,13 @@ class Target:
         node_ids: Ids of the nodes; None for any, an empty list for no node.
         doc_ids: Ids of their documents; None for any.
         filters: Conditions on their metadata; None for any.
+        rows: Ids of their rows, see `row_id`; None for any.
     """
 
     node_ids: Sequence[str] | None = None
     doc_ids: Sequence[str] | None = None
     filters: MetadataFilters | None = None
+    rows: Sequence[str] | None = None
 
     @property
     def condition(self) -> Condition | None:
@@ -86,14 +88,14 @@ def query_call(
             embedding_of(query), nearest, lambda_mult=threshold, candidates=candidates
         )
     if query.mode != VectorStoreQueryMode.HYBRID:
-        others = (
+        more = (
             ", HYBRID and MMR"
             if backend.has_mmr
             else " and HYBRID here; for MMR put the stage MMR() after a VectorRetriever"
         )
         raise UnsupportedModeError(
             f"{type(backend).__name__} has no mode {query.mode!r}; it serves DEFAULT, SPARSE, "
-            f"TEXT_SEARCH{others}"
+            f"TEXT_SEARCH{more}"
         )
     embedding, text, fusion = embedding_of(query), text_of(query), fusion_for(query.alpha)
     most = first_count(query.hybrid_top_k, top_k)
@@ -172,11 +174,11 @@ def fusion_for(alpha: float | None) -> Fusion:
 
 def check_options(query: VectorStoreQuery, options: Options) -> None:
     """Raise if a query has options that its mode does not support."""
-    known = MMR_OPTIONS if query.mode == VectorStoreQueryMode.MMR else frozenset[str]()
-    unknown = sorted(set(options) - known)
+    allowed = MMR_OPTIONS if query.mode == VectorStoreQueryMode.MMR else frozenset[str]()
+    unknown = sorted(set(options) - allowed)
     if unknown:
         raise ConfigurationError(f"mode {query.mode!s} has no options {', '.join(unknown)}")
-    if query.mmr_threshold is not None and not known:
+    if query.mmr_threshold is not None and not allowed:
         raise ConfigurationError(
             f"mode {query.mode!s} has no mmr_threshold; leave it out, or use mode MMR"
         )

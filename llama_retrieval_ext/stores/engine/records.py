@@ -53,8 +53,10 @@ class Records(Protocol):
         """Return the existing records with these ids."""
         ...
 
-    def find(self, filters: MetadataFilters | None = None) -> list[Record]:
-        """Return the records whose fields satisfy the filters; all for None."""
+    def find(
+        self, filters: MetadataFilters | None = None, limit: int | None = None
+    ) -> list[Record]:
+        """Return the records whose fields satisfy the filters, or the first by id; all for None."""
         ...
 
     def count(self, filters: MetadataFilters) -> int:
@@ -113,14 +115,16 @@ class IntentRecords:
         """Return the existing records with these ids."""
         records = [
             record_of(node)
-            for some in in_parts(ids, _MANY)
-            for node in self._store.get_nodes(node_ids=some)
+            for part in in_parts(ids, _MANY)
+            for node in self._store.get_nodes(node_ids=part)
         ]
         return {record.id: record for record in records}
 
-    def find(self, filters: MetadataFilters | None = None) -> list[Record]:
+    def find(
+        self, filters: MetadataFilters | None = None, limit: int | None = None
+    ) -> list[Record]:
         """Return the records whose fields satisfy the filters; all for None."""
-        return [record_of(node) for node in self._store.get_nodes(filters=filters)]
+        return [record_of(node) for node in self._store.get_nodes(filters=filters)[:limit]]
 
     def count(self, filters: MetadataFilters) -> int:
         """Return the number of records that satisfy the filters."""

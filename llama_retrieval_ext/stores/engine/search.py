@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
@@ -46,6 +46,9 @@ class NativeSearch:
     top_k: int
     score: Callable[[float], float]
     positive: bool = False
+
+
+_NO_RANKINGS: Final = HybridRankings([], [], {})
 
 
 class EngineBackend(ABC, Generic[S, H]):
@@ -117,8 +120,8 @@ class EngineBackend(ABC, Generic[S, H]):
         """Send searches; return at most ``top_k`` hits of each, in the engine's order."""
 
     @abstractmethod
-    def raw_scores(self, hits: Sequence[H]) -> list[float]:
-        """Return the engine's scores of hits."""
+    def scores(self, search: S, hits: Sequence[H]) -> list[float]:
+        """Return our scores of the hits of a search."""
 
     @abstractmethod
     def candidate(self, hit: H, score: float) -> Candidate:
@@ -183,7 +186,7 @@ class EngineBackend(ABC, Generic[S, H]):
             lambda: rank(
                 self.vector_search(embedding, search), self.keyword_search(text, search), search
             ),
-            empty=HybridRankings.of([], []),
+            empty=_NO_RANKINGS,
         )
 
     def fused(
@@ -222,19 +225,15 @@ class EngineBackend(ABC, Generic[S, H]):
             for search, hits in zip(searches, pages, strict=True)
         ]
 
-    def scores(self, search: S, hits: Sequence[H]) -> list[float]:
-        """Return our scores of hits."""
-        raw, score = self.raw_scores(hits), search.score
-        return raw if score is float else [score(value) for value in raw]
-
     def _compiled(self, search: Search, *kinds: str) -> Search:
         """Return a search with its conditions compiled; raise if it is not supported."""
-        features = self.features
-        for kind in kinds:
-            if getattr(features, kind) is None:
-                raise UnsupportedModeError(f"{type(self.store).__name__}: {self.advice[kind]}")
-        if "dense" in kinds:
-            check_exact(self.engine, features, search)
+        if self.advice or search.exact:
+            features = self.features
+            for kind in kinds:
+                if getattr(features, kind) is None:
+                    raise UnsupportedModeError(f"{type(self.store).__name__}: {self.advice[kind]}")
+            if "dense" in kinds:
+                check_exact(self.engine, features, search)
         condition, scope = search.condition, search.scope and search.scope.for_everyone
         filter_ = search.filter if condition is None else self.compile(condition)
         corpus = None

@@ -157,6 +157,10 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
 
     adelete_nodes = asynchronous(delete_nodes)  # type: ignore[arg-type]  # its self is this class
 
+    def delete_rows(self, rows: Sequence[str]) -> None:
+        """Delete rows, each of one version of a node, by the ids that `row_id` returns."""
+        self._delete(Target(rows=rows)).function()
+
     @blocking
     def get_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None

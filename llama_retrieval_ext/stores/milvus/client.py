@@ -116,7 +116,8 @@ class MilvusConnection(Connection):
     def __init__(self, address: Address) -> None:
         self.where = address.url or address.path
         self.timeout_s = address.timeout_s
-        self._release = _acquire(address.path)
+        # The server of a file, which this connection uses.
+        self._shared = _lite_servers.acquire(Path(address.path)) if address.path else None
         try:
             self._client = _connected(address)
         except BaseException:
@@ -158,6 +159,10 @@ class MilvusConnection(Connection):
             # pymilvus and grpc raise these if another thread closed the client meanwhile.
             raise self.closed_error() from error
 
+    def _release(self) -> None:
+        if self._shared is not None:
+            _lite_servers.release(self._shared)
+
     def close(self) -> None:
         """Close the client; idempotent."""
         if self._is_open:
@@ -192,17 +197,13 @@ def _connected(address: Address) -> MilvusClient:
         raise translate_error(error, address.url) from error
 
 
-def _acquire(path: str) -> Callable[[], None]:
-    """Use the server of a file; return the function that ends the use."""
-    return _lite_servers.acquire(Path(path))[1] if path else lambda: None
-
-
-def _require_lite(_: Path) -> None:
+def _require_lite(path: Path) -> Path:
     if find_spec("milvus_lite") is None:
         raise MissingDependencyError("Milvus Lite", "milvus")
+    return path
 
 
-def _stop_server(path: Path, _: None) -> None:
+def _stop_server(path: Path) -> None:
     from milvus_lite.server_manager import server_manager_instance  # noqa: PLC0415 - half a second, and for files only
 
     server_manager_instance.release_server(str(path))

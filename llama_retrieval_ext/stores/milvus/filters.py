@@ -254,12 +254,9 @@ def _joined(parts: Sequence[Expression], by: str, *, neutral: bool) -> Expressio
     joined = list(dict.fromkeys(part for part in parts if isinstance(part, str)))
     while len(joined) > 1:
         starts = range(0, len(joined), _MAX_WIDTH)
-        joined = [_group(joined[start : start + _MAX_WIDTH], by) for start in starts]
+        groups = [joined[start : start + _MAX_WIDTH] for start in starts]
+        joined = [f"({by.join(group)})" if len(group) > 1 else group[0] for group in groups]
     return joined[0] if joined else neutral
-
-
-def _group(parts: Sequence[str], by: str) -> str:
-    return f"({by.join(parts)})" if len(parts) > 1 else parts[0]
 
 
 def negated(part: Expression) -> Expression:
@@ -318,10 +315,6 @@ def _has(key: str, value: Scalar) -> Expression:
     return compare(field(LIST, key), f'like "%{SEPARATOR}{marked(value)}{SEPARATOR}%"')
 
 
-def _has_all(key: str, values: Sequence[Scalar]) -> Expression:
-    return all_of([exists(field(LIST, key)), *(_has(key, value) for value in values)])
-
-
 def _contains_text(key: str, text: str) -> Expression:
     name = field(STRING, key)
     return compare(name, f'like "%{safe_text(text)}%"') if text else exists(name)
@@ -366,7 +359,9 @@ def _comparisons(*, in_choice: bool) -> Mapping[FilterOperator, Comparison[Expre
         FilterOperator.IN: lambda key, values: _equals_any(key, values, in_choice=in_choice),
         **{operator: _ordered(operator) for operator in ORDER_OPERATORS},
         FilterOperator.ANY: lambda key, values: any_of([_has(key, value) for value in values]),
-        FilterOperator.ALL: _has_all,
+        FilterOperator.ALL: lambda key, values: all_of(
+            [exists(field(LIST, key)), *(_has(key, value) for value in values)]
+        ),
         FilterOperator.CONTAINS: _has,
         FilterOperator.TEXT_MATCH: _contains_text,
         FilterOperator.TEXT_MATCH_INSENSITIVE: _contains_text_in_any_case,

@@ -54,9 +54,9 @@ def check_index_params(index: Mapping[str, Any], *, lite: bool) -> None:
     index_type = index.get("index_type")
     if index_type is None and index.get("params"):
         raise ConfigurationError("index_params has params without the index_type they belong to")
-    known = _BUILD_PARAMS.get(str(index_type))
-    if known is not None:
-        check_names(index.get("params") or {}, known, where=f"params of {index_type}")
+    names = _BUILD_PARAMS.get(str(index_type))
+    if names is not None:
+        check_names(index.get("params") or {}, names, where=f"params of {index_type}")
     if lite and index_type not in (None, *_LITE_INDEX_TYPES):
         raise ConfigurationError(
             f"Milvus Lite has no index_type {index_type!r}; it has {', '.join(_LITE_INDEX_TYPES)}. "
@@ -110,8 +110,8 @@ class MilvusParams(EngineParams):
         index_type = config.params.get("index_params", {}).get("index_type", "")
         for kind, names in _SEARCH_PARAMS.items():
             if index_type.startswith(kind):
-                known = (*_RANGE, *names)
-                check_names(self.search_params, known, where=f"search_params of {index_type}")
+                allowed = (*_RANGE, *names)
+                check_names(self.search_params, allowed, where=f"search_params of {index_type}")
         if self.num_partitions and not config.params.get("by_tenant"):
             raise ConfigurationError(
                 "num_partitions needs by_tenant=True (of a knowledge base: many_tenants=True); "

@@ -5,7 +5,6 @@ import sqlite3
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from threading import RLock
 from typing import Any, Final, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
@@ -13,7 +12,7 @@ from weakref import WeakKeyDictionary, finalize
 
 import grpc
 from llama_index.core.vector_stores.types import FilterOperator
-from qdrant_client import AsyncQdrantClient, QdrantClient
+from qdrant_client import AsyncQdrantClient, QdrantClient, models
 from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 from qdrant_client.local.async_qdrant_local import AsyncQdrantLocal
@@ -56,6 +55,7 @@ _RECONNECTS: Final = {
     "grpc.min_reconnect_backoff_ms": 100,
     "grpc.max_reconnect_backoff_ms": 500,
 }
+_PAGE: Final = 256
 _PORTS: Final = range(1, 65_536)
 
 
@@ -88,6 +88,18 @@ class MethodCall:
 
     method: str
     arguments: Mapping[str, object]
+
+
+def scroll(collection: str, **arguments: object) -> Steps[list[models.Record]]:
+    """Return all records of a collection that match; read in pages."""
+    records: list[models.Record] = []
+    offset: models.ExtendedPointId | None = None
+    while True:
+        page = {"collection_name": collection, "limit": _PAGE, "offset": offset, **arguments}
+        part, offset = yield MethodCall("scroll", page)
+        records += part
+        if offset is None:
+            return records
 
 
 T = TypeVar("T")
@@ -126,7 +138,10 @@ class QdrantConnection(Connection):
         self._aclient = aclient
         self._release = release
         self.version = UNKNOWN
-        self._lock = _lock_of(inner) if self.is_local else None
+        self._lock: RLock | None = None
+        if self.is_local:
+            with _locks_lock:
+                self._lock = _locks.setdefault(inner, RLock())
         options = _options(aclient)
         self._async = AsyncClient(lambda: AsyncQdrantClient(**options), self.closed_error)
 
@@ -217,26 +232,21 @@ def _result_of(coroutine: Coroutine[None, None, T]) -> T:
     raise RuntimeError("qdrant-client's local mode waits for something; use a sync client")
 
 
-def _lock_of(local: object) -> RLock:
-    with _locks_lock:
-        return _locks.setdefault(local, RLock())
-
-
 _LOOPBACK: Final = {"localhost", "127.0.0.1", "::1"}
 
 
-def _open_directory(path: Path) -> QdrantClient:
-    return QdrantClient(path=str(path), force_disable_check_same_thread=True)
-
-
-_directories: Final = SharedByPath(_open_directory, lambda _, client: client.close())
+_directories: Final = SharedByPath(
+    lambda path: QdrantClient(path=str(path), force_disable_check_same_thread=True),
+    QdrantClient.close,
+)
 
 
 def _local(path: str) -> tuple[QdrantClient, Callable[[], None]]:
     if path == MEMORY:
         client = QdrantClient(MEMORY)
         return client, client.close
-    return _directories.acquire(local_path(path))
+    shared = _directories.acquire(local_path(path))
+    return shared.resource, lambda: _directories.release(shared)
 
 
 def _remote(address: Address) -> tuple[QdrantClient, Callable[[], None]]:
@@ -273,9 +283,8 @@ class Version(NamedTuple):
     @classmethod
     def of(cls, text: str) -> Self:
         """Return the version of a text such as ``1.20.0``; 0.0 if it is not a version."""
-        major, minor, *_ = [*text.split("."), ""]
-        numbers = major.isdecimal() and minor.isdecimal()
-        return cls(int(major), int(minor)) if numbers else cls(0, 0)
+        numbers = re.match(r"(\d+)\.(\d+)", text)
+        return cls(*map(int, numbers.groups())) if numbers else cls(0, 0)
 
     @property
     def measures_rarity(self) -> bool:
@@ -346,7 +355,9 @@ def translate_error(error: Exception, where: str) -> Exception:  # noqa: PLR0911
         status, content = error.status_code or 0, error.content[:500].decode(errors="replace")
         return _of_status(status, f"{status} {error.reason_phrase}: {content}", where)
     if isinstance(error, ResponseHandlingException):
-        return _of_transport(error.source, where)
+        if "client has been closed" in str(error.source):
+            return _closed_error(where)
+        return _unreachable(describe(error.source), where, "host, port")
     if isinstance(error, ResourceExhaustedResponse):
         return StoreUnavailableError(f"{where} gets too many requests: {error}; try again later")
     if isinstance(error, grpc.Call | grpc.aio.AioRpcError):  # the second is not the first
@@ -363,12 +374,6 @@ def _closed_error(where: str) -> StoreClosedError:
 def _is_closed(message: str) -> bool:
     """Return whether the message is that of a closed gRPC channel, sync or async."""
     return re.search("closed channel|channel (is )?closed", message.lower()) is not None
-
-
-def _of_transport(error: Exception, where: str) -> StoreError:
-    if "client has been closed" in str(error):
-        return _closed_error(where)
-    return _unreachable(describe(error), where, "host, port")
 
 
 def _of_rpc(code: grpc.StatusCode, details: str, where: str) -> StoreError:

@@ -27,16 +27,15 @@ from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Engine
 from llama_retrieval_ext.stores.engine.collection import CollectionMissingError
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.llama_index import LlamaIndexBackend
-from llama_retrieval_ext.stores.qdrant.client import MethodCall, QdrantConnection
+from llama_retrieval_ext.stores.qdrant.client import MethodCall, QdrantConnection, scroll
 from llama_retrieval_ext.stores.qdrant.filters import FLAT_FILTERS, as_filter
 from llama_retrieval_ext.stores.qdrant.schema import OUR_DISTANCES
-from llama_retrieval_ext.stores.qdrant.search import QdrantSearch
+from llama_retrieval_ext.stores.qdrant.store import QdrantSearch
 from llama_retrieval_ext.stores.qdrant_common.search import PointSearch
 
 T = TypeVar("T")
 
 _OLD_SPARSE: Final = "text-sparse"
-_PAGE: Final = 1000
 _ID_FIRST: Final = '{"id_": "'
 
 
@@ -174,16 +173,8 @@ class LlamaIndexQdrantBackend(
         """Return all nodes of the collection."""
 
         def steps() -> Steps[list[BaseNode]]:
-            nodes: list[BaseNode] = []
-            offset: models.ExtendedPointId | None = None
-            while True:
-                page = {"limit": _PAGE, "offset": offset, "with_payload": True}
-                records, offset = yield MethodCall(
-                    "scroll", {"collection_name": self.collection_name, **page}
-                )
-                nodes += self._store.parse_to_query_result(records).nodes or []
-                if offset is None:
-                    return nodes
+            records = yield from scroll(self.collection_name, with_payload=True)
+            return list(self._store.parse_to_query_result(records).nodes or [])
 
         return self.call(steps, empty=[])
 

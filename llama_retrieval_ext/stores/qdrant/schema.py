@@ -1,7 +1,7 @@
 """A collection: its settings, vectors, indexes and recorded config, and its nodes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from llama_index.core.schema import BaseNode
@@ -16,7 +16,7 @@ from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection, CollectionMissingError
 from llama_retrieval_ext.stores.engine.config import EngineParams, check_names
 from llama_retrieval_ext.stores.engine.connection import Steps
-from llama_retrieval_ext.stores.qdrant.client import MethodCall, QdrantConnection
+from llama_retrieval_ext.stores.qdrant.client import MethodCall, QdrantConnection, scroll
 from llama_retrieval_ext.stores.qdrant.filters import NOTHING
 from llama_retrieval_ext.stores.qdrant_common.points import (
     ALLOWED_FIELD,
@@ -29,11 +29,10 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
     metadata_field,
     prepare_batches,
 )
-from llama_retrieval_ext.stores.qdrant_common.terms import Weighed, mean_lengths
+from llama_retrieval_ext.stores.qdrant_common.terms import Weighed, mean_lengths, terms_of
 
 # A server accepts 32 MB per request; a node with 1,500 dimensions needs about 40 kB.
 BATCH: Final = 128
-_PAGE: Final = 256
 _VECTOR: Final = "vector"
 _SPARSE: Final = "sparse_vector"
 _SEARCH: Final = "search"
@@ -65,15 +64,18 @@ class StoreParams(EngineParams):
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> Self:
         """Return validated params, or raise `ConfigurationError`."""
-        known = [*sorted(_COLLECTION), _VECTOR, _SPARSE, _SEARCH]
-        check_names(settings, known, where="store_params of Qdrant")
-        own = {name: value for name, value in settings.items() if name in _COLLECTION}
+        names = [*sorted(_COLLECTION), _VECTOR, _SPARSE, _SEARCH]
+        check_names(settings, names, where="store_params of Qdrant")
+        collection = {name: value for name, value in settings.items() if name in _COLLECTION}
         vector, sparse, search = (_part(settings, name) for name in (_VECTOR, _SPARSE, _SEARCH))
-        params = cls(own, vector, sparse, None)
+        params = cls(collection, vector, sparse, None)
         try:
             params.creation(dimension=1, distance=models.Distance.COSINE)
             return cls(
-                own, vector, sparse, models.SearchParams.model_validate(search) if search else None
+                collection,
+                vector,
+                sparse,
+                models.SearchParams.model_validate(search) if search else None,
             )
         except (ValidationError, TypeError) as error:
             raise ConfigurationError(f"store_params is not what Qdrant takes: {error}") from error
@@ -82,9 +84,11 @@ class StoreParams(EngineParams):
     def recorded(self) -> Mapping[str, object]:
         """The settings for the creation of a collection, as JSON values."""
         checked = models.CreateCollection.model_validate(self.collection)
-        own = checked.model_dump(mode="json", include=set(self.collection), exclude_none=True)
+        collection = checked.model_dump(
+            mode="json", include=set(self.collection), exclude_none=True
+        )
         parts = {_VECTOR: self.vector, _SPARSE: self.sparse_vector}
-        return {**own, **{name: _as_json(part) for name, part in parts.items() if part}}
+        return {**collection, **{name: _as_json(part) for name, part in parts.items() if part}}
 
     @property
     def for_records(self) -> "StoreParams":
@@ -101,8 +105,12 @@ class StoreParams(EngineParams):
             {**self.sparse_vector, "modifier": models.Modifier.IDF}
         )
         checked = models.CreateCollection.model_validate(self.collection)
-        own = {name: getattr(checked, name) for name in self.collection}
-        return {"vectors_config": {DENSE: dense}, "sparse_vectors_config": {BM25: sparse}, **own}
+        collection = {name: getattr(checked, name) for name in self.collection}
+        return {
+            "vectors_config": {DENSE: dense},
+            "sparse_vectors_config": {BM25: sparse},
+            **collection,
+        }
 
 
 def _as_json(part: Mapping[str, object]) -> object:
@@ -199,9 +207,7 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
         """Create the collection."""
         dimension, distance = config.dimension or 1, DISTANCES[config.distance]
         creation = self.params.creation(dimension=dimension, distance=distance)
-        record = {"format": self.format, **config.to_dict()}
-        del record["distance"], record["dimension"]  # the engine keeps them
-        yield self.request("create_collection", metadata={_KEY: record}, **creation)
+        yield self.request("create_collection", metadata={_KEY: self._record(config)}, **creation)
 
     def remove(self) -> Steps[None]:
         """Delete the collection."""
@@ -229,6 +235,38 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
                 self.forget()
                 yield from self._upsert(batch, settings)
 
+    def index_fields(self) -> Steps[int]:
+        """Index the fields of the schema from the stored nodes; return their number."""
+        config = replace(self.config, schema=self.schema)
+        offset: models.ExtendedPointId | None = None
+        count = 0
+        while True:
+            records, offset = yield self.request(
+                "scroll", limit=BATCH, offset=offset, with_payload=[NODE], with_vectors=False
+            )
+            nodes = [node_from_text((record.payload or {})[NODE]) for record in records]
+            terms = terms_of(nodes, config.tokenizer, config.schema)
+            means = {**mean_lengths([terms]), **config.average_lengths}  # of the first nodes
+            config = replace(config, average_lengths=means)
+            weighed = zip(records, terms.weighed(means), strict=True)
+            points = [
+                models.PointVectors(id=record.id, vector={BM25: sparse_vector(vector)})
+                for record, vector in weighed
+            ]
+            if points:
+                yield self.request("update_vectors", points=points, wait=True)
+            count += len(points)
+            if offset is None:
+                break
+        yield self.request("update_collection", metadata={_KEY: self._record(config)})
+        self.config = config
+        return count
+
+    def _record(self, config: QdrantConfig) -> dict[str, Any]:
+        record = {"format": self.format, **config.to_dict()}
+        del record["distance"], record["dimension"]  # the engine keeps them
+        return record
+
     def delete(self, matching: models.Filter | None) -> Steps[None]:
         """Delete the matching points; None deletes nothing."""
         selector = models.FilterSelector(filter=matching or NOTHING)
@@ -236,20 +274,13 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
 
     def read(self, matching: models.Filter | None) -> Steps[list[BaseNode]]:
         """Return the matching nodes with embeddings."""
-        nodes: list[BaseNode] = []
-        offset: models.ExtendedPointId | None = None
-        while True:
-            records, offset = yield self.request(
-                "scroll",
-                scroll_filter=matching,
-                limit=_PAGE,
-                offset=offset,
-                with_payload=[NODE],
-                with_vectors=[DENSE],
-            )
-            nodes += map(_node, records)
-            if offset is None:
-                return nodes
+        parts = {"with_payload": [NODE], "with_vectors": [DENSE]}
+        nodes = []
+        for record in (yield from scroll(self.name, scroll_filter=matching, **parts)):
+            node = node_from_text((record.payload or {})[NODE])
+            node.embedding = [*record.vector[DENSE]]  # type: ignore[call-overload,index]  # as asked for
+            nodes.append(node)
+        return nodes
 
     def count(self, matching: models.Filter | None) -> Steps[int]:
         """Return the number of matching nodes."""
@@ -291,12 +322,3 @@ def sparse_vector(weighed: Weighed) -> models.SparseVector:
     """Return terms and weights as a vector of the client."""
     ids, weights = weighed
     return models.SparseVector(indices=ids, values=weights)
-
-
-def _node(record: models.Record) -> BaseNode:
-    node = node_from_text((record.payload or {})[NODE])
-    vectors = record.vector
-    vector = vectors.get(DENSE) if isinstance(vectors, dict) else None
-    if isinstance(vector, list):
-        node.embedding = [float(number) for number in vector if isinstance(number, int | float)]
-    return node

@@ -126,9 +126,9 @@ class PointsSearch(EngineBackend[PointSearch, P], Generic[P]):
             legs=(vector, keyword),
         )
 
-    def raw_scores(self, hits: Sequence[P]) -> list[float]:
-        """Return the engine's scores."""
-        return [hit.score for hit in hits]
+    def scores(self, search: PointSearch, hits: Sequence[P]) -> list[float]:
+        """Return our scores of hits."""
+        return [search.score(hit.score) for hit in hits]
 
     def candidate(self, hit: P, score: float) -> Candidate:
         """Return the candidate of a point."""

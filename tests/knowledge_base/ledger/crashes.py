@@ -71,8 +71,6 @@ class FusedStore(Nodes):
             self.fuse.step()
             self.nodes.pop(node_id, None)
 
-    delete = delete_nodes
-
     def flush(self) -> None:
         if self._on_disk is not None:
             self.fuse.step()

@@ -13,6 +13,7 @@ from llama_retrieval_ext.knowledge_base.ledger.journal import Journal
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
 from llama_retrieval_ext.knowledge_base.write import Writer
+from llama_retrieval_ext.stores.encoding.node_json import SECOND, row_id, rows_of
 from llama_retrieval_ext.stores.engine.records import IntentRecords
 
 CONFIG = KnowledgeBaseConfig("model", tokenizer="t", dimension=1)
@@ -39,23 +40,25 @@ class Nodes:
         self.before_add()
         self.nodes |= {node.node_id: node for node in nodes}
 
-    def upsert(self, documents: Sequence[Prepared]) -> None:
-        self.add([node for document in documents for node in document.nodes])
+    def upsert(self, documents: Sequence[Prepared], slot: int) -> None:
+        nodes = [node for document in documents for node in document.nodes]
+        self.add([row_of(node, slot) for node in nodes])
 
     def get_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
     ) -> list[BaseNode]:
         self.reads.append(filters if node_ids is None else node_ids)
         condition = None if filters is None else parse_filters(filters)
-        ids = self.nodes if node_ids is None else node_ids
+        ids = self.nodes if node_ids is None else rows_of(node_ids)
         found = [self.nodes[id_] for id_ in ids if id_ in self.nodes]
-        return [node for node in found if matches(condition, node.metadata)]
+        return [plain(node) for node in found if matches(condition, node.metadata)]
 
     def delete_nodes(self, node_ids: Sequence[str] | None = None) -> None:
         for node_id in node_ids or []:
             self.nodes.pop(node_id, None)
 
-    delete = delete_nodes
+    def delete(self, node_ids: Sequence[str], slot: int) -> None:
+        self.delete_nodes([row_id(node_id, slot) for node_id in node_ids])
 
     def count(self, filters: MetadataFilters | None = None) -> int:
         return len(self.get_nodes(filters=filters))
@@ -64,7 +67,15 @@ class Nodes:
         pass
 
     def texts(self) -> dict[str, str]:
-        return {id_: node.get_content() for id_, node in self.nodes.items()}
+        return {id_.removesuffix(SECOND): node.get_content() for id_, node in self.nodes.items()}
+
+
+def plain(node: BaseNode) -> BaseNode:
+    return node.model_copy(update={"id_": node.node_id.removesuffix(SECOND)})
+
+
+def row_of(node: BaseNode, slot: int) -> BaseNode:
+    return node.model_copy(update={"id_": row_id(node.node_id, slot)})
 
 
 class Server:

@@ -1,4 +1,4 @@
-"""RuleRerank: rules without a model, their weights and boosts, and how words are matched."""
+"""RuleRerank: rules without a model, their weights, and how words are matched."""
 
 import asyncio
 import math
@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.results import Hit, node_ids, score_of
-from llama_retrieval_ext.stages.decay import Recency
-from llama_retrieval_ext.stages.rerank.rules import Boost, RuleRerank, RuleWeights, longest_run
+from llama_retrieval_ext.stages.rerank.rules import RuleRerank, RuleWeights, longest_run
 from llama_retrieval_ext.testing.fakes import FakeRetriever, Row
 
-NOTHING = {"previous_rank": 0.0, "terms": 0.0, "phrase": 0.0, "title": 0.0, "recency": 0.0}
+NOTHING = {"previous_rank": 0.0, "terms": 0.0, "phrase": 0.0, "title": 0.0}
 
 
 def only(**weights: float) -> RuleWeights:
@@ -73,9 +72,8 @@ def scores(stage: RuleRerank, query: str, *rows: Row) -> dict[str, float]:
             {"named": 1.0, "half": 0.5, "untitled": 0.0},
         ),
         # Without a `Recency` the rule of that name does not count.
-        (only(terms=1.0, recency=1.0), "annual leave", [("a", 0.9, "annual leave")], {"a": 1.0}),
     ],
-    ids=["terms", "one character", "phrase", "one word", "title", "no recency"],
+    ids=["terms", "one character", "phrase", "one word", "title"],
 )
 def test_a_rule_scores_the_share_of_what_matches(
     weights: RuleWeights, query: str, rows: list[Row], expected: dict[str, float]
@@ -99,22 +97,6 @@ def test_chinese_is_matched_by_pairs_of_characters() -> None:
     assert scores(RuleRerank(only(phrase=1.0)), "二十五天", *rows) == {"leave": 1.0, "safety": 0.0}
 
 
-def test_recency_counts_where_a_recency_is_configured() -> None:
-    rows: list[Row] = [("old", 0.9, "x", {"year": 2020}), ("new", 0.1, "x", {"year": 2026})]
-    recency = Recency("year", half_life=3, origin=2026)
-    found = scores(RuleRerank(only(recency=1.0), recency=recency), "q", *rows)
-    assert found == {"new": 1.0, "old": 0.25}
-
-
-def test_boosts_add_to_the_score_of_the_rules() -> None:
-    rows: list[Row] = [
-        ("memo", 0.9, "annual leave", {"kind": "memo"}),
-        ("law", 0.1, "annual leave", {"kind": "law"}),
-    ]
-    stage = RuleRerank(only(terms=1.0), boosts=(Boost("kind", "law", 3.0),))
-    assert scores(stage, "annual leave", *rows) == {"law": 1.0, "memo": 0.25}
-
-
 def test_the_previous_rank_decides_between_hits_that_no_rule_separates() -> None:
     rows: list[Row] = [(id_, 0.5, "") for id_ in "dcba"]
     assert node_ids(reranked(RuleRerank(), "annual leave", *rows)) == list("dcba")
@@ -126,7 +108,7 @@ def test_the_previous_rank_decides_between_hits_that_no_rule_separates() -> None
 
 def test_scores_of_rules_lie_between_0_and_1() -> None:
     rows: list[Row] = [("a", -300.0, "annual leave", {"title": "annual leave"}), ("b", 5000.0, "")]
-    found = scores(RuleRerank(boosts=(Boost("x", 1, 0.3),)), "annual leave", *rows)
+    found = scores(RuleRerank(), "annual leave", *rows)
     assert all(0.0 <= score <= 1.0 for score in found.values())
     full = scores(RuleRerank(only(terms=0.1, phrase=0.2, title=0.7)), "annual leave", *rows)
     assert full["a"] == 1.0
@@ -134,7 +116,7 @@ def test_scores_of_rules_lie_between_0_and_1() -> None:
 
 def test_each_rule_is_a_contribution_and_the_shares_sum_to_the_score() -> None:
     rows: list[Row] = [("a", 0.9, "annual leave days", {"title": "Leave", "kind": "law"})]
-    (hit,) = reranked(RuleRerank(boosts=(Boost("kind", "law"),)), "annual leave", *rows)
+    (hit,) = reranked(RuleRerank(), "annual leave", *rows)
     scores_by_rule = {part.leg: part.score for part in hit.contributions}
     assert scores_by_rule == {
         "FakeRetriever": 0.9,
@@ -142,7 +124,6 @@ def test_each_rule_is_a_contribution_and_the_shares_sum_to_the_score() -> None:
         "terms": 1.0,
         "phrase": 1.0,
         "title": 1.0,
-        "boost kind": 1.0,
     }
     assert math.fsum(part.share for part in hit.contributions) == pytest.approx(hit.score)
 
@@ -157,37 +138,11 @@ def test_a_query_without_words_and_a_very_long_one_are_answered() -> None:
 def test_weights_are_finite_and_not_negative(weight: float) -> None:
     with pytest.raises(ConfigurationError, match="title must be a number of at least 0"):
         RuleWeights(title=weight)
-    with pytest.raises(ConfigurationError, match="weight must be a number above 0"):
-        Boost("kind", "law", weight)
 
 
 def test_rule_weights_that_are_all_zero_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="at least one"):
-        RuleWeights(previous_rank=0, terms=0, phrase=0, title=0, recency=0)
-    with pytest.raises(ConfigurationError, match="above 0"):
-        Boost("kind", "law", 0)
-    with pytest.raises(ConfigurationError, match="no rule has a weight"):  # there is no recency
-        RuleRerank(RuleWeights(previous_rank=0, terms=0, phrase=0, title=0))
-
-
-def test_a_boost_refuses_a_list_of_values_which_would_match_nothing() -> None:
-    with pytest.raises(ConfigurationError, match=r"or a tuple of str . float"):
-        Boost("kind", ["law", "rule"])  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("boost", "holds"),
-    [
-        (Boost("kind", "law"), True),
-        (Boost("kind", ("rule", "law")), True),
-        (Boost("tags", "hr"), True),
-        (Boost("tags", "leave"), False),
-        (Boost("missing", "law"), False),
-    ],
-)
-def test_a_boost_holds_for_the_value_or_an_item_of_a_list(boost: Boost, *, holds: bool) -> None:
-    metadata = {"kind": "law", "tags": ["hr", "paid leave"], "year": 2024}
-    assert boost.holds_for(metadata) is holds
+        RuleWeights(previous_rank=0, terms=0, phrase=0, title=0)
 
 
 WORDS = st.lists(st.sampled_from("abc"), max_size=8)

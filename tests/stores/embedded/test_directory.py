@@ -21,7 +21,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer
-from tests.stores.embedded.test_open_directories import NODES, elsewhere
+from tests.stores.embedded.test_store import NODES, elsewhere
 
 
 def names(directory: Path) -> list[str]:

@@ -1,13 +1,26 @@
-"""A store from the first node to the last, and vectors of any length."""
+"""A store from the first node to the last; all store objects of a directory share it."""
 
+import errno
+import gc
+import subprocess
+import textwrap
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext.errors import StoreClosedError
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    DimensionMismatchError,
+    StoreClosedError,
+    StoreUnavailableError,
+)
+from llama_retrieval_ext.stores.embedded.files import frozen
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from tests.programs import run_program
 from tests.stores.store_contract import StoreContract
 
 
@@ -26,7 +39,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., EmbeddedVectorStore]]:
 
 
 class TestStore(StoreContract[EmbeddedVectorStore]):
-    pass
+    """The contract of every store."""
 
 
 def test_a_closed_store_describes_nothing(store: EmbeddedVectorStore) -> None:
@@ -34,3 +47,140 @@ def test_a_closed_store_describes_nothing(store: EmbeddedVectorStore) -> None:
     for use in (store.describe, store.persist, lambda: store.dimension):
         with pytest.raises(StoreClosedError, match="was closed"):
             use()
+
+
+NODES = [
+    TextNode(id_="a", text="annual leave", embedding=[1.0, 0.0], metadata={"k": "v", "n": 3}),
+    TextNode(id_="b", text="sick leave", embedding=[0.0, 1.0], metadata={"a.b": ["x"]}),
+]
+
+
+def elsewhere(code: str, *arguments: object) -> "subprocess.CompletedProcess[str]":
+    """What a process of its own makes of some code; the store class is imported there."""
+    importing = "from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore"
+    return run_program(f"import os, sys\n{importing}\n{textwrap.dedent(code)}", *arguments)
+
+
+def count_elsewhere(path: Path) -> "subprocess.CompletedProcess[str]":
+    return elsewhere("print(EmbeddedVectorStore(sys.argv[1]).count())", path)
+
+
+def test_opening_twice_gives_the_same_store_twice(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "s")
+    first = EmbeddedVectorStore(tmp_path / "s")
+    second = EmbeddedVectorStore(str(tmp_path / "link"))
+    first.add(NODES[:1])
+    assert second.count() == 1
+    first.close()
+    second.add(NODES[1:])
+    assert second.count() == 2
+    with pytest.raises(StoreClosedError):
+        first.count()
+    second.close()
+    with EmbeddedVectorStore(tmp_path / "s") as third:
+        assert third.count() == 2
+
+
+@pytest.mark.slow
+def test_another_process_gets_a_directory_when_its_last_store_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    store = EmbeddedVectorStore(path)
+    store.add(NODES)
+    again = EmbeddedVectorStore(path)
+    with pytest.raises(ConfigurationError, match="distance"):
+        EmbeddedVectorStore(path, distance="dot")
+    with pytest.raises(DimensionMismatchError):
+        EmbeddedVectorStore(path, dim=3)
+    del store
+    gc.collect()
+    assert again.count() == 2
+    refusal = count_elsewhere(path).stderr.splitlines()[-1]
+    assert f"StoreUnavailableError: another process has {path} open" in refusal
+    assert "use a server" in refusal
+    del again
+    gc.collect()
+    assert count_elsewhere(path).stdout == "2\n"
+
+
+def test_an_opening_that_waits_for_a_copy_delays_no_other_directory(tmp_path: Path) -> None:
+    def count(name: str) -> int:
+        with EmbeddedVectorStore(tmp_path / name) as store:
+            return store.count()
+
+    assert count("copied") == 0
+    with ThreadPoolExecutor(2) as pool:
+        with frozen(tmp_path / "copied"):
+            waiting = pool.submit(count, "copied")
+            with pytest.raises(TimeoutError):
+                waiting.result(0.05)
+            assert pool.submit(count, "other").result(20) == 0
+        assert waiting.result(20) == 0
+
+
+@pytest.mark.slow
+def test_threads_can_open_and_close_the_same_directory(tmp_path: Path) -> None:
+    def work(worker: int) -> None:
+        for call in range(10):
+            with EmbeddedVectorStore(tmp_path / "s") as store:
+                store.add([TextNode(id_=f"{worker}-{call}", embedding=[1.0, call])])
+                assert store.count() >= call + 1
+
+    with ThreadPoolExecutor(4) as pool:
+        for worker in [pool.submit(work, worker) for worker in range(4)]:
+            worker.result()
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        assert store.count() == 4 * 10
+
+
+def test_a_store_in_memory_is_gone_when_closed_and_shared_with_nobody() -> None:
+    first, second = EmbeddedVectorStore(":memory:"), EmbeddedVectorStore(":memory:")
+    first.add(NODES)
+    assert second.count() == 0
+    place = first._directory.path
+    assert place.is_dir()
+    first.close()
+    assert not place.exists()
+    place = second._directory.path
+    del second
+    gc.collect()
+    assert not place.exists()
+
+
+@pytest.mark.slow
+def test_a_store_in_memory_is_gone_at_exit() -> None:
+    done = elsewhere(
+        """
+        store = EmbeddedVectorStore(":memory:", dim=2)
+        print(store._directory.path)
+        """
+    )
+    assert done.stderr == ""
+    assert not Path(done.stdout.strip()).exists()
+
+
+@pytest.mark.slow
+def test_a_store_that_cannot_be_removed_is_closed_and_others_may_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = EmbeddedVectorStore(tmp_path / "s")
+    store.add(NODES)
+    with (
+        EmbeddedVectorStore(tmp_path / "s"),
+        pytest.raises(StoreUnavailableError, match="open elsewhere in this process; close it"),
+    ):
+        store.remove()
+
+    def failing(*_: object) -> None:
+        raise OSError(errno.EIO, "broken disk")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("llama_retrieval_ext.stores.embedded.directory.write_config", failing)
+        with pytest.raises(StoreUnavailableError, match="broken disk"):
+            store.remove()
+    with pytest.raises(StoreClosedError):
+        store.count()
+    store.close()
+    assert count_elsewhere(tmp_path / "s").stdout == "2\n"
+    with EmbeddedVectorStore(tmp_path / "s") as again:
+        again.remove()
+    assert not (tmp_path / "s").exists()

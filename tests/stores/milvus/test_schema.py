@@ -1,11 +1,12 @@
-"""Creation of a collection: its settings, its index, and which collections are refused."""
+"""A collection: its schema and settings, and nodes that do not fit into Milvus."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext.errors import StoreFormatError
+from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError
 from llama_retrieval_ext.stores.milvus.store import MilvusStore
 from tests.stores.store_contract import MODES, found, node, where
 
@@ -54,3 +55,22 @@ def test_a_released_collection_is_loaded_again(opened: Opened) -> None:
     store.add([node("a")])
     store.client.release_collection(str(store.describe()["collection"]))
     assert found(store) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        TextNode(id_="odd", text="界" * 30_000, embedding=[1.0, 0.0]),
+        TextNode(id_="odd", text="a", metadata={"k": "v" * 70_000}, embedding=[1.0, 0.0]),
+        TextNode(id_="odd", text="x y " * 10_000, embedding=[1.0, 0.0]),
+        TextNode(id_="odd", text="a", metadata={"tenant_id": "t" * 5000}, embedding=[1.0, 0.0]),
+        TextNode(id_="", text="a", embedding=[1.0, 0.0]),
+    ],
+    ids=["text", "metadata", "terms", "tenant", "id"],
+)
+def test_a_node_that_does_not_fit_into_milvus_is_refused_by_id(
+    store: MilvusStore, odd: TextNode
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"odd|empty id"):
+        store.add([node("a"), odd])
+    assert store.count() == 0

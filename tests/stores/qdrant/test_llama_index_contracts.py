@@ -67,7 +67,8 @@ class TestHybridBackend(BackendContract):
 def test_a_store_with_an_async_client_alone_answers_sync_and_async_as_others_do(
     client: str, request: pytest.FixtureRequest
 ) -> None:
-    search, text = Search(5, ACME.condition, ACME), SAMPLE_QUERIES[0]
+    # Of the nodes that tie at 0, an engine returns any.
+    search, text = Search(4, ACME.condition, ACME), SAMPLE_QUERIES[0]
     vector = MODEL.get_query_embedding(text)
 
     def searches(backend: LlamaIndexQdrantBackend) -> list[Call[list[Candidate]]]:

@@ -1,12 +1,14 @@
-"""Creation of a collection: its settings, its field indexes, and which collections are refused."""
+"""Collections: their settings, and those that are refused."""
 
 from typing import Any
 
 import pytest
+from qdrant_client import QdrantClient, models
 
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.qdrant.store import QdrantStore, open_qdrant
+from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.stores.store_contract import node
 
 pytestmark = pytest.mark.slow
@@ -64,3 +66,27 @@ def test_metadata_fields_get_an_index_and_those_of_scopes_a_tenant_index(new_url
     assert sorted(made) == sorted([*fields, "list.tags", "meta.size"])
     tenants = [name for name, field in made.items() if getattr(field.params, "is_tenant", False)]
     assert sorted(tenants) == ["meta.kb_id", "meta.tenant_id"]
+
+
+def test_a_collection_of_somebody_else_is_refused(new_url: str, server: str) -> None:
+    vectors = models.VectorParams(size=2, distance=models.Distance.COSINE)
+    QdrantClient(server).create_collection(new_url.rpartition("/")[2], vectors)
+    with pytest.raises(StoreFormatError, match="not made by this package"):
+        QdrantStore(new_url)
+
+
+def test_a_collection_of_a_newer_release_is_refused(new_url: str, server: str) -> None:
+    vectors = {"dense": models.VectorParams(size=2, distance=models.Distance.COSINE)}
+    metadata = {"llama_retrieval_ext": {"format": 99}}
+    QdrantClient(server).create_collection(new_url.rpartition("/")[2], vectors, metadata=metadata)
+    with pytest.raises(StoreFormatError, match="format 99"):
+        QdrantStore(new_url)
+
+
+def test_a_tokenizer_of_another_release_is_named(new_url: str, server: str) -> None:
+    vectors = {"dense": models.VectorParams(size=2, distance=models.Distance.COSINE)}
+    tokenizer = {**Tokenizer().to_dict(), "stemmer": "new"}
+    metadata = {"llama_retrieval_ext": {"format": 5, "tokenizer": tokenizer}}
+    QdrantClient(server).create_collection(new_url.rpartition("/")[2], vectors, metadata=metadata)
+    with pytest.raises(ConfigurationError, match="recorded by another release"):
+        QdrantStore(new_url)

@@ -69,9 +69,11 @@ class EmbeddingSource:
         kind = _fastembed().TextEmbedding
         if is_path(location):
             return cls._in_folder(ModelFolder.at(location))
-        known, name = _described(kind, location), location.lower()
+        described, name = _described(kind, location), location.lower()
         prompts = [both for start, both in _KNOWN_PROMPTS.items() if name.startswith(start)]
-        return cls(known["model"], known["model"], known["dim"], *(prompts or [("", "")])[0])
+        return cls(
+            described["model"], described["model"], described["dim"], *(prompts or [("", "")])[0]
+        )
 
     @classmethod
     def _in_folder(cls, folder: "ModelFolder") -> "EmbeddingSource":
@@ -86,7 +88,7 @@ class EmbeddingSource:
                 "or lasttoken, which the model was trained with; copy it from the model's page, "
                 'such as {"word_embedding_dimension": 384, "pooling_mode_mean_tokens": true}'
             )
-        layers = {each["type"].rpartition(".")[2] for each in folder.json("modules.json")}
+        layers = {layer["type"].rpartition(".")[2] for layer in folder.json("modules.json")}
         if not layers <= {"Transformer", "Pooling", "Normalize"}:
             raise ConfigurationError(
                 f"{folder.path}/modules.json names {', '.join(sorted(layers))}; of these layers "
@@ -105,7 +107,7 @@ class EmbeddingSource:
         prompt = self.query_prompt if query else self.text_prompt
         run = model.query_embed if query else model.passage_embed
         vectors = _by_length(
-            [prompt + text for text in texts], lambda each: run(each, batch_size=_BATCH)
+            [prompt + text for text in texts], lambda batch: run(batch, batch_size=_BATCH)
         )
         return [vector.tolist() for vector in vectors]
 
@@ -139,8 +141,8 @@ class CrossEncoder:
         with _loading:
             model = _cross_encoder(self.location, self.name)
         query = _clean(query)
-        scores = _by_length(docs, lambda each: model.rerank(query, each, batch_size=_BATCH))
-        return [Ranked(*each) for each in zip(doc_ids, scores, strict=True)]
+        scores = _by_length(docs, lambda pair: model.rerank(query, pair, batch_size=_BATCH))
+        return [Ranked(*pair) for pair in zip(doc_ids, scores, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,20 +157,20 @@ class ModelFolder:
     def at(cls, location: str) -> "ModelFolder":
         """Return the folder; raise `ConfigurationError` if it lacks a file."""
         path = Path(location).expanduser().resolve()
-        found = [name for name in _WEIGHTS if (path / name).is_file()][:1]
-        found = found or [str(each.relative_to(path)) for each in path.rglob("*.onnx")]
+        names = [name for name in _WEIGHTS if (path / name).is_file()][:1]
+        names = names or [str(file.relative_to(path)) for file in path.rglob("*.onnx")]
         missing = [name for name in _NEEDED if not (path / name).is_file()]
-        if len(found) != 1:
+        if len(names) != 1:
             missing.insert(0, f"one of {', '.join(_WEIGHTS)}, or a single other ONNX file")
         if missing:
             raise ConfigurationError(
                 f"{path} is not the folder of a model: it lacks {'; '.join(missing)}"
             )
-        weights = path / found[0]
+        weights = path / names[0]
         files = sorted(weights.parent.glob(f"{weights.name}*"))  # with external data
         files += [path / name for name in _SETTINGS if (path / name).is_file()]
         versions = [(file, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-        return cls(path, found[0], _digest(tuple(versions)))
+        return cls(path, names[0], _digest(tuple(versions)))
 
     def json(self, name: str) -> Any:  # noqa: ANN401 - JSON
         """Return the settings in a file; none if it does not exist."""
@@ -206,15 +208,15 @@ def _fastembed(module: str = "") -> ModuleType:
 
 def _described(kind: Any, name: str) -> dict[str, Any]:  # noqa: ANN401 - fastembed is optional
     """Return fastembed's description of a model by its name, in any case."""
-    known = {model["model"].lower(): model for model in kind.list_supported_models()}
-    if name.lower() not in known:
-        near = get_close_matches(name.lower(), known, n=1, cutoff=0.4)
-        advice = f"did you mean {known[near[0]]['model']!r}? " if near else ""
+    models = {model["model"].lower(): model for model in kind.list_supported_models()}
+    if name.lower() not in models:
+        near = get_close_matches(name.lower(), models, n=1, cutoff=0.4)
+        advice = f"did you mean {models[near[0]]['model']!r}? " if near else ""
         raise ConfigurationError(
             f"fastembed has no {kind.__name__} {name!r}; {advice}a folder is written "
             "'fastembed:./FOLDER'"
         )
-    description: dict[str, Any] = known[name.lower()]
+    description: dict[str, Any] = models[name.lower()]
     return description
 
 

@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
-from llama_retrieval_ext import fastembed_models
+from llama_retrieval_ext.embeddings import fastembed_models
+from llama_retrieval_ext.embeddings.fastembed_models import (
+    CrossEncoder,
+    EmbeddingSource,
+    ModelFolder,
+)
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
-from llama_retrieval_ext.fastembed_models import CrossEncoder, EmbeddingSource, ModelFolder
 from tests.onnx_models import cached, cross_encoder, settings
 
 POOLING = "1_Pooling/config.json"

@@ -1,0 +1,159 @@
+"""`Curating`: what a knowledge base does to every query and its hits, by words and by rules."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from llama_index.core.schema import BaseNode
+
+from llama_retrieval_ext.execution.context import step
+from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.filter_syntax import as_metadata_filters
+from llama_retrieval_ext.filters import AllOf, Condition, Not, matches
+from llama_retrieval_ext.knowledge_base.correcting import Correcting
+from llama_retrieval_ext.knowledge_base.rankings import ScopedRanking, StoredRankings
+from llama_retrieval_ext.query import Query, Scope, source_in
+from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.stages.ranking import Pin, boosted, condition_of, placed
+
+# Hits that boosts reorder, at least: as many as each search of a hybrid search returns.
+_CANDIDATES: Final = 100
+_GROWTH: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Curating:
+    """Corrects the queries of a knowledge base, and orders their hits by its rules.
+
+    Attributes:
+        correcting: Corrects typing errors.
+        stored: The rules, by scope.
+        read: Reads them.
+        find: Returns the nodes of a document by its name, in a scope.
+    """
+
+    correcting: Correcting
+    stored: StoredRankings
+    read: Callable[[], dict[str, str]]
+    find: Callable[[str, Scope | None], Iterable[BaseNode]]
+
+    def plan(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
+        """Return the plan for the hits of a query, unless it is part of another."""
+        if query.is_curated:
+            return (yield from search(query))
+        query = replace(query, is_curated=True)
+        if query.correct:
+            query = yield from self.correcting.corrected(query)
+        if self.stored.is_old(is_shared=self.correcting.is_shared):
+            words_of = self.correcting.tokenizer.query_tokens
+            yield Call(lambda: self.stored.update(self.read, words_of))
+        rankings = self.stored.of(query.scope)
+        query = replace(query, synonyms=self._synonyms(query.query_str, rankings))
+        if not any(r.ranking.boosts or r.ranking.pins or r.ranking.blocks for r in rankings):
+            return (yield from search(query))
+        return (yield from step("ranking rules", self._ranked(query, search, rankings)))
+
+    def _ranked(
+        self,
+        query: Query,
+        search: Callable[[Query], Plan[list[Hit]]],
+        rankings: Sequence[ScopedRanking],
+    ) -> Plan[list[Hit]]:
+        boosts = [(each.condition, boost) for each in rankings for boost in each.ranking.boosts]
+        blocked = [
+            (each.condition, block.document)
+            for each in rankings
+            for block in each.ranking.blocks
+            if block.document
+        ]
+        top_k = query.top_k or _CANDIDATES
+        unblocked = _without_blocked(query, rankings)
+        hits = yield from _enough(
+            unblocked, search, blocked, max(top_k, _CANDIDATES if boosts else 0)
+        )
+        hits = boosted(hits, boosts) if boosts else hits
+        pins = [
+            (pin, each.condition)
+            for each in reversed(rankings)  # the narrowest scope first
+            for pin in each.ranking.pins
+            if self._is_for(pin, query)
+        ]
+        if pins:
+            pinned = yield Call(lambda: [self._pinned(*pin, unblocked, hits) for pin in pins])
+            hits = placed(
+                hits,
+                [
+                    (pin.position, hit)
+                    for (pin, _), hit in zip(pins, pinned, strict=True)
+                    if hit is not None and not _is_blocked(hit.node, blocked)
+                ],
+            )
+        return hits[:top_k]
+
+    def _synonyms(self, text: str, rankings: Sequence[ScopedRanking]) -> tuple[str, ...]:
+        """Return the synonyms of the words and phrases of a question, each once."""
+        if not any(each.phrases for each in rankings):
+            return ()
+        words = self.correcting.tokenizer.query_tokens(text)
+        return tuple(dict.fromkeys(word for each in rankings for word in each.synonyms(words)))
+
+    def _is_for(self, pin: Pin, query: Query) -> bool:
+        tokens = self.correcting.tokenizer.query_tokens
+        return not pin.query or tokens(pin.query) == tokens(query.query_str)
+
+    def _pinned(
+        self, pin: Pin, condition: Condition | None, query: Query, hits: Sequence[Hit]
+    ) -> Hit | None:
+        """Return the best hit of a pinned document, or its first node; None if it is hidden."""
+        for hit in hits:
+            if _is_named(hit.node, pin.document) and matches(condition, hit.node.metadata):
+                return hit
+        nodes = [
+            node
+            for node in self.find(pin.document, query.scope)
+            if matches(condition, node.metadata) and matches(query.condition, node.metadata)
+        ]
+        first = min(nodes, key=lambda node: (_start_of(node), node.node_id), default=None)
+        return None if first is None else Hit(node=first, score=None, source="pin")
+
+
+def _without_blocked(query: Query, rankings: Sequence[ScopedRanking]) -> Query:
+    """Return the query with a filter that excludes what is blocked by filters."""
+    for each in rankings:
+        for block in each.ranking.blocks:
+            if block.where:
+                where, condition = condition_of(block.where), each.condition
+                part = where if condition is None else AllOf((condition, where))
+                query = query.but(filters=as_metadata_filters(Not(part)))
+    return query
+
+
+def _enough(
+    query: Query,
+    search: Callable[[Query], Plan[list[Hit]]],
+    blocked: Sequence[tuple[Condition | None, str]],
+    count: int,
+) -> Plan[list[Hit]]:
+    """Return the plan for so many hits that are not blocked, if there are."""
+    depth = count
+    while True:
+        hits = yield from search(replace(query, top_k=depth, at_least=depth))
+        kept = [hit for hit in hits if not _is_blocked(hit.node, blocked)]
+        if len(kept) >= count or len(hits) < depth:
+            return kept[:count]
+        depth *= _GROWTH
+
+
+def _is_blocked(node: BaseNode, blocked: Sequence[tuple[Condition | None, str]]) -> bool:
+    return any(
+        _is_named(node, document) and matches(condition, node.metadata)
+        for condition, document in blocked
+    )
+
+
+def _is_named(node: BaseNode, document: str) -> bool:
+    return document in (node.ref_doc_id or node.node_id, source_in(node.metadata))
+
+
+def _start_of(node: BaseNode) -> int:
+    return getattr(node, "start_char_idx", None) or 0
