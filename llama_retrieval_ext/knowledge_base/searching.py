@@ -178,7 +178,7 @@ class Searchable:
             options: The parameters of the name. For ``hybrid``: ``dense_weight=0.7`` and
                 ``sparse_weight=0.3`` by the table, and **0.5 and 0.5 in a knowledge base**, where
                 they were measured to be better, or the share that `KnowledgeBase.weigh` recorded or
-                the model declares (`LocalEmbedding` 0.25); less of the first for a question in a
+                the model declares (`LocalEmbedding` 0.15); less of the first for a question in a
                 script that the model does not know; or ``alpha``, the share of the first;
                 ``fusion``, ``candidates``, ``pushdown``.
 

@@ -46,6 +46,7 @@ from llama_retrieval_ext.serve.guard import (
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, raised_at
 from llama_retrieval_ext.serve.keys import ApiKeys, KeyHolder
 from llama_retrieval_ext.serve.requests import MAX_TEXT
+from llama_retrieval_ext.text.normalization import valid_text
 
 P = ParamSpec("P")
 Facts: TypeAlias = dict[str, Any]  # Any: tools return JSON
@@ -151,7 +152,7 @@ class _Server(MCPServer):
             more = self._fields.about
         tools = await super().list_tools()
         return [
-            tool.model_copy(update={"description": f"{tool.description}\n\n{_sendable(more)}"})
+            tool.model_copy(update={"description": f"{tool.description}\n\n{more}"})
             if tool.name == _SEARCH
             else tool
             for tool in tools
@@ -368,18 +369,13 @@ def _answered(tool: Callable[P, Awaitable[Facts]]) -> Callable[P, Awaitable[Call
     return wrapped
 
 
-def _sendable(text: str) -> str:
-    """Return a text without lone surrogates, which the MCP package cannot send."""
-    return text.encode("utf-8", "replace").decode()
-
-
 def _result_of(facts: Facts) -> CallToolResult:
     """Return the result of a tool, as text and as JSON; NaN becomes null."""
     try:
         facts = to_jsonable_python(facts, inf_nan_mode="null", fallback=str)
         text = to_json(facts, indent=2).decode()
-    except ValueError:  # lone surrogates
-        text = _sendable(json.dumps(facts, ensure_ascii=False, default=str))
+    except ValueError:  # lone surrogates, of a query, which the package cannot send
+        text = valid_text(json.dumps(facts, ensure_ascii=False, default=str))
         facts = json.loads(text, parse_constant=lambda _: None)
         text = json.dumps(facts, ensure_ascii=False, indent=2)
     return CallToolResult(content=[TextContent(text=text)], structured_content=facts)
