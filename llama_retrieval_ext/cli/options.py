@@ -96,6 +96,19 @@ def _json_values(pairs: Sequence[str]) -> dict[str, object]:
     return values
 
 
+def field_weights(pairs: Sequence[str]) -> dict[str, float] | None:
+    """Return the weights of fields; None without any."""
+    weights: dict[str, float] = {}
+    for name, value in key_values(pairs, "--field").items():
+        try:
+            weights[name] = float(value)
+        except ValueError as error:
+            raise ConfigurationError(
+                f"--field {name}={value}: {value!r} is no weight; write --field {name}=1"
+            ) from error
+    return weights or None
+
+
 def with_groups(command: Callable[..., T]) -> Callable[..., T]:
     """Return a command with the options of its parameters that are groups, in their places."""
     signature = inspect.signature(command)
@@ -204,6 +217,7 @@ class KbOptions(ScopeOptions):
     graph: str | None = None
     require_scope: bool = False
     store_params: Sequence[str] = ()
+    fields: Sequence[str] = ()
     read_only: bool = False
 
     @property
@@ -230,6 +244,9 @@ class KbOptions(ScopeOptions):
         return opened
 
     def _opened(self, model: str | None, *, must_exist: bool) -> "ext.KnowledgeBase":
+        weights = field_weights(self.fields)
+        schema = None if weights is None else ext.Schema(text=weights)
+
         def opened_with(graph: str | None) -> "ext.KnowledgeBase":
             return ext.KnowledgeBase.open(
                 self.url,
@@ -237,6 +254,7 @@ class KbOptions(ScopeOptions):
                 require_scope=self.require_scope or None,
                 must_exist=must_exist,
                 graph=graph,
+                schema=schema,
                 store_params=_json_values(self.store_params) or None,
                 read_only=self.read_only,
                 refresh_s=self.refresh_s if self.read_only else None,
@@ -308,6 +326,15 @@ class WriterOptions(KbOptions):
             "--store-param",
             metavar="NAME=VALUE",
             help="A setting of the engine: index=hnsw, min_free_bytes=0, ... May be repeated.",
+        ),
+    ] = field(default_factory=list)
+    fields: Annotated[
+        list[str],
+        typer.Option(
+            "--field",
+            metavar="NAME=WEIGHT",
+            help="A field that keyword search weighs: title=3, director=1.5, ... May be repeated; "
+            "recorded.",
         ),
     ] = field(default_factory=list)
 

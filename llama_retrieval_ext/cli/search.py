@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import AsJson, LLMOptions, QueryOptions
+from llama_retrieval_ext.cli.options import AsJson, LLMOptions, QueryOptions, field_weights
 from llama_retrieval_ext.cli.output import say, say_aside, say_json, say_wrong, show_hits
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.kinds import SearchKind
@@ -64,6 +64,14 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     correct: Annotated[
         bool, typer.Option("--correct/--no-correct", help="Correct typing errors, visibly.")
     ] = True,
+    fields: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--field",
+            metavar="NAME=WEIGHT",
+            help="Search the words of this field only: title=1. May be repeated.",
+        ),
+    ] = None,
     why_not: Annotated[
         list[str] | None,
         typer.Option(
@@ -93,7 +101,14 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
         else:
             retriever = _from_file(pipeline, opened, collapse)
         ask = retriever.explain if explain or why_not else retriever.search
-        result = ask(query, top_k=top_k, filters=narrowed, scope=options.scope, correct=correct)
+        result = ask(
+            query,
+            top_k=top_k,
+            filters=narrowed,
+            scope=options.scope,
+            correct=correct,
+            fields=field_weights(fields or []),
+        )
         reasons = _reasons(result, why_not or [])
         if as_json:
             more = {"why_not": [reason.to_dict() for reason in reasons]} if reasons else {}

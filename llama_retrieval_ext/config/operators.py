@@ -67,6 +67,7 @@ class Operator:
         filters: MetadataFilters | None = None,
         timeout_s: float | None = None,
         correct: bool = True,
+        fields: Mapping[str, float] | None = None,
     ) -> RecordList:
         """Return the best hits as records.
 
@@ -79,6 +80,7 @@ class Operator:
             filters: Conditions on metadata for every hit; they can only narrow the scope.
             timeout_s: Time limit for the whole answer in seconds; None for no limit.
             correct: Whether typing errors are corrected, as for `Query`.
+            fields: The fields of keyword searches, with weights, as for `Query`.
 
         Returns:
             Records: `Hit.to_dict`, in which ``node_id`` is ``chunk_id`` and ``kb_id`` is
@@ -98,6 +100,7 @@ class Operator:
             top_k=check_top_k(top_k),
             timeout_s=timeout_s,
             correct=correct,
+            fields=fields,
         )
         result = await self._own.asearch(bound)
         details = {

@@ -126,6 +126,9 @@ def _account_facts(account: HitAccount) -> Iterator[str]:
     for before, after in account.rescored:
         if (before.rank, before.score) != (after.rank, after.score):
             yield f"{short(after.stage, _TITLE)}: {_stood(before)} → {_stood(after)}"
+    for name, share in account.fields.items():
+        words = short(", ".join(map(str, share["words"])), _NAME)  # type: ignore[call-overload]  # a list
+        yield f"{name}: {share['share']:.0%} of the keyword score ({words})"
     if account.merged:
         yield f"stands for {short(', '.join(account.merged), _NAME)}"
     yield from (f"passes {short(text, 2 * _NAME)}" for text in account.filters)

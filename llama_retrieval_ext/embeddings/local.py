@@ -164,7 +164,7 @@ class LocalEmbedding(InProcessEmbedding):
 
     languages: ClassVar[tuple[str, ...]] = ("en",)
     # Share of vector search in hybrid search; measured on six sets, see config/README.md.
-    vector_share: ClassVar[float] = 0.25
+    vector_share: ClassVar[float] = 0.15
     # Recorded beside the vectors, so it cannot be changed.
     model_name: str = Field(default=_MODEL_NAME, pattern=f"^{_MODEL_NAME}$", frozen=True)
     embed_batch_size: int = Field(default=64, gt=0, le=2048, description="Texts per batch.")

@@ -103,8 +103,8 @@ class AnswerLog:
 
     def get(self, retriever: str, query_id: str, question: str) -> Answer | None:
         """Return an answer; None if it is missing, or its question has another text."""
-        known = self._answers.get((retriever, query_id))
-        return known if known is not None and known.question == question else None
+        answer = self._answers.get((retriever, query_id))
+        return answer if answer is not None and answer.question == question else None
 
     def add(self, answer: Answer) -> None:
         """Add an answer."""
@@ -132,14 +132,14 @@ def describe_retriever(retriever: BaseRetriever) -> str:
 
 
 def _check_settings(path: Path, settings: Mapping[str, str]) -> None:
-    known: dict[str, str] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    saved: dict[str, str] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     for name, value in settings.items():
-        if known.get(name, value) != value:
+        if saved.get(name, value) != value:
             raise ConfigurationError(
-                f"{path.parent} has answers with another {name}: {known[name]} and not {value}; "
+                f"{path.parent} has answers with another {name}: {saved[name]} and not {value}; "
                 "use another folder, or another name for the retriever"
             )
-    path.write_text(json.dumps({**known, **settings}, ensure_ascii=False, indent=2), "utf-8")
+    path.write_text(json.dumps({**saved, **settings}, ensure_ascii=False, indent=2), "utf-8")
 
 
 @dataclass(slots=True)

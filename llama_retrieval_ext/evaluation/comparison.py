@@ -120,7 +120,7 @@ class Comparison(Viewed):
         return {
             "question": question,
             "overlap": self._overlap(question),
-            "same_first": len({tuple(own[:1]) for own in ids.values()}) == 1,
+            "same_first": len({tuple(ranking[:1]) for ranking in ids.values()}) == 1,
             **{f"only in {name}": ", ".join(_alone(name, ids)) for name in ids},
             "marked": len(self.marks.get(question, {})),
         }
@@ -179,7 +179,9 @@ def compare(
     path = None if marks is None else Path(marks)
     hints: tuple[str, ...] = ()
     if isinstance(questions, Judgements):
-        hits = (hit for answer in answers.values() for found in answer.values() for hit in found)
+        hits = (
+            hit for answer in answers.values() for ranking in answer.values() for hit in ranking
+        )
         seen = {name for hit in hits for name in questions.names_of(hit.node, "")}
         hints = missing_targets(named.values(), questions, seen)
     return Comparison(answers, top_k, _kept_marks(path), path, hints)
@@ -188,13 +190,13 @@ def compare(
 def _kept_marks(path: Path | None) -> dict[str, dict[str, int]]:
     if path is None or not path.is_file():
         return {}
-    known = load_judgements(path)
-    if known.level is not Level.NODE:
+    saved = load_judgements(path)
+    if saved.level is not Level.NODE:
         raise ConfigurationError(
-            f"{path} has judgements of {known.level.value}s, and marks are of nodes; use another "
+            f"{path} has judgements of {saved.level.value}s, and marks are of nodes; use another "
             "file"
         )
-    return {known.queries[id_]: dict(own) for id_, own in known.relevant.items()}
+    return {saved.queries[id_]: dict(grades) for id_, grades in saved.relevant.items()}
 
 
 def _answers(named: Mapping[str, BaseRetriever], text: str, top_k: int) -> dict[str, list[Hit]]:
@@ -212,5 +214,5 @@ def jaccard(one: set[str], other: set[str]) -> float:
 
 
 def _alone(name: str, ids: Mapping[str, list[str]]) -> list[str]:
-    others = {each for other, own in ids.items() if other != name for each in own}
-    return [each for each in ids[name] if each not in others]
+    others = {node_id for other, ranking in ids.items() if other != name for node_id in ranking}
+    return [node_id for node_id in ids[name] if node_id not in others]

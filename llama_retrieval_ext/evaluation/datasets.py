@@ -123,7 +123,9 @@ def _from_object(source: object, level: Level | None) -> Judgements:
         rows = [example.model_dump(mode="json") for example in source.examples]
         return _from_rag_examples(rows, level or Level.PASSAGE)
     if isinstance(source, Mapping):
-        source = [(question, *pair) for question, own in source.items() for pair in _graded(own)]
+        source = [
+            (question, *pair) for question, targets in source.items() for pair in _graded(targets)
+        ]
     if isinstance(source, Sequence):
         return _from_rows(map(partial(_row, level), source), level, "the list")
     if isinstance(source, _Table):
@@ -185,19 +187,19 @@ def _json_rows(path: Path) -> Iterator[dict[str, object]]:
 
 
 def _from_rows(rows: Iterable[Mapping[str, object]], level: Level | None, where: str) -> Judgements:
-    judged, known, origin = Collector(), level, LABELS
+    judged, kind_of_row, origin = Collector(), level, LABELS
     for row in rows:
         kinds = (kind for kind, names in _TARGETS.items() if any(name in row for name in names))
-        known = level or known or next(kinds, None)
+        kind_of_row = level or kind_of_row or next(kinds, None)
         question = _value(row, _QUESTIONS)
-        target = None if known is None else _value(row, _TARGETS[known])
-        if question is None or target is None or known is None:
-            raise ConfigurationError(_missing_columns(where, row, known))
+        target = None if kind_of_row is None else _value(row, _TARGETS[kind_of_row])
+        if question is None or target is None or kind_of_row is None:
+            raise ConfigurationError(_missing_columns(where, row, kind_of_row))
         grade = _grade(row, where)
         query_id = _value(row, ("query_id", "query-id"))
         judged.add(question, target, grade, query_id or "")
         origin = _value(row, ("origin",)) or origin
-    return judged.judgements(known or Level.DOCUMENT, origin)
+    return judged.judgements(kind_of_row or Level.DOCUMENT, origin)
 
 
 def _value(row: Mapping[str, object], names: Sequence[str]) -> str | None:
@@ -243,8 +245,12 @@ def _from_beir(folder: Path, level: Level) -> Judgements:
 def _from_ir_datasets(id_: str, level: Level) -> Judgements:
     package = optional_module("ir_datasets", f"{_IR_DATASETS}{id_}", package="ir-datasets")
     dataset = package.load(id_)
-    queries = {str(each.query_id): str(each.default_text()) for each in dataset.queries_iter()}
-    rows = ((each.query_id, each.doc_id, int(each.relevance)) for each in dataset.qrels_iter())
+    queries = {
+        str(record.query_id): str(record.default_text()) for record in dataset.queries_iter()
+    }
+    rows = (
+        (record.query_id, record.doc_id, int(record.relevance)) for record in dataset.qrels_iter()
+    )
     return _from_qrels(queries, rows, level)
 
 
@@ -276,7 +282,7 @@ def _from_json(path: Path, level: Level | None) -> Judgements:
 def _from_pairs(
     queries: Mapping[str, str], documents: Mapping[str, Sequence[str]], level: Level
 ) -> Judgements:
-    relevant = {id_: dict.fromkeys(own, 1) for id_, own in documents.items()}
+    relevant = {id_: dict.fromkeys(ids, 1) for id_, ids in documents.items()}
     return Judgements(queries, relevant, level)
 
 

@@ -297,7 +297,10 @@ class Experiment(Viewed):
     def _compared(self, measure: str, names: Sequence[str]) -> list[dict[str, object]]:
         base = list(self._value(self.baseline, measure).values())
         differences = [
-            [own - other for own, other in zip(self._value(n, measure).values(), base, strict=True)]
+            [
+                value - other
+                for value, other in zip(self._value(n, measure).values(), base, strict=True)
+            ]
             for n in names
         ]
         p_values = [randomisation_test(difference) for difference in differences]
@@ -306,15 +309,15 @@ class Experiment(Viewed):
                 "measure": measure,
                 "retriever": name,
                 "baseline": self.baseline,
-                "difference": fmean(each),
-                "standard_error": standard_error(each),
-                "p_t": paired_t_test(each),
+                "difference": fmean(differences),
+                "standard_error": standard_error(differences),
+                "p_t": paired_t_test(differences),
                 "p_randomisation": p_value,
                 "p_holm": corrected,
                 "is_significant": corrected < SIGNIFICANT,
                 "questions": self.judgements.origin,
             }
-            for name, each, p_value, corrected in zip(
+            for name, differences, p_value, corrected in zip(
                 names, differences, p_values, holm(p_values), strict=True
             )
         ]

@@ -65,7 +65,9 @@ class Judgements:
             id_: {target: int(grade) for target, grade in self.relevant.get(id_, {}).items()}
             for id_ in self.queries
         }
-        judged = {id_: own for id_, own in graded.items() if any(g > 0 for g in own.values())}
+        judged = {
+            id_: grades for id_, grades in graded.items() if any(g > 0 for g in grades.values())
+        }
         if not judged:
             raise ConfigurationError(
                 f"nothing is relevant to any of the {len(self.queries)} questions; give each the "
@@ -78,7 +80,7 @@ class Judgements:
         return len(self.queries)
 
     def __repr__(self) -> str:
-        count = sum(grade > 0 for own in self.relevant.values() for grade in own.values())
+        count = sum(grade > 0 for grades in self.relevant.values() for grade in grades.values())
         relevant = counted(count, f"relevant {self.level.value}")
         return f"Judgements({counted(len(self), 'question')}, {relevant}, {self.origin})"
 
@@ -106,8 +108,11 @@ class Judgements:
             return [node.node_id]
         if self.level is Level.PASSAGE:
             text = _plain(node.get_content())
-            passages = ((each, _plain(each)) for each in self.relevant.get(query_id, {}))
-            return [*(each for each, own in passages if own in text or text in own), node.node_id]
+            passages = ((target, _plain(target)) for target in self.relevant.get(query_id, {}))
+            return [
+                *(target for target, passage in passages if passage in text or text in passage),
+                node.node_id,
+            ]
         files = [node.metadata.get(key) for key in ("file_path", "file_name")]
         judged = self.relevant.get(query_id, {})
         forms = [form for file in files if isinstance(file, str) for form in spellings(file)]
@@ -130,7 +135,7 @@ class Judgements:
         """
         judged = self.relevant.get(query_id, {})
         targets = (next((n for n in names if n in judged), names[0]) for names in hits)
-        return {each: -float(rank) for rank, each in enumerate(dict.fromkeys(targets), start=1)}
+        return {target: -float(rank) for rank, target in enumerate(dict.fromkeys(targets), start=1)}
 
     def save(self, path: str | Path) -> None:
         """Write the judgements as JSON lines, which `load_judgements` reads.

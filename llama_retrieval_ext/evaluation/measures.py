@@ -45,7 +45,7 @@ def measure_queries(
         str(measure): dict.fromkeys(relevant, 0.0) for measure in measures
     }
     answered = {query_id: dict(scores) for query_id, scores in run.items() if scores}
-    grades = {query_id: dict(own) for query_id, own in relevant.items()}
+    grades = {query_id: dict(targets) for query_id, targets in relevant.items()}
     metrics: Iterable[Any] = (
         import_module("ir_measures").iter_calc(measures, grades, answered) if answered else ()
     )

@@ -44,8 +44,8 @@ def missing_targets(
     """
     relevant = {
         target: query_id  # of a question that it is judged for
-        for query_id, own in judgements.relevant.items()
-        for target, grade in own.items()
+        for query_id, grades in judgements.relevant.items()
+        for target, grade in grades.items()
         if grade > 0
     }
     leaves = [leaf for retriever in retrievers for leaf in _leaves(retriever, None)]
@@ -75,8 +75,8 @@ def missing_targets(
 def _leaves(
     retriever: BaseRetriever, scope: Scope | None
 ) -> Iterator[tuple[BaseRetriever, Scope | None]]:
-    own = getattr(retriever, "scope", None)
-    scope = own if scope is None or own is None else scope.narrowed(own)
+    bound = getattr(retriever, "scope", None)
+    scope = bound if scope is None or bound is None else scope.narrowed(bound)
     children = children_of(retriever)
     if not children or isinstance(retriever, StoreRetriever):
         yield retriever, scope

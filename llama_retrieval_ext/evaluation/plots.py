@@ -49,7 +49,7 @@ def plot_recall(experiment: Experiment, *, axes: "Axes | None" = None) -> "Axes"
     axes = new_axes(axes)
     for (name, run), (colour, marker) in zip(runs.items(), colours(runs).values(), strict=True):
         measured = measure_queries(measures, experiment.judgements.relevant, run)
-        means = [fmean(each.values()) for each in measured.values()]
+        means = [fmean(values.values()) for values in measured.values()]
         axes.plot(depths, means, color=colour, marker=marker, label=drawable([name])[0])
     axes.set_xscale("log")
     axes.set_xticks(depths, list(map(str, depths)))
@@ -148,7 +148,7 @@ def plot_sweep(tuning: Tuning, *, leg: str | None = None, axes: "Axes | None" = 
     if not tuning.sweep:
         raise ConfigurationError(f"tune measured nothing: {tuning.verdict}")
     default = tuning.sweep[0]
-    weights = [each for each in default if each.startswith("weight of ")]
+    weights = [setting for setting in default if setting.startswith("weight of ")]
     column = weights[0] if weights else "damping"
     if leg is not None:
         column = f"weight of {leg}"
@@ -189,17 +189,22 @@ def _swept(tuning: Tuning, column: str) -> dict[str, list[tuple[float, float, fl
     default = tuning.sweep[0]
     others = {"depth", "mmr_lambda", "damping"} - {column}
     rows = [
-        row for row in tuning.sweep if all(row.get(each) == default.get(each) for each in others)
+        row
+        for row in tuning.sweep
+        if all(row.get(setting) == default.get(setting) for setting in others)
     ]
     lines: dict[str, dict[float, tuple[float, float, float]]] = {}
     for row in sorted(rows, key=lambda row: _number(row[tuning.measure])):
         at, mean = _number(row[column]), _number(row[tuning.measure])
         point = (at, mean, _number(row["standard_error"]))
         lines.setdefault(str(row["fusion"]), {})[at] = point  # the best point is last
-    own = lines.pop(str(default["fusion"]))  # drawn last, on top; a line below it is left out
-    shown = {name: line for name, line in lines.items() if line != own}
+    default_line = lines.pop(
+        str(default["fusion"])
+    )  # drawn last, on top; a line below it is left out
+    shown = {name: line for name, line in lines.items() if line != default_line}
     return {
-        name: sorted(line.values()) for name, line in {**shown, str(default["fusion"]): own}.items()
+        name: sorted(line.values())
+        for name, line in {**shown, str(default["fusion"]): default_line}.items()
     }
 
 

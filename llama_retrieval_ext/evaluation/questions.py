@@ -76,25 +76,25 @@ def known_item_questions(
 
     """
     check_count(count, "count")
-    known = _nodes_of(nodes)
+    with_text = _nodes_of(nodes)
     terms_of = (tokenizer or Tokenizer()).tokens
     judged, random = Collector(), Random(seed)  # noqa: S311 - no secret
-    titles = _by_title(known)
+    titles = _by_title(with_text)
     chosen = random.sample(sorted(titles), min(len(titles), int(count * _TITLE_SHARE)))
     for title in chosen:
         for node_id in titles[title]:
             judged.add(title, node_id)
-    texts = {node.node_id: node.get_content() for node in known}
+    texts = {node.node_id: node.get_content() for node in with_text}
     counts = Counter(term for text in texts.values() for term in set(terms_of(text)))
-    rarity = {term: math.log(len(known) / n) + 1 for term, n in counts.items()}
+    rarity = {term: math.log(len(with_text) / n) + 1 for term, n in counts.items()}
     for text in random.sample(list(texts.values()), len(texts)):
         sentence = "" if len(judged.queries) >= count else _rarest(text, rarity, terms_of)
-        for node_id in [id_ for id_, each in texts.items() if sentence and sentence in each]:
+        for node_id in [id_ for id_, whole in texts.items() if sentence and sentence in whole]:
             judged.add(sentence, node_id)
     if not judged.queries:
         raise ConfigurationError(
-            f"none of the {len(known)} nodes has a title or a sentence of {_FEWEST_TERMS} terms; "
-            "pass the nodes of the collection, or label questions by hand"
+            f"none of the {len(with_text)} nodes has a title or a sentence of {_FEWEST_TERMS} "
+            "terms; pass the nodes of the collection, or label questions by hand"
         )
     return judged.judgements(Level.NODE, KNOWN_ITEMS)
 
@@ -120,15 +120,15 @@ def generated_questions(nodes: Nodes, llm: AnyLLM, *, count: int = 50, seed: int
     """
     check_count(count, "count")
     model = LanguageModel(llm)
-    known = _nodes_of(nodes)
+    with_text = _nodes_of(nodes)
     judged = Collector()
     room = model.room(filled(QUESTION_PROMPT, passage=""))
-    for node in Random(seed).sample(known, min(count, len(known))):  # noqa: S311 - no secret
+    for node in Random(seed).sample(with_text, min(count, len(with_text))):  # noqa: S311 - no secret
         prompt = filled(QUESTION_PROMPT, passage=shortened(node.get_content(), room))
         for question in queries_in(run(model.text("questions", prompt)))[:1]:
             judged.add(question, node.node_id)
     if not judged.queries:
-        raise ConfigurationError(f"the LLM wrote no question about any of {len(known)} nodes")
+        raise ConfigurationError(f"the LLM wrote no question about any of {len(with_text)} nodes")
     return judged.judgements(Level.NODE, BY_LLM)
 
 
@@ -139,10 +139,10 @@ def _nodes_of(nodes: Nodes) -> list[BaseNode]:
             for source in nodes.sources()
             for node in nodes.get(source.source, scope=source.scope)
         ]
-    known = [node for node in nodes if node.get_content().strip()]
-    if not known:
+    with_text = [node for node in nodes if node.get_content().strip()]
+    if not with_text:
         raise ConfigurationError("there are no nodes with text; pass those of the collection")
-    return known
+    return with_text
 
 
 def _by_title(nodes: Iterable[BaseNode]) -> dict[str, list[str]]:

@@ -64,26 +64,29 @@ def plot_scores(value: Explanation | Experiment, *, axes: "Axes | None" = None) 
         ['fixed\n0.5 to 0.9']
 
     """
-    found = {
+    by_name = {
         name: [score for ranking in rankings for _, score in ranking if score is not None]
         for name, rankings in _rankings(value).items()
     }
-    scores = {name: own for name, own in found.items() if own}
+    scores = {name: values for name, values in by_name.items() if values}
     if not scores:
         raise ConfigurationError("nothing was found, so there are no scores to draw")
     axes = new_axes(axes, height=0.9 + 0.75 * len(scores))
-    for place, ((name, own), (colour, marker)) in enumerate(
+    for place, ((name, values), (colour, marker)) in enumerate(
         zip(scores.items(), colours(scores).values(), strict=True)
     ):
-        low, high = min(own), max(own)
-        scaled = [(score - low) / ((high - low) or 1.0) for score in own]
+        low, high = min(values), max(values)
+        scaled = [(score - low) / ((high - low) or 1.0) for score in values]
         # Offset by rank, not randomly, so that the picture is the same each time.
-        heights = place + 0.22 * np.sin(np.arange(len(own)) * 2.4)
+        heights = place + 0.22 * np.sin(np.arange(len(values)) * 2.4)
         axes.scatter(scaled, heights, s=14, alpha=0.5, color=colour, marker=marker, label=name)
         low_quarter, median, high_quarter = np.quantile(scaled, [0.25, 0.5, 0.75])
         axes.hlines(place, low_quarter, high_quarter, color=INK, linewidth=5, alpha=0.8)
         axes.vlines(median, place - 0.3, place + 0.3, color=INK, linewidth=2)
-    ranges = [f"{cut(n, _COLUMNS)}\n{min(own):.3g} to {max(own):.3g}" for n, own in scores.items()]
+    ranges = [
+        f"{cut(n, _COLUMNS)}\n{min(values):.3g} to {max(values):.3g}"
+        for n, values in scores.items()
+    ]
     axes.set_yticks(range(len(scores)), drawable(ranges))
     axes.set_xticks([0.0, 0.5, 1.0], ["lowest", "middle", "highest"])
     axes.invert_yaxis()
@@ -169,18 +172,18 @@ def plot_ranks(value: Explanation, *, most: int = 10, axes: "Axes | None" = None
     floor = max(2 * len(ranks), 10)
     axes = new_axes(axes, width=3.4 + 1.4 * len(stages), height=1.3 + 0.32 * len(ranks))
     drawn = colours(str(number) for number in range(len(ranks)))
-    for (title, own), (colour, marker) in zip(ranks, drawn.values(), strict=True):
-        heights = [np.nan if rank is None else float(min(rank, floor)) for rank in own]
+    for (title, course), (colour, marker) in zip(ranks, drawn.values(), strict=True):
+        heights = [np.nan if rank is None else float(min(rank, floor)) for rank in course]
         axes.plot(heights, color=colour, marker=marker, markersize=5, linewidth=1.4, label=title)
-        end = max(n for n, rank in enumerate(own) if rank is not None)
+        end = max(n for n, rank in enumerate(course) if rank is not None)
         label = cut(title, _COLUMNS)
-        if end == len(own) - 1:
+        if end == len(course) - 1:
             axes.annotate(
                 label, (end, heights[end]), (8, 0), textcoords="offset points", va="center"
             )
     axes.set_xticks(range(len(stages)), drawable(cut(stage, 22) for stage in stages))
     ticks = sorted({1, *range(5, floor, 5), floor})
-    more = "+" if any((rank or 0) > floor for _, own in ranks for rank in own) else ""
+    more = "+" if any((rank or 0) > floor for _, course in ranks for rank in course) else ""
     axes.set_yticks(ticks, [*map(str, ticks[:-1]), f"{ticks[-1]}{more}"])
     axes.set_ylim(floor + 0.7, 0.3)
     axes.set_xlim(-0.2, len(stages) - 0.8)
@@ -206,8 +209,8 @@ def _rankings(value: Explanation | Experiment) -> Rankings:
 def _legs(step: Trace) -> list[Trace]:
     """Return the outermost parallel legs; the whole step if there are none."""
     all_legs = (
-        [child for child in each.children if child.beside and child.ranking is not None]
-        for _, each in step.walk()
+        [child for child in stage.children if child.beside and child.ranking is not None]
+        for _, stage in step.walk()
     )
     return next((legs for legs in all_legs if len(legs) > 1), [step])
 
@@ -350,8 +353,10 @@ def _columns(steps: Sequence[PathStep]) -> list[list[str]]:
 
 
 def _mean_position(name: str, steps: Sequence[PathStep], positions: dict[str, int]) -> float:
-    own = [positions[step.start] for step in steps if step.end == name and step.start in positions]
-    return sum(own) / len(own) if own else float(len(positions))
+    starts = [
+        positions[step.start] for step in steps if step.end == name and step.start in positions
+    ]
+    return sum(starts) / len(starts) if starts else float(len(positions))
 
 
 def _draw_box(axes: "Axes", name: str, x: float, y: float) -> "Text":

@@ -120,7 +120,9 @@ class Trial:
         return self._known[key]
 
     def _run(self, setting: Setting, query_id: str) -> dict[str, float]:
-        answers = {name: own[query_id] for name, own in self.answers.items()}
+        answers = {
+            name: answers_of_setting[query_id] for name, answers_of_setting in self.answers.items()
+        }
         names = {hit.node_id: hit.names for answer in answers.values() for hit in answer.hits}
         rankings = {
             name: [(hit.node_id, hit.score) for hit in answer.hits]
@@ -178,7 +180,7 @@ class Trial:
         count = len(self.judgements)
         fold = np.random.default_rng(seed).permutation(count) % _FOLDS
         default = self.values(self.pipeline.default)
-        legs = {name: self.values(each) for name, each in self._single_legs().items()}
+        legs = {name: self.values(setting) for name, setting in self._single_legs().items()}
         over_default, over_leg = np.zeros(count), np.zeros(count)
         for number in range(_FOLDS):
             train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
@@ -194,7 +196,7 @@ class Trial:
         default = self.pipeline.default
         names = [name for name, _ in default.weights]
         return {
-            name: replace(default, weights=tuple((each, float(each == name)) for each in names))
+            name: replace(default, weights=tuple((leg, float(leg == name)) for leg in names))
             for name in names
             if len(names) > 1
         }

@@ -148,8 +148,8 @@ class FusedPipeline:
         source = self.source
         if isinstance(source, HybridRetriever):
             return max(source.candidates, source.top_k or 1)
-        own = [leg.top_k or getattr(leg.retriever, "top_k", None) for leg in source.legs]
-        return max([each for each in own if isinstance(each, int)], default=_FUSED_HITS)
+        depths = [leg.top_k or getattr(leg.retriever, "top_k", None) for leg in source.legs]
+        return max([depth for depth in depths if isinstance(depth, int)], default=_FUSED_HITS)
 
     def settings_of(self, parameter: str, current: Setting) -> list[Setting]:
         """Return the settings that differ from the current one in a parameter; may be empty."""
@@ -157,7 +157,7 @@ class FusedPipeline:
         if parameter == "fusion and weights":
             settings = self._fusions(current)
         elif parameter == "MMR lambda" and current.mmr_lambda is not None:
-            settings = [replace(current, mmr_lambda=each) for each in _LAMBDAS]
+            settings = [replace(current, mmr_lambda=share) for share in _LAMBDAS]
         elif parameter == "depth" and self._takes_depth:
             least = self.source.top_k or 1
             depths = [depth for depth in _DEPTHS if least <= depth < self.depth]
@@ -182,7 +182,7 @@ class FusedPipeline:
             for shares in divisions
         ]
         # Keyed by expression: fusions with a scale for each leg cannot be hashed.
-        formulas = {repr(each): each for each in [current.fusion, *_formulas(self.source)]}
+        formulas = {repr(formula): formula for formula in [current.fusion, *_formulas(self.source)]}
         return [replace(current, weights=w, fusion=f) for f in formulas.values() for w in grid]
 
     def ranking(self, setting: Setting, question: str, rankings: LegRankings) -> list[str]:
@@ -193,7 +193,7 @@ class FusedPipeline:
             fusion = default_fusion(legs, setting.depth)
         weights = weights_for(question, dict(setting.weights), self.source.leg_languages)
         fused = fusion.fuse_ids(legs, weights=weights, top_k=_FUSED_HITS)
-        ids = [each.node_id for each in fused]
+        ids = [fused_id.node_id for fused_id in fused]
         return ids if setting.mmr_lambda is None else self._diverse(setting, question, ids)
 
     def _diverse(self, setting: Setting, question: str, ids: list[str]) -> list[str]:
@@ -201,8 +201,8 @@ class FusedPipeline:
         cut = ids[: self.source.top_k]
         if mmr is None or not cut:
             return cut
-        query, known = self._vectors_of(question, mmr)
-        rows = matrix([known[id_] for id_ in cut], dim=len(query))
+        query, vectors = self._vectors_of(question, mmr)
+        rows = matrix([vectors[id_] for id_ in cut], dim=len(query))
         picks = maximal_marginal_relevance(
             cosines(rows, query),
             rows,
@@ -310,7 +310,7 @@ def _with_fields(fusion: Fusion, **values: object) -> Fusion:
 
 def _with_fusion(source: Fused, setting: Setting) -> Retriever:
     weights = dict(setting.weights)
-    own = setting.fusion
+    chosen = setting.fusion
     if isinstance(source, HybridRetriever):
         return remade(
             source,
@@ -319,10 +319,10 @@ def _with_fusion(source: Fused, setting: Setting) -> Retriever:
             embed_model=source.embed_model,
             candidates=setting.depth,
             languages=source.leg_languages["vector"] or None,
-            fusion=None if own is None else _with_fields(own, weights=weights),
-            alpha=round(weights["vector"], 4) if own is None else None,
+            fusion=None if chosen is None else _with_fields(chosen, weights=weights),
+            alpha=round(weights["vector"], 4) if chosen is None else None,
         )
-    fusion = _with_fields(own or source.fusion, weights=weights)
+    fusion = _with_fields(chosen or source.fusion, weights=weights)
     if isinstance(source, QueryFusionRetriever):
         legs = _cut(source, setting)
         return remade(source, retrievers=legs, mode=fusion, retriever_weights=None)

@@ -79,12 +79,12 @@ class SeededGraph:
         return self._built(self.seed, setting)
 
     def _built(self, seed: BaseRetriever, setting: Setting) -> GraphRetriever:
-        own = self.retriever
+        original = self.retriever
         return remade(
-            own,
-            store=own.backend,
-            graph=own.graphs,
-            embed_model=own.embed_model,
+            original,
+            store=original.backend,
+            graph=original.graphs,
+            embed_model=original.embed_model,
             seed=seed,
             damping=setting.damping,
         )

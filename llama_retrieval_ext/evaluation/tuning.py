@@ -231,9 +231,9 @@ def live_arguments(retriever: BaseRetriever) -> dict[str, object]:
     """
     live: dict[str, object] = {}
     for name, value in _live_arguments(retriever):
-        if any(value is each for each in live.values()):
+        if any(value is part for part in live.values()):
             continue
-        number = 1 + sum(each.partition("_#")[0] == name for each in live)
+        number = 1 + sum(part.partition("_#")[0] == name for part in live)
         live[name if number == 1 else f"{name}_#{number}"] = value
     return {name.replace("_#", "_"): value for name, value in live.items()}
 

@@ -366,18 +366,13 @@ def greatest_rows(rows: Rows) -> dict[str, list[dict[str, Any]]]:
 
 def _native(properties: Mapping[str, Any]) -> dict[str, object]:
     """Return properties for Neo4j; those without a Neo4j type go to one JSON property."""
-    native = {key: value for key, value in properties.items() if _is_native(value)}
-    others = {
-        key: value for key, value in properties.items() if key not in native and value is not None
-    }
-    return {**native, "_json": to_json(others)} if others else dict(native)
-
-
-def _is_native(value: object) -> bool:
-    if isinstance(value, list | tuple):
-        kinds = {type(item) for item in value}
-        return len(kinds) <= 1 and kinds <= {str, int, float, bool}
-    return isinstance(value, str | int | float | bool)
+    native: dict[str, object] = {}
+    others: dict[str, object] = {}
+    for key, value in properties.items():
+        kinds = {type(item) for item in (value if isinstance(value, list | tuple) else [value])}
+        is_native = len(kinds) <= 1 and kinds <= {str, int, float, bool}
+        (native if is_native else others)[key] = value
+    return {**native, "_json": to_json(others)} if others else native
 
 
 def _properties(stored: Mapping[str, Any], hidden: Sequence[str]) -> dict[str, Any]:
@@ -425,24 +420,6 @@ def without_internal(value: Any) -> Any:  # noqa: ANN401 - what Cypher returns
     return value
 
 
-def first_by_id(rows: Rows, ids: Sequence[str], scope: Scope | None) -> dict[str, GraphNode]:
-    """Return nodes by id; the first partition wins."""
-    nodes: dict[str, GraphNode] = {}
-    for node in sorted(
-        (node_of(row["node"], scope) for row in rows), key=lambda node: node.partition.order
-    ):
-        nodes.setdefault(node.id, node)
-    return {id_: nodes[id_] for id_ in ids if id_ in nodes}
-
-
-def contents_of(rows: Rows, scope: Scope | None) -> Contents:
-    """Return the nodes and edges of rows; each row has a node or an edge."""
-    return Contents(
-        [node_of(row["node"], scope) for row in rows if row["node"] is not None],
-        [edge_of(row["edge"], scope) for row in rows if row["edge"] is not None],
-    )
-
-
 def edges_by_id(
     rows: Rows, ids: Sequence[str], hop: Hop, scope: Scope | None
 ) -> dict[str, list[Edge]]:
@@ -460,9 +437,3 @@ def edges_by_id(
         )
         by_node[id_] = hop.first(id_, {edge.id: edge for edge in edges}.values())
     return {id_: by_node[id_] for id_ in ids if id_ in by_node}
-
-
-def name_pairs(rows: Rows, scope: Scope | None) -> list[tuple[str, str]]:
-    """Return names and aliases with their ids, sorted."""
-    nodes = [node_of(row["node"], scope) for row in rows]
-    return sorted({(name, node.id) for node in nodes for name in node.names})

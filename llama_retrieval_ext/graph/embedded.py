@@ -2,7 +2,7 @@
 
 from collections import ChainMap, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import product
 from pathlib import Path
 from threading import RLock
@@ -41,8 +41,6 @@ from llama_retrieval_ext.urls import local_path
 MEMORY: Final = ":memory:"
 # Maximum number of cached nodes.
 _CACHED: Final = 50_000
-# The document of rows that are written without one.
-_NO_DOCUMENT: Final = ""
 
 T = TypeVar("T")
 
@@ -214,8 +212,6 @@ class EmbeddedGraph(WritableGraph):
             if guard is not None:
                 guard.release()
 
-    # Inside
-
     def _load(self, rows: GraphRows) -> None:
         self._partitions, self._cache = load(rows), {}
 
@@ -261,10 +257,8 @@ class EmbeddedGraph(WritableGraph):
         return Call(read, coroutine)
 
     def _nodes(self, ids: Sequence[str], views: Sequence[Adjacency]) -> dict[str, GraphNode]:
-        try:
+        with suppress(KeyError):  # unless all are in the cache
             return _shown(ids, views, self._cache)
-        except KeyError:  # not all are in the cache
-            pass
         with self._lock:  # no write between the look at memory and the one at the disk
             entries = ((id_, view.nodes.get(id_)) for id_, view in product(ids, views))
             claims = {entry.claim: id_ for id_, entry in entries if entry is not None}
@@ -320,16 +314,25 @@ class _Write:
         self._rows = rows
         self._last_node, self._last_claim = rows.last_keys()
         self._changes: dict[Adjacency, Changes] = defaultdict(Changes)
+        # The nodes that documents name as ends of edges, with the principals.
+        self._named: dict[tuple[str, int], Sequence[str]] = {}
         # Rows whose claims are read after the write: not everyone sees the last one, or it is gone.
         self._nodes: dict[int, tuple[Adjacency, str]] = {}
         self._edges: dict[EdgeKey, tuple[Adjacency, EdgeId]] = {}
 
     def claim(self, claims: Iterable[tuple[str | None, Contents]]) -> None:
         """Write what documents say of nodes and edges; a missing end becomes an entity."""
+        node_claims: list[NodeClaim] = []
+        edge_claims: list[EdgeClaim] = []
         for source, (nodes, edges) in claims:
-            document = source or _NO_DOCUMENT
-            self._rows.claim_nodes([self._node_claim(document, node) for node in nodes])
-            self._rows.claim_edges([self._edge_claim(document, edge) for edge in edges])
+            document = source or ""  # rows without a document
+            node_claims += [self._node_claim(document, node) for node in nodes]
+            edge_claims += [self._edge_claim(document, edge) for edge in edges]
+        self._rows.claim_nodes(node_claims)
+        self._rows.claim_edges(edge_claims)
+        named = enumerate(self._named.items(), start=self._last_claim + 1)
+        self._rows.name_nodes((-claim, *names, allowed) for claim, (names, allowed) in named)
+        self._last_claim += len(self._named)
 
     def delete_claims(self, sources: Iterable[str]) -> None:
         """Delete what documents say; rows without another claim are removed."""
@@ -385,8 +388,8 @@ class _Write:
         before = self._entry(view, node.id)
         key = self._new_key(view, node.id) if before is None else before.key
         self._last_claim += 1
-        entry = NodeEntry(key, self._last_claim, node.label, node.names)
-        self._changes[view].nodes[node.id] = entry
+        names = node.label, node.names
+        self._changes[view].nodes[node.id] = NodeEntry(key, self._last_claim, *names)
         if allowed or (before is not None and before.claims is not None):
             self._nodes[key] = view, node.id
         return NodeClaim(self._last_claim, document, key, allowed, node)
@@ -413,8 +416,7 @@ class _Write:
             self._nodes[key] = view, id_
         # Rows without a document do not claim the nodes of documents.
         if before is None or document or key in self._nodes:
-            self._last_claim += 1
-            self._rows.name_node(-self._last_claim, document, key, allowed)
+            self._named[document, key] = allowed
         return key
 
     def _view(self, partition: Partition) -> Adjacency:

@@ -9,7 +9,6 @@ latest last) and ``_json`` (properties that Neo4j has no type for). Each documen
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import zip_longest
 from threading import Lock
 from typing import Any, Final, Self
 from weakref import WeakKeyDictionary, finalize
@@ -24,13 +23,12 @@ from llama_retrieval_ext.graph.cypher import (
     Rows,
     batch_rows,
     contents_by_source,
-    contents_of,
+    edge_of,
     edges_by_id,
-    first_by_id,
     greatest_rows,
     has_content,
     has_principals,
-    name_pairs,
+    node_of,
     nodes_by_id,
     own_id,
     projected,
@@ -137,8 +135,14 @@ class Neo4jGraph(WritableGraph):
             f"RETURN {_NODE.format(projected('n', scope))} AS node"
         )
         unique = list(dict.fromkeys(ids))
-        rows = self.plan_read(statement, {"ids": unique, **scope_parameters(scope)})
-        return rows.then(lambda rows: first_by_id(rows, unique, scope))
+
+        def by_id(rows: Rows) -> dict[str, GraphNode]:
+            nodes = [node_of(row["node"], scope) for row in rows]
+            nodes.sort(key=lambda node: node.partition.order, reverse=True)
+            first = {node.id: node for node in nodes}
+            return {id_: first[id_] for id_ in unique if id_ in first}
+
+        return self.plan_read(statement, {"ids": unique, **scope_parameters(scope)}).then(by_id)
 
     def plan_neighbours(
         self, frontier: Sequence[str], hop: Hop = ANY_HOP, *, scope: Scope | None = None
@@ -186,8 +190,12 @@ class Neo4jGraph(WritableGraph):
             "RETURN node, edge"
         )
         parameters = {"ids": None if ids is None else list(ids), **scope_parameters(scope)}
-        rows = self.plan_read(statement, parameters)
-        return rows.then(lambda rows: contents_of(rows, scope))
+        return self.plan_read(statement, parameters).then(
+            lambda rows: Contents(
+                [node_of(row["node"], scope) for row in rows if row["node"] is not None],
+                [edge_of(row["edge"], scope) for row in rows if row["edge"] is not None],
+            )
+        )
 
     def plan_names(self, *, scope: Scope | None = None) -> Call[list[tuple[str, str]]]:
         """Return name and id of every visible entity, one pair per name or alias, sorted."""
@@ -195,17 +203,25 @@ class Neo4jGraph(WritableGraph):
             f"MATCH (n:__Entity__) WHERE n.id IS NOT NULL AND {sees_node('n', scope)} "
             f"RETURN {_NODE.format(projected('n', scope, embedding=False))} AS node"
         )
-        rows = self.plan_read(statement, scope_parameters(scope))
-        return rows.then(lambda rows: name_pairs(rows, scope))
+
+        def pairs(rows: Rows) -> list[tuple[str, str]]:
+            nodes = [node_of(row["node"], scope) for row in rows]
+            return sorted({(name, node.id) for node in nodes for name in node.names})
+
+        return self.plan_read(statement, scope_parameters(scope)).then(pairs)
 
     def plan_upsert(
         self, nodes: Sequence[GraphNode], edges: Sequence[Edge] = (), *, source: str | None = None
     ) -> Call[None]:
         """Write nodes and edges; see `GraphBackend.upsert`. Each batch is one transaction."""
         rows = batch_rows({source or "": Contents.of(nodes, edges)})
-        batches = zip_longest(_batches(rows["nodes"]), _batches(rows["edges"]), fillvalue=())
-        sources: Rows = [{"source": source, "replaces": False}] if source else []
-        return self._write(*((_REPLACE, _written(sources, *batch)) for batch in batches))
+        sources = [{"source": source, "replaces": False}] if source else []
+        statements: list[Statement] = []
+        for at in range(0, max(len(rows["nodes"]), len(rows["edges"])), _BATCH):
+            batch = {key: rows[key][at : at + _BATCH] for key in ("nodes", "edges")}
+            ends = {end["key"]: end for row in batch["edges"] for end in row["ends"]}
+            statements.append((_REPLACE, {"sources": sources, **batch, "ends": [*ends.values()]}))
+        return self._write(*statements)
 
     def plan_replace_sources(self, contents: Mapping[str, Contents]) -> Call[None]:
         """Replace the earlier rows of documents by new ones, in one transaction."""
@@ -397,12 +413,3 @@ _REPLACE: Final = _replacing(
 def _storing_greatest(rows: Rows) -> Statement | None:
     """Return the statement after one that returned rows: it stores their greatest claims."""
     return (_REPLACE, {**batch_rows({}), **greatest_rows(rows)}) if rows else None
-
-
-def _written(sources: Rows, nodes: Sequence[Any], edges: Sequence[Any]) -> dict[str, object]:
-    ends = {end["key"]: end for edge in edges for end in edge["ends"]}
-    return {"sources": sources, "nodes": nodes, "ends": [*ends.values()], "edges": edges}
-
-
-def _batches(rows: Sequence[Any]) -> list[Sequence[Any]]:
-    return [rows[at : at + _BATCH] for at in range(0, len(rows), _BATCH)]

@@ -236,13 +236,17 @@ class GraphRows:
             ),
         )
 
-    def name_node(self, key: int, document: str, node: int, allowed: Sequence[str]) -> None:
-        """Write that a document names a node, by a negative key, unless it describes the node."""
-        self._db.execute(
+    def name_nodes(self, claims: Iterable[tuple[int, str, int, Sequence[str]]]) -> None:
+        """Write that documents name nodes, by negative keys, unless they describe the nodes.
+
+        Args:
+            claims: Key, document, node and principals.
+        """
+        self._db.executemany(
             "INSERT INTO node_claims (key, document, node, allowed) SELECT ?1, ?2, ?3, ?4 "
             "WHERE ?2 <> '' OR NOT EXISTS (SELECT 1 FROM node_claims WHERE node = ?3) "
             "ON CONFLICT (document, node) DO UPDATE SET allowed = excluded.allowed WHERE key < 0",
-            (key, document, node, "\n".join(allowed)),
+            ((*claim, "\n".join(allowed)) for *claim, allowed in claims),
         )
 
     def claim_edges(self, claims: Iterable[EdgeClaim]) -> None:

@@ -37,7 +37,7 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     content_of,
 )
 from llama_retrieval_ext.knowledge_base.long_texts import Watch
-from llama_retrieval_ext.knowledge_base.preparation import Known, Preparation, PreparedBatch
+from llama_retrieval_ext.knowledge_base.preparation import Embeddings, Preparation, PreparedBatch
 from llama_retrieval_ext.knowledge_base.readers.document_list import DocumentList
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, Tally
 from llama_retrieval_ext.knowledge_base.sharing import Sharing
@@ -127,7 +127,7 @@ class Addition:
         Those that only name other principals than before are shared with them.
         """
         new = [document for document in documents if self.tally.is_new(document)]
-        versions = self.parts.ledger.digests(each.key for each in new)
+        versions = self.parts.ledger.digests(document.key for document in new)
         changed: list[SourceDocument] = []
         shared: list[SourceDocument] = []
         for document, version in zip(new, versions, strict=True):
@@ -144,11 +144,12 @@ class Addition:
     def _share(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
         """Make stored documents visible to those whom they name; return those to be written."""
         names = {document.key: document.allowed or () for document in documents}
-        found = self.parts.sharing.share_keys(names)
-        outcomes = {k: each for k, each in found.items() if each is not WriteOutcome.OUTDATED}
-        for key, outcome in outcomes.items():
-            self.tally.stored(key, outcome, 0)
-        return [document for document in documents if document.key not in outcomes]
+        shared = set()
+        for key, outcome in self.parts.sharing.share_keys(names).items():
+            if outcome is not WriteOutcome.OUTDATED:
+                self.tally.stored(key, outcome, 0)
+                shared.add(key)
+        return [document for document in documents if document.key not in shared]
 
     def write(
         self,
@@ -157,14 +158,15 @@ class Addition:
         watch: Watch = float,
     ) -> None:
         """Prepare and store documents, each long one by itself; arguments as of `prepared`."""
-        self._before |= {key: each.key for key, each in moved.items()}
-        for is_long, some in groupby(documents, attrgetter("is_long")):
+        for key, origin in moved.items():
+            self._before[key] = origin.key
+        for is_long, group in groupby(documents, attrgetter("is_long")):
             if not is_long:
-                self.store(self.prepared([*some], moved, watch))
+                self.store(self.prepared([*group], moved, watch))
                 continue
-            for each in some:
+            for document in group:
                 with TemporaryFile() as file:
-                    self.store(self._spooled(each, file, moved.get(each.key), watch))
+                    self.store(self._spooled(document, file, moved.get(document.key), watch))
 
     def _spooled(
         self, document: SourceDocument, file: IO[bytes], origin: Predecessor | None, watch: Watch
@@ -174,12 +176,12 @@ class Addition:
         stored = {*self.parts.ledger.node_ids([before]).get(before, ())}
         ids = NodeIds(before)
 
-        def known(part: Prepared) -> tuple[Known, Mapping[str, str]]:
+        def before_of(part: Prepared) -> tuple[Embeddings, Mapping[str, str]]:
             same = [ids.next(node.get_content(MetadataMode.NONE)) for node in part.nodes]
-            old = list(self.parts.nodes([each for each in same if each in stored]))
+            old = list(self.parts.nodes([node_id for node_id in same if node_id in stored]))
             return _embeddings(old), self._moved_rows(origin, old, part)
 
-        return self.parts.preparation.spooled(document, file, known, watch)
+        return self.parts.preparation.spooled(document, file, before_of, watch)
 
     def prepared(
         self,
@@ -313,6 +315,6 @@ class Addition:
             return None
 
 
-def _embeddings(nodes: Iterable[BaseNode]) -> Known:
+def _embeddings(nodes: Iterable[BaseNode]) -> Embeddings:
     """Return the embeddings of nodes by the text that was embedded."""
     return {node.get_content(MetadataMode.EMBED): node.get_embedding() for node in nodes}

@@ -25,6 +25,7 @@ from llama_retrieval_ext.knowledge_base.storage import (
     missing,
     open_storage,
 )
+from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.open import check_url
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.urls import Location
@@ -44,6 +45,7 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
     graph: str | None = None,
     show_progress: bool = True,
     embed_model: str | BaseEmbedding | None = None,
+    schema: Schema | None = None,
 ) -> CopyReport:
     """Copy a knowledge base to another engine, or to another embedding model.
 
@@ -71,6 +73,7 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
         show_progress: Whether to show a progress bar, and an estimate, on standard error.
         embed_model: Model of the target, as for `KnowledgeBase.open`; None for the source's. The
             source's own name copies its embeddings.
+        schema: Fields of the target, as for `KnowledgeBase.open`; None for the source's.
 
     Returns:
         The outcome of each document; call ``raise_for_failures()`` for an error instead.
@@ -96,6 +99,9 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
     _check_places(source_url, target_url)
     with ExitStack() as resources:
         source = _source(source_url, resources)
+        if schema is not None:
+            config = replace(source.config, schema=json.dumps(schema.to_dict()))
+            source = replace(source, config=config)
         tokenizer = Tokenizer.from_dict(json.loads(source.config.tokenizer))
         setup = RequestedSetup(tokenizer, many_tenants, store_params)
         if source.storage.graph is not None and graph is None:

@@ -227,14 +227,16 @@ class Editable:
                     "nothing was shared; kb.sources() has those that there are"
                 )
             while pending:
-                outcomes = self._parts.sharing.share(pending, {each.key: names for each in pending})
+                outcomes = self._parts.sharing.share(
+                    pending, {entry.key: names for entry in pending}
+                )
                 for outcome in outcomes.values():
                     if isinstance(outcome, Exception):
                         raise outcome
                 # Another process has changed these: they are read again.
-                outdated = [k for k, each in outcomes.items() if each is WriteOutcome.OUTDATED]
-                found = documents_named(self._parts.ledger, source_or_id, scope) if outdated else []
-                pending = [each for each in found if each.key in outdated]
+                outdated = [key for key, o in outcomes.items() if o is WriteOutcome.OUTDATED]
+                named = documents_named(self._parts.ledger, source_or_id, scope) if outdated else []
+                pending = [entry for entry in named if entry.key in outdated]
             return len(entries)
 
     ashare = _in_thread(share)
@@ -317,7 +319,7 @@ class Editable:
                 filters = MetadataFilters(filters=[filters, within])
             owners = set(map(key_of_node, self._storage.store.get_nodes(filters=filters)))
             visible = self._parts.ledger.visible(scope)
-            return self._delete([each for each in visible if each.key in owners])
+            return self._delete([entry for entry in visible if entry.key in owners])
 
     def clear(self, *, scope: Scope | None = None) -> int:
         """Delete all documents visible to a scope; without a scope, all documents.
@@ -367,7 +369,7 @@ class Editable:
             self._parts.ledger.check_exists()
         self._parts.ledger.remember_principals(entries)
         for batch in batches(entries):
-            self._parts.writer.delete([each.key for each in batch])
+            self._parts.writer.delete([entry.key for entry in batch])
         if entries:
             self._parts.ledger.forget_dimension()
         return len(entries)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from llama_index.core.llms import LLM
     from llama_index.core.query_engine import RetrieverQueryEngine
 
-_OURS: Final = ("llm", "similarity_top_k", "mode", "filters", "scope")
+_OURS: Final = ("llm", "similarity_top_k", "mode", "filters", "scope", "fields")
 # LlamaIndex's ``best`` is the second; its ``simple`` reads no documents.
 _CHAT_ENGINES: Final = {
     "condense_plus_context": "CondensePlusContextChatEngine",

@@ -37,9 +37,9 @@ from llama_retrieval_ext.knowledge_base.readers.outline import suffix_of
 from llama_retrieval_ext.knowledge_base.splitting import Splitter
 
 # The embeddings of texts, by the text.
-Known: TypeAlias = Mapping[str, Sequence[float]]
+Embeddings: TypeAlias = Mapping[str, Sequence[float]]
 
-_NONE: Known = MappingProxyType({})
+_NONE: Embeddings = MappingProxyType({})
 # The model's batches in a step of the progress bar.
 _STEP_BATCHES = 16
 
@@ -50,9 +50,11 @@ class Embedder:
     It calls `watch` with the number of characters after some batches.
     """
 
-    def __init__(self, model: BaseEmbedding, known: Known = _NONE, watch: Watch = float) -> None:
+    def __init__(
+        self, model: BaseEmbedding, embeddings: Embeddings = _NONE, watch: Watch = float
+    ) -> None:
         self.model = model
-        self.known = known
+        self.embeddings = embeddings
         self._watch = watch
         self.dimension: int | None = None  # of its vectors; None before the first
 
@@ -78,7 +80,7 @@ class Embedder:
         ]
         if not texts:
             return list(documents)
-        unknown = [text for text in texts if text not in self.known]
+        unknown = [text for text in texts if text not in self.embeddings]
         vectors, left = iter(self._vectors(unknown) if unknown else ()), iter(texts)
         embedded = []
         for document in documents:
@@ -86,7 +88,7 @@ class Embedder:
             for node in document.nodes:
                 if node.embedding is None:
                     text = next(left)
-                    vector = self.known[text] if text in self.known else next(vectors)
+                    vector = self.embeddings[text] if text in self.embeddings else next(vectors)
                     node = node.model_copy(update={"embedding": list(vector)})  # noqa: PLW2901
                 nodes.append(node)
             embedded.append(replace(document, nodes=tuple(nodes)))
@@ -96,9 +98,9 @@ class Embedder:
         vectors: list[list[float]] = []
         step = _STEP_BATCHES * self.model.embed_batch_size
         for start in range(0, len(texts), step):
-            some = texts[start : start + step]
-            vectors += self.model.get_text_embedding_batch(some)
-            self._watch(sum(map(len, some)))
+            batch = texts[start : start + step]
+            vectors += self.model.get_text_embedding_batch(batch)
+            self._watch(sum(map(len, batch)))
         if len(vectors) != len(texts):
             raise ConfigurationError(
                 f"{type(self.model).__name__} gave {len(vectors)} embeddings for {len(texts)} texts"
@@ -135,13 +137,13 @@ class Preparation:
 
         `scope` is the metadata of the caller's scope; `failed` gets the id and error of the others.
         """
-        found: list[SourceDocument] = []
+        documents: list[SourceDocument] = []
         for group in groups:
             try:
-                found += self._documents_in(group, scope, allowed)
+                documents += self._documents_in(group, scope, allowed)
             except Exception as error:  # noqa: BLE001 - the report carries it
                 failed(name_of(group[0]), error)
-        return found
+        return documents
 
     def fingerprint(self, *, is_whole: bool, has_code: bool = False) -> str:
         """Return the settings on which the nodes of a document depend, or of given nodes."""
@@ -156,34 +158,34 @@ class Preparation:
         members: dict[DocumentKey, list[BaseNode]] = {}
         for node in group:
             members.setdefault(key_of_node(node, scope), []).append(node)
-        for key, own in members.items():
-            check_ids(key, own)
-            for node in own:
+        for key, nodes in members.items():
+            check_ids(key, nodes)
+            for node in nodes:
                 check_keys(node.metadata)
         fingerprint = self.fingerprint(
             is_whole=isinstance(group[0], Document), has_code=is_code(suffix_of(group[0]))
         )
-        found: list[SourceDocument] = []
-        for key, own in members.items():
-            bare = tuple(with_allowed(node, ()) for node in own)  # splitters count its length
+        documents: list[SourceDocument] = []
+        for key, nodes in members.items():
+            bare = tuple(with_allowed(node, ()) for node in nodes)  # splitters count its length
             digest = digest_of(bare, fingerprint)
-            found.append(SourceDocument(key, bare, digest, allowed_by(own, allowed)))
-        return found
+            documents.append(SourceDocument(key, bare, digest, allowed_by(nodes, allowed)))
+        return documents
 
     def prepared(
         self,
         documents: Sequence[SourceDocument],
-        known: Known = _NONE,
+        embeddings: Embeddings = _NONE,
         watch: Watch = float,
         rows: Callable[[Prepared], Mapping[str, str]] | None = None,
     ) -> PreparedBatch:
         """Return documents ready to be stored, or the error of each; their keys must differ.
 
-        `known` has embeddings by the text that was embedded. `watch` is called with a number of
+        `embeddings` are by the text that was embedded. `watch` is called with a number of
         characters after parts of long texts are split, and while texts are embedded. `rows` returns
         the extracted rows of a document if they are known.
         """
-        embedder = Embedder(self.embed_model, known, watch)
+        embedder = Embedder(self.embed_model, embeddings, watch)
         split = self.splitter.nodes_of(documents, watch)
         parts: list[Prepared | Exception] = []
         splitting = ""
@@ -202,23 +204,26 @@ class Preparation:
         self,
         document: SourceDocument,
         file: IO[bytes],
-        known: Callable[[Prepared], tuple[Known, Mapping[str, str]]],
+        before_of: Callable[[Prepared], tuple[Embeddings, Mapping[str, str]]],
         watch: Watch = float,
     ) -> PreparedBatch:
         """Return a long document ready to be stored, or its error; its nodes are in the file.
 
-        `known` returns embeddings that some nodes of a part may have, and extracted rows if they
-        are known; `watch` is called as by `prepared`.
+        `before_of` returns embeddings that some nodes of a part may have, and extracted rows if
+        they are known; `watch` is called as by `prepared`.
         """
         spooled = SpooledDocument(document.key, document.digest, document.allowed, file)
         embedder = Embedder(self.embed_model, watch=watch)
         try:
             for nodes in self.splitter.groups_of(document, watch):
                 part = _or_raised(_with_text(document, nodes))
-                embedder.known, rows = known(part)
+                embedder.embeddings, rows = before_of(part)
                 (made,) = self._completed([replace(part, rows=rows)], embedder)
                 spooled.append(_or_raised(made))
-        except (StoreUnavailableError, StoreClosedError):  # of `known`; it concerns all documents
+        except (
+            StoreUnavailableError,
+            StoreClosedError,
+        ):  # of `before_of`; it concerns all documents
             raise
         except Exception as error:  # noqa: BLE001 - the document's result
             return PreparedBatch({document.key: error})

@@ -178,7 +178,7 @@ class Searchable:
             options: The parameters of the name. For ``hybrid``: ``dense_weight=0.7`` and
                 ``sparse_weight=0.3`` by the table, and **0.5 and 0.5 in a knowledge base**, where
                 they were measured to be better, or the share that `KnowledgeBase.weigh` recorded or
-                the model declares (`LocalEmbedding` 0.25); less of the first for a question in a
+                the model declares (`LocalEmbedding` 0.15); less of the first for a question in a
                 script that the model does not know; or ``alpha``, the share of the first;
                 ``fusion``, ``candidates``, ``pushdown``.
 
@@ -293,9 +293,12 @@ class Searchable:
         mode: Kind = "hybrid",
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
+        fields: Mapping[str, float] | None = None,
     ) -> Retriever:
         """Return a `retriever`; ``top_k`` has LlamaIndex's name."""
-        return self.retriever(mode, top_k=similarity_top_k, filters=filters, scope=scope)
+        return self.retriever(
+            mode, top_k=similarity_top_k, filters=filters, scope=scope, fields=fields
+        )
 
     def as_query_engine(
         self,
@@ -305,6 +308,7 @@ class Searchable:
         mode: Kind = "hybrid",
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
+        fields: Mapping[str, float] | None = None,
         **arguments: Any,  # noqa: ANN401 - LlamaIndex's
     ) -> "RetrieverQueryEngine":
         """Return LlamaIndex's query engine over `as_retriever`; it has ``query`` and ``aquery``.
@@ -315,6 +319,7 @@ class Searchable:
             mode: A kind of retriever, as for `retriever`.
             filters: Metadata conditions for every hit.
             scope: The scope of the caller.
+            fields: The fields of keyword searches, with weights, as for `retriever`.
             **arguments: The other arguments of ``RetrieverQueryEngine.from_args``, such as
                 ``response_mode``, ``streaming``, ``node_postprocessors`` or ``text_qa_template``.
 
@@ -322,11 +327,15 @@ class Searchable:
             ConfigurationError: There is no LLM, or an argument is unknown.
         """
         retriever = self.as_retriever(
-            similarity_top_k=similarity_top_k, mode=mode, filters=filters, scope=scope
+            similarity_top_k=similarity_top_k,
+            mode=mode,
+            filters=filters,
+            scope=scope,
+            fields=fields,
         )
         return query_engine(retriever, llm, arguments)
 
-    def as_chat_engine(
+    def as_chat_engine(  # noqa: PLR0913 - as `retriever` and LlamaIndex
         self,
         *,
         llm: "LLM | None" = None,
@@ -335,6 +344,7 @@ class Searchable:
         mode: Kind = "hybrid",
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
+        fields: Mapping[str, float] | None = None,
         **arguments: Any,  # noqa: ANN401 - LlamaIndex's
     ) -> "BaseChatEngine":
         """Return a LlamaIndex chat engine over `as_retriever`; it has ``chat`` and ``achat``.
@@ -348,6 +358,7 @@ class Searchable:
             mode: A kind of retriever, as for `retriever`.
             filters: Metadata conditions for every hit.
             scope: The scope of the caller.
+            fields: The fields of keyword searches, with weights, as for `retriever`.
             **arguments: The other arguments of the chat engine's ``from_defaults``, such as
                 ``system_prompt``, ``memory`` or ``node_postprocessors``; for ``condense_question``
                 also those of `as_query_engine`.
@@ -356,6 +367,10 @@ class Searchable:
             ConfigurationError: There is no LLM, or the mode or an argument is unknown.
         """
         retriever = self.as_retriever(
-            similarity_top_k=similarity_top_k, mode=mode, filters=filters, scope=scope
+            similarity_top_k=similarity_top_k,
+            mode=mode,
+            filters=filters,
+            scope=scope,
+            fields=fields,
         )
         return chat_engine(retriever, llm, chat_mode, arguments)

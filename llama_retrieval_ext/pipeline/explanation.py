@@ -1,8 +1,8 @@
 """`Explanation`: a search result with the full record of `explain`."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, ClassVar
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
@@ -48,6 +48,7 @@ class HitAccount:
             pairs.
         merged: Ids of the nodes that were merged into it.
         filters: The scopes and filters that the hit satisfies.
+        fields: The share of each field in the score of keyword search, and its matched words.
     """
 
     rank: int
@@ -56,6 +57,7 @@ class HitAccount:
     rescored: tuple[tuple[StageRank, StageRank], ...] = ()
     merged: tuple[str, ...] = ()
     filters: tuple[str, ...] = ()
+    fields: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
     @property
     def legs(self) -> tuple[Contribution, ...]:
@@ -73,6 +75,7 @@ class HitAccount:
             "rescored": [{"before": asdict(a), "after": asdict(b)} for a, b in self.rescored],
             "merged": list(self.merged),
             "filters": list(self.filters),
+            "fields": {name: dict(share) for name, share in self.fields.items()},
             "path": self.hit.path,
             "proof": [edge.to_dict() for edge in self.hit.proof],
         }
@@ -138,6 +141,9 @@ class Explanation(SearchResult):
         steps = [step for _, step in self.recorded.walk()]
         into = {old: new for step in steps for old, new in _merged(step).items()}
         requests = requests_in(self.recorded)
+        shares: dict[str, Any] = {}  # Any: of notes
+        for step in steps:
+            shares |= step.notes.get("fields", {})  # type: ignore[call-overload]  # a dict
         return [
             HitAccount(
                 rank,
@@ -146,6 +152,7 @@ class Explanation(SearchResult):
                 tuple(_rescored(stages, hit.node_id)),
                 tuple(old for old, new in into.items() if new == hit.node_id),
                 tuple(_passed(requests, hit)),
+                shares.get(hit.node_id, {}),
             )
             for rank, hit in enumerate(self.hits, start=1)
         ]

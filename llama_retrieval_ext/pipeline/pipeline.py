@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar, Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -228,11 +229,8 @@ class FusionRetriever(_Composite):
                 if self.weights[leg.name] > 0:
                     name = leg.name if len(queries) == 1 else f"{leg.name}[{number}]"
                     asks[name], weights[name] = Ask(leg, form), by_leg[leg.name]
-
-        def fused(rankings: Rankings) -> list[Hit]:
-            return self.fusion.fuse_legs(rankings, weights, query.top_k, self.name)
-
-        report = current_context().on_partial
+        fuse, report = self.fusion.fuse_legs, current_context().on_partial
+        fused = partial(fuse, weights=weights, top_k=query.top_k, source=self.name)
         rankings = yield from ask(
             asks,
             min_success=self.min_success,

@@ -360,9 +360,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             reported = reporting(plan, current_context().on_partial)
             plan = within(self.name, reported, query.timeout_s)
         hits = yield from plan
-        # The children have resolved theirs.
-        is_first = bool(self.object_map) or not self.children
-        if is_first and any(isinstance(hit.node, IndexNode) for hit in hits):
+        has_references = any(isinstance(hit.node, IndexNode) for hit in hits)
+        if has_references and (self.object_map or not self.children):  # children resolve theirs
             resolver = Resolver(lambda node: node.obj or self.object_map.get(node.index_id))
             hits = (yield from resolver.resolve(hits, query))[: query.top_k]
         if self._verbose:

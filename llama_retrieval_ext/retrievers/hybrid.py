@@ -40,11 +40,11 @@ from llama_retrieval_ext.pipeline.leg_weights import (
 from llama_retrieval_ext.pipeline.tree import Sketch
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit, score_of
+from llama_retrieval_ext.retrievers.fields import check_fields, note_fields
 from llama_retrieval_ext.retrievers.store_retriever import (
     KeywordRetriever,
     StoreRetriever,
     VectorRetriever,
-    check_fields,
     keyword_text,
     search_of,
 )
@@ -101,7 +101,7 @@ class HybridRetriever(StoreRetriever):
             ``pushdown``.
         alpha: Weight of vector search in ``[0, 1]``; keyword search gets the rest. Shorthand for
             weights in the fusion. 1.0 and 0.0 disable the other leg. None for the share that the
-            model declares (`LocalEmbedding` .25) if there is no ``fusion``, else a half.
+            model declares (`LocalEmbedding` .15) if there is no ``fusion``, else a half.
         candidates: Minimum number of hits of each leg; more candidates improve the fusion. 100 is
             cheap and usual in the literature.
         languages: Languages that the embedding model knows, such as ``["en"]``; None for those that
@@ -234,10 +234,11 @@ class HybridRetriever(StoreRetriever):
         """Run both searches, then fuse."""
         if self._embeds and query.embedding is None:
             self._model()  # raises here so that the message names this retriever
-        store = self.keyword_source.backend.store
-        check_fields(query, store)
+        backend = self.keyword_source.backend
+        check_fields(query, backend.store)
         hits = yield from self._collapsed(partial(self._answer, set(self._breakers)), query)
-        self._note_fields(query, hits, store)
+        text = keyword_text(query)[0]
+        yield from note_fields(query, hits, backend, text, partial(self._passages, query))
         return hits
 
     def read_node(self, node_id: str) -> Plan[BaseNode | None]:

@@ -9,22 +9,11 @@ from typing import TYPE_CHECKING, Final, Self, TypeAlias
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.schema import BaseNode
-from llama_index.core.vector_stores.types import (
-    BasePydanticVectorStore,
-    FilterOperator,
-    MetadataFilters,
-)
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilters
 
 from llama_retrieval_ext.checks import one_top_k
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
-from llama_retrieval_ext.execution.context import (
-    call,
-    note_degraded,
-    note_hint,
-    note_inquiry,
-    recording,
-    step,
-)
+from llama_retrieval_ext.execution.context import call, note_degraded, note_inquiry, recording, step
 from llama_retrieval_ext.execution.hints import Metadata, Passages, note_nested
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed
@@ -33,15 +22,14 @@ from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, described_binding
 from llama_retrieval_ext.results import Hit, Origin, asked_for, with_origin
+from llama_retrieval_ext.retrievers.fields import check_fields, note_fields
 from llama_retrieval_ext.retrievers.gate import checked_hits
-from llama_retrieval_ext.schema import keys_of
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search
 from llama_retrieval_ext.stores.engine.search import EngineBackend
-from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.generic import nodes_by_id, origin_in
 from llama_retrieval_ext.stores.open import Storage, StoredTexts, StoreNodes, source_of
-from llama_retrieval_ext.wording import counted, quoted
+from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
@@ -150,28 +138,6 @@ class StoreRetriever(Retriever):
         is_exact = operators is not None and FilterOperator.IS_EMPTY in operators
         return Passages(partial(self._metadata, query), is_exact, not self._embeds)
 
-    def _note_fields(
-        self, query: Query, hits: Sequence[Hit], store: BasePydanticVectorStore
-    ) -> None:
-        """Note what to look at if fields of a keyword search are not indexed, or in no passage."""
-        if not isinstance(store, EngineStore):
-            return
-        weights = store.field_schema.weights(query.fields)
-        unindexed = [name for name in store.unindexed if name in weights]
-        if unindexed:
-            note_hint(
-                f"not searched, since they are not indexed: {', '.join(map(quoted, unindexed))}; "
-                "call index_fields() of the knowledge base"
-            )
-        if query.fields is None and (hits or store.field_schema.is_default):
-            return
-        keys = [
-            key for key in keys_of(weights) if not any(key in hit.node.metadata for hit in hits)
-        ]
-        if keys:
-            key = ("fields", id(store), *keys, query.condition)
-            note_inquiry(key, lambda: self._passages(query).without(query, keys), always=True)
-
     def _metadata(
         self, query: Query, condition: Condition | None, limit: int
     ) -> Plan[list[Metadata]]:
@@ -255,18 +221,6 @@ def keyword_text(query: Query) -> tuple[str, float]:
     if not query.synonyms:
         return query.query_str, 1.0
     return " ".join([query.query_str, query.query_str, *query.synonyms]), SYNONYM_WEIGHT
-
-
-def check_fields(query: Query, store: BasePydanticVectorStore) -> None:
-    """Raise `ConfigurationError` if a query weighs fields that a store does not search."""
-    if query.fields is None:
-        return
-    if not isinstance(store, EngineStore):
-        raise ConfigurationError(
-            f"{type(store).__name__} has no fields to weigh; leave fields out, or use a knowledge "
-            "base, or a store opened by URL"
-        )
-    store.field_schema.weights(query.fields)
 
 
 class VectorRetriever(StoreRetriever):
@@ -398,7 +352,8 @@ class KeywordRetriever(StoreRetriever):
             return found.then(lambda hits: [hit.rescored(factor * hit.score) for hit in hits])
 
         hits = yield from self._hits(query, search)
-        self._note_fields(query, hits, self.backend.store)
+        text = keyword_text(query)[0]
+        yield from note_fields(query, hits, self.backend, text, partial(self._passages, query))
         return hits
 
     @property

@@ -46,6 +46,7 @@ from llama_retrieval_ext.serve.guard import (
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, raised_at
 from llama_retrieval_ext.serve.keys import ApiKeys, KeyHolder
 from llama_retrieval_ext.serve.requests import MAX_TEXT
+from llama_retrieval_ext.text.normalization import valid_text
 
 P = ParamSpec("P")
 Facts: TypeAlias = dict[str, Any]  # Any: tools return JSON
@@ -57,6 +58,10 @@ Words: TypeAlias = Annotated[
 Conditions: TypeAlias = Annotated[FieldConditions | None, Field(description="Conditions.")]
 Mode: TypeAlias = Annotated[
     StoreKind, Field(description="By meaning and words, by meaning, or by words.")
+]
+FieldWeights: TypeAlias = Annotated[
+    dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None,
+    Field(description='Fields whose words are searched, with weights, such as {"title": 1}.'),
 ]
 Correct: TypeAlias = Annotated[bool, Field(description="Whether typing errors are corrected.")]
 _SEARCH: Final = "search"
@@ -147,7 +152,7 @@ class _Server(MCPServer):
             more = self._fields.about
         tools = await super().list_tools()
         return [
-            tool.model_copy(update={"description": f"{tool.description}\n\n{_sendable(more)}"})
+            tool.model_copy(update={"description": f"{tool.description}\n\n{more}"})
             if tool.name == _SEARCH
             else tool
             for tool in tools
@@ -190,13 +195,14 @@ def _search_tools(bound: _Bound) -> list[Tool]:
         top_k: Annotated[int, Field(ge=1, le=most, description="How many passages.")] = few,
         mode: Mode = "hybrid",
         correct: Correct = True,  # noqa: FBT002 - an argument of a tool, by name
+        fields: FieldWeights = None,
     ) -> Facts:
         """Search the knowledge base for passages that answer a question.
 
         Returns the best passages with their document ids; read_document returns a document.
         Filters are conditions on metadata fields, all of which must hold.
         """
-        asked = bound.query(query, filters, top_k).but(correct=correct)
+        asked = bound.query(query, filters, top_k).but(correct=correct, fields=fields)
         return _found(await bound.kb.retriever(mode, top_k=top_k).asearch(asked))
 
     async def search_many(
@@ -205,9 +211,13 @@ def _search_tools(bound: _Bound) -> list[Tool]:
         top_k: Annotated[int, Field(ge=1, le=most, description="Passages of each query.")] = few,
         mode: Mode = "hybrid",
         correct: Correct = True,  # noqa: FBT002 - an argument of a tool, by name
+        fields: FieldWeights = None,
     ) -> Facts:
         """Search for several things at once, with the same filters; results are in their order."""
-        asked = [bound.query(query, filters, top_k).but(correct=correct) for query in queries]
+        asked = [
+            bound.query(query, filters, top_k).but(correct=correct, fields=fields)
+            for query in queries
+        ]
         answers = bound.kb.retriever(mode, top_k=top_k).asearch_many(asked)
         results = await asyncio.wait_for(answers, bound.limits.timeout_s)
         return {"results": [{"query": result.query, **_found(result)} for result in results]}
@@ -359,18 +369,13 @@ def _answered(tool: Callable[P, Awaitable[Facts]]) -> Callable[P, Awaitable[Call
     return wrapped
 
 
-def _sendable(text: str) -> str:
-    """Return a text without lone surrogates, which the MCP package cannot send."""
-    return text.encode("utf-8", "replace").decode()
-
-
 def _result_of(facts: Facts) -> CallToolResult:
     """Return the result of a tool, as text and as JSON; NaN becomes null."""
     try:
         facts = to_jsonable_python(facts, inf_nan_mode="null", fallback=str)
         text = to_json(facts, indent=2).decode()
-    except ValueError:  # lone surrogates
-        text = _sendable(json.dumps(facts, ensure_ascii=False, default=str))
+    except ValueError:  # lone surrogates, of a query, which the package cannot send
+        text = valid_text(json.dumps(facts, ensure_ascii=False, default=str))
         facts = json.loads(text, parse_constant=lambda _: None)
         text = json.dumps(facts, ensure_ascii=False, indent=2)
     return CallToolResult(content=[TextContent(text=text)], structured_content=facts)

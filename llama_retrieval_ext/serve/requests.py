@@ -106,6 +106,9 @@ class Asked(Sent):
     correct: bool = Field(
         default=True, description="Whether typing errors are corrected; the answer says so."
     )
+    fields: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None = Field(
+        default=None, description='The fields of keyword search, with weights: {"title": 1}.'
+    )
 
 
 class SearchFields(Asked):

@@ -187,6 +187,7 @@ def query_of(
         top_k=top_k,
         timeout_s=context.left_s,
         correct=body.correct,
+        fields=body.fields,
     )
 
 

@@ -241,7 +241,7 @@ class Ranking(RecordsArguments):
             ConfigFileError: A rule is invalid; the message has its line.
         """
         reader = _Reader(file)
-        root = reader.fields(composed(text, reader), [*_KINDS, "synonyms"], "a ranking").found
+        root = reader.fields(composed(text, reader), [*_KINDS, "synonyms"], "a ranking").nodes
         made: dict[str, tuple[object, ...]] = {}
         for name, node in root.items():
             items = reader.items(node, name)
@@ -274,7 +274,7 @@ class _Reader(Reader):
 
     def item(self, node: object, kind: type[T]) -> T:
         names = [field.name for field in fields(kind) if field.name != "_"]  # type: ignore[arg-type]
-        found = self.fields(node, names, f"a {kind.__name__.lower()}").found  # type: ignore[arg-type]
+        found = self.fields(node, names, f"a {kind.__name__.lower()}").nodes  # type: ignore[arg-type]
         arguments = {name: self.value(value) for name, value in found.items()}
         try:
             return kind(**arguments)

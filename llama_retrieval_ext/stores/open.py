@@ -17,6 +17,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.errors import ConfigurationError, optional_module
+from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.embedded.files import EmbeddedParams, is_new
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.encoding.vectors import Distance
@@ -104,6 +105,7 @@ def open_store(
     distance: Distance | None = None,
     store_params: Mapping[str, object] | None = None,
     must_exist: bool = False,
+    schema: Schema | None = None,
 ) -> EngineStore:
     """Open or create the store at a URL; the caller closes it.
 
@@ -124,6 +126,8 @@ def open_store(
             object. For an
             existing collection, all others must equal the recorded ones, or be left out.
         must_exist: Whether a missing store is an error; if so, no store is created.
+        schema: The fields of keyword search, with weights; None for the recorded ones, or title,
+            headings and everything. A new field is searched after the store's ``index_fields()``.
 
     Raises:
         ConfigurationError: The URL names no engine, the engine has no such setting, the collection
@@ -145,14 +149,16 @@ def open_store(
         setup = params_of(EmbeddedParams, store_params or {}, engine="the embedded engine")
         if must_exist and is_new(place):
             raise _missing(url)
-        return EmbeddedVectorStore(place, tokenizer=tokenizer, distance=distance, **asdict(setup))
+        return EmbeddedVectorStore(
+            place, tokenizer=tokenizer, distance=distance, schema=schema, **asdict(setup)
+        )
     if place and scheme in ENGINES:
         engine = ENGINES[scheme]
         opening = _import(engine, "store")
         if must_exist and opening.is_new(url):
             raise _missing(url)
         opened: EngineStore = getattr(opening, f"open_{engine}")(
-            url, tokenizer=tokenizer, distance=distance, store_params=store_params
+            url, tokenizer=tokenizer, distance=distance, store_params=store_params, schema=schema
         )
         if must_exist and opened.dimension is None:  # these engines record it with the collection
             opened.close()

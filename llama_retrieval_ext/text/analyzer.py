@@ -154,8 +154,8 @@ class Analyser:
 
     def document(self, text: str) -> list[str]:
         """Return the tokens of a document."""
-        found = pieces(normal(without_broken_words(text)))
-        return self._all(found, self._document_grams)
+        parts = pieces(normal(without_broken_words(text)))
+        return self._all(parts, self._document_grams)
 
     def query(self, text: str) -> list[str]:
         """Return the tokens of a query, without stop words unless it has nothing else."""
@@ -185,9 +185,9 @@ class Analyser:
         """Return the count of each term id among the tokens of a query."""
         return dict(Counter(map(term_id, self.query(text))))
 
-    def _all(self, found: list[str], grams: Callable[[str], list[str]]) -> list[str]:
+    def _all(self, parts: list[str], grams: Callable[[str], list[str]]) -> list[str]:
         tokens: list[str] = []
-        for piece in found:
+        for piece in parts:
             tokens += grams(piece) if starts_unspaced(piece) else self._tokens[piece]
         return tokens
 
@@ -206,10 +206,10 @@ class Analyser:
         if len(bare) < len(chunk):
             return self._chunks[bare]
         plain = len(chunk) <= LONGEST_KEY and chunk.isascii() and chunk.isalnum()
-        found = [chunk] if plain else words(chunk)
-        if found == [chunk]:
+        parts = [chunk] if plain else words(chunk)
+        if parts == [chunk]:
             return b"".join(map(packed_id, self._word(chunk)))
-        return b"".join(map(self._chunks.__getitem__, found))
+        return b"".join(map(self._chunks.__getitem__, parts))
 
     def _packed_grams(self, text: str) -> bytes:
         if self._document_grams is document_grams:
@@ -238,11 +238,11 @@ _SCRIPTS: Final[dict[str, tuple[Script, ...]]] = {
 
 def check_language(language: str) -> None:
     """Raise if Snowball has no algorithm for a language."""
-    known = [NO_STEMMING, *Stemmer.algorithms()]
-    if language not in known:
+    languages = [NO_STEMMING, *Stemmer.algorithms()]
+    if language not in languages:
         raise ConfigurationError(
             f"language must be a Snowball algorithm or {NO_STEMMING!r}, got {language!r}; "
-            f"the algorithms are {', '.join(known[1:])}"
+            f"the algorithms are {', '.join(languages[1:])}"
         )
 
 

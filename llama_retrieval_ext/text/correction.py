@@ -54,13 +54,13 @@ def replacements(
         return []
     searched = vocabulary.tokenizer.query_terms(text)
     unknown = [not _is_known(text[slice(*span)], searched, vocabulary, groups) for span in spans]
-    found: list[Replacement] = []
+    corrections: list[Replacement] = []
     for at, (start, end) in enumerate(spans):
         after = spans[at + 1][1] if any(unknown[at : at + 2]) and at + 1 < len(spans) else start
-        pair, is_done = text[start:after], bool(found) and found[-1].end > start
+        pair, is_done = text[start:after], bool(corrections) and corrections[-1].end > start
         joined = pair.replace(" ", "", 1)
         if not is_done and joined.isalpha() and vocabulary.frequency(joined, groups):
-            found.append(Replacement(start, after, pair, joined))
+            corrections.append(Replacement(start, after, pair, joined))
         elif not is_done and unknown[at]:
             typed = text[start:end]
             meant = vocabulary.nearest(typed, groups)
@@ -68,8 +68,8 @@ def replacements(
                 meant = " ".join(vocabulary.parts(typed, groups) or ())
             if meant:
                 as_typed = meant.capitalize() if typed[0].isupper() else meant
-                found.append(Replacement(start, end, typed, as_typed))
-    return found
+                corrections.append(Replacement(start, end, typed, as_typed))
+    return corrections
 
 
 def _is_known(

@@ -141,15 +141,15 @@ class Gazetteer:
             raise ConfigurationError(f"threshold must be in (0, 1], got {threshold!r}")
         plain, offsets = normalised(text)
         exact = list(self._exact(text, plain, offsets))
-        found = []
+        similar = []
         for at in self._pairs.candidates(plain):
             window = _similar_window(self._names[at], plain, threshold)
             if window is not None:
                 score, start, end = window
                 name, last = self._names[at], offsets[end - 1] + 1
-                found.append(Mention(offsets[start], last, name, self._ids[name], score))
+                similar.append(Mention(offsets[start], last, name, self._ids[name], score))
         kept: list[Mention] = []
-        for mention in sorted(found, key=lambda m: (-m.score * len(m.name), m.name)):
+        for mention in sorted(similar, key=lambda m: (-m.score * len(m.name), m.name)):
             inside = [m for m in exact if m.start < mention.end and mention.start < m.end]
             is_longer = all(
                 mention.start <= m.start and m.end <= mention.end and m.length < mention.length
@@ -273,13 +273,13 @@ def _similar_window(name: str, text: str, threshold: float) -> tuple[float, int,
     start, end = _widened(text, aligned.dest_start, aligned.dest_end, longest)
     before = text[max(0, start - longest) : start]  # the part may begin after a number
     before = before[len(before.rstrip(_NUMERALS)) :]
-    own, said = _numbers(name), _numbers(text[start:end]) or _numbers(before)
+    expected, numbers = _numbers(name), _numbers(text[start:end]) or _numbers(before)
     if (
-        own and not said and (number := re.match(r"\s*\d+", text[end : end + longest]))
+        expected and not numbers and (number := re.match(r"\s*\d+", text[end : end + longest]))
     ):  # or end before it
         start, end = _widened(text, start, end + number.end(), longest)
-        said = _numbers(text[start:end])
-    if own and own != said:  # crane 1 and crane 2
+        numbers = _numbers(text[start:end])
+    if expected and expected != numbers:  # crane 1 and crane 2
         return None
     score = float(fuzz.ratio(name, text[start:end])) / 100
     return (score, start, end) if score >= threshold else None

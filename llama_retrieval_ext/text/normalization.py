@@ -135,17 +135,17 @@ def share_outside(text: str, languages: Iterable[str]) -> float:
     if text.isascii() and "en" in languages:
         return 0.0
     letters = "".join(filter(str.isalpha, normal(text[:_LOOKED_AT])))
-    known = {language.partition("-")[0] for language in languages}
+    codes_known = {language.partition("-")[0] for language in languages}
     scripts: list[Script] = [
-        script for script, codes in LANGUAGES.items() if known.intersection(codes.split())
+        script for script, codes in LANGUAGES.items() if codes_known.intersection(codes.split())
     ]
     inside = sum(len(run) for script in scripts for run in _RUNS[script].findall(letters))
     return 1 - inside / len(letters) if letters else 0.0
 
 
 def _weight(script: Script, *, text: str) -> int:
-    found: list[str] = _RUNS[script].findall(text)
-    return sum(map(len, found)) if script in _SYLLABIC else len(found)
+    runs: list[str] = _RUNS[script].findall(text)
+    return sum(map(len, runs)) if script in _SYLLABIC else len(runs)
 
 
 # Letters that NFKC does not change, and signs that end a word with or without it. A text of only

@@ -147,11 +147,11 @@ def values(text: str) -> set[Value]:
         ['4', '5', 'day 5-4']
 
     """
-    found = {
+    readings = {
         value for quantity in quantities(text) for reading in quantity.readings for value in reading
     }
-    is_dated = any(isinstance(value, str) and value.startswith("day ") for value in found)
-    return found - {_UNDATED} if is_dated else found | {_UNDATED}
+    is_dated = any(isinstance(value, str) and value.startswith("day ") for value in readings)
+    return readings - {_UNDATED} if is_dated else readings | {_UNDATED}
 
 
 def _quantities(text: str) -> Iterator[Quantity]:
@@ -165,7 +165,7 @@ def _quantities(text: str) -> Iterator[Quantity]:
 
 def _with_half(quantity: Quantity, half: str) -> Quantity:
     sums = [[v + Fraction(1, 2) for v in r if isinstance(v, Fraction)] for r in quantity.readings]
-    return Quantity(quantity.text + half, tuple(only(each) for s in sums if s for each in s[-1:]))
+    return Quantity(quantity.text + half, tuple(only(total) for s in sums if s for total in s[-1:]))
 
 
 def _percentage(match: re.Match[str]) -> Iterator[Quantity]:
@@ -200,7 +200,7 @@ def _date(match: re.Match[str]) -> Iterator[Quantity]:
 
 def _day(text: str, month: str, day: str, *, is_exact: bool = True) -> Quantity:
     """Return a day of a month; in a text without one, its two numbers may mean it."""
-    numbers = [number for each in (month, day) if (number := chinese_value(each)) is not None]
+    numbers = [number for part in (month, day) if (number := chinese_value(part)) is not None]
     name = "day " + "-".join(map(str, numbers))
     return Quantity(text, (only(name), only(*numbers, _UNDATED)), is_exact)
 
@@ -222,7 +222,7 @@ def _clock(match: re.Match[str]) -> Iterator[Quantity]:
     is_late = match[0][0] in "下晚傍" or "p" in match[0].lower()
     is_early = "a" in match[0].lower()
     at = {hour % 12 + 12} if is_late else {hour} if is_early else {hour, hour + 12}
-    times = [only(f"time {each % 24}:{minute}") for each in sorted(at)]
+    times = [only(f"time {hour % 24}:{minute}") for hour in sorted(at)]
     yield Quantity(match[0], (*times, only(hour, *([minute] if minutes else []))))
 
 

@@ -55,14 +55,14 @@ def dates_in(text: str, today: date) -> list[str]:
         ['May 2023, 2023年5月', '28 February 2024, 2024年2月28日']
 
     """
-    found: dict[int, str] = {}
+    words_by_start: dict[int, str] = {}
     text = text.lower()
     for rule, resolve in _RULES:
         pattern = re.compile(rf"(?<![a-z]){rule}(?![a-z])")
         for match in pattern.finditer(text):
-            found[match.start()] = resolve(today, *match.groups())
+            words_by_start[match.start()] = resolve(today, *match.groups())
         text = pattern.sub(lambda match: " " * len(match[0]), text)
-    return [found[start] for start in sorted(found)]
+    return [words_by_start[start] for start in sorted(words_by_start)]
 
 
 def _count(word: str) -> int:

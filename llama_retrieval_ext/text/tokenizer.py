@@ -195,10 +195,10 @@ class Tokenizer:
 
         """
         _check_version(data.get("version"))
-        known = {field.name for field in fields(cls)}
-        if known != set(data):
+        names = {field.name for field in fields(cls)}
+        if names != set(data):
             raise ConfigurationError(
-                f"a tokenizer has the fields {sorted(known)}, got {sorted(data)}; "
+                f"a tokenizer has the fields {sorted(names)}, got {sorted(data)}; "
                 "it was recorded by another release of this package, or edited"
             )
         values = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}

@@ -138,10 +138,10 @@ class Vocabulary:
             for _ in range(2 * edits):  # an edit changes at most two bits; this clears one
                 differences &= differences - _ONE
             alike = [words[at] for at in np.flatnonzero(differences == 0)]
-            found = process.extract(
+            similar = process.extract(
                 typed, alike, scorer=OSA.distance, score_cutoff=edits, limit=None
             )
-            yield from (near for near, _, _ in found)
+            yield from (near for near, _, _ in similar)
         if edits == 1:  # with another first letter, the edit is there
             ends = (typed, typed[1:])
             plain = typed[0].isascii()

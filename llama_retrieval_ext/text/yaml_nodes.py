@@ -73,19 +73,19 @@ class Reader:
         line, column = position(at)
         return RuleSyntaxError(message, file=self.file, line=line, column=column)
 
-    def fields(self, node: yaml.Node, known: Sequence[str], what: str) -> "Fields":
+    def fields(self, node: yaml.Node, names: Sequence[str], what: str) -> "Fields":
         """Return the fields of a mapping, after checking their names."""
         if not isinstance(node, yaml.MappingNode):
-            raise self.error(node, f"{what} has the fields {', '.join(known)}")
-        found: dict[str, yaml.Node] = {}
+            raise self.error(node, f"{what} has the fields {', '.join(names)}")
+        nodes: dict[str, yaml.Node] = {}
         for key_node, value in node.value:
             key = self.value(key_node)
-            if not isinstance(key, str) or key not in known:
-                raise self.error(key_node, f"{what} has no field {key!r}{_advice(key, known)}")
-            if key in found:
+            if not isinstance(key, str) or key not in names:
+                raise self.error(key_node, f"{what} has no field {key!r}{_advice(key, names)}")
+            if key in nodes:
                 raise self.error(key_node, f"{what} has the field {key!r} twice")
-            found[key] = value
-        return Fields(self, node, found, what)
+            nodes[key] = value
+        return Fields(self, node, nodes, what)
 
     def items(self, node: yaml.Node, what: str) -> list[yaml.Node]:
         """Return the items of a list."""
@@ -140,31 +140,31 @@ class Fields:
     """Fields of one mapping, each checked when it is read."""
 
     def __init__(
-        self, reader: Reader, node: yaml.Node, found: Mapping[str, yaml.Node], what: str
+        self, reader: Reader, node: yaml.Node, nodes: Mapping[str, yaml.Node], what: str
     ) -> None:
-        self.reader, self.node, self.found, self.what = reader, node, found, what
+        self.reader, self.node, self.nodes, self.what = reader, node, nodes, what
 
     def __contains__(self, key: str) -> bool:
-        return key in self.found
+        return key in self.nodes
 
     def need(self, key: str) -> yaml.Node:
         """Return the node of a required field."""
-        if key not in self.found:
+        if key not in self.nodes:
             raise self.reader.error(self.node, f"{self.what} needs the field {key!r}")
-        return self.found[key]
+        return self.nodes[key]
 
     def get(self, key: str, kind: type[T], default: T) -> T:
         """Return a scalar field of the given type, or the default."""
-        if key not in self.found:
+        if key not in self.nodes:
             return default
-        value = self.reader.value(self.found[key])
+        value = self.reader.value(self.nodes[key])
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             name = {str: "text", int: "a whole number", float: "a number"}.get(
                 kind, "true or false"
             )
-            raise self.reader.error(self.found[key], f"{key!r} is {name}, got {value!r}")
+            raise self.reader.error(self.nodes[key], f"{key!r} is {name}, got {value!r}")
         return value  # pyright: ignore[reportReturnType]  # its type was checked
 
     def text(self, key: str) -> str:
@@ -172,7 +172,7 @@ class Fields:
         self.need(key)
         value = self.get(key, str, "")
         if not value.strip():
-            raise self.reader.error(self.found[key], f"{key!r} must not be empty")
+            raise self.reader.error(self.nodes[key], f"{key!r} must not be empty")
         return value
 
     def word(self, key: str, check: Callable[[str], str]) -> str:
@@ -181,21 +181,21 @@ class Fields:
         try:
             return check(value)
         except ValueError as error:
-            raise self.reader.error(self.found[key], f"{key!r}: {error}") from error
+            raise self.reader.error(self.nodes[key], f"{key!r}: {error}") from error
 
     def choice(self, key: str, choices: Mapping[str, T], default: T) -> T:
         """Return the value that a field selects by name, or the default."""
-        if key not in self.found:
+        if key not in self.nodes:
             return default
         name = self.get(key, str, "")
         if name not in choices:
             advice = _advice(name, tuple(choices))
             raise self.reader.error(
-                self.found[key], f"{key!r} is one of {', '.join(choices)}, got {name!r}{advice}"
+                self.nodes[key], f"{key!r} is one of {', '.join(choices)}, got {name!r}{advice}"
             )
         return choices[name]
 
 
-def _advice(word: object, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(str(word), known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(known)}"
+def _advice(word: object, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(str(word), names, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(names)}"

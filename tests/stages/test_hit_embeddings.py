@@ -229,7 +229,9 @@ def test_the_origin_of_a_hit_is_not_part_of_its_value() -> None:
     assert all(origin_of(hit) is not None for hit in hits)
     assert hits == plain
     assert repr(hits) == repr(plain)
-    assert [hit.to_dict() for hit in hits] == [hit.to_dict() for hit in plain]
+    for hit, same in zip(hits, plain, strict=True):
+        shown = {name: value for name, value in hit.to_dict().items() if name != "highlights"}
+        assert shown == same.to_dict()
     assert [hit.model_dump() for hit in hits] == [hit.model_dump() for hit in plain]
     again = pickle.loads(pickle.dumps(hits))
     assert again == hits

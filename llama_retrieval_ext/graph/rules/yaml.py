@@ -64,7 +64,7 @@ def parse_rules(text: str, *, file: str = "") -> RuleSet:
     root = reader.fields(composed(text, reader), ("rules",), "a rule file")
     items = reader.items(root.need("rules"), "rules")
     if not items:
-        raise reader.error(root.found["rules"], "a rule file needs at least one rule")
+        raise reader.error(root.nodes["rules"], "a rule file needs at least one rule")
     rules: list[Rule] = []
     problems: list[RuleSyntaxError] = []
     for node in items:
@@ -91,9 +91,9 @@ def _rules(reader: Reader, node: yaml.Node) -> Iterator[Rule]:
     then = _by_language(reader, fields.need("then"))
     if not then:
         yield _rule(reader, fields, fields.text("id"), pattern)
-    missing = _by_language(reader, fields.found.get("missing"))
+    missing = _by_language(reader, fields.nodes.get("missing"))
     for language, text in then.items():
-        values = dict(fields.found) | {"then": text}
+        values = dict(fields.nodes) | {"then": text}
         if missing:
             values.pop("missing")
             values |= {"missing": missing[language]} if language in missing else {}
@@ -108,7 +108,7 @@ def _by_language(reader: Reader, node: yaml.Node | None) -> Mapping[str, yaml.No
     if not isinstance(node, yaml.MappingNode):
         return {}
     languages = [str(reader.value(key)) for key, _ in node.value]
-    return reader.fields(node, languages, "texts by language").found
+    return reader.fields(node, languages, "texts by language").nodes
 
 
 def _rule(reader: Reader, fields: Fields, id_: str, pattern: Pattern) -> Rule:
@@ -133,7 +133,7 @@ def _rule(reader: Reader, fields: Fields, id_: str, pattern: Pattern) -> Rule:
 def _pattern(reader: Reader, fields: Fields) -> Pattern:
     items = reader.items(fields.need("match"), "match")
     if not items:
-        raise reader.error(fields.found["match"], "match needs a first node")
+        raise reader.error(fields.nodes["match"], "match needs a first node")
     start_node, *step_nodes = items
     start = reader.fields(start_node, ("node", "label"), "the first node")
     variable = start.word("node", _variable)
@@ -144,7 +144,7 @@ def _pattern(reader: Reader, fields: Fields) -> Pattern:
         steps.append(step)
         at = step.target
     unless, where = (
-        reader.items(fields.found[key], key) if key in fields else [] for key in ("unless", "where")
+        reader.items(fields.nodes[key], key) if key in fields else [] for key in ("unless", "where")
     )
     excluded = tuple(_step(reader, node, variable, labels) for node in unless)
     steps.sort(key=lambda step: step.optional)
@@ -165,12 +165,12 @@ def _step(reader: Reader, node: yaml.Node, at: str, labels: list[tuple[str, str]
         try:
             _word(type_)
         except ValueError as error:
-            raise reader.error(fields.found["follow"], f"'follow': {error}") from error
+            raise reader.error(fields.nodes["follow"], f"'follow': {error}") from error
     target = fields.word("node", _variable)
     if "label" in fields:
         label = fields.word("label", _word)
         if dict(labels).get(target, label) != label:
-            raise reader.error(fields.found["label"], f"{target!r} has two labels")
+            raise reader.error(fields.nodes["label"], f"{target!r} has two labels")
         labels.append((target, label))
     return Step(
         source=fields.word("from", _variable) if "from" in fields else at,
@@ -185,11 +185,11 @@ def _step(reader: Reader, node: yaml.Node, at: str, labels: list[tuple[str, str]
 def _hops(reader: Reader, fields: Fields) -> tuple[int, int]:
     if "hops" not in fields:
         return (1, 1)
-    value = reader.value(fields.found["hops"])
+    value = reader.value(fields.nodes["hops"])
     numbers = value if isinstance(value, list) else [value, value]
     if len(numbers) != 2 or not all(type(number) is int for number in numbers):  # noqa: PLR2004
         raise reader.error(
-            fields.found["hops"], f"'hops' is a number or [least, most], got {value!r}"
+            fields.nodes["hops"], f"'hops' is a number or [least, most], got {value!r}"
         )
     return numbers[0], numbers[1]
 
@@ -208,18 +208,18 @@ def _where(reader: Reader, node: yaml.Node) -> Where:
             raise reader.error(node, "a condition has one value")
         value = FromContext(fields.word("value_from", _word))
     else:
-        plain = reader.value(fields.found["value"]) if "value" in fields else None
+        plain = reader.value(fields.nodes["value"]) if "value" in fields else None
         try:
             value = compared(key, operator, plain).value
         except InvalidFilterError as error:
-            raise reader.error(fields.found.get("value", node), str(error)) from error
+            raise reader.error(fields.nodes.get("value", node), str(error)) from error
     return Where(variable, key, operator, value)
 
 
 def _concludes(reader: Reader, fields: Fields) -> Concludes | None:
     if "concludes" not in fields:
         return None
-    edge = reader.fields(fields.found["concludes"], ("from", "relation", "to"), "'concludes'")
+    edge = reader.fields(fields.nodes["concludes"], ("from", "relation", "to"), "'concludes'")
     return Concludes(
         edge.word("from", _variable), edge.word("relation", _word), edge.word("to", _variable)
     )

@@ -20,6 +20,7 @@ from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Writable, key_of_node
 from llama_retrieval_ext.knowledge_base.ledger.records import (
     DocumentRecord,
+    Value,
     Version,
     WriteState,
     documents_in,
@@ -234,8 +235,13 @@ class Journal:
         if not records:
             return {}
         now_ms = self._ledger.now_ms
-        self._values.delete(value for record in records for value in record.trash)
-        new = [record._replace(trash=(), writer=self._writer, since=now_ms) for record in records]
+        trash: list[Value] = []
+        new = []
+        for record in records:
+            trash += record.trash
+            new.append(record._replace(trash=(), writer=self._writer, since=now_ms))
+        if trash:
+            self._values.delete(trash)
         versions = self._records.replace([record.to_record() for record in new])
         claimed = {}
         for record in new:
@@ -283,7 +289,7 @@ class Journal:
                 if id_ in new:
                     errors[document.key] = duplicate_error(document, id_, new[id_].key)
                 new.setdefault(id_, document)
-        nodes = {each.node_id: key_of_node(each) for each in self._stored(list(new))}
+        nodes = {node.node_id: key_of_node(node) for node in self._stored(list(new))}
         others = {id_: owner for id_, owner in nodes.items() if owner != new[id_].key}
         if others:
             # Nodes without a document may be overwritten.

@@ -269,13 +269,16 @@ class Ledger:
         """Return the digest of each document, in order; None for one that is not stored."""
         keys = list(keys)
         stored = self.read(keys)
-        at_rest = {key: record for key, record in stored.items() if record.state is None}
-        return [at_rest[key].stored.digest if key in at_rest else None for key in keys]
+        digests: list[str | None] = []
+        for key in keys:
+            record = stored.get(key)
+            digests.append(record.stored.digest if record and record.state is None else None)
+        return digests
 
     def allowed(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, tuple[str, ...]]:
         """Return the principals of the documents that are stored and visible to some only."""
-        entries = {key: record.entry for key, record in self.read(keys).items()}
-        return {key: entry.allowed for key, entry in entries.items() if entry.allowed}
+        stored = self.read(keys).items()
+        return {key: record.entry.allowed for key, record in stored if record.entry.allowed}
 
     def node_ids(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, list[str]]:
         """Return the ids of each document's nodes, in ascending order."""
@@ -302,8 +305,8 @@ class Ledger:
         stored = documents_in(self.records.find(all_documents(scope), limit if of_all else None))
         seen = {entry.key for entry in _visible(stored.values(), scope)}
         ids = self.ids_of({key: stored[key] for key in stored if key in seen})
-        found = [node_id for node_ids, _ in ids.values() for node_id in sorted(node_ids)]
-        return sorted(found[:limit])
+        sample = [node_id for node_ids, _ in ids.values() for node_id in sorted(node_ids)]
+        return sorted(sample[:limit])
 
     def doubt_all(self) -> None:
         """Mark every document as changed, so that adding it again writes it again."""
@@ -330,7 +333,8 @@ class Ledger:
                 f"name the path of a file or the id of a document, got {name!r}"
             )
         paths = [] if "\0" in name else [os.path.realpath(name)]  # no path has a NUL
-        for spelling in dict.fromkeys(each for path in (name, *paths) for each in spellings(path)):
+        names = dict.fromkeys(s for path in (name, *paths) for s in spellings(path))
+        for spelling in names:
             entries = _visible(self._find(named_documents(spelling, scope)), scope)
             if entries:
                 return entries

@@ -62,10 +62,10 @@ class Prepared:
     @property
     def dimensions(self) -> dict[int, str]:
         """The dimensions of its embeddings in their order, each with the first node that has it."""
-        found: dict[int, str] = {}
+        dimensions: dict[int, str] = {}
         for node in self.nodes:
-            found.setdefault(len(node.get_embedding()), node.node_id)
-        return found
+            dimensions.setdefault(len(node.get_embedding()), node.node_id)
+        return dimensions
 
     @property
     def size_bytes(self) -> int:
@@ -123,11 +123,11 @@ def unpacked(
     """Return the document from the output of `Prepared.packed`."""
     nodes: list[BaseNode] = []
     rows: dict[str, str] = {}
-    for each in packed:
-        vector = array("d", each.embedding).tolist()
-        nodes.append(node_from_text(each.text).model_copy(update={"embedding": vector}))
-        if each.rows:
-            rows[nodes[-1].node_id] = each.rows
+    for node in packed:
+        vector = array("d", node.embedding).tolist()
+        nodes.append(node_from_text(node.text).model_copy(update={"embedding": vector}))
+        if node.rows:
+            rows[nodes[-1].node_id] = node.rows
     return Prepared(key, digest, tuple(nodes), rows, keeps_allowed)
 
 

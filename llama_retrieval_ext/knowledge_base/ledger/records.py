@@ -193,12 +193,12 @@ def record_id(key: DocumentKey) -> str:
 
 def documents_in(records: Iterable[Record]) -> dict[DocumentKey, DocumentRecord]:
     """Return the documents among records, by key."""
-    found = [
-        DocumentRecord.from_record(record)
-        for record in records
-        if (record.fields or {}).get("kind") == _DOCUMENT
-    ]
-    return {each.key: each for each in found}
+    documents: dict[DocumentKey, DocumentRecord] = {}
+    for record in records:
+        if record.fields and record.fields.get("kind") == _DOCUMENT:
+            document = DocumentRecord.from_record(record)
+            documents[document.key] = document
+    return documents
 
 
 def all_documents(scope: Scope | None = None) -> MetadataFilters:
@@ -234,8 +234,8 @@ def synced_from(record: Record) -> SyncedSource:
 
 def synced_by(owner: str | None) -> MetadataFilters:
     """Return the filters for the sources that a sync has recorded; None for those of all."""
-    own = [] if owner is None else [where("owner", _digest(owner))]
-    return all_of(where("kind", _SYNCED), *own)
+    by_owner = [] if owner is None else [where("owner", _digest(owner))]
+    return all_of(where("kind", _SYNCED), *by_owner)
 
 
 def temporary(*, until_ms: int, writer: str) -> MetadataFilters:

@@ -94,8 +94,8 @@ class SqliteRecords:
         """Return the existing records with these ids."""
         if not ids:
             return {}
-        found = self._select("id IN (SELECT value FROM json_each(?))", [json.dumps(list(ids))])
-        return {record.id: record for record in found}
+        records = self._select("id IN (SELECT value FROM json_each(?))", [json.dumps(list(ids))])
+        return {record.id: record for record in records}
 
     def find(
         self, filters: MetadataFilters | None = None, limit: int | None = None

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Collection as Container
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -35,15 +36,16 @@ from llama_retrieval_ext.stores.elasticsearch.filters import (
     terms_of,
 )
 from llama_retrieval_ext.stores.elasticsearch.params import SIMILARITY_NAMES, IndexParams
+from llama_retrieval_ext.stores.elasticsearch.texts import indexed_texts, text_columns
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
-from llama_retrieval_ext.stores.encoding.values import batches, filterable, keyword_text
+from llama_retrieval_ext.stores.encoding.values import batches, filterable
 from llama_retrieval_ext.stores.encoding.vectors import Distance, cosine_score
 from llama_retrieval_ext.stores.engine.collection import Collection
 from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import in_parts
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 # A server's default limit of hits, and of candidates that it examines.
 WINDOW: Final = 10_000
 _META: Final = "llama_retrieval_ext"
@@ -54,7 +56,6 @@ _MISSING_IS_EMPTY: Final = {"ignore_unavailable": "true"}
 
 ID: Final = "id"
 NODE: Final = "node"
-TEXT: Final = "text"
 VECTOR: Final = "vector"
 
 # Requests the nodes of hits; the engine need not parse their source.
@@ -81,8 +82,6 @@ _BATCH: Final = 500
 _BATCH_BYTES: Final = 8_000_000
 # Limit of the engine for a term.
 _MAX_ID: Final = 8_000
-# Limit of servers for the terms of a query; repeated terms count each time.
-_MAX_TERMS: Final = 1024
 # Routing value of nodes without a tenant; a tenant's own value is longer.
 _NO_TENANT: Final = "-"
 CONFLICT: Final = 409
@@ -136,11 +135,7 @@ def index_body(config: StoreConfig, params: IndexParams) -> Json:
         DOC: _KEYWORD,
         # Stored separately, too: the source contains the embedding, and is slower to read.
         NODE: {"type": "text", "index": False, "norms": False, "store": True},
-        TEXT: {
-            "type": "text",
-            "analyzer": config.params.get("analyzer", "whitespace"),
-            "index_options": "freqs",
-        },
+        **text_columns(config),
         TERMS: _KEYWORD,
         PIECES: _KEYWORD,
         VECTOR: {
@@ -229,6 +224,25 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
         for batch in _batches(actions):
             yield from self.write(batch)
         yield self.refresh_request()
+
+    def index_fields(self) -> Requests[int]:
+        """Index the fields of the schema from the stored nodes; return their number."""
+        config = replace(self.config, schema=self.schema)
+        properties, record = text_columns(config), {"format": FORMAT, **config.to_dict()}
+        yield json_request("PUT", self.name, "_mapping", body={"properties": properties})
+        hits: list[Json] = []
+        size, count = min(PAGE, self.window), 0
+        while True:
+            hits = yield from self._page(None, hits, {"_source": [NODE]}, size)
+            for batch in _batches([_new_texts(hit, config) for hit in hits]):
+                yield from self.write(batch, (CONFLICT, NOT_FOUND))
+            count += len(hits)
+            if len(hits) < size:
+                break
+        yield json_request("PUT", self.name, "_mapping", body={"_meta": {_META: record}})
+        yield self.refresh_request()
+        self.config = config
+        return count
 
     def delete(self, matching: Json | None) -> Requests[None]:
         """Delete the nodes that match, except nodes replaced meanwhile that no longer match.
@@ -331,24 +345,6 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
                 yield from self.write(batch, (CONFLICT, NOT_FOUND))
 
 
-def indexed_text(node: BaseNode, config: StoreConfig) -> str:
-    """Return the text for keyword search: terms joined by spaces; unchanged for an analyser."""
-    text = keyword_text(node)
-    if "analyzer" in config.params:
-        return text
-    return " ".join(config.tokenizer.tokens(text))
-
-
-def query_text(text: str, config: StoreConfig) -> str:
-    """Return a query in the same form; above 1,024 terms, only the first distinct ones."""
-    if "analyzer" in config.params:
-        return text
-    tokens = config.tokenizer.query_tokens(text)
-    if len(tokens) > _MAX_TERMS:
-        tokens = list(dict.fromkeys(tokens))[:_MAX_TERMS]
-    return " ".join(tokens)
-
-
 def route_of(tenant_id: object) -> str:
     """Return the routing value of a tenant's nodes."""
     return scalar(tenant_id) if isinstance(tenant_id, str) else _NO_TENANT
@@ -365,7 +361,7 @@ def stored_document(node: BaseNode, vector: list[float], config: StoreConfig) ->
         ID: node.node_id,
         DOC: None if node.ref_doc_id is None else scalar(node.ref_doc_id),
         NODE: node_to_text(node),
-        TEXT: indexed_text(node, config),
+        **indexed_texts(node, config),
         TERMS: terms_of(filterable(node)),
         PIECES: pieces_of(node.metadata),
         VECTOR: compact_vector(vector, config.distance),
@@ -379,15 +375,23 @@ def _bytes_of(hit: Json) -> int:
     return _HIT_BYTES + len(parts[NODE]) + _NUMBER_BYTES * len(parts.get(VECTOR, ()))
 
 
+def _new_texts(hit: Json, config: StoreConfig) -> Action:
+    node = node_from_text(hit["_source"][NODE])
+    return {"update": _same(hit)}, to_json({"doc": indexed_texts(node, config)})
+
+
 def _deletion(hit: Json) -> Action:
+    return {"delete": _same(hit)}, None
+
+
+def _same(hit: Json) -> Json:
+    """Return the header of an action on a document that was not changed meanwhile."""
     action: Json = {
         "_id": hit["_id"],
         "if_seq_no": hit["_seq_no"],
         "if_primary_term": hit["_primary_term"],
     }
-    if "_routing" in hit:
-        action["routing"] = hit["_routing"]
-    return {"delete": action}, None
+    return {**action, "routing": hit["_routing"]} if "_routing" in hit else action
 
 
 def _batches(actions: Sequence[Action]) -> Iterator[list[Action]]:

@@ -11,6 +11,7 @@ from pydantic_core import to_json
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.schema import indexed_weights
 from llama_retrieval_ext.stages.fusion import WeightedSum
 from llama_retrieval_ext.stores.elasticsearch.client import (
     FORM,
@@ -30,14 +31,13 @@ from llama_retrieval_ext.stores.elasticsearch.schema import (
     SCORES,
     SEARCH_PARAMS,
     STORED_NODES,
-    TEXT,
     VECTOR,
     WINDOW,
     Index,
     compact_vector,
-    query_text,
     route_of,
 )
+from llama_retrieval_ext.stores.elasticsearch.texts import Match, matches_of
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES
 from llama_retrieval_ext.stores.engine.backend import Candidate, EngineFeatures, Search
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
@@ -69,7 +69,7 @@ class IndexSearch(NativeSearch):
         filter: Query that each hit must match; None for everything.
         route: Routing value of the shard to search; None for all shards.
         vector: The embedding; None for zeros, which have cosine 0 with everything.
-        text: The terms.
+        matches: What the columns of texts are searched for; empty for a vector alone.
         candidates: Minimum number of nodes that each shard examines for a vector.
         nearest: Number of nearest nodes in the sum; None without a text.
         boosts: Factors of the vector's and the text's scores.
@@ -78,7 +78,7 @@ class IndexSearch(NativeSearch):
     filter: Json | None = None
     route: str | None = None
     vector: list[float] | None = None
-    text: str | None = None
+    matches: Sequence[Match] = ()
     candidates: int = 0
     nearest: int | None = None
     boosts: tuple[float, float] = (1.0, 1.0)
@@ -86,14 +86,14 @@ class IndexSearch(NativeSearch):
     @property
     def is_by_vector(self) -> bool:
         """Whether the search has a vector only; otherwise the engine orders ties by node id."""
-        return self.vector is not None and self.text is None
+        return self.vector is not None and not self.matches
 
     def body(self, limit: int, *, exhaustive: bool) -> Json:
         """Return the body of the request, without the fields of its hits."""
         body: Json = {"size": limit, "track_total_hits": False}
         if self.vector is not None:
             body["knn"] = self._knn(self.nearest or limit, exhaustive=exhaustive)
-        if self.text is not None or self.vector is None:
+        if self.matches or self.vector is None:
             body |= {"query": self._query(), "sort": _BY_SCORE}
         return body
 
@@ -114,9 +114,13 @@ class IndexSearch(NativeSearch):
 
     def _query(self) -> Json:
         filters = [] if self.filter is None else [self.filter]
-        if self.text is None:
+        if not self.matches:
             return {"bool": {"filter": filters}}
-        match: Json = {"match": {TEXT: {"query": self.text}}}
+        clauses: list[Json] = [
+            {"match": {column: {"query": terms, "boost": boost}}}
+            for column, terms, boost in self.matches
+        ]
+        match = clauses[0] if len(clauses) == 1 else {"bool": {"should": clauses}}
         query = {"bool": {"must": [match], "filter": filters}} if filters else match
         if self.nearest is None:
             return query
@@ -126,7 +130,7 @@ class IndexSearch(NativeSearch):
     def params(self) -> dict[str, str]:
         """Query parameters of the request."""
         params = _params(self.route)
-        if self.text is not None and self.vector is None:
+        if self.matches and self.vector is None:
             params["search_type"] = _GLOBAL_STATISTICS
         return params
 
@@ -219,15 +223,17 @@ class ElasticsearchVectorStore(CollectionStore, EngineBackend[IndexSearch, Json]
 
     def keyword_search(self, text: str, search: Search) -> IndexSearch | None:
         """Return the search for shared terms; None without terms."""
-        terms = query_text(text, self._collection.config)
-        if not terms.strip():
+        config, schema = self._collection.config, self.field_schema
+        weights = indexed_weights(schema.weights(search.fields), config.schema)
+        matches = matches_of(text, config, schema, weights)
+        if not matches:
             return None
         return IndexSearch(
             top_k=search.top_k,
             score=float,
             filter=search.filter,
             route=self._route(search),
-            text=terms,
+            matches=matches,
         )
 
     def fused_search(

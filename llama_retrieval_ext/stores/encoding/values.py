@@ -5,12 +5,11 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeGuard, TypeVar
 
-from llama_index.core.schema import BaseNode, MetadataMode, TextNode
+from llama_index.core.schema import BaseNode, MetadataMode
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.filters import SCOPE_KEYS
 from llama_retrieval_ext.query import START_FIELD
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 from llama_retrieval_ext.text.normalization import valid_text
@@ -138,31 +137,6 @@ def is_comparable(value: object) -> TypeGuard[str | float]:
     if isinstance(value, float):
         return not math.isnan(value)
     return isinstance(value, str | int) and not isinstance(value, bool)
-
-
-def keyword_text(node: BaseNode) -> str:
-    r"""Return a node's text for embedding models, without tenant, kb id and principals.
-
-    Keyword search therefore covers metadata such as a title, except the keys in
-    ``excluded_embed_metadata_keys``.
-
-    Examples:
-        >>> from llama_index.core.schema import TextNode
-        >>> keyword_text(TextNode(text="25 days", metadata={"title": "Leave", "tenant_id": "acme"}))
-        'title: Leave\n\n25 days'
-
-    """
-    hidden = [*node.excluded_embed_metadata_keys, *SCOPE_KEYS]
-    if type(node) is not TextNode:
-        bare = node.model_copy(update={"excluded_embed_metadata_keys": hidden})
-        return bare.get_content(MetadataMode.EMBED)
-    # What LlamaIndex does for such a node, in a third of the time.
-    shown = (item for item in node.metadata.items() if item[0] not in hidden)
-    lines = [node.metadata_template.format(key=key, value=str(value)) for key, value in shown]
-    metadata = node.metadata_separator.join(lines).strip()
-    if not metadata:
-        return node.text
-    return node.text_template.format(content=node.text, metadata_str=metadata).strip()
 
 
 def filterable(node: BaseNode) -> dict[str, object]:

@@ -14,7 +14,7 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     UnsupportedModeError,
 )
-from llama_retrieval_ext.schema import Schema
+from llama_retrieval_ext.schema import EVERYTHING, Schema
 from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors
 from llama_retrieval_ext.stores.engine.config import (
     ConfigRequest,
@@ -129,7 +129,7 @@ class Collection(ABC, Generic[C, K, P]):
         return type(self)(
             f"{self.name}{suffix}",
             self.connection,
-            request=ConfigRequest(),
+            request=ConfigRequest(schema=Schema(text={EVERYTHING: 1})),
             params=self.params.for_records,
         )
 

@@ -115,8 +115,8 @@ class IntentRecords:
         """Return the existing records with these ids."""
         records = [
             record_of(node)
-            for some in in_parts(ids, _MANY)
-            for node in self._store.get_nodes(node_ids=some)
+            for part in in_parts(ids, _MANY)
+            for node in self._store.get_nodes(node_ids=part)
         ]
         return {record.id: record for record in records}
 

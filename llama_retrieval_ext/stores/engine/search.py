@@ -48,7 +48,7 @@ class NativeSearch:
     positive: bool = False
 
 
-_NO_RANKINGS: Final = HybridRankings((), (), {})
+_NO_RANKINGS: Final = HybridRankings([], [], {})
 
 
 class EngineBackend(ABC, Generic[S, H]):

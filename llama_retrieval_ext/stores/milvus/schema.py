@@ -18,7 +18,7 @@ from pymilvus.milvus_client.index import IndexParams
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import TENANT_KEY
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
-from llama_retrieval_ext.stores.encoding.values import batches, filterable, keyword_text
+from llama_retrieval_ext.stores.encoding.values import batches, filterable
 from llama_retrieval_ext.stores.engine.collection import Collection, CollectionMissingError
 from llama_retrieval_ext.stores.engine.config import ConfigRequest, StoreConfig
 from llama_retrieval_ext.stores.engine.connection import Steps
@@ -36,16 +36,14 @@ from llama_retrieval_ext.stores.milvus.filters import (
     safe_text,
 )
 from llama_retrieval_ext.stores.milvus.params import METRICS, MilvusParams, check_index_params
-from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.stores.milvus.texts import BM25, TERMS, column_of, indexed_terms
 
 T = TypeVar("T")
 
-FORMAT: Final = 6
+FORMAT: Final = 7
 PROPERTY: Final = "llama_retrieval_ext"
 NODE: Final = "node"
-TERMS: Final = "terms"
 DENSE: Final = "dense"
-BM25: Final = "bm25"
 
 # Limit in UTF-8 bytes, for a string and for all dynamic fields of a node together.
 MAX_BYTES: Final = 65_535
@@ -94,24 +92,30 @@ def schema_of(config: StoreConfig, *, lite: bool) -> CollectionSchema:
         )
     schema.add_field(DOC, DataType.VARCHAR, max_length=MAX_BYTES)
     schema.add_field(NODE, DataType.VARCHAR, max_length=MAX_BYTES)
+    schema.add_field(DENSE, DataType.FLOAT_VECTOR, dim=config.dimension)
+    for name in config.schema.text:
+        _add_terms(schema, name, lite=lite)
+    return schema
+
+
+def _add_terms(schema: CollectionSchema, name: str, *, lite: bool) -> None:
+    """Add the columns of a searched field: its terms, and their vector for BM25."""
     schema.add_field(
-        TERMS,
+        column_of(TERMS, name),
         DataType.VARCHAR,
         max_length=MAX_BYTES,
         enable_analyzer=True,
         analyzer_params=_LITE_ANALYZER if lite else _ANALYZER,
     )
-    schema.add_field(DENSE, DataType.FLOAT_VECTOR, dim=config.dimension)
-    schema.add_field(BM25, DataType.SPARSE_FLOAT_VECTOR)
+    schema.add_field(column_of(BM25, name), DataType.SPARSE_FLOAT_VECTOR)
     schema.add_function(
         Function(
-            name="bm25_of_terms",
+            name=f"{column_of(BM25, name)}_of_terms",
             function_type=FunctionType.BM25,
-            input_field_names=[TERMS],
-            output_field_names=[BM25],
+            input_field_names=[column_of(TERMS, name)],
+            output_field_names=[column_of(BM25, name)],
         )
     )
-    return schema
 
 
 def indexes_of(config: StoreConfig, params: MilvusParams, *, lite: bool) -> IndexParams:
@@ -123,9 +127,11 @@ def indexes_of(config: StoreConfig, params: MilvusParams, *, lite: bool) -> Inde
         metric_type=METRICS[config.distance],
         params=dict(params.index_params.get("params") or {}),
     )
-    indexes.add_index(
-        BM25, index_type="SPARSE_INVERTED_INDEX", metric_type="BM25", params=dict(_BM25)
-    )
+    for name in config.schema.text:
+        column = column_of(BM25, name)
+        indexes.add_index(
+            column, index_type="SPARSE_INVERTED_INDEX", metric_type="BM25", params=dict(_BM25)
+        )
     # If a crash leaves such an index incomplete, Milvus Lite cannot read the collection.
     for column in () if lite else (*COLUMNS.values(), DOC):
         indexes.add_index(column, index_type="INVERTED")
@@ -366,11 +372,11 @@ def _row(node: BaseNode, vector: list[float], config: StoreConfig) -> Row:
         # No document has this id.
         DOC: SEPARATOR if node.ref_doc_id is None else safe_text(node.ref_doc_id),
         NODE: node_to_text(node),
-        TERMS: document_terms(keyword_text(node), config.tokenizer),
+        **indexed_terms(node, config),
         **{column: column_value(node.metadata.get(key)) for key, column in COLUMNS.items()},
     }
     for column, value in strings.items():
-        limit_bytes, name = _LIMITS[column]
+        limit_bytes, name = _LIMITS.get(column, _LIMITS[TERMS])
         _check_size(node, name, len(value.encode()), limit_bytes)
     fields = fields_of(filterable(node))
     size_bytes = len(json.dumps(fields, ensure_ascii=False).encode())
@@ -389,26 +395,3 @@ def _check_size(node: BaseNode, name: str, size_bytes: int, limit_bytes: int) ->
 
 def _size_bytes(row: Row) -> int:
     return sum(4 * len(value) for value in row.values())
-
-
-def document_terms(text: str, tokenizer: Tokenizer) -> str:
-    """Return the terms of a document with repetitions, joined by spaces.
-
-    Milvus Lite has no analyser that splits at spaces only: ``c++`` would become ``c``. So terms are
-    stored as hexadecimal numbers, which no analyser splits.
-
-    Examples:
-        >>> len(document_terms("R or C or R", Tokenizer()).split())
-        5
-
-    """
-    return _joined(tokenizer.term_counts(text))
-
-
-def query_terms(text: str, tokenizer: Tokenizer) -> str:
-    """Return the terms of a query in the same form; empty without terms."""
-    return _joined(tokenizer.query_terms(text))
-
-
-def _joined(counts: Mapping[int, int]) -> str:
-    return " ".join(f"{term:x}" for term, count in counts.items() for _ in range(count))

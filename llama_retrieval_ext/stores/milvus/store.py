@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeAlias, Unpack
 
@@ -13,6 +13,7 @@ from pymilvus.client.abstract import BaseRanker
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.schema import indexed_weights
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, cosine_score
 from llama_retrieval_ext.stores.engine.backend import Candidate, EngineFeatures, Search
@@ -23,22 +24,21 @@ from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.search import EngineBackend, NativeSearch
 from llama_retrieval_ext.stores.milvus.client import MilvusConnection, parse_address
 from llama_retrieval_ext.stores.milvus.filters import (
+    ID,
     Expression,
     compile_condition,
     compile_target,
     filter_text,
+    one_of,
 )
 from llama_retrieval_ext.stores.milvus.params import METRICS, MilvusParams
-from llama_retrieval_ext.stores.milvus.schema import (
-    BM25,
-    DENSE,
-    NODE,
-    MilvusCollection,
-    query_terms,
-)
+from llama_retrieval_ext.stores.milvus.schema import DENSE, NODE, MilvusCollection
+from llama_retrieval_ext.stores.milvus.texts import FieldSearch, field_searches
 
 Hit: TypeAlias = Mapping[str, Any]  # the type in pymilvus: id, distance, entity
 
+# Number of hits of each field in a sum; their score in a field beyond counts as 0.
+_BEST_OF_FIELD: Final = 1_000
 # Limit of hits per request, on every Milvus.
 MAX_HITS: Final = 16_384
 
@@ -75,6 +75,7 @@ class ColumnSearch(NativeSearch):
         params: The search parameters.
         legs: The searches that Milvus fuses; the ``top_k`` of each is its number of candidates.
         ranker: Milvus's fusion of the legs.
+        fields: What several fields are searched for; hits have the weighted sum of the scores.
     """
 
     data: Sequence[float] | str = ""
@@ -83,6 +84,7 @@ class ColumnSearch(NativeSearch):
     params: Mapping[str, Any] = field(default_factory=lambda: {"metric_type": "BM25"})
     legs: tuple["ColumnSearch", ...] = ()
     ranker: BaseRanker | None = None
+    fields: Sequence[FieldSearch] = ()
 
 
 class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
@@ -164,22 +166,34 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
     def keyword_search(self, text: str, search: Search) -> ColumnSearch | None:
         """Return the search for shared terms; None without terms."""
         check_top_k_within(search.top_k)
-        terms = query_terms(text, self.tokenizer)
-        if search.filter is False or not terms:
+        schema = self.field_schema
+        weights = indexed_weights(schema.weights(search.fields), self._collection.config.schema)
+        fields = field_searches(text, self.tokenizer, schema, weights)
+        if search.filter is False or not fields:
             return None
+        if len(fields) > 1 or fields[0].weight != 1:
+            return ColumnSearch(
+                top_k=search.top_k,
+                score=float,
+                positive=True,
+                fields=fields,
+                filter=filter_text(search.filter),
+            )
         return ColumnSearch(
             top_k=search.top_k,
             score=SCORES["BM25"],
             positive=True,
-            data=terms,
-            column=BM25,
+            data=fields[0].terms,
+            column=fields[0].column,
             filter=filter_text(search.filter),
         )
 
     def fused_search(
         self, vector: ColumnSearch, keyword: ColumnSearch, how: FusedSearch, *, top_k: int
-    ) -> ColumnSearch:
-        """Return Milvus's fusion of two searches."""
+    ) -> ColumnSearch | None:
+        """Return Milvus's fusion of two searches; None for a search of several fields."""
+        if keyword.fields:
+            return None
         ranker, score = _ranker(how)
         return ColumnSearch(top_k=top_k, score=score, legs=(vector, keyword), ranker=ranker)
 
@@ -200,6 +214,8 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
 
     def _send(self, client: MilvusClient, search: ColumnSearch, options: Mapping[str, Any]) -> Any:  # noqa: ANN401 - pymilvus's hits
         name = self._collection.name
+        if search.fields:
+            return self._sum(client, search, options)
         if search.ranker is not None:
             legs = [
                 AnnSearchRequest(
@@ -221,6 +237,28 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
             search_params=dict(search.params),
             **options,
         )[0]
+
+    def _sum(
+        self, client: MilvusClient, search: ColumnSearch, options: Mapping[str, Any]
+    ) -> list[Hit]:
+        """Return the best by the weighted sum of the scores of each field's best."""
+        limit, scores = max(search.top_k, _BEST_OF_FIELD), dict[str, float]()
+        for column, terms, weight in search.fields:
+            part = replace(search, fields=(), column=column, data=terms, top_k=min(limit, MAX_HITS))
+            for hit in self._send(client, part, {**options, "output_fields": []}):
+                scores[hit[ID]] = scores.get(hit[ID], 0.0) + weight * abs(float(hit["distance"]))
+        best = sorted(scores, key=lambda key: (-scores[key], key))[: search.top_k]
+        rows: dict[str, Hit] = {}
+        if options["output_fields"] and best:
+            found = client.query(
+                self._collection.name,
+                filter=filter_text(one_of(ID, best)),
+                output_fields=[ID, NODE],
+                timeout=options["timeout"],
+            )
+            rows = {row[ID]: row for row in found}  # one that was deleted meanwhile is missing
+            best = [key for key in best if key in rows]
+        return [{ID: k, "distance": scores[k], "entity": rows.get(k, {})} for k in best]
 
     def scores(self, search: ColumnSearch, hits: Sequence[Hit]) -> list[float]:
         """Return our scores of hits, whose ``distance`` is Milvus's."""

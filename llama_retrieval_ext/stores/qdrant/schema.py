@@ -1,7 +1,7 @@
 """A collection: its settings, vectors, indexes and recorded config, and its nodes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from llama_index.core.schema import BaseNode
@@ -29,7 +29,7 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
     metadata_field,
     prepare_batches,
 )
-from llama_retrieval_ext.stores.qdrant_common.terms import Weighed, mean_lengths
+from llama_retrieval_ext.stores.qdrant_common.terms import Weighed, mean_lengths, terms_of
 
 # A server accepts 32 MB per request; a node with 1,500 dimensions needs about 40 kB.
 BATCH: Final = 128
@@ -207,9 +207,7 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
         """Create the collection."""
         dimension, distance = config.dimension or 1, DISTANCES[config.distance]
         creation = self.params.creation(dimension=dimension, distance=distance)
-        record = {"format": self.format, **config.to_dict()}
-        del record["distance"], record["dimension"]  # the engine keeps them
-        yield self.request("create_collection", metadata={_KEY: record}, **creation)
+        yield self.request("create_collection", metadata={_KEY: self._record(config)}, **creation)
 
     def remove(self) -> Steps[None]:
         """Delete the collection."""
@@ -236,6 +234,38 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
             except CollectionMissingError:  # deleted by another process
                 self.forget()
                 yield from self._upsert(batch, settings)
+
+    def index_fields(self) -> Steps[int]:
+        """Index the fields of the schema from the stored nodes; return their number."""
+        config = replace(self.config, schema=self.schema)
+        offset: models.ExtendedPointId | None = None
+        count = 0
+        while True:
+            records, offset = yield self.request(
+                "scroll", limit=BATCH, offset=offset, with_payload=[NODE], with_vectors=False
+            )
+            nodes = [node_from_text((record.payload or {})[NODE]) for record in records]
+            terms = terms_of(nodes, config.tokenizer, config.schema)
+            means = {**mean_lengths([terms]), **config.average_lengths}  # of the first nodes
+            config = replace(config, average_lengths=means)
+            weighed = zip(records, terms.weighed(means), strict=True)
+            points = [
+                models.PointVectors(id=record.id, vector={BM25: sparse_vector(vector)})
+                for record, vector in weighed
+            ]
+            if points:
+                yield self.request("update_vectors", points=points, wait=True)
+            count += len(points)
+            if offset is None:
+                break
+        yield self.request("update_collection", metadata={_KEY: self._record(config)})
+        self.config = config
+        return count
+
+    def _record(self, config: QdrantConfig) -> dict[str, Any]:
+        record = {"format": self.format, **config.to_dict()}
+        del record["distance"], record["dimension"]  # the engine keeps them
+        return record
 
     def delete(self, matching: models.Filter | None) -> Steps[None]:
         """Delete the matching points; None deletes nothing."""

@@ -34,8 +34,6 @@ _NO_NUMBER: Final = np.uint64(2**64 - 1)
 _USUAL_LENGTHS: Final = {EVERYTHING: 100.0, TEXT: 100.0}
 _USUAL_LENGTH: Final = 5.0
 _USUAL_NODES: Final = 10
-# Of a word that texts do not search; measured in `Schema.keeps_stop_words`.
-STOP_WORD_WEIGHT: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +120,11 @@ def query_terms(
     stops = list(map(term_id, tokenizer.query_stop_words(text)))
     terms: dict[int, float] = {}
     for name, weight in weights.items():
-        mask = _mask(name)
+        mask, of_stop_word = _mask(name), weight * schema.stop_word_weight(name)
         for term, count in counts.items():
             terms[term ^ mask] = weight * count
-        for term in stops if schema.keeps_stop_words(name) else ():
-            terms[term ^ mask] = terms.get(term ^ mask, 0.0) + weight * STOP_WORD_WEIGHT
+        for term in stops if of_stop_word else ():
+            terms[term ^ mask] = terms.get(term ^ mask, 0.0) + of_stop_word
     return (list(terms), list(terms.values())) if terms else None
 
 

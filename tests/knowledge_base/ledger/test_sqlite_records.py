@@ -1,14 +1,20 @@
 """The ledger in a SQLite file: files that are no ledger, and disks that are full."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from time import time
 
 import pytest
 from llama_index.core.schema import Document, TextNode
+from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
 
 from llama_retrieval_ext.errors import StoreFormatError, StoreUnavailableError
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.ledger.sqlite_records import SqliteRecords
+from llama_retrieval_ext.stores.engine.records import IntentRecords, Record, Records, all_of, where
 from tests.knowledge_base.engines import EMBEDDED
+from tests.knowledge_base.ledger.memory_server import Nodes
 
 Open = Callable[..., KnowledgeBase]
 
@@ -60,3 +66,46 @@ def test_a_ledger_that_cannot_be_written_loses_no_document(
     assert len(kb.retriever("keyword").retrieve("leave")) == kb.count() == 1
     kb._ledger.file._connection.execute(relief)
     assert kb.add(many).added == 100
+
+
+@pytest.fixture(params=["file", "server"])
+def records(request: pytest.FixtureRequest) -> Records:
+    if request.param == "file":
+        return SqliteRecords(None)
+    return IntentRecords(Nodes(), is_shared=True, clock=time, patience_s=30.0)  # type: ignore[arg-type]  # the methods that records need
+
+
+def test_records_are_found_by_fields_and_replaced_only_if_they_are_unchanged(
+    records: Records,
+) -> None:
+    records.put(
+        [
+            Record("a", "1", {"kind": "document", "since": 5}),
+            Record("b", "2", {"kind": "document", "since": 9, "owner": "x"}),
+            Record("c", "3", {"kind": "synced"}),
+        ]
+    )
+    old = where("since", 5, FilterOperator.LTE)
+    either = MetadataFilters(filters=[old, where("owner", "x")], condition=FilterCondition.OR)
+    for filters, expected in (
+        (all_of(where("kind", "document")), "ab"),
+        (all_of(old), "a"),
+        (all_of(where("since", 5, FilterOperator.GT)), "b"),
+        (all_of(where("owner", ["x", "y"], FilterOperator.IN)), "b"),
+        (all_of(where("kind", "document"), either), "ab"),
+    ):
+        assert sorted(record.id for record in records.find(filters)) == [*expected]
+        assert records.count(filters) == len(expected)
+    assert [record.id for record in records.find(limit=1)] == ["a"]
+    a, b = (records.get(["a", "b"])[id_] for id_ in "ab")
+    done = records.replace(
+        [replace(a, text="new"), Record("d")], remove=[replace(b, version="another")]
+    )
+    assert done.keys() == {"a", "d"}
+    assert records.replace([replace(a, text="late"), Record("d")]) == {}
+    assert records.replace([], remove=[b]) == {"b": ""}
+    assert {id_: record.text for id_, record in records.get([*"abcd"]).items()} == {
+        "a": "new",
+        "c": "3",
+        "d": "",
+    }

@@ -18,9 +18,10 @@ from llama_index.core.vector_stores.types import (
 from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError, StoreFormatError
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.schema import EVERYTHING
 from llama_retrieval_ext.stores.elasticsearch.client import HttpRequest, Json
-from llama_retrieval_ext.stores.elasticsearch.schema import indexed_text, query_text
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
+from llama_retrieval_ext.stores.elasticsearch.texts import TEXT, indexed_texts, matches_of
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.engine.records import Record
@@ -92,24 +93,25 @@ def test_a_vector_field_that_contradicts_the_store_is_refused(
 
 
 CONFIG = StoreConfig(Tokenizer())
+WEIGHTS = {EVERYTHING: 1.0}
 EVERY = "".join(map(chr, range(sys.maxunicode + 1)))
 
 
 @given(text=st.text())
 def test_the_whitespace_of_the_engine_parts_the_tokenizers_terms(text: str) -> None:
-    joined = indexed_text(TextNode(text=text), CONFIG)
+    joined = indexed_texts(TextNode(text=text), CONFIG)[TEXT]
     assert len(joined.split()) == len(CONFIG.tokenizer.tokens(text))
-    terms = query_text(text, CONFIG)
-    assert terms == " ".join(terms.split())
+    for match in matches_of(text, CONFIG, CONFIG.schema, WEIGHTS):
+        assert match.terms == " ".join(match.terms.split())
 
 
 @pytest.mark.parametrize("text", ["x" * 10_000, "中" * 1000, EVERY])
 def test_no_term_is_longer_than_the_engine_takes(text: str) -> None:
-    assert max(map(len, indexed_text(TextNode(text=text), CONFIG).split(" "))) <= 255
+    assert max(map(len, indexed_texts(TextNode(text=text), CONFIG)[TEXT].split(" "))) <= 255
 
 
 def test_the_engine_parts_the_terms_as_python_does(store: ElasticsearchVectorStore) -> None:
-    terms = indexed_text(TextNode(text=EVERY), CONFIG).split(" ")
+    terms = indexed_texts(TextNode(text=EVERY), CONFIG)[TEXT].split(" ")
     store.add([TextNode(text="a", embedding=[1.0])])
     for start in range(0, min(len(terms), 60_000), 9_000):  # the engine shows 10,000 at a time
         some = terms[start : start + 9_000]
@@ -120,7 +122,8 @@ def test_the_engine_parts_the_terms_as_python_does(store: ElasticsearchVectorSto
 
 def test_a_long_query_is_cut_to_its_first_1024_terms() -> None:
     text = " ".join(f"word{n % 5000}" for n in range(10_000))
-    assert len(query_text(text, CONFIG).split()) == 1024
+    (match,) = matches_of(text, CONFIG, CONFIG.schema, WEIGHTS)
+    assert len(match.terms.split()) == 1024
 
 
 def test_a_node_that_moves_to_another_tenant_is_there_once(open_store: Opener) -> None:
