@@ -14,7 +14,7 @@ from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.filters import SCOPE_KEYS
 from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.query import KB_KEY, PATH_KEY, Scope, page_in, shown_to, without_allowed
-from llama_retrieval_ext.text.highlighting import matched_spans, nearest_sentence
+from llama_retrieval_ext.text.highlighting import has_terms, matched_spans, nearest_sentence
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.trace import Degradation, Trace
 from llama_retrieval_ext.wording import quoted, short
@@ -240,6 +240,7 @@ class Hit(Viewed, NodeWithScore):
         marked = tuple(
             Highlight(name, start, end, text[start:end], item)
             for name, item, text in self._fields()
+            if has_terms(text, question.words, question.tokenizer)
             for start, end in matched_spans(text, question.words, question.tokenizer)
         )
         if marked:

@@ -16,8 +16,8 @@ from llama_retrieval_ext.query import Query, Scope, source_in
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages.ranking import Pin, boosted, condition_of, placed
 
-# Hits that boosts reorder, at least: as many as each search of a hybrid search returns.
-_CANDIDATES: Final = 100
+# Hits that boosts reorder, at least. Reading 100 takes twice as long and finds no better films.
+_CANDIDATES: Final = 50
 _GROWTH: Final = 4
 
 
@@ -66,18 +66,17 @@ class Curating:
             for block in each.ranking.blocks
             if block.document
         ]
-        top_k = query.top_k or _CANDIDATES
-        unblocked = _without_blocked(query, rankings)
-        hits = yield from _enough(
-            unblocked, search, blocked, max(top_k, _CANDIDATES if boosts else 0)
-        )
-        hits = boosted(hits, boosts) if boosts else hits
+        top_k, unblocked = query.top_k, _without_blocked(query, rankings)
+        count = top_k and max(top_k, _CANDIDATES if boosts else 0)
+        hits = yield from _enough(unblocked, search, blocked, count)
         pins = [
             (pin, each.condition)
             for each in reversed(rankings)  # the narrowest scope first
             for pin in each.ranking.pins
             if self._is_for(pin, query)
         ]
+        if boosts:
+            hits = boosted(hits, boosts, top_k=None if pins else top_k)
         if pins:
             pinned = yield Call(lambda: [self._pinned(*pin, unblocked, hits) for pin in pins])
             hits = placed(
@@ -132,14 +131,14 @@ def _enough(
     query: Query,
     search: Callable[[Query], Plan[list[Hit]]],
     blocked: Sequence[tuple[Condition | None, str]],
-    count: int,
+    count: int | None,
 ) -> Plan[list[Hit]]:
-    """Return the plan for so many hits that are not blocked, if there are."""
+    """Return the plan for so many hits that are not blocked, if there are; for all for None."""
     depth = count
     while True:
         hits = yield from search(replace(query, top_k=depth, at_least=depth))
-        kept = [hit for hit in hits if not _is_blocked(hit.node, blocked)]
-        if len(kept) >= count or len(hits) < depth:
+        kept = [hit for hit in hits if not _is_blocked(hit.node, blocked)] if blocked else hits
+        if count is None or depth is None or len(kept) >= count or len(hits) < depth:
             return kept[:count]
         depth *= _GROWTH
 

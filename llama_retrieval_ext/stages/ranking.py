@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, fields
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
 
@@ -17,7 +18,7 @@ from llama_retrieval_ext.parameters import Count, Range, is_number
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import found_by, in_order, with_score
-from llama_retrieval_ext.results import Contribution, Hit, ordered, score_of
+from llama_retrieval_ext.results import Contribution, Hit, score_of
 from llama_retrieval_ext.stages.decay import Recency
 from llama_retrieval_ext.text.yaml_nodes import Reader, composed, position
 
@@ -293,24 +294,45 @@ def _check_text(value: object, what: str) -> None:
         raise ConfigurationError(f"{what} must be a text that is not empty, got {value!r}")
 
 
-def boosted(hits: Sequence[Hit], boosts: Sequence[tuple[Condition | None, Boost]]) -> list[Hit]:
+def boosted(
+    hits: Sequence[Hit],
+    boosts: Sequence[tuple[Condition | None, Boost]],
+    *,
+    top_k: int | None = None,
+) -> list[Hit]:
     """Return the hits with boosted scores, best first; each boost is a contribution.
 
     Args:
-        hits: The ranking so far.
+        hits: The ranking so far, ids unique.
         boosts: Each with the condition of the hits that it is for; None for all.
+        top_k: Number of hits to return; None for all.
     """
-    raised: list[Hit] = []
-    for rank, hit in enumerate(hits, start=1):
+    scored: list[tuple[float, str, int, list[tuple[Boost, float]]]] = []
+    for at, hit in enumerate(hits):
         score, metadata = score_of(hit), hit.node.metadata
-        parts = [
-            Contribution(boost.name, rank, value, boost.weight, abs(score) * boost.weight * value)
+        values = [
+            (boost, value)
             for condition, boost in boosts
-            if matches(condition, metadata) and (value := boost.value(metadata))
+            if (condition is None or matches(condition, metadata))
+            and (value := boost.value(metadata))
         ]
-        total = math.fsum([score, *(part.share for part in parts)])
-        raised.append(with_score(hit, total, (*found_by(hit, rank), *parts)) if parts else hit)
-    return ordered(raised)
+        shares = (abs(score) * boost.weight * value for boost, value in values)
+        scored.append((-math.fsum([score, *shares]), hit.node.node_id, at, values))
+    return [
+        _boosted(hits[at], at + 1, -total, values)
+        for total, _, at, values in sorted(scored, key=itemgetter(0, 1))[:top_k]
+    ]
+
+
+def _boosted(hit: Hit, rank: int, total: float, values: list[tuple[Boost, float]]) -> Hit:
+    if not values:
+        return hit
+    size = abs(score_of(hit))
+    parts = (
+        Contribution(boost.name, rank, value, boost.weight, size * boost.weight * value)
+        for boost, value in values
+    )
+    return with_score(hit, total, (*found_by(hit, rank), *parts))
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -36,7 +37,7 @@ def matched_spans(
     for piece in piece_matches(plain):
         if starts_unspaced(piece[0]):
             spans += _spans_in_run(piece[0], piece.start(), terms)
-        elif not terms.isdisjoint(tokenizer.tokens(piece[0])):
+        elif has_terms(piece[0], question, tokenizer):
             spans.append(piece.span())
     ends = [*offsets[1:], len(text)]
     merged: list[tuple[int, int]] = []
@@ -47,6 +48,24 @@ def matched_spans(
         else:
             merged.append((start, end))
     return merged
+
+
+def has_terms(text: str, question: str, tokenizer: Tokenizer | None = None) -> bool:
+    """Return whether a text has a term of a question; faster than `matched_spans`.
+
+    Examples:
+        >>> has_terms("Annual leaves", "leave"), has_terms("Lunch", "leave")
+        (True, False)
+
+    """
+    tokenizer = tokenizer or _TOKENIZER
+    terms = memoryview(tokenizer.term_ids(text)).cast("I")
+    return not _question_terms(question, tokenizer).isdisjoint(terms)
+
+
+@lru_cache(maxsize=256)
+def _question_terms(question: str, tokenizer: Tokenizer) -> frozenset[int]:
+    return frozenset(tokenizer.query_terms(question))
 
 
 def _spans_in_run(run: str, start: int, terms: Collection[str]) -> Iterator[tuple[int, int]]:

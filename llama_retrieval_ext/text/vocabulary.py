@@ -25,6 +25,7 @@ _CHINESE: Final = re.compile(f"[{UNSPACED}]+")
 LEAST_LETTERS: Final = 4
 _LEAST_NEAR: Final = 5
 _TWO_EDITS: Final = 8
+_ONE: Final = np.uint64(1)
 
 
 class Vocabulary:
@@ -135,7 +136,7 @@ class Vocabulary:
                 words, signatures = self._alike.get((typed[0], length), ([], array("Q")))
                 differences = np.array(signatures, dtype=np.uint64) ^ np.uint64(signature)
             for _ in range(2 * edits):  # an edit changes at most two bits; this clears one
-                differences &= differences - np.uint64(1) * (differences != 0)
+                differences &= differences - _ONE
             alike = [words[at] for at in np.flatnonzero(differences == 0)]
             similar = process.extract(
                 typed, alike, scorer=OSA.distance, score_cutoff=edits, limit=None
@@ -143,7 +144,9 @@ class Vocabulary:
             yield from (near for near, _, _ in similar)
         if edits == 1:  # with another first letter, the edit is there
             ends = (typed, typed[1:])
-            others = [first + end for end in ends for first in self._first_letters]
+            plain = typed[0].isascii()
+            letters = [first for first in self._first_letters if first.isascii() == plain]
+            others = [first + end for end in ends for first in letters]
             others += [typed[1:], typed[1] + typed[0] + typed[2:]]
             yield from (other for other in others if other in self._spellings)
 
