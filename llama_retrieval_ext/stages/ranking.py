@@ -178,7 +178,7 @@ class Ranking(RecordsArguments):
 
     Examples:
         >>> Ranking(boosts=(Boost(number="votes", weight=0.1),), pins=(Pin("leave"),))
-        Ranking(boosts=(Boost(weight=0.1, number='votes'),), pins=(Pin('leave'),))
+        Ranking(boosts=(Boost(weight=0.1, number='votes'),), pins=(Pin(document='leave'),))
 
     """
 

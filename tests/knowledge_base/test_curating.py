@@ -176,7 +176,7 @@ def holds(where: str, node: BaseNode) -> bool:
     return matches(parse_filters(filters), node.metadata)
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=[pytest.param(engine, marks=pytest.mark.slow) for engine in ENGINES])
 def url(request: pytest.FixtureRequest, tmp_path: Path, elasticsearch_url: str) -> Iterator[str]:
     start(request.param, request)
     with place(request.param, tmp_path, request) as found:

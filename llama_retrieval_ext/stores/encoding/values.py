@@ -35,6 +35,7 @@ def storable(node: BaseNode) -> BaseNode:
             whole microseconds.
 
     Examples:
+        >>> from llama_index.core.schema import TextNode
         >>> storable(TextNode(text="caf\udce9")).get_content() == "caf\ufffd"
         True
 
