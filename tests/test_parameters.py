@@ -1,6 +1,6 @@
 """One declaration of a part: its constructor, its messages and its types agree."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -95,11 +95,12 @@ class Sample(Part):
 
 def test_a_part_of_an_application_is_checked_by_its_declaration_alone() -> None:
     assert repr(Sample(2, share=1)) == "Sample(size=2, share=1)"
-    for make, message in [
+    wrong: list[tuple[Callable[[], Sample], str]] = [
         (lambda: Sample(0), r"Sample\(\): size must be a whole number of at least 1, got 0"),
         (lambda: Sample(1, "own", 3), r"Sample\('own'\): share must be a number between 0 and 1"),
         (lambda: Sample(1, shrae=0.5), "write share=0.5"),  # type: ignore[call-arg]
-    ]:
+    ]
+    for make, message in wrong:
         with pytest.raises(ConfigurationError, match=message):
             make()
 

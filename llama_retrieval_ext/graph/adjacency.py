@@ -29,7 +29,7 @@ from llama_retrieval_ext.query import Scope
 
 T = TypeVar("T")
 _MANY_OBJECTS: Final = 100_000
-_ById: TypeAlias = Sequence[str] | Mapping[int, str]
+_ById: TypeAlias = list[str] | Mapping[int, str]
 
 
 class NodeEntry(NamedTuple):

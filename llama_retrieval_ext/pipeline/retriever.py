@@ -257,7 +257,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             Exception: The error of the first failed query, after those in parallel are done; its
                 notes contain the query. Queries after these do not run.
         """
-        return answers(self, queries, type(self).answer, at_once=at_once)
+        return answers(self, queries, lambda child, query: child.answer(query), at_once=at_once)
 
     aretrieve_many = asynchronous(retrieve_many)
 

@@ -217,7 +217,7 @@ def test_max_hops_and_enable_multi_hop_reach_the_graph_leg(kb: KnowledgeBase) ->
     assert (walk.max_hops, walk.enable_multi_hop) == (1, False)
     assert "max_hops=1" in repr(walk)
     with pytest.raises(ConfigurationError, match="'basic' has no parameter 'alpha'"):
-        kb.retriever("basic", alpha=0.5)  # type: ignore[call-overload]  # of `hybrid`
+        kb.retriever("basic", alpha=0.5)  # of `hybrid`
     with pytest.raises(ConfigurationError, match="did you mean 'advanced'"):
         kb.retriever("advancd")  # type: ignore[call-overload]  # no kind
 

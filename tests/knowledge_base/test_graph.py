@@ -294,4 +294,4 @@ def test_options_of_retrievers_over_the_graph(kb: KnowledgeBase) -> None:
     with pytest.raises(ConfigurationError, match="'graph' has no parameter 'rules'"):
         kb.retriever("graph", rules="rules.yaml")
     with pytest.raises(ConfigurationError, match="'hybrid' has no parameter 'seed'"):
-        kb.retriever("hybrid", seed=None)  # type: ignore[call-overload]
+        kb.retriever("hybrid", seed=None)

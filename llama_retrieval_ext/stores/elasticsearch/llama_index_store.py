@@ -74,7 +74,7 @@ class LlamaIndexElasticsearchBackend(PrefilteredBackend[ElasticsearchStore, Json
     field, which cuts Chinese into single characters.
     """
 
-    engine = "elasticsearch"
+    engine_name = "elasticsearch"
     most_candidates: ClassVar[int] = WINDOW
     score_field = "_score"
     advice: ClassVar[Mapping[str, str]] = {

@@ -156,7 +156,7 @@ class ElasticsearchVectorStore(CollectionStore, EngineBackend[IndexSearch, Json]
             `IndexParams`.
     """
 
-    engine: ClassVar[str] = "elasticsearch"
+    engine_name: ClassVar[str] = "elasticsearch"
     most_candidates: ClassVar[int] = WINDOW
     nodes_last: ClassVar[bool] = True  # reading nodes takes longer than the search
     whole_keyword_leg: ClassVar[bool] = True

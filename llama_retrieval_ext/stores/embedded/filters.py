@@ -59,7 +59,7 @@ def _group(
     return Filter(must=list(every) or None, should=list(some) or None, must_not=list(no) or None)
 
 
-FILTERS: "Final[PayloadFilters[ConditionType]]" = PayloadFilters(
+FILTERS: Final = PayloadFilters["ConditionType"](
     Constructors(
         equals=_equals, within=_within, contains=_contains, empty=_empty, ids=_ids, group=_group
     )

@@ -96,7 +96,7 @@ class VisibleSearch(PointSearch):
 class EmbeddedSearch(PointsSearch[ScoredPoint]):
     """Searches of an embedded store; steps are functions of the shard."""
 
-    engine: ClassVar[str] = "embedded"
+    engine_name: ClassVar[str] = "embedded"
     nodes_last: ClassVar[bool] = True
 
     # Node ids by point, cached to sort ties.

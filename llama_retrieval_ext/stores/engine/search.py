@@ -60,7 +60,7 @@ class EngineBackend(ABC, Generic[S, H]):
     themselves; a backend over a foreign store has it as `store`.
 
     Attributes:
-        engine: Engine name.
+        engine_name: Engine name.
         advice: What to do about a search that the store does not have, by its feature.
         most_candidates: Maximum number of hits that are requested for a fusion.
         nodes_last: Whether `hybrid` may return keys only, for `read` to read the best nodes.
@@ -73,7 +73,7 @@ class EngineBackend(ABC, Generic[S, H]):
             raising.
     """
 
-    engine: ClassVar[str]
+    engine_name: ClassVar[str]
     advice: ClassVar[Mapping[str, str]] = {}
     most_candidates: ClassVar[int] = 10_000
     nodes_last: ClassVar[bool] = False
@@ -84,6 +84,11 @@ class EngineBackend(ABC, Generic[S, H]):
     requires_scope: bool = False
     requires_principals: bool = False
     drop_violations: bool = False
+
+    @property
+    def engine(self) -> str:
+        """Engine name; does not contact the server."""
+        return self.engine_name
 
     @property
     @abstractmethod

@@ -19,7 +19,12 @@ from pymilvus import MilvusClient
 from llama_retrieval_ext.execution.drivers import drive
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, Scalar
-from llama_retrieval_ext.stores.encoding.vectors import SCORE_RANGES, ScoreRange, query_vector
+from llama_retrieval_ext.stores.encoding.vectors import (
+    SCORE_RANGES,
+    Distance,
+    ScoreRange,
+    query_vector,
+)
 from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures, Search
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.filters import Comparison
@@ -47,7 +52,7 @@ T = TypeVar("T")
 _Prefilter: TypeAlias = Prefilter[Expression]
 
 _CONTENT: Final = ["_node_content", "_node_type"]
-_DISTANCES: Final = {metric: distance for distance, metric in METRICS.items()}
+_DISTANCES: Final[Mapping[str, Distance]] = {name: distance for distance, name in METRICS.items()}
 # Keys whose values LlamaIndex overwrites.
 _RESERVED: Final = {"id", "doc_id", "document_id", "ref_doc_id", *_CONTENT}
 _KEY: Final = re.compile(r"[\w .:/@+-]+")
@@ -67,7 +72,7 @@ class LlamaIndexMilvusBackend(PrefilteredBackend[MilvusVectorStore, Hit]):
     Keyword search uses the store's sparse function, if the store has ``enable_sparse``.
     """
 
-    engine = "milvus"
+    engine_name = "milvus"
     most_candidates: ClassVar[int] = MAX_HITS
     score_field = "distance"
     advice: ClassVar[Mapping[str, str]] = {

@@ -106,7 +106,7 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
             `MilvusParams`.
     """
 
-    engine: ClassVar[str] = "milvus"
+    engine_name: ClassVar[str] = "milvus"
     most_candidates: ClassVar[int] = MAX_HITS
     scoped_rarity: ClassVar[bool] = False
 

@@ -75,7 +75,7 @@ class QdrantSearch(PointsSearch[models.ScoredPoint]):
         payload: The part of the payload that holds a node; True for all of it.
     """
 
-    engine: ClassVar[str] = "qdrant"
+    engine_name: ClassVar[str] = "qdrant"
     payload: ClassVar[bool | list[str]] = [NODE]
 
     @property
