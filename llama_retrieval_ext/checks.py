@@ -171,20 +171,24 @@ def checked_call(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def checked_arguments(kind: type[T]) -> type[T]:
-    """Apply `checked_call` to the class's own constructor; place it above ``@dataclass``."""
-    constructor = vars(kind).get("__init__")
-    # A dataclass with slots is created twice; the second class reuses the first constructor.
-    if inspect.isfunction(constructor) and not hasattr(constructor, "__wrapped__"):
-        init = declared_call(constructor) if issubclass(kind, RecordsArguments) else constructor
-        type.__setattr__(kind, "__init__", checked_call(init))
-    return kind
+    """Apply `checked_call` to the class's own constructor; place it above ``@dataclass``.
+
+    The constructor of a `RecordsArguments` also checks the types that it declares.
+    """
+    return _with_checks(kind, declared=issubclass(kind, RecordsArguments))
 
 
 def declared_arguments(kind: type[T]) -> type[T]:
     """`checked_arguments` for a class whose arguments have the types that it declares."""
+    return _with_checks(kind, declared=True)
+
+
+def _with_checks(kind: type[T], *, declared: bool) -> type[T]:
     constructor = vars(kind).get("__init__")
+    # A dataclass with slots is created twice; the second class reuses the first constructor.
     if inspect.isfunction(constructor) and not hasattr(constructor, "__wrapped__"):
-        type.__setattr__(kind, "__init__", checked_call(declared_call(constructor)))
+        init = declared_call(constructor) if declared else constructor
+        type.__setattr__(kind, "__init__", checked_call(init))
     return kind
 
 

@@ -47,7 +47,8 @@ class Schema:
     Args:
         text: The searched fields, with weights of 0 or more. ``*`` has two thirds of the largest
             weight unless it is given. By default ``{"*": 1, "title": 1, "headings": 0.5}``.
-        facets: Metadata keys whose values are counted.
+        facets: Metadata keys with values to count. They, ``numbers`` and ``dates`` are recorded and
+            shown; no search reads them yet.
         numbers: Metadata keys with numbers.
         dates: Metadata keys with dates.
 

@@ -65,7 +65,7 @@ class Reembedding:
 
     def config(self, copied: KnowledgeBaseConfig) -> KnowledgeBaseConfig:
         """Return the configuration of the target."""
-        return replace(copied, embed_model=self.name, model_record=self._record)
+        return replace(copied, embed_model=self.name, model_record=self._record, vector_share=None)
 
     def batches(
         self, entries: Sequence[Entry], sample: Sequence[BaseNode]

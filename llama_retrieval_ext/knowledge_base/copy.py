@@ -181,8 +181,7 @@ def _target(
     if graph is not None:
         storage = storage.beside(_target_graph(graph, url, source), resources)
     requested = replace(copied, dimension=None, graph_key="")
-    ledger = open_ledger(storage, requested, url, resources)
-    config = ledger.config() or copied
+    ledger, config = open_ledger(storage, requested, url, resources)
     if config.require_scope != copied.require_scope:
         raise ConfigurationError(
             f"{url} was made with require_scope={config.require_scope}, and what is to be copied "

@@ -68,10 +68,8 @@ def requested_config(
     )
 
 
-def recorded_model(config: KnowledgeBaseConfig | None, url: str) -> BaseEmbedding:
+def recorded_model(config: KnowledgeBaseConfig) -> BaseEmbedding:
     """Return the embedding model that a configuration names, which is built at its first use."""
-    if config is None:  # it was removed meanwhile
-        raise missing(url)
     return RecordedEmbedding(
         recorded_name=config.embed_model, record=config.model_record, dimension=config.dimension
     )
@@ -92,10 +90,13 @@ def ingestion_parts(
 
 def open_ledger(
     storage: Storage, requested: KnowledgeBaseConfig, where: str, resources: ExitStack
-) -> Ledger:
+) -> tuple[Ledger, KnowledgeBaseConfig]:
     """Open the ledger of a knowledge base; finish or undo changes interrupted by a crash.
 
     The requested configuration gets the settings of the storage. The resources close the ledger.
+
+    Returns:
+        The ledger, and the recorded configuration.
     """
     graph = "" if storage.graph is None else storage.graph.url
     requested = replace(requested, tokenizer=storage.tokenizer, params=storage.params, graph=graph)
@@ -114,9 +115,11 @@ def open_ledger(
         _check_in_step(ledger, storage, where)
         _check_graph(ledger, storage, where)
     config = ledger.config()
-    if config is not None and config.schema:
+    if config is None:  # it was removed meanwhile
+        raise missing(where)
+    if config.schema:
         storage.store.use_schema(Schema.from_dict(json.loads(config.schema)))
-    return ledger
+    return ledger, config
 
 
 def _set_up(ledger: Ledger, storage: Storage, requested: KnowledgeBaseConfig, where: str) -> None:

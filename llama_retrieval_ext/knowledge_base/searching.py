@@ -63,15 +63,21 @@ class Searchable:
         embed_model: The embedding model.
     """
 
-    schema: Schema
+    if TYPE_CHECKING:
 
-    def __init__(
+        @property
+        def schema(self) -> Schema:
+            """The fields that are searched; `Browsable` has it."""
+            ...
+
+    def __init__(  # noqa: PLR0913 - what its retrievers are made of
         self,
         access: Access,
         backend: Backend,
         embed_model: BaseEmbedding,
         *,
         languages: Sequence[str] | None,
+        vector_share: float | None,
         graphs: "PassageGraphs | None",
         curation: Curation | None = None,
     ) -> None:
@@ -84,13 +90,12 @@ class Searchable:
         self._languages = languages
         self._graphs = graphs
         self._curation = curation
-        self._prototypes: dict[tuple[object, ...], StoreRetriever] = {}  # by kind and arguments
-        self._weigh_vectors(None)
+        self._weigh_vectors(vector_share)
 
     def _weigh_vectors(self, share: float | None) -> None:
         """Give vector search a share in hybrid searches from now on; None for the model's."""
         self._vector_share = vector_share_of(self.embed_model) if share is None else share
-        self._prototypes = {}
+        self._prototypes: dict[tuple[object, ...], StoreRetriever] = {}  # by kind and arguments
 
     @property
     def parts(self) -> RegistryParts:
@@ -273,7 +278,10 @@ class Searchable:
             ScopeRequiredError: The knowledge base requires a scope.
         """
         self._check_open()
-        arguments = {"top_k": top_k} if collapse is None else {"top_k": top_k, "collapse": collapse}
+        common = {"top_k": top_k, "collapse": collapse}
+        arguments: dict[str, Any] = {  # Any: values of different parameters
+            name: value for name, value in common.items() if value is not None
+        }
         self._check_fields(fields, mode)
         bound = Query.of(query).but(
             filters=filters, scope=scope, timeout_s=timeout_s, fields=fields, correct=correct

@@ -100,38 +100,17 @@ def weigh(
             f"{_FEWEST_QUESTIONS}; give searches a weight: search(..., mode='hybrid') by "
             "retriever('hybrid', alpha=...)"
         )
-    asked = {node.node_id: sentence for node, sentence, _ in questions}
-    cut = [_without_embedding(node, text) for node, _, text in questions]
-    embeddings = embed_model.get_text_embedding_batch(
-        [node.get_content(MetadataMode.EMBED) for node in cut]
-    )
-    with open_store("embedded::memory:", tokenizer=like.tokenizer) as store:
-        store.use_schema(like.field_schema)
-        store.add([node for node in nodes if node.node_id not in asked])
-        store.add(
-            [
-                node.model_copy(update={"embedding": embedding})
-                for node, embedding in zip(cut, embeddings, strict=True)
-            ]
-        )
-        vector = VectorRetriever(store, embed_model=embed_model, top_k=CANDIDATES)
-        keyword = KeywordRetriever(store, top_k=CANDIDATES)
-        rankings = {
-            node_id: {
-                "vector": scored_ids(vector.search(sentence).hits),
-                "keyword": scored_ids(keyword.search(sentence).hits),
-            }
-            for node_id, sentence in asked.items()
-        }
+    rankings = _rankings(questions, nodes, embed_model, like)
+    declared = vector_share_of(embed_model)
     qualities = {share: _quality(rankings, share) for share in _SHARES}
-    declared, least = vector_share_of(embed_model), max(qualities.values()) - _TOLERANCE
     best = max(_SHARES, key=lambda share: (qualities[share], -abs(share - declared)))
     half_way = round((best + declared) / 2, 3)
-    between = sorted((*_SHARES, half_way), key=lambda share: abs(share - half_way))
-    chosen = next(share for share in between if _quality(rankings, share) >= least)
+    qualities[half_way] = _quality(rankings, half_way)
+    good = [share for share in qualities if qualities[share] >= qualities[best] - _TOLERANCE]
+    chosen = min(good, key=lambda share: abs(share - half_way))
     return Weighing(
         vector_share=chosen,
-        hybrid=_quality(rankings, chosen),
+        hybrid=qualities[chosen],
         vector=qualities[1.0],
         keyword=qualities[0.0],
         questions=len(questions),
@@ -161,10 +140,32 @@ def _cloze_questions(
     return questions
 
 
-def _without_embedding(node: BaseNode, text: str) -> BaseNode:
-    copy = node.model_copy(update={"embedding": None})
-    copy.set_content(text)
-    return copy
+def _rankings(
+    questions: Sequence[tuple[BaseNode, str, str]],
+    nodes: Sequence[BaseNode],
+    embed_model: BaseEmbedding,
+    like: EngineStore,
+) -> dict[str, _Rankings]:
+    """Return the rankings of both searches for each question, by the id of its answer."""
+    answers = {node.node_id: node.model_copy() for node, _, _ in questions}
+    for node, _, others in questions:
+        answers[node.node_id].set_content(others)
+    texts = [node.get_content(MetadataMode.EMBED) for node in answers.values()]
+    embeddings = embed_model.get_text_embedding_batch(texts)
+    for node, embedding in zip(answers.values(), embeddings, strict=True):
+        node.embedding = embedding
+    with open_store("embedded::memory:", tokenizer=like.tokenizer) as store:
+        store.use_schema(like.field_schema)
+        store.add([answers.get(node.node_id, node) for node in nodes])
+        vector = VectorRetriever(store, embed_model=embed_model, top_k=CANDIDATES)
+        keyword = KeywordRetriever(store, top_k=CANDIDATES)
+        return {
+            node.node_id: {
+                "vector": scored_ids(vector.search(sentence).hits),
+                "keyword": scored_ids(keyword.search(sentence).hits),
+            }
+            for node, sentence, _ in questions
+        }
 
 
 def _quality(rankings: Mapping[str, _Rankings], share: float) -> float:
@@ -172,9 +173,7 @@ def _quality(rankings: Mapping[str, _Rankings], share: float) -> float:
     weights = {"vector": share, "keyword": 1 - share}
     gains = []
     for answer, legs in rankings.items():
-        fusion = default_fusion(legs, CANDIDATES)
-        used = {leg: ranking for leg, ranking in legs.items() if weights[leg]}
-        best = fusion.fuse_ids(used, weights={leg: weights[leg] for leg in used}, top_k=_TOP_K)
+        best = default_fusion(legs, CANDIDATES).fuse_ids(legs, weights=weights, top_k=_TOP_K)
         ids = [fused.node_id for fused in best]
         gains.append(1 / math.log2(ids.index(answer) + 2) if answer in ids else 0.0)
     return fmean(gains)

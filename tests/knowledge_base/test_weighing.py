@@ -8,6 +8,7 @@ from llama_index.core import Document
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
+from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
@@ -116,3 +117,27 @@ def test_only_the_passages_of_a_scope_are_measured() -> None:
         with pytest.raises(ConfigurationError, match="only 0 of 0 passages"):
             kb.weigh(scope=Scope(tenant_id="other"))
         assert kb.weigh(scope=ACME).passages == len(SUBJECTS)
+
+
+def test_a_copy_to_read_is_not_weighed(tmp_path: Path) -> None:
+    url = f"embedded:{tmp_path / 'kb'}"
+    with opened(Misleading(), url) as kb:
+        kb.add(documents(misleading_words=False))
+    with (
+        KnowledgeBase.open(url, embed_model=Misleading(), read_only=True) as copy,
+        pytest.raises(ConfigurationError, match="opened to read only"),
+    ):
+        copy.weigh()
+
+
+@pytest.mark.parametrize("model", [None, FakeEmbedding()], ids=["same model", "another model"])
+def test_a_copy_has_the_share_only_if_it_has_the_model(
+    model: FakeEmbedding | None, tmp_path: Path
+) -> None:
+    url, target = f"embedded:{tmp_path / 'kb'}", f"embedded:{tmp_path / 'copy'}"
+    with opened(Misleading(), url) as kb:
+        kb.add(documents(misleading_words=False))
+        share = kb.weigh().vector_share
+    copy_knowledge_base(url, target, embed_model=model)
+    with opened(model or Misleading(), target) as copy:
+        assert copy.info().vector_share == (share if model is None else None)
