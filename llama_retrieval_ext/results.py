@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Final, Literal, Self, TypeVar, overload
+from typing import Any, ClassVar, Final, Self, TypeVar, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, Document, NodeWithScore
@@ -14,7 +14,12 @@ from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.filters import SCOPE_KEYS
 from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.query import KB_KEY, PATH_KEY, Scope, page_in, shown_to, without_allowed
-from llama_retrieval_ext.text.highlighting import has_terms, matched_spans, nearest_sentence
+from llama_retrieval_ext.text.highlighting import (
+    Highlight,
+    Question,
+    highlights_by_meaning,
+    highlights_by_words,
+)
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.trace import Degradation, Trace
 from llama_retrieval_ext.wording import quoted, short
@@ -111,56 +116,6 @@ class Origin:
         return (type(None), ())  # stores are not pickled
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What a hit was found for, for its highlights.
-
-    Attributes:
-        text: The question as it was searched: corrected.
-        tokenizer: That of the keyword search; None for the default.
-        synonyms: What it was also searched for.
-    """
-
-    text: str
-    tokenizer: Tokenizer | None = None
-    synonyms: tuple[str, ...] = ()
-
-    @property
-    def words(self) -> str:
-        """The text and the synonyms."""
-        return " ".join([self.text, *self.synonyms])
-
-    def __deepcopy__(self, memo: object) -> "Question":
-        return self
-
-
-@dataclass(frozen=True, slots=True)
-class Highlight:
-    """A part of a hit that answers its question.
-
-    Attributes:
-        field: ``text``, ``headings``, or a metadata key.
-        start: Its start in the text of the field, in characters.
-        end: The position after it.
-        text: The part.
-        item: Index in the field if that is a list; ``start`` and ``end`` are in the item.
-        by: ``words`` for a word of the question, ``meaning`` for the sentence nearest to a question
-            that shares no word with the hit.
-    """
-
-    field: str
-    start: int
-    end: int
-    text: str
-    item: int | None = None
-    by: Literal["words", "meaning"] = "words"
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the highlight as JSON."""
-        shown = asdict(self)
-        return shown if self.item is not None else {k: v for k, v in shown.items() if k != "item"}
-
-
 class Hit(Viewed, NodeWithScore):
     """A node with its score and its source.
 
@@ -237,22 +192,11 @@ class Hit(Viewed, NodeWithScore):
         question = self.question
         if question is None:
             return ()
-        marked = tuple(
-            Highlight(name, start, end, text[start:end], item)
-            for name, item, text in self._fields()
-            if has_terms(text, question.words, question.tokenizer)
-            for start, end in matched_spans(text, question.words, question.tokenizer)
-        )
-        if marked:
-            return marked
         origin = origin_of(self)
         model = None if origin is None else origin.embed_model
         embed = getattr(model, "embed_static", None)
-        span = nearest_sentence(self.text, question.text, embed)
-        return (
-            ()
-            if span is None
-            else (Highlight("text", *span, self.text[slice(*span)], by="meaning"),)
+        return highlights_by_words(self._fields(), question) or highlights_by_meaning(
+            self.text, question, embed
         )
 
     def _fields(self) -> Iterator[tuple[str, int | None, str]]:

@@ -13,7 +13,7 @@ from llama_index.core.schema import (
     TextNode,
 )
 
-from llama_retrieval_ext import KnowledgeBase, LocalEmbedding, results
+from llama_retrieval_ext import KnowledgeBase, LocalEmbedding
 from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.results import (
     Contribution,
@@ -24,6 +24,7 @@ from llama_retrieval_ext.results import (
     ordered,
     score_of,
 )
+from llama_retrieval_ext.text import highlighting
 from llama_retrieval_ext.trace import Degradation, Trace
 
 
@@ -270,7 +271,7 @@ def test_a_search_does_not_compute_highlights(
     def never(*_: object) -> bool:
         raise AssertionError
 
-    monkeypatch.setattr(results, "has_terms", never)
+    monkeypatch.setattr(highlighting, "has_terms", never)
     result = pets.search("annual leave")
     with pytest.raises(AssertionError):
         _ = result[0].highlights

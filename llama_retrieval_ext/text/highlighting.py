@@ -1,15 +1,18 @@
-"""Positions of query terms in a text, the sentence nearest to a question, and excerpts."""
+"""Highlights: positions of query terms, the sentence nearest to a question, and excerpts."""
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from llama_retrieval_ext.text.normalization import aligned, without_broken_words
 from llama_retrieval_ext.text.segmentation import piece_matches, starts_unspaced, units
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+Embed: TypeAlias = Callable[[list[str]], Sequence[Sequence[float]]]
 
 _TOKENIZER: Final = Tokenizer()
 _SENTENCE_END: Final = re.compile(r"(?<![.!?])[.!?]++(?=\s|$)|[。！？\n]")  # noqa: RUF001
@@ -17,6 +20,76 @@ _SENTENCE_END: Final = re.compile(r"(?<![.!?])[.!?]++(?=\s|$)|[。！？\n]")  #
 _COMPARED: Final = 20_000
 # Characters of context before the first match of an excerpt.
 _LEAD: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a hit was found for, for its highlights.
+
+    Attributes:
+        text: The question as it was searched: corrected.
+        tokenizer: That of the keyword search; None for the default.
+        synonyms: What it was also searched for.
+    """
+
+    text: str
+    tokenizer: Tokenizer | None = None
+    synonyms: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """The text and the synonyms."""
+        return " ".join([self.text, *self.synonyms])
+
+    def __deepcopy__(self, memo: object) -> "Question":
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Highlight:
+    """A part of a hit that answers its question.
+
+    Attributes:
+        field: ``text``, ``headings``, or a metadata key.
+        start: Its start in the text of the field, in characters.
+        end: The position after it.
+        text: The part.
+        item: Index in the field if that is a list; ``start`` and ``end`` are in the item.
+        by: ``words`` for a word of the question, ``meaning`` for the sentence nearest to a question
+            that shares no word with the hit.
+    """
+
+    field: str
+    start: int
+    end: int
+    text: str
+    item: int | None = None
+    by: Literal["words", "meaning"] = "words"
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the highlight as JSON."""
+        shown = asdict(self)
+        return shown if self.item is not None else {k: v for k, v in shown.items() if k != "item"}
+
+
+def highlights_by_words(
+    fields: Iterable[tuple[str, int | None, str]], question: Question
+) -> tuple[Highlight, ...]:
+    """Return the words of a question in fields: their names, the index in a list, and texts."""
+    return tuple(
+        Highlight(name, start, end, text[start:end], item)
+        for name, item, text in fields
+        if has_terms(text, question.words, question.tokenizer)
+        for start, end in matched_spans(text, question.words, question.tokenizer)
+    )
+
+
+def highlights_by_meaning(
+    text: str, question: Question, embed: Embed | None = None
+) -> tuple[Highlight, ...]:
+    """Return the sentence of a text that is nearest to a question; see `nearest_sentence`."""
+    span = nearest_sentence(text, question.text, embed)
+    return () if span is None else (Highlight("text", *span, text[slice(*span)], by="meaning"),)
 
 
 def matched_spans(
@@ -80,7 +153,7 @@ def _spans_in_run(run: str, start: int, terms: Collection[str]) -> Iterator[tupl
 
 
 def nearest_sentence(
-    text: str, question: str, embed: Callable[[list[str]], Sequence[Sequence[float]]] | None = None
+    text: str, question: str, embed: Embed | None = None
 ) -> tuple[int, int] | None:
     """Return the start and end of the sentence nearest to a question; None without a sentence.
 
