@@ -35,7 +35,7 @@ _SCOPES: Final = 32
 # fewer, and longer names are not linked.
 _MOST_NAMES: Final = 50
 _LONGEST_NAME: Final = 200
-_MARK: Final = re.compile(r"\s*(?:[-*•]|\d{1,2}[.)])\s")  # of an item in a list
+_MARK: Final = re.compile(r"^(?:[-*•]|\d{1,2}[.)])\s+")  # of an item in a list
 # Likeness of a question and a name that share a letter or two.
 _LEAST: Final = 0.05
 _PROMPT: Final = (
@@ -295,6 +295,6 @@ def _lines(answer: str) -> list[str]:
     text = unfenced(cleaned(answer))
     names = texts_in_json(text)
     if names is None and not is_cut_off(text):
-        names = [_MARK.sub("", line).strip() for line in text.splitlines()]
+        names = [_MARK.sub("", line.strip()) for line in text.splitlines()]
     names = [name for name in dict.fromkeys(names or ()) if name]
     return names if len(names) <= _MOST_NAMES else []

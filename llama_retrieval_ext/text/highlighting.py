@@ -180,7 +180,7 @@ def nearest_sentence(
     if embed is None:
         pairs, *others = (Counter(map("".join, pairwise(t.casefold()))) for t in (question, *texts))
         likeness = [
-            sum(pairs[pair] * count for pair, count in other.items()) / other.total()
+            sum(pairs[pair] * count for pair, count in other.items()) / (other.total() or 1)
             for other in others
         ]
     else:

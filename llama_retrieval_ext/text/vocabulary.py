@@ -107,7 +107,7 @@ class Vocabulary:
         same first letter, then the most texts.
         """
         typed = fold(word.casefold())
-        if len(typed) < LEAST_LETTERS:
+        if not LEAST_LETTERS <= len(typed) <= _LONGEST:
             return None
         for edits in (1, 2) if len(typed) >= _TWO_EDITS else (1,):
             ranked = []
@@ -122,6 +122,8 @@ class Vocabulary:
 
     def parts(self, word: str, groups: Collection[Hashable]) -> tuple[str, str] | None:
         """Return the two known words that were written as one; None if there are none."""
+        if len(word) > _LONGEST:
+            return None
         cuts = (
             (word[:at], word[at:]) for at in range(LEAST_LETTERS, len(word) - LEAST_LETTERS + 1)
         )

@@ -120,7 +120,7 @@ class Soak:
             for id_ in tenant.versions:
                 self.find(tenant, id_)
             for marker in tenant.gone:
-                hits = self.kb.search(marker, "keyword", scope=tenant.scope)
+                hits = self.kb.search(marker, "keyword", scope=tenant.scope, correct=False)
                 self.expect(not hits, f"{tenant.name} still finds {marker}")
 
     def find(self, tenant: Tenant, id_: str) -> None:

@@ -113,6 +113,7 @@ def test_info_lists_the_facts_of_a_knowledge_base(run: Run, read_url: str) -> No
         "passages": "3",
         "requires a scope": "no",
         "many tenants": "no",
+        "searched fields": "* 1, title 1, headings 0.5",
     }
     assert json.loads(run("info", "--kb", read_url, "--json").stdout)["nodes"] == 3
 

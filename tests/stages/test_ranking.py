@@ -56,13 +56,17 @@ synonyms:
         (Boost(where="k in (a, b)", weight=1), {"k": "b"}, 1.0),
         (Boost(where="k=a", weight=1), {"k": ["a"]}, 0.0),
         (Boost(where="not k=a", weight=1), {}, 1.0),
-        (Boost(date="d", weight=1), {"d": (TODAY - timedelta(days=30)).isoformat()}, 0.5),
         (Boost(date="d", weight=1), {"d": "soon"}, 0.0),
         (Boost(date="d", weight=1), {}, 0.0),
     ],
 )
 def test_values_of_boosts(boost: Boost, metadata: dict[str, object], value: float) -> None:
     assert boost.value(metadata) == pytest.approx(value, abs=1e-4)
+
+
+def test_a_date_counts_half_after_its_half_life() -> None:
+    day = datetime.now(UTC) - timedelta(days=30)
+    assert Boost(date="d", weight=1).value({"d": day.isoformat()}) == pytest.approx(0.5, abs=1e-4)
 
 
 def hit(node_id: str, score: float, **metadata: object) -> Hit:

@@ -9,7 +9,7 @@ from threading import RLock
 from time import time
 
 import hypothesis.strategies as st
-from llama_index.core.schema import BaseNode, TextNode
+from llama_index.core.schema import BaseNode, NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.knowledge_base.ledger.config import KnowledgeBaseConfig
@@ -164,7 +164,11 @@ Version = dict[str, str]
 
 
 def prepared(ref: str, version: Version) -> Prepared:
-    nodes = tuple(TextNode(id_=id_, text=text, embedding=[1.0]) for id_, text in version.items())
+    source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=ref)}
+    nodes = tuple(
+        TextNode(id_=id_, text=text, embedding=[1.0], relationships=source)
+        for id_, text in version.items()
+    )
     return Prepared(DocumentKey("", "", ref), repr(sorted(version.items())), nodes)
 
 

@@ -128,7 +128,7 @@ def n_written(ledger: Path) -> int:
     with closing(sqlite3.connect(ledger)) as database:
         try:
             (count,) = database.execute(
-                "SELECT count(*) FROM documents WHERE state IS NULL"
+                "SELECT count(*) FROM records WHERE kind = 'document' AND since IS NULL"
             ).fetchone()
         except sqlite3.OperationalError:  # it is being made
             return 0

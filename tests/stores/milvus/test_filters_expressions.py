@@ -135,7 +135,8 @@ def test_a_value_in_an_expression_has_no_character_of_syntax(text: str) -> None:
 def test_ids_and_documents_are_quoted() -> None:
     assert (
         compile_target(Target(node_ids=['"] or ["']))
-        == '(id == "\ue000\ue001\ue021] or [\ue000\ue001\ue021")'
+        == '(id in ["\ue000\ue001\ue021] or [\ue000\ue001\ue021", '
+        '"\ue000\ue001\ue021] or [\ue000\ue001\ue021\ue000\ue001\ue001second"])'
     )
     assert compile_target(Target(node_ids=[])) is False
     assert compile_target(Target()) is True
