@@ -17,6 +17,7 @@ from llama_retrieval_ext.execution.context import (
     degraded_count,
     degraded_since,
     note_hint,
+    note_inquiry,
 )
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import within
@@ -66,23 +67,6 @@ def conclude(*, found: bool, since: int = 0) -> Plan[tuple[str, ...]]:
     return tuple(dict.fromkeys(session.hints[since:]))
 
 
-def note_nested(condition: Condition, sample: Sequence[Metadata]) -> None:
-    """Note keys of the filters that are inside a dict of the hits' metadata; costs no request."""
-    for key in sorted({comparison.key for comparison in comparisons(condition)}):
-        if "." in key and any(_is_nested(key, metadata) for metadata in sample):
-            note_hint(f"{_nested(key)}; the filter on it has no effect")
-
-
-def _is_nested(key: str, metadata: Metadata) -> bool:
-    return key not in metadata and isinstance(metadata.get(key.partition(".")[0]), dict)
-
-
-def _nested(key: str) -> str:
-    outer = quoted(key.partition(".")[0])
-    advice = f"store {quoted(key)} as a key of its own"
-    return f"{outer} is a dict, into which filters do not look: {advice}"
-
-
 def listed(plan: Plan[Iterable[T]]) -> Plan[ResultList[T]]:
     """Return the plan's results as a list, with what is missing of them."""
     before, since = degraded_count(), len(current_context().session.hints)
@@ -113,7 +97,7 @@ class Passages:
         """Return the plan for the hints why a query found nothing.
 
         Only passages in the query's scope are looked at. A condition of the filters that some
-        passage satisfies gets no hint, nor does a negated one.
+        passage satisfies gets no hint, nor does a negated one; see `note_keys`.
         """
         scope = None if query.scope is None else query.scope.condition
         sample = yield from self._visible(scope, scope, _SAMPLE)
@@ -166,6 +150,40 @@ class Passages:
     ) -> Plan[list[Metadata]]:
         read = yield from self.read(condition, limit)
         return [metadata for metadata in read if matches(scope, metadata)]  # engines have bugs
+
+
+def note_keys(query: Query, sample: Sequence[Metadata], passages: Callable[[], Passages]) -> None:
+    """Note keys of the filters that no hit has: they are inside a dict, or nowhere in the scope.
+
+    A hit can be without a key if the filter negates, or has alternatives; a key that is misspelt in
+    them excludes nothing. Only then are other passages looked at.
+
+    Args:
+        query: The query.
+        sample: The metadata of the hits.
+        passages: Returns what the search can find.
+    """
+    if query.filter is None:
+        return
+    keys = {comparison.key for comparison in comparisons(query.filter)}
+    missing = sorted(key for key in keys if not any(key in metadata for metadata in sample))
+    nested = {key for key in missing if any(_is_nested(key, metadata) for metadata in sample)}
+    for key in sorted(nested):
+        note_hint(f"{_nested(key)}; the filter on it has no effect")
+    others = [key for key in missing if key not in nested]
+    if sample and others:
+        inquiry = ("keys", *others, query.condition)
+        note_inquiry(inquiry, lambda: passages().without(query, others), always=True)
+
+
+def _is_nested(key: str, metadata: Metadata) -> bool:
+    return key not in metadata and isinstance(metadata.get(key.partition(".")[0]), dict)
+
+
+def _nested(key: str) -> str:
+    outer = quoted(key.partition(".")[0])
+    advice = f"store {quoted(key)} as a key of its own"
+    return f"{outer} is a dict, into which filters do not look: {advice}"
 
 
 def _required(condition: Condition | None) -> Iterator[Compare]:

@@ -14,7 +14,7 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilters
 from llama_retrieval_ext.checks import one_top_k
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.context import call, note_degraded, note_inquiry, recording, step
-from llama_retrieval_ext.execution.hints import Metadata, Passages, note_nested
+from llama_retrieval_ext.execution.hints import Metadata, Passages, note_keys
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.filters import Condition
@@ -124,8 +124,7 @@ class StoreRetriever(Retriever):
     def _collapsed(self, hits: Answering, query: Query) -> Plan[list[Hit]]:
         """Return a collapsed ranking, and note what to look at if it is empty."""
         ranking = yield from self._collapse(hits, query)
-        if query.filter is not None:
-            note_nested(query.filter, [hit.node.metadata for hit in ranking])
+        note_keys(query, [hit.node.metadata for hit in ranking], lambda: self._passages(query))
         if not ranking:
             # A vector search finds every node that it may.
             key = ("filters", id(self.backend.store), query.condition)

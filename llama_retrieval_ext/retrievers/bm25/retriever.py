@@ -17,7 +17,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.checks import checked_call, one_top_k
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.execution.context import call, note_degraded, note_hint, note_inquiry, step
-from llama_retrieval_ext.execution.hints import Metadata, Passages, note_nested
+from llama_retrieval_ext.execution.hints import Metadata, Passages, note_keys
 from llama_retrieval_ext.execution.plan import Call, Plan, finished
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.formulas.normalisation import min_max
@@ -374,26 +374,25 @@ class BM25Retriever(Retriever):
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Search the index in memory."""
         hits = self._hits((yield from step("search", call(Call(partial(self._find, query))))))
-        if query.filter is not None:
-            note_nested(query.filter, [hit.node.metadata for hit in hits])
+        note_keys(query, [hit.node.metadata for hit in hits], self._passages)
         if not hits and not self._index.entries:
             whose = self._follower
             reason = "there are no nodes" if whose is None else f"{whose.what} is empty"
             note_hint(f"keyword search had no texts: {reason}")
         elif not hits:
             key = ("keywords", id(self._index), query.condition)
-            note_inquiry(key, lambda: self._missing(query), always=False)
+            note_inquiry(key, lambda: self._passages().hints(query), always=False)
         return hits
 
-    def _missing(self, query: Query) -> Plan[list[str]]:
-        """Return the plan for the hints why nothing was found."""
+    def _passages(self) -> Passages:
+        """Return what hints look at: the passages that may be found."""
         nodes = [entry.node.metadata for entry in self._index.entries.values()]
 
         def read(condition: Condition | None, limit: int) -> Plan[Sequence[Metadata]]:
             fitting = (node for node in nodes if matches(condition, node))
             return (yield from call(Call(lambda: [*islice(fitting, limit)])))
 
-        return (yield from Passages(read, by_words=True).hints(query))
+        return Passages(read, by_words=True)
 
     def read_node(self, node_id: str) -> Plan[BaseNode | None]:
         """Return the node from the index, ignoring scope."""
