@@ -246,6 +246,11 @@ def current_context() -> Context:
     return _context.get() or Context()
 
 
+def in_answer() -> bool:
+    """Return whether an answer is being made, whose notes its maker shows."""
+    return _context.get() is not None
+
+
 @contextmanager
 def entered(context: Context) -> Generator[Context]:
     """Make a context current for the ``with`` block."""

@@ -16,8 +16,16 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
-from llama_retrieval_ext.execution.context import call, current_context, is_observed, recording
+from llama_retrieval_ext.execution.context import (
+    call,
+    current_context,
+    in_answer,
+    is_observed,
+    note_hint,
+    recording,
+)
 from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.hints import listed
 from llama_retrieval_ext.execution.plan import Call, Plan, finished
 from llama_retrieval_ext.execution.retrieval import HonoursQuery
 from llama_retrieval_ext.execution.running import (
@@ -295,6 +303,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     def retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
         """Return the hits, as LlamaIndex's `retrieve`, after a check of the query.
 
+        Outside of another answer the list is a `ResultList`: it has ``degraded`` and ``hints``.
+
         Raises:
             ConfigurationError: The query is neither text nor a ``QueryBundle``.
         """
@@ -324,7 +334,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     @without_span
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         try:
-            return run(self._ranking(Query.of(query_bundle)))
+            return run(self._returned(query_bundle))
         except BaseException as error:
             end_retrieval(query_bundle, error)
             raise
@@ -332,10 +342,14 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     @without_span
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         try:
-            return await arun(self._ranking(Query.of(query_bundle)))
+            return await arun(self._returned(query_bundle))
         except BaseException as error:
             end_retrieval(query_bundle, error)
             raise
+
+    def _returned(self, query_bundle: QueryBundle) -> Plan[list[NodeWithScore]]:
+        plan = self._ranking(Query.of(query_bundle))
+        return plan if in_answer() else listed(plan)
 
     def _reported(
         self, query: Query, report: Callable[[SearchResult], object]
@@ -354,6 +368,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         if trace is not None:
             trace.requests.append(TracedRequest(self, query))
         if query.is_blank:
+            note_hint("the query is blank")
             return []
         plan = self._curated(query)
         if query.timeout_s is not None:

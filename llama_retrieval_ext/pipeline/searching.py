@@ -64,8 +64,6 @@ def _result(
     hints: tuple[str, ...] = ()
     if session.hints or session.inquiries:
         hints = yield from conclude(found=bool(hits))
-    if not hits and query.is_blank:
-        hints = ("the query is blank", *hints)
     trace.end(result=hits)
     corrected, asked = correction_in(hints) if hints else None, query.query_str
     if corrected is not None and corrected.typed == asked:

@@ -127,6 +127,10 @@ def test_every_entrance_shows_the_same_hints(kb: KnowledgeBase) -> None:
     assert found.to_dict()["hints"] == [NO_KEY]
     assert f"\n  hint: {NO_KEY}" in repr(found)
     assert "hint: no passage in this scope has the key" in found._repr_html_()
+    retriever = kb.retriever(scope=ACME, filters=WRONG)
+    returned: Any = [retriever.retrieve("annual leave")]
+    returned += [asyncio.run(retriever.aretrieve("annual leave"))]
+    assert [(hits, hits.hints, hits.degraded) for hits in returned] == [([], (NO_KEY,), ())] * 2
     explained = kb.retriever().explain("annual leave", filters=WRONG, scope=ACME)
     assert explained.hints == (NO_KEY,)
     assert f"hint: {NO_KEY}" in repr(explained)
