@@ -12,6 +12,11 @@ from llama_retrieval_ext.knowledge_base.readers.encodings import UNSUPPORTED
 from llama_retrieval_ext.knowledge_base.readers.html import HTMLReader
 from llama_retrieval_ext.knowledge_base.readers.mail import MailReader
 from llama_retrieval_ext.knowledge_base.readers.office import SlidesReader, WordReader
+from llama_retrieval_ext.knowledge_base.readers.open_formats import (
+    EPUBReader,
+    OpenSlidesReader,
+    OpenTextReader,
+)
 from llama_retrieval_ext.knowledge_base.readers.pdf import PDFReader
 from llama_retrieval_ext.knowledge_base.readers.tables import CSVReader
 from llama_retrieval_ext.knowledge_base.readers.texts import NotebookReader, RTFReader, TextReader
@@ -24,10 +29,16 @@ _MAX_MAILS: Final = 5  # each is read again with the one that it is attached to
 _WORD: Final = (".docx", ".docm", ".dotx", ".dotm", ".doc", ".dot")
 _SLIDES: Final = (".pptx", ".pptm", ".ppsx", ".potx", ".ppt", ".pps")
 _WORKBOOKS: Final = (".xlsx", ".xlsm", ".xltx", ".xlsb", ".xls", ".ods")
+_OPEN: Final[Mapping[str, Callable[[], BaseReader]]] = {
+    **dict.fromkeys((".odt", ".ott"), OpenTextReader),
+    **dict.fromkeys((".odp", ".otp"), OpenSlidesReader),
+    ".epub": EPUBReader,
+}
 _READERS: Final[Mapping[str, Callable[[], BaseReader]]] = {
     **dict.fromkeys(_WORD, WordReader),
     **dict.fromkeys(_SLIDES, SlidesReader),
     **dict.fromkeys(_WORKBOOKS, WorkbookReader),
+    **_OPEN,
     ".pdf": PDFReader,
     ".rtf": RTFReader,
 }
@@ -42,11 +53,7 @@ _TEXT_READERS: Final[Mapping[str, Callable[[str], BaseReader]]] = {
     ".ipynb": NotebookReader,
 }
 # Kinds in which text is packed that no reader of ours unpacks, and what to do with them.
-_REFUSED: Final = {
-    **dict.fromkeys((".odt", ".odp"), "save it as DOCX, PPTX or PDF"),
-    ".epub": "unpack it and read its HTML files",
-    ".msg": "save it as EML",
-}
+_REFUSED: Final = {".msg": "save it as EML"}
 
 
 def reader_for(suffix: str, encoding: str = "", *, depth: int = 0) -> BaseReader:
@@ -64,7 +71,7 @@ def reader_for(suffix: str, encoding: str = "", *, depth: int = 0) -> BaseReader
 
 def check_unpacked(file: Path) -> None:
     """Raise if an office file unpacks to far more than its size, which readers load as a whole."""
-    if file.suffix.lower() not in {*_WORD, *_SLIDES, *_WORKBOOKS}:
+    if file.suffix.lower() not in {*_WORD, *_SLIDES, *_WORKBOOKS, *_OPEN}:
         return
     try:
         with ZipFile(file) as content:

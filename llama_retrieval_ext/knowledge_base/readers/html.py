@@ -80,10 +80,10 @@ class HTMLReader(BaseReader):
     def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> DocumentList:
         """Return the document of a file."""
         page, n_wrong = _decoded(file.read_bytes(), self._encoding)
-        root = _parsed(page)
-        lines = [] if root is None else list(_Lines().read(root))
+        root = parsed(page)
+        lines = [] if root is None else lines_of(root)
         text, outline = outlined(lines)
-        title = "" if root is None else _title(root)
+        title = "" if root is None else title_of(root)
         metadata = {**(extra_info or {}), **({"title": title} if title else {})}
         document = OutlinedDocument(text=text, metadata=metadata, outline=outline)
         reason = f"{n_wrong} of its characters are not in the encoding that it declares"
@@ -116,7 +116,7 @@ def _codec(label: bytes) -> str:
     return "" if name.startswith(("utf-16", "utf-32")) else _MEANT.get(name, name)
 
 
-def _parsed(page: str) -> "_Element | None":
+def parsed(page: str) -> "_Element | None":
     """Return the root of a page; None if it is empty."""
     from lxml import etree  # noqa: PLC0415 # pyright: ignore[reportAttributeAccessIssue]
 
@@ -136,16 +136,22 @@ def _parsed(page: str) -> "_Element | None":
     return root
 
 
-def _name(element: "_Element") -> str:
+def tag_name(element: "_Element") -> str:
     """Return the name of a tag without its namespace; nothing for an entity."""
     tag = element.tag
     return tag.rpartition("}")[2] if isinstance(tag, str) else ""
 
 
-def _title(root: "_Element") -> str:
-    titles = (child for head in root if _name(head) == "head" for child in head)
-    title = next((child for child in titles if _name(child) == "title"), None)
+def title_of(root: "_Element") -> str:
+    """Return the title in the head of a page; empty without one."""
+    titles = (child for head in root if tag_name(head) == "head" for child in head)
+    title = next((child for child in titles if tag_name(child) == "title"), None)
     return "" if title is None else " ".join("".join(title.itertext()).split())
+
+
+def lines_of(root: "_Element") -> list[TextLine]:
+    """Return the lines with text of a page or a part of it."""
+    return [*_Lines().read(root)]
 
 
 class _Lines:
@@ -168,7 +174,7 @@ class _Lines:
 
         walk = iterwalk(root, events=("start", "end"))
         for event, element in walk:
-            name = _name(element)
+            name = tag_name(element)
             is_block = name in _BLOCKS and not (name == "br" and self._level)
             if is_block and event == "start":
                 yield from self._ended()

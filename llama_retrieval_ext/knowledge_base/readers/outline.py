@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import pairwise
 from pathlib import PurePath
 from typing import Final, NamedTuple, TypeVar
@@ -224,9 +225,43 @@ def rst_outline(text: str) -> Outline:
     return Outline(title_in(tuple(headings)), tuple(headings))
 
 
+# Headings of a line: AsciiDoc and MediaWiki by signs, Org by stars, LaTeX and man pages by names.
+_MARKED: Final[Mapping[tuple[str, ...], str]] = {
+    (".adoc", ".asciidoc"): r"^(?P<mark>={1,6})[ \t]+(?P<text>\S.*)$",
+    (".wiki", ".mediawiki"): r"^(?P<mark>={1,6})(?P<text>[^=\n]+)=+[ \t]*$",
+    (".org",): r"^(?P<mark>\*{1,20})[ \t]+(?P<text>\S.*)$",
+    (".tex", ".ltx"): r"^[ \t]*\\(?P<mark>part|chapter|(?:sub){0,2}section|paragraph)\*?"
+    r"(?:\[[^\]\n]*\])?\{(?P<text>[^\n]+)\}",
+    (".man", *map(".{}".format, range(1, 10))): r"^\.(?P<mark>SH|SS)[ \t]+\"?(?P<text>[^\"\n]+)",
+}
+_NAMED_LEVELS: Final[Mapping[str, int]] = {
+    **{name: level for level, name in enumerate(("part", "chapter", "section"), start=1)},
+    "subsection": 4,
+    "subsubsection": 5,
+    "paragraph": 6,
+    "SH": 1,
+    "SS": 2,
+}
+
+
+def marked_outline(pattern: re.Pattern[str], text: str) -> Outline:
+    """Return the headings that a pattern finds; their levels are those of their marks."""
+    headings = tuple(
+        Heading(line.start(), _NAMED_LEVELS.get(line["mark"], len(line["mark"])), words)
+        for line in pattern.finditer(text)
+        if (words := line["text"].strip())
+    )
+    return Outline(title_in(headings), headings)
+
+
 _OUTLINES: Final[Mapping[str, Callable[[str], Outline]]] = {
     **dict.fromkeys(
         (".md", ".markdown", ".mdown", ".mdx", ".mkd", ".qmd", ".rmd"), markdown_outline
     ),
     ".rst": rst_outline,
+    **{
+        suffix: partial(marked_outline, re.compile(pattern, re.MULTILINE))
+        for suffixes, pattern in _MARKED.items()
+        for suffix in suffixes
+    },
 }

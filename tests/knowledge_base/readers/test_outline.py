@@ -42,6 +42,23 @@ def test_headings_of_markdown(text: str, headings: list[tuple[int, str]]) -> Non
 
 
 @pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.adoc", "= Rules\n\ntext\n\n== Leave\n\nsix = seven\n"),
+        ("a.org", "* Rules\ntext *bold*\n** Leave\n- item\n"),
+        ("a.mediawiki", "= Rules =\na = b\n== Leave ==\n"),
+        ("a.tex", "\\chapter{Rules}\n\\section*{Leave}\n% text\n\\sections{no}"),
+        ("a.1", '.TH A 1\n.SH Rules\n.SS "Leave"\n.SHx\n'),
+    ],
+)
+def test_headings_of_other_notations(name: str, text: str) -> None:
+    outline = outline_of(Document(text=text, metadata={"file_name": name}))
+    (rules, above), (leave, below) = ((found.text, found.level) for found in outline.headings)
+    assert (rules, leave, outline.title) == ("Rules", "Leave", "Rules")
+    assert above < below
+
+
+@pytest.mark.parametrize(
     ("text", "title"),
     [
         ("# Leave\n## Sick\n", "Leave"),

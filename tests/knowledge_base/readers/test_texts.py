@@ -198,13 +198,15 @@ def test_what_is_no_file_or_has_no_text_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "gone.md").symlink_to(tmp_path / "nowhere.md")
     os.mkfifo(tmp_path / "pipe.txt")
     (tmp_path / "empty.csv").touch()
+    (tmp_path / "a.msg").write_bytes(b"PK")
     (tmp_path / "a.odt").write_bytes(b"PK")
     reasons = {path.name: reason for path, reason in read_documents(tmp_path).left_out.items()}
     assert reasons == {
         "gone.md": "it is a symbolic link to a file that does not exist",
         "pipe.txt": "it is not a regular file",
         "empty.csv": "no text",
-        "a.odt": "this kind of file is not supported: .odt; save it as DOCX, PPTX or PDF",
+        "a.msg": "this kind of file is not supported: .msg; save it as EML",
+        "a.odt": "it is not ODT, which is a ZIP file",
     }
     pipe = read_documents(tmp_path / "pipe.txt")
     assert pipe.left_out[tmp_path / "pipe.txt"] == "it is not a regular file"

@@ -1,0 +1,192 @@
+"""Readers of OpenDocument texts and slides and of EPUB: XML in a ZIP file, read as pages of HTML.
+
+They need the extra ``quickstart``.
+"""
+
+import posixpath
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+from zipfile import BadZipFile, ZipFile
+
+from llama_index.core.readers.base import BaseReader
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.knowledge_base.readers.document_list import DocumentList
+from llama_retrieval_ext.knowledge_base.readers.html import lines_of, parsed, tag_name, title_of
+from llama_retrieval_ext.knowledge_base.readers.outline import OutlinedDocument, TextLine, outlined
+from llama_retrieval_ext.query import PAGE_KEY
+
+if TYPE_CHECKING:
+    from lxml.etree import _Element
+
+# The tags of OpenDocument 1.3 (OASIS, part 3) that mean what one of HTML means.
+_HTML: Final[Mapping[str, str]] = {
+    "list": "ul",
+    **dict.fromkeys(("list-item", "list-header"), "li"),
+    "line-break": "br",
+    "table-row": "tr",
+    **dict.fromkeys(("text-box", "frame", "notes"), "section"),
+    # Not to be read.
+    **dict.fromkeys(("tracked-changes", "forms", "page-number", "page-count"), "script"),
+}
+_REMARKS: Final = {"note": "Note", "annotation": "Comment"}
+_LEVEL: Final = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}outline-level"
+# By level or style; levels are below the title of the document, those from the fifth on as one.
+_HEADINGS: Final = {"Title": "h1", **{str(n): f"h{min(n + 1, 6)}" for n in range(1, 11)}}
+_STYLE: Final = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}style-name"
+_CLASS: Final = "{urn:oasis:names:tc:opendocument:xmlns:presentation:1.0}class"
+_CONTENT: Final = "content.xml"
+_STYLES: Final = "styles.xml"
+_MANIFEST: Final = "META-INF/manifest.xml"
+_CONTAINER: Final = "META-INF/container.xml"
+_ENCRYPTION: Final = "META-INF/encryption.xml"
+
+
+class OpenTextReader(BaseReader):
+    """Reads an ODT file as one document, with its headers, footers, notes and comments."""
+
+    def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> DocumentList:
+        """Return the document of a file; none without text."""
+        with _opened(file) as parts:
+            body, *_ = _as_html(_xml(parts, _CONTENT))
+            styles = _as_html(_xml(parts, _STYLES)) if _STYLES in parts.namelist() else []
+        headers, footers = (
+            [line for margin in styles if tag_name(margin) == name for line in lines_of(margin)]
+            for name in ("header", "footer")
+        )
+        return _with_text([_document([*headers, *lines_of(body), *footers], extra_info)])
+
+
+class OpenSlidesReader(BaseReader):
+    """Reads each slide with text of an ODP file as a document, with its title and notes."""
+
+    def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> DocumentList:
+        """Return a document for each slide."""
+        with _opened(file) as parts:
+            slides = [part for part in _as_html(_xml(parts, _CONTENT)) if tag_name(part) == "page"]
+        return _with_text(
+            _document(lines_of(slide), {**(extra_info or {}), PAGE_KEY: number})
+            for number, slide in enumerate(slides, start=1)
+        )
+
+
+class EPUBReader(BaseReader):
+    """Reads each chapter with text of an EPUB file as a document, in the order of the book.
+
+    The metadata have ``book``, its title, and ``title``, that of the chapter.
+    """
+
+    def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> DocumentList:
+        """Return the documents of a file."""
+        documents, missing = [], []
+        with _opened(file) as parts:
+            package, names = _package(parts)
+            readable = {*parts.namelist()} - _encrypted(parts)
+            book = " ".join((package.findtext(".//{*}metadata/{*}title") or "").split())
+            info = {**(extra_info or {}), **({"book": book} if book else {})}
+            for name in names:
+                data = parts.read(name) if name in readable else b""
+                root = parsed(data.decode("utf-8", "replace"))
+                if root is None:
+                    missing.append(name)
+                else:
+                    body = next(root.iter("{*}body", "body"), root)
+                    documents.append(_document(lines_of(body), info, title_of(root)))
+        reason = f"{len(missing)} of {len(names)} chapters are encrypted or missing: {missing[:3]}"
+        return _with_text(documents, {file: reason} if missing else {})
+
+
+def _opened(file: Path) -> ZipFile:
+    try:
+        parts = ZipFile(file)
+    except BadZipFile:
+        kind = file.suffix[1:].upper()
+        raise ConfigurationError(f"it is not {kind}, which is a ZIP file") from None
+    if _MANIFEST in parts.namelist() and b"encryption-data" in parts.read(_MANIFEST):
+        raise ConfigurationError("it is encrypted; save it without a password")
+    return parts
+
+
+def _xml(parts: ZipFile, name: str) -> "_Element":
+    from lxml import etree  # noqa: PLC0415 # pyright: ignore[reportAttributeAccessIssue]
+
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, remove_comments=True)
+    try:
+        return etree.fromstring(parts.read(name), parser)
+    except (KeyError, etree.XMLSyntaxError) as error:
+        raise ConfigurationError(f"its {name} cannot be read: {error}") from error
+
+
+def _document(
+    lines: Iterable[TextLine], info: Mapping[str, object] | None, title: str = ""
+) -> OutlinedDocument:
+    text, outline = outlined(lines)
+    if not outline.title and title and outline.headings:  # of a chapter
+        title = outline.headings[0].text
+    title = outline.title or title
+    metadata = {**(info or {}), **({"title": title} if title else {})}
+    return OutlinedDocument(text=text, metadata=metadata, outline=outline)
+
+
+def _with_text(
+    documents: Iterable[OutlinedDocument], left_out: Mapping[Path, str] | None = None
+) -> DocumentList:
+    return DocumentList((each for each in documents if each.text.strip()), left_out or {})
+
+
+def _as_html(root: "_Element") -> "list[_Element]":
+    """Return the body and the parts of an OpenDocument file, their tags those of HTML."""
+    for element in [*root.iter("{*}*")]:
+        name, attributes = tag_name(element), dict(element.items())
+        match name:
+            case "h" | "p":
+                name = _HEADINGS.get(attributes.get(_LEVEL) or attributes.get(_STYLE, ""), name)
+            case "note" | "annotation":
+                _inline(element, _REMARKS[name])
+                name = "span"
+            case "s" | "tab":
+                element.text, name = " ", "span"
+            case "frame" if attributes.get(_CLASS) == "title":
+                for words in element.iter("{*}p"):
+                    words.tag = "h1"
+            case "table":
+                _join_cells(element)
+        element.tag = _HTML.get(name, name)
+    return [next(root.iter("body"), root), *root.iter("page", "header", "footer")]
+
+
+def _join_cells(table: "_Element") -> None:
+    """Make the first row of a table its header, and the paragraphs of each cell one line."""
+    for number, row in enumerate(table.iter("{*}table-row")):
+        for cell in row:
+            cell.tag = "td" if number else "th"
+            for paragraph in cell.iterchildren("{*}p"):
+                paragraph.tag, paragraph.tail = "span", " "
+
+
+def _inline(element: "_Element", remark: str) -> None:
+    words = " ".join("".join(paragraph.itertext()) for paragraph in element.iter("{*}p", "p"))
+    tail = element.tail
+    element.clear()
+    element.text, element.tail = f" [{remark}: {' '.join(words.split())}]", tail
+
+
+def _package(parts: ZipFile) -> "tuple[_Element, list[str]]":
+    """Return the package document of a book, and the names of its chapters in their order."""
+    place = _xml(parts, _CONTAINER).find(".//{*}rootfile")
+    path = "" if place is None else place.get("full-path", "")
+    package = _xml(parts, path)
+    files = {item.get("id"): unquote(item.get("href", "")) for item in package.iter("{*}item")}
+    chapters = (files.get(item.get("idref"), "") for item in package.iter("{*}itemref"))
+    folder = posixpath.dirname(path)
+    return package, [posixpath.normpath(posixpath.join(folder, name)) for name in chapters]
+
+
+def _encrypted(parts: ZipFile) -> set[str]:
+    """Return the names of the files of a book whose content is encrypted."""
+    if _ENCRYPTION not in parts.namelist():
+        return set()
+    references = _xml(parts, _ENCRYPTION).iter("{*}CipherReference")
+    return {unquote(reference.get("URI", "")) for reference in references}

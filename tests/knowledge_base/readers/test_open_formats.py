@@ -1,0 +1,88 @@
+"""OpenDocument texts and slides, and EPUB, as LibreOffice and pandoc write them."""
+
+from pathlib import Path
+from zipfile import ZipFile
+
+from llama_retrieval_ext import read_documents
+
+NAMESPACES = " ".join(
+    f'xmlns:{prefix}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"'
+    for prefix, name in {
+        "office": "office",
+        "text": "text",
+        "table": "table",
+        "draw": "drawing",
+        "presentation": "presentation",
+        "style": "style",
+    }.items()
+)
+TEXT = """<text:tracked-changes><text:p>deleted</text:p></text:tracked-changes>
+<text:p text:style-name="Title">Handbook</text:p>
+<text:h text:outline-level="1">Leave</text:h>
+<text:p>Every<text:s text:c="3"/>employee<text:note><text:note-citation>1</text:note-citation>
+<text:note-body><text:p>in part</text:p></text:note-body></text:note> has 25 days.</text:p>
+<text:list><text:list-item><text:p>年假</text:p></text:list-item></text:list>
+<table:table><table:table-row><table:table-cell><text:p>Kind</text:p></table:table-cell>
+<table:table-cell><text:p>Days</text:p><text:p>a year</text:p></table:table-cell></table:table-row>
+<table:table-row><table:table-cell><text:p>sick</text:p></table:table-cell>
+<table:table-cell><text:p>10</text:p></table:table-cell></table:table-row></table:table>"""
+FOOTER = (
+    "<style:footer><text:p>internal <text:page-number>1</text:page-number></text:p></style:footer>"
+)
+SLIDES = """<draw:page><draw:frame presentation:class="title"><draw:text-box><text:p>Leave</text:p>
+</draw:text-box></draw:frame><presentation:notes><text:p>say hello</text:p></presentation:notes>
+</draw:page><draw:page/><draw:page><text:p>no title</text:p></draw:page>"""
+
+
+def write(file: Path, **parts: str) -> None:
+    with ZipFile(file, "w") as archive:
+        for name, body in parts.items():
+            document = f"<office:document {NAMESPACES}><office:body>{body}</office:body>"
+            archive.writestr(f"{name}.xml", f"{document}</office:document>")
+
+
+def test_texts_have_headings_notes_tables_and_footers(tmp_path: Path) -> None:
+    write(tmp_path / "a.odt", content=TEXT, styles=FOOTER)
+    (document,) = read_documents(tmp_path)
+    lines = ["Handbook", "Leave", "Every employee [Note: in part] has 25 days.", "年假"]
+    assert document.text.split("\n") == [*lines, "Kind Days a year", "sick 10", "internal"]
+    assert document.metadata["title"] == "Handbook"
+    outline = document.outline  # type: ignore[attr-defined]
+    assert [(heading.level, heading.text) for heading in outline.headings] == [
+        (1, "Handbook"),
+        (2, "Leave"),
+    ]
+    assert [block.header for block in outline.blocks] == ["Kind Days a year"]
+
+
+def test_slides_have_their_number_title_and_notes(tmp_path: Path) -> None:
+    write(tmp_path / "a.odp", content=SLIDES)
+    first, last = read_documents(tmp_path)
+    assert (first.text, first.metadata["title"], first.metadata["page"]) == (
+        "Leave\nsay hello",
+        "Leave",
+        1,
+    )
+    assert (last.text, last.metadata["page"], "title" in last.metadata) == ("no title", 3, False)
+
+
+def test_books_have_their_chapters_in_order_and_name_what_is_encrypted(tmp_path: Path) -> None:
+    items = "".join(f'<item id="{n}" href="chapter%20{n}.xhtml"/>' for n in (1, 2, 3))
+    order = "".join(f'<itemref idref="{n}"/>' for n in (2, 1, 3))
+    chapter = "<html><head><title>file</title></head><body><h1>{0}</h1><p>text</p></body></html>"
+    with ZipFile(tmp_path / "a.epub", "w") as archive:
+        place = '<container><rootfile full-path="OPS/book.opf"/></container>'
+        archive.writestr("META-INF/container.xml", place)
+        metadata = "<metadata><title>Rules</title></metadata>"
+        archive.writestr("OPS/book.opf", f"<package>{metadata}{items}{order}</package>")
+        for number in (1, 2, 3):
+            archive.writestr(f"OPS/chapter {number}.xhtml", chapter.format(f"Chapter {number}"))
+        locked = '<encryption><CipherReference URI="OPS/chapter%203.xhtml"/></encryption>'
+        archive.writestr("META-INF/encryption.xml", locked)
+    read = read_documents(tmp_path)
+    assert [document.text for document in read] == ["Chapter 2\ntext", "Chapter 1\ntext"]
+    assert [document.metadata["title"] for document in read] == ["Chapter 2", "Chapter 1"]
+    assert {document.metadata["book"] for document in read} == {"Rules"}
+    assert read.left_out[tmp_path / "a.epub"] == (
+        "1 of 3 chapters are encrypted or missing: ['OPS/chapter 3.xhtml']"
+    )
