@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Final
 
 from llama_retrieval_ext.text.normalization import normal, simplified
@@ -48,6 +49,7 @@ class Quantity:
 
 
 _SHORT_SCALES: Final = {"k": 10**3, "K": 10**3, "M": 10**6, "mn": 10**6, "bn": 10**9, "B": 10**9}
+_ROMAN: Final = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
 _SHARES: Final = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fifth": 5, "tenth": 10}
 _MONTHS: Final = (
     *("jan(?:uary)?", "feb(?:ruary)?", "mar(?:ch)?", "apr(?:il)?", "may", "june?", "july?"),
@@ -81,6 +83,8 @@ _QUANTITY: Final = re.compile(
     rf"(?:\s?(?:%|％|percent\b|per cent\b)(?P<percent>))?"
     r"|(?P<share>(?<![a-zA-Z])(?:(?:a|one|two|three|four)[\s-])?"
     rf"(?:{'|'.join(_SHARES)})s?(?![a-zA-Z])|一半|半数)"
+    r"|(?P<roman>(?<![a-zA-Z])(?:article|chapter|section|part|title|annex|appendix)\s"
+    r"(?-i:[IVXLC]{1,9})(?![\w-]))"
     rf"|(?P<words>(?<![a-zA-Z])(?:{_WORD})"
     rf"(?:(?:[\s-]+|[\s-]+and[\s-]+)(?:{_WORD})){{0,12}}(?![a-zA-Z]))"
     rf"|(?<![a-zA-Z])(?P<month>{_MONTH})(?![a-zA-Z])"
@@ -119,6 +123,13 @@ _DAYS_BEFORE: Final = re.compile(r"(?<!\d)(\d{1,2})\s?(?:-|–|~|,|and|to)\s?\Z"
 _UNDATED: Final = "no date"
 _AND_A_HALF: Final = re.compile(
     r"个半|[年月天周日岁倍]半(?![年月天])|[\s-]and[\s-]a[\s-]half(?![a-z])", re.IGNORECASE
+)
+# How many of the next smaller unit are in one that is counted with a half.
+_SMALLER: Final = (
+    (re.compile(r"\s?(?:小时|hours?\b)|[\s-]hour", re.IGNORECASE), 60),
+    (re.compile(r"年|\s?years?\b", re.IGNORECASE), 12),
+    (re.compile(r"[天日]|\s?days?\b", re.IGNORECASE), 24),
+    (re.compile(r"公里|千米|\s?(?:km|kilomet(?:re|er)s?)\b", re.IGNORECASE), 1000),
 )
 _VULGAR: Final = re.compile(r"(?<=\d)(?=[¼-¾⅐-⅞])")
 _RARE_NUMERALS: Final = (("廿", "二十"), ("卅", "三十"), ("⁄", "/"))
@@ -160,12 +171,17 @@ def _quantities(text: str) -> Iterator[Quantity]:
         kind = next(kind for kind in _KINDS if match[kind])
         half = _AND_A_HALF.match(text, match.end())
         for quantity in _KINDS[kind](match):
-            yield _with_half(quantity, half[0]) if half else quantity
+            yield _with_half(quantity, half[0], text[half.end() :][:12]) if half else quantity
 
 
-def _with_half(quantity: Quantity, half: str) -> Quantity:
+def _with_half(quantity: Quantity, half: str, after: str) -> Quantity:
+    """Return one and a half, which of some units is a number of the next smaller one, too."""
     sums = [[v + Fraction(1, 2) for v in r if isinstance(v, Fraction)] for r in quantity.readings]
-    return Quantity(quantity.text + half, tuple(only(total) for s in sums if s for total in s[-1:]))
+    totals = [total for s in sums if s for total in s[-1:]]
+    unit = after if half.startswith(("个", " ", "-")) else half
+    parts = [number for pattern, number in _SMALLER if pattern.match(unit)]
+    smaller = [total * number for total in totals for number in parts]
+    return Quantity(quantity.text + half, tuple(map(only, [*totals, *smaller])))
 
 
 def _percentage(match: re.Match[str]) -> Iterator[Quantity]:
@@ -251,6 +267,14 @@ def _words(match: re.Match[str]) -> Iterator[Quantity]:
         yield Quantity(words, (only(Fraction(value)),), is_exact)
 
 
+def _roman(match: re.Match[str]) -> Iterator[Quantity]:
+    """Yield the number of Article IX; the letter of Section C may be none."""
+    numeral = match[0].split()[1]
+    signs = [_ROMAN[sign] for sign in numeral]
+    value = sum(sign if sign >= after else -sign for sign, after in pairwise([*signs, 0]))
+    yield Quantity(match[0], (only(Fraction(value)),), is_exact=len(numeral) > 1)
+
+
 def _month(match: re.Match[str]) -> Iterator[Quantity]:
     """Yield a day of a month, or a month that stands beside a year."""
     number = next(str(number) for number in range(1, 13) if match[f"m{number}"])
@@ -285,18 +309,18 @@ def _share(match: re.Match[str]) -> Iterator[Quantity]:
 
 
 def _numerals(match: re.Match[str]) -> Iterator[Quantity]:
-    """Yield a Chinese numeral; of 三五天, both numbers."""
+    """Yield a Chinese numeral; 三五天 are three to five days."""
     numeral = match[0].removeprefix("第")
     digits = [CHINESE[sign] for sign in numeral if sign in CHINESE]
+    following = match.string[match.end() : match.end() + 1]
+    is_measured = _MEASURED.match(match.string, match.end()) is not None
     if len(digits) == len(numeral) and len(digits) in {2, 3} and not {"零", "〇"} & {*numeral}:
-        for digit in digits:
-            yield Quantity(match[0], (only(Fraction(digit)),), is_exact=False)
+        about = only(*map(Fraction, digits))
+        yield Quantity(match[0], (about, only(chinese_value(numeral) or Fraction(0))), is_measured)
         return
     value = chinese_value(numeral) if digits or numeral[0] in "十拾" else None  # 百姓, 千米
     if value is None:
         return
-    following = match.string[match.end() : match.end() + 1]
-    is_measured = _MEASURED.match(match.string, match.end()) is not None
     counts = is_measured and (value != 1 or following in "天年月米日元")
     readings = [only(value)]
     if numeral.endswith("千") and following and following in "米克瓦帕":
@@ -316,6 +340,7 @@ _KINDS: Final[Mapping[str, Callable[[re.Match[str]], Iterator[Quantity]]]] = {
     "mixed": _mixed,
     "number": _number,
     "share": _share,
+    "roman": _roman,
     "words": _words,
     "month": _month,
     "han": _numerals,

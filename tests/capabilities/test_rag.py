@@ -158,7 +158,9 @@ SAME = [
     "工期{}天: 廿五 / 25 / 二十五",
     "costs {} euros: 2.5 bn / 2.5 billion / 2,500,000,000",
     "takes {} hours: two and a half / 2.5 / 2½",
-    "lasts {} days: 3-5 / 3 to 5 / three to five / 三至五",
+    "lasts {} days: 3-5 / 3 to 5 / three to five / 三至五 / 三五",
+    "等待{}: 一个半小时 / 90分钟 / one and a half hours",
+    "under {}: Article IX / Article 9 / 第九条",
 ]
 
 
@@ -198,6 +200,8 @@ def test_numbers_of_the_same_value_support_a_citation(line: str) -> None:
         ("It is on the second floor", "It is on the 3rd floor", "second"),
         ("It costs 1,200 euros", "It costs 1.2 euros", "1,200"),
         ("按第九条执行", "按第8条执行", "第九"),
+        ("It follows Article IX", "It follows Article VIII", "Article IX"),
+        ("需要三五天", "需要十天", "三五"),
         ("版本为 1.2.3 的软件", "版本为 1.2.4 的软件", "1.2.3"),
     ],
 )
