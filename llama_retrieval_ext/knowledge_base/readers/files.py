@@ -43,11 +43,11 @@ def read_documents(
     r"""Return files as documents with stable ids, which `KnowledgeBase.add` recognises.
 
     A PDF gives one document per page, PPTX and ODP per slide, EPUB per chapter, CSV, TSV and XLSX
-    per row, a mail (EML) one and those of its attachments; DOCX, ODT, HTML, RTF, notebooks and text (Markdown, code and any other
-    text whose encoding is certain) one per file. DOC, PPT, XLS and ODS are read, too. Ids are made
-    from absolute paths, in composed letters (NFC). The metadata have ``file_path``, which is the
-    source of all documents of a file, and ``file_name``; pages and slides have ``page``. PDF,
-    office files, RTF and HTML need the extra ``quickstart``.
+    per row, a mail (EML) one and those of its attachments; DOCX, ODT, HTML, RTF, notebooks and text
+    (Markdown, code and any other text whose encoding is certain) one per file. DOC, PPT, XLS and
+    ODS are read, too. Ids are made from absolute paths, in composed letters (NFC). The metadata
+    have ``file_path``, which is the source of all documents of a file, and ``file_name``; pages and
+    slides have ``page``. PDF, office files, RTF and HTML need the extra ``quickstart``.
 
     Args:
         paths: A file, a folder, which is read recursively, a glob pattern such as
