@@ -115,7 +115,7 @@ class Passages:
                 hints += (
                     _difference(part, values, where)
                     if values
-                    else [_no_key(part.key, sample, where)]
+                    else [no_key(part.key, sample, where)]
                 )
         if hints or not self.by_words:
             return hints
@@ -133,7 +133,7 @@ class Passages:
         for key in keys if sample else ():
             has_key = Not(Compare(key, FilterOperator.IS_EMPTY, None))
             if not (yield from self._having(has_key, scope, sample)):
-                hints.append(_no_key(key, sample, where))
+                hints.append(no_key(key, sample, where))
         return hints
 
     def _having(
@@ -200,7 +200,8 @@ def _required(condition: Condition | None) -> Iterator[Compare]:
 _NEGATIVE: Final = {FilterOperator.NE, FilterOperator.NIN, FilterOperator.IS_EMPTY}
 
 
-def _no_key(key: str, sample: Sequence[Metadata], where: str) -> str:
+def no_key(key: str, sample: Sequence[Metadata], where: str) -> str:
+    """Return the hint that no passage in a sample has a key, with the nearest that is there."""
     keys = {key for metadata in sample for key in metadata} - {*SCOPE_KEYS}
     missing = f"{where} has the key {quoted(key)}"
     if any(_is_nested(key, metadata) for metadata in sample):

@@ -15,6 +15,7 @@ from llama_index.core.schema import BaseNode
 from llama_retrieval_ext.execution.context import call, current_context, note_hint
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filters import SCOPE_KEYS, matches
+from llama_retrieval_ext.knowledge_base.columns import StoredColumns
 from llama_retrieval_ext.knowledge_base.rankings import StoredRankings
 from llama_retrieval_ext.query import TENANT_KEY, Query, Scope
 from llama_retrieval_ext.results import Correction
@@ -105,11 +106,13 @@ class StoredWords:
 
     def __init__(self) -> None:
         self.rankings = StoredRankings()
+        self.columns = StoredColumns()
         self._tenants: OrderedDict[str | None, _Words] = OrderedDict()
         self._lock = Lock()
 
-    def write(self, nodes: Iterable[BaseNode], slot: int) -> None:
+    def write(self, nodes: Sequence[BaseNode], slot: int) -> None:
         """Note nodes that were added or replaced, with their rows in a slot; see `row_id`."""
+        self.columns.note(node.node_id for node in nodes)
         with self._lock:
             tenants = dict(self._tenants)
         for node in nodes if tenants else ():
@@ -118,6 +121,7 @@ class StoredWords:
 
     def delete(self, node_ids: Sequence[str], slot: int) -> None:
         """Note nodes whose rows in a slot were deleted."""
+        self.columns.note(node_ids)
         with self._lock:
             tenants = [*self._tenants.values()]
         for words in tenants:
@@ -127,6 +131,7 @@ class StoredWords:
     def forget(self) -> None:
         """Read the words again at the next question."""
         self.rankings.forget()
+        self.columns.forget()
         with self._lock:
             self._tenants.clear()
 

@@ -21,6 +21,7 @@ from llama_retrieval_ext.knowledge_base.browsing import Browsable
 from llama_retrieval_ext.knowledge_base.correcting import Correcting
 from llama_retrieval_ext.knowledge_base.curating import Curating
 from llama_retrieval_ext.knowledge_base.editing import Editable
+from llama_retrieval_ext.knowledge_base.facets import Faceted
 from llama_retrieval_ext.knowledge_base.graph import extraction_for
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.opening import (
@@ -51,7 +52,7 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
 @checked_methods
-class KnowledgeBase(Searchable, Browsable, Editable):
+class KnowledgeBase(Faceted, Editable):
     """A searchable store of documents, updated by `add`, `sync` and `delete`.
 
     Created by `open`. Thread-safe; a process may open the same one several times.

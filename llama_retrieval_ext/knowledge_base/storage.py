@@ -72,10 +72,11 @@ class Storage:
     words: StoredWords  # by which typing errors in questions are corrected
     graph: GraphSide | None = None
 
-    def nodes(self, ids: Sequence[str]) -> Iterator[BaseNode]:
+    def nodes(self, ids: Sequence[str], *, embeddings: bool = True) -> Iterator[BaseNode]:
         """Yield the nodes with these ids, in this order; missing ones are omitted."""
         for start in range(0, len(ids), _MANY_NODES):
-            yield from self.store.get_nodes(node_ids=list(ids[start : start + _MANY_NODES]))
+            read = self.store.get_nodes if embeddings else self.store.read_nodes
+            yield from read(node_ids=list(ids[start : start + _MANY_NODES]))
 
     def check(self, documents: Sequence[Writable]) -> None:
         """Raise if there is no room; the journal, in the same place, is written first."""

@@ -259,14 +259,16 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
             "delete them while no process writes to them"
         )
 
-    def read(self, matching: Json | None) -> Requests[list[BaseNode]]:
-        """Return every node that matches, with its embedding."""
-        hits = yield from self.hits(matching, {"_source": [NODE, VECTOR]})
+    def read(self, matching: Json | None, *, embeddings: bool) -> Requests[list[BaseNode]]:
+        """Return every node that matches, with its embedding if asked."""
+        fields = [NODE, VECTOR] if embeddings else [NODE]
+        hits = yield from self.hits(matching, {"_source": fields})
         dimension = self.config.dimension or 0
         nodes = []
         for source in (hit["_source"] for hit in hits):
             node = node_from_text(source[NODE])
-            node.embedding = list(source.get(VECTOR) or [0.0] * dimension)
+            if embeddings:
+                node.embedding = list(source.get(VECTOR) or [0.0] * dimension)
             nodes.append(node)
         return nodes
 

@@ -139,9 +139,12 @@ def _update(
         directory.inexact = True
 
 
-def matching_nodes(shard: EdgeShard, matching: Filter | None) -> list[BaseNode]:
-    """Return the matching nodes with embeddings."""
-    pages = scroll(shard, limit=_PAGE, with_vector=[DENSE], filter_=matching)
+def matching_nodes(
+    shard: EdgeShard, matching: Filter | None, *, embeddings: bool
+) -> list[BaseNode]:
+    """Return the matching nodes, with embeddings if asked."""
+    vectors = [DENSE] if embeddings else False
+    pages = scroll(shard, limit=_PAGE, with_vector=vectors, filter_=matching)
     return [_node(record) for page in pages for record in page]
 
 

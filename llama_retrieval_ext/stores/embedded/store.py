@@ -344,11 +344,13 @@ class EmbeddedVectorStore(EngineStore, EmbeddedSearch):
         matching = self._compile_target(target) or NOTHING
         return Call(lambda: delete_matching(self._directory, matching))
 
-    def _read(self, target: Target) -> Call[list[BaseNode]]:
+    def _read(self, target: Target, *, embeddings: bool) -> Call[list[BaseNode]]:
         matching = self._compile_target(target)
-        return Call(
-            lambda: self._directory.read(lambda shard: matching_nodes(shard, matching), empty=[])
-        )
+
+        def nodes(shard: EdgeShard) -> list[BaseNode]:
+            return matching_nodes(shard, matching, embeddings=embeddings)
+
+        return Call(lambda: self._directory.read(nodes, empty=[]))
 
     def _count(self, target: Target) -> Call[int]:
         matching = self._compile_target(target)

@@ -117,8 +117,8 @@ class Collection(ABC, Generic[C, K, P]):
         """Delete the matching nodes; None deletes nothing."""
 
     @abstractmethod
-    def read(self, matching: Any) -> Steps[list[BaseNode]]:  # noqa: ANN401 - the engine's filter
-        """Return the matching nodes with their embeddings, in any order."""
+    def read(self, matching: Any, *, embeddings: bool) -> Steps[list[BaseNode]]:  # noqa: ANN401 - the engine's filter
+        """Return the matching nodes, with embeddings if asked, in any order."""
 
     @abstractmethod
     def count(self, matching: Any) -> Steps[int]:  # noqa: ANN401 - the engine's filter

@@ -179,9 +179,9 @@ class CollectionStore(EngineStore):
         matching = self._compile_target(target)
         return self.call(lambda: self._collection.delete(matching), empty=None)
 
-    def _read(self, target: Target) -> Call[list[BaseNode]]:
+    def _read(self, target: Target, *, embeddings: bool) -> Call[list[BaseNode]]:
         matching = self._compile_target(target)
-        return self.call(lambda: self._collection.read(matching), empty=[])
+        return self.call(lambda: self._collection.read(matching, embeddings=embeddings), empty=[])
 
     def _count(self, target: Target) -> Call[int]:
         matching = self._compile_target(target)

@@ -180,9 +180,15 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
         Raises:
             InvalidFilterError: The filters are invalid.
         """
-        return call(self._nodes(node_ids, filters))
+        return call(self._nodes(node_ids, filters, embeddings=True))
 
     aget_nodes = asynchronous(get_nodes)  # type: ignore[arg-type]  # its self is this class
+
+    def read_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """Return the nodes of `get_nodes` without embeddings, which takes half of the time."""
+        return self._nodes(node_ids, filters, embeddings=False).function()
 
     def count(self, filters: MetadataFilters | None = None) -> int:
         """Return the number of nodes that satisfy the filters; of all nodes for None.
@@ -272,14 +278,15 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
         self.close()
 
     def _nodes(
-        self, node_ids: list[str] | None, filters: MetadataFilters | None
+        self, node_ids: list[str] | None, filters: MetadataFilters | None, *, embeddings: bool
     ) -> Call[list[BaseNode]]:
         def in_order(nodes: list[BaseNode]) -> list[BaseNode]:
             by_id = {node.node_id: node for node in nodes}
             ids = sorted(by_id) if node_ids is None else dict.fromkeys(node_ids)
             return [by_id[node_id] for node_id in ids if node_id in by_id]
 
-        return self._read(Target(node_ids, filters=filters)).then(in_order)
+        target = Target(node_ids, filters=filters)
+        return self._read(target, embeddings=embeddings).then(in_order)
 
     @property
     @abstractmethod
@@ -299,8 +306,8 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
         """Delete the selected nodes; the selection is never all nodes."""
 
     @abstractmethod
-    def _read(self, target: Target) -> Call[list[BaseNode]]:
-        """Return the selected nodes with embeddings, in any order."""
+    def _read(self, target: Target, *, embeddings: bool) -> Call[list[BaseNode]]:
+        """Return the selected nodes, with embeddings if asked, in any order."""
 
     @abstractmethod
     def _count(self, target: Target) -> Call[int]:

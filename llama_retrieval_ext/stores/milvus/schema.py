@@ -6,7 +6,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import RLock
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -247,15 +247,17 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
                 lambda client: client.delete(self.name, filter=matching, timeout=self.timeout_s)
             )
 
-    def read(self, matching: Expression) -> Steps[list[BaseNode]]:
-        """Return every node that matches, with its embedding."""
+    def read(self, matching: Expression, *, embeddings: bool) -> Steps[list[BaseNode]]:
+        """Return every node that matches, with its embedding if asked."""
         if matching is False:
             return []
-        rows = yield self.loaded(lambda client: self._rows.read(client, filter_text(matching)))
+        stored = self._rows if embeddings else replace(self._rows, columns=[NODE])
+        rows = yield self.loaded(lambda client: stored.read(client, filter_text(matching)))
         nodes = []
         for row in rows:
             node = node_from_text(row[NODE])
-            node.embedding = [float(value) for value in row[DENSE]]
+            if embeddings:
+                node.embedding = [float(value) for value in row[DENSE]]
             nodes.append(node)
         return nodes
 

@@ -272,13 +272,14 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
         selector = models.FilterSelector(filter=matching or NOTHING)
         yield self.request("delete", points_selector=selector, wait=True)
 
-    def read(self, matching: models.Filter | None) -> Steps[list[BaseNode]]:
-        """Return the matching nodes with embeddings."""
-        parts = {"with_payload": [NODE], "with_vectors": [DENSE]}
+    def read(self, matching: models.Filter | None, *, embeddings: bool) -> Steps[list[BaseNode]]:
+        """Return the matching nodes, with embeddings if asked."""
+        parts = {"with_payload": [NODE], "with_vectors": [DENSE] if embeddings else False}
         nodes = []
         for record in (yield from scroll(self.name, scroll_filter=matching, **parts)):
             node = node_from_text((record.payload or {})[NODE])
-            node.embedding = [*record.vector[DENSE]]  # type: ignore[call-overload,index]  # as asked for
+            if embeddings:
+                node.embedding = [*record.vector[DENSE]]  # type: ignore[call-overload,index]  # as asked for
             nodes.append(node)
         return nodes
 

@@ -1,0 +1,165 @@
+"""Facets by hand, in plain Python, and the tests that a knowledge base on any engine counts so."""
+# ruff: noqa: D102 - the names of the tests say what they say
+
+from collections.abc import Collection, Hashable, Iterable
+from random import Random
+from typing import Any, ClassVar
+
+from llama_index.core.schema import BaseNode, NodeRelationship, RelatedNodeInfo, TextNode
+
+from llama_retrieval_ext.dates import instant
+from llama_retrieval_ext.filter_syntax import parse_filter_texts
+from llama_retrieval_ext.filters import matches
+from llama_retrieval_ext.knowledge_base.facets import Facets
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.query import Query, Scope, document_of
+from llama_retrieval_ext.testing.with_pytest import case, pytest
+
+FIELDS = ("genres", "year", "day", "mixed", "nobody")
+_FILTERS = ("year>=2000", "genres=drama or year<1990", "not mixed=1", 'mixed in ("1", "true")')
+_SCOPES = (
+    None,
+    Scope("acme"),
+    Scope("acme", principals=["ann"]),
+    Scope("globex", principals=[]),
+    Scope("nobody"),
+)
+
+
+def facets_by_hand(
+    stored: Iterable[BaseNode], query: Query, *, top: int, nodes: bool
+) -> dict[str, dict[str, object]]:
+    """Return what facets of `FIELDS` must say of all nodes that a query may see."""
+    seen = [node for node in stored if matches(query.condition, node.metadata)]
+    return {field: _by_hand(field, seen, top, count_nodes=nodes) for field in FIELDS}
+
+
+def _by_hand(
+    field: str, nodes: Iterable[BaseNode], top: int, *, count_nodes: bool
+) -> dict[str, object]:
+    units: dict[tuple[type, object], set[Hashable]] = {}
+    for node in nodes:
+        value = node.metadata.get(field)
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, str | int | float):
+                kind = bool if isinstance(item, bool) else str if isinstance(item, str) else float
+                unit = node.node_id if count_nodes else document_of(node)
+                units.setdefault((kind, item), set()).add(unit)
+    ordered = sorted(units, key=_order)
+    best = sorted(ordered, key=lambda value: -len(units[value]))[:top]
+    parts: list[list[tuple[type, object]]] = []
+    if {_order(value)[0] for value in ordered} in ({0}, {1}):  # numbers alone, or dates alone
+        total, before, is_full = sum(map(len, units.values())), 0, True
+        for at, value in enumerate(ordered):
+            if is_full and (not at or _order(value)[:2] != _order(ordered[at - 1])[:2]):
+                parts, is_full = [*parts, []], False
+            parts[-1].append(value)
+            count = before + len(units[value])
+            is_full, before = is_full or count * 5 // total > before * 5 // total, count
+    lows = [part[0][1] for part in parts]
+    counts = [len({unit for value in part for unit in units[value]}) for part in parts]
+    return {
+        "values": [(value[1], len(units[value])) for value in best],
+        "ranges": [*zip(lows, [*lows[1:], None], counts, strict=True)] if parts else [],
+        "distinct": len(units),
+    }
+
+
+def _order(value: tuple[type, object]) -> tuple[Any, ...]:  # Any: a number or a text
+    kind, item = value
+    moment = instant(item)
+    if moment is not None:
+        return 1, moment, item
+    return {float: 0, str: 2, bool: 3}[kind], item
+
+
+def as_data(facets: Facets) -> dict[str, dict[str, object]]:
+    """Return facets in the form of `facets_by_hand`."""
+    return {
+        name: {
+            "values": [(part.value, part.count) for part in facet.values],
+            "ranges": [(part.low, part.high, part.count) for part in facet.ranges],
+            "distinct": facet.distinct,
+        }
+        for name, facet in facets.items()
+    }
+
+
+def random_nodes(random: Random, count: int) -> list[TextNode]:
+    """Return passages of documents of two tenants, some for some principals only."""
+    texts, nodes = ["crane", "crane audit", "leave", "audit notice leave"], []
+    for number in range(count):
+        tenant, document = random.choice([(t, d) for t in ("acme", "globex") for d in range(count)])
+        listed = random.sample(["drama", "comedy", "caf\u00e9", "crime"], random.randrange(4))
+        metadata = {
+            "tenant_id": tenant,
+            "genres": random.choice([listed, random.choice(["drama", "crime"])]),
+            "year": random.choice([1980, 1995, 2000, 2000.0, 2010.5, 2024]),
+            "day": random.choice(
+                ["2024-01-31", "2024-01-31T00:00:00Z", "2023-05-01", "1999-12-31"]
+            ),
+            "mixed": random.choice([1, "1", True, False, "true", "2024-01-31", {"a": 1}, [1, "x"]]),
+        }
+        for name in random.sample(sorted(metadata.keys() - {"tenant_id"}), random.randrange(3)):
+            del metadata[name]
+        if document % 3 == 0:
+            metadata["allowed"] = ["ann"] if document % 2 else ["bob"]
+        node = TextNode(
+            id_=f"{tenant}-{document}-{number}",
+            text=random.choice(texts),
+            metadata=metadata,
+            embedding=[random.random(), 1.0],
+        )
+        source = RelatedNodeInfo(node_id=f"d{document}")
+        node.relationships[NodeRelationship.SOURCE] = source
+        nodes.append(node)
+    return nodes
+
+
+class FacetContract:
+    """Tests of facets; a subclass gives an empty knowledge base, with vectors of dimension 2.
+
+    Attributes:
+        rounds: Number of random changes, with some questions after each.
+    """
+
+    rounds: ClassVar[int] = 6
+
+    @pytest.fixture
+    def kb(self) -> KnowledgeBase:
+        """Return an empty knowledge base; every subclass overrides it."""
+        raise NotImplementedError(f"{type(self).__name__} needs a fixture named kb")
+
+    def test_facets_are_those_counted_by_hand(self, kb: KnowledgeBase) -> None:
+        random = Random(7)  # noqa: S311 - a test
+        stored: dict[str, TextNode] = {}
+        for _ in range(self.rounds):
+            added = random_nodes(random, 12)
+            documents = {document_of(node) for node in added}
+            stored = {i: node for i, node in stored.items() if document_of(node) not in documents}
+            kb.add(added, show_progress=False)
+            stored |= {node.node_id: node for node in added}
+            gone = random.choice(added)
+            kb.delete(str(gone.ref_doc_id), scope=Scope(gone.metadata["tenant_id"]))
+            stored = {
+                i: node for i, node in stored.items() if document_of(node) != document_of(gone)
+            }
+            for scope in _SCOPES:
+                check_facets(kb, stored.values(), random, scope)
+
+
+def check_facets(
+    kb: KnowledgeBase, stored: Collection[BaseNode], random: Random, scope: Scope | None
+) -> None:
+    """Fail unless the facets of what a scope may see, of filters and of a query are right."""
+    written = random.choice(_FILTERS)
+    top, count_nodes = random.choice([1, 2, 10]), random.random() < 1 / 2
+    for filters in (None, parse_filter_texts([written])):
+        with case(scope, filters and written, top, count_nodes):
+            facets = kb.facets(FIELDS, filters=filters, scope=scope, top=top, nodes=count_nodes)
+            asked = Query("", filters=filters, scope=scope)
+            assert as_data(facets) == facets_by_hand(stored, asked, top=top, nodes=count_nodes)
+            assert not facets.approximate
+            with_word = [node for node in stored if "audit" in node.text]
+            facets = kb.facets(FIELDS, "audit", filters=filters, scope=scope, top=top)
+            assert as_data(facets) == facets_by_hand(with_word, asked, top=top, nodes=False)
