@@ -47,10 +47,9 @@ class Schema:
     Args:
         text: The searched fields, with weights of 0 or more. ``*`` has two thirds of the largest
             weight unless it is given. By default ``{"*": 1, "title": 1, "headings": 0.5}``.
-        facets: Metadata keys with values to count. They, ``numbers`` and ``dates`` are recorded and
-            shown; no search reads them yet.
-        numbers: Metadata keys with numbers.
-        dates: Metadata keys with dates.
+        facets: Metadata keys with values to count; see `KnowledgeBase.facets`.
+        numbers: Metadata keys with numbers, which are counted by ranges.
+        dates: Metadata keys with dates, likewise.
 
     Raises:
         ConfigurationError: A name or a weight is invalid, or no weight is above 0.

@@ -254,12 +254,12 @@ def _scalars(value: object) -> list[Scalar]:
     if isinstance(value, bool):
         return [value]
     items = value if isinstance(value, list | tuple) else [value]
-    scalars = [
+    scalars: list[Scalar] = [
         composed(item) if isinstance(item, str) else item
         for item in items
         if isinstance(item, str) or is_number(item)
     ]
-    return list({_identity(scalar): scalar for scalar in scalars}.values())
+    return [*{_identity(scalar): scalar for scalar in scalars}.values()]
 
 
 def order(value: Scalar) -> tuple[Any, ...]:  # Any: a number or a text

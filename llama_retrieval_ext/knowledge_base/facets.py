@@ -32,6 +32,7 @@ from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.pipeline.searching import search_plan
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import SearchResult
+from llama_retrieval_ext.schema import Schema
 
 T = TypeVar("T")
 Bound: TypeAlias = float | str
@@ -209,14 +210,7 @@ class Faceted(Searchable, Browsable):
         hints: tuple[str, ...] = ()
 
         def counted(columns: Columns, condition: Condition | None = None) -> Facets:
-            mask = columns.mask(condition)
-            facets: dict[str, Facet] = {}
-            for name, ranges in asked.items():
-                entries, kind = columns.entries(name), self._kind(name)
-                counts = entries.counted(mask, nodes=nodes)
-                facets[name] = _facet(name, entries, counts, ranges, kind, top)
-            total = columns.total(mask, nodes=nodes)
-            return Facets(facets, total, "nodes" if nodes else "documents")
+            return facets_of(columns, condition, asked, self.schema, top=top, nodes=nodes)
 
         if query is not None:
             result = yield from self._found(bound, mode, first, reasons)
@@ -225,10 +219,9 @@ class Faceted(Searchable, Browsable):
         elif first is not None:
             raise ConfigurationError("first counts among the hits of a query; pass a query")
         else:
+            condition = bound.condition
             made = yield Call(
-                lambda: self._with_columns(
-                    asked, bound, lambda columns: counted(columns, bound.condition)
-                )
+                lambda: self._with_columns(asked, bound, lambda all_: counted(all_, condition))
             )
         unseen = [name for name, facet in made.items() if not facet.distinct]
         if unseen:
@@ -297,12 +290,6 @@ class Faceted(Searchable, Browsable):
         reasons += map(str, result.degraded)
         return result
 
-    def _kind(self, name: str) -> int | None:
-        """Return the kind of the values that a field is declared to have ranges of."""
-        return (
-            NUMBER if name in self.schema.numbers else DATE if name in self.schema.dates else None
-        )
-
     def _unknown(self, names: Sequence[str], scope: Scope | None) -> tuple[str, ...]:
         """Return a hint for each field that no passage in a scope has."""
         sample = [node.metadata for node in self.nodes(scope=scope, limit=_SAMPLE)]
@@ -335,6 +322,27 @@ def _checked_fields(fields: Sequence[str] | Mapping[str, Ranges]) -> dict[str, R
         elif ranges is not None:
             check_count(ranges, f"the number of ranges of {name!r}")
     return asked
+
+
+def facets_of(
+    columns: Columns,
+    condition: Condition | None,
+    asked: Mapping[str, Ranges],
+    schema: Schema,
+    *,
+    top: int,
+    nodes: bool,
+) -> Facets:
+    """Return the facets of the rows that satisfy a condition; see `Faceted.facets`."""
+    mask = columns.mask(condition)
+    facets: dict[str, Facet] = {}
+    for name, ranges in asked.items():
+        kind = NUMBER if name in schema.numbers else DATE if name in schema.dates else None
+        entries = columns.entries(name)
+        counts = entries.counted(mask, nodes=nodes)
+        facets[name] = _facet(name, entries, counts, ranges, kind, top)
+    total = columns.total(mask, nodes=nodes)
+    return Facets(facets, total, "nodes" if nodes else "documents")
 
 
 def _facet(

@@ -4,6 +4,7 @@
 from collections.abc import Collection, Hashable, Iterable
 from random import Random
 from typing import Any, ClassVar
+from unicodedata import normalize
 
 from llama_index.core.schema import BaseNode, NodeRelationship, RelatedNodeInfo, TextNode
 
@@ -40,8 +41,10 @@ def _by_hand(
     units: dict[tuple[type, object], set[Hashable]] = {}
     for node in nodes:
         value = node.metadata.get(field)
-        for item in value if isinstance(value, list) else [value]:
-            if isinstance(item, str | int | float):
+        is_list = isinstance(value, list)
+        for given in value if is_list else [value]:
+            item = normalize("NFC", given) if isinstance(given, str) else given
+            if isinstance(item, str | int | float) and not (is_list and isinstance(item, bool)):
                 kind = bool if isinstance(item, bool) else str if isinstance(item, str) else float
                 unit = node.node_id if count_nodes else document_of(node)
                 units.setdefault((kind, item), set()).add(unit)
@@ -160,6 +163,6 @@ def check_facets(
             asked = Query("", filters=filters, scope=scope)
             assert as_data(facets) == facets_by_hand(stored, asked, top=top, nodes=count_nodes)
             assert not facets.approximate
-            with_word = [node for node in stored if "audit" in node.text]
+            with_word = [node for node in stored if "audit" in node.get_content()]
             facets = kb.facets(FIELDS, "audit", filters=filters, scope=scope, top=top)
             assert as_data(facets) == facets_by_hand(with_word, asked, top=top, nodes=False)
