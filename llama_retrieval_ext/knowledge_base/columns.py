@@ -253,7 +253,7 @@ def _scalars(value: object) -> list[Scalar]:
     """Return what a metadata value counts as, each once: its items if it is a list."""
     if isinstance(value, bool):
         return [value]
-    items = value if isinstance(value, list | tuple) else [value]
+    items: Iterable[Any] = value if isinstance(value, list | tuple) else [value]
     scalars: list[Scalar] = [
         composed(item) if isinstance(item, str) else item
         for item in items

@@ -40,7 +40,7 @@ def _by_hand(
 ) -> dict[str, object]:
     units: dict[tuple[type, object], set[Hashable]] = {}
     for node in nodes:
-        value = node.metadata.get(field)
+        value: Any = node.metadata.get(field)
         is_list = isinstance(value, list)
         for given in value if is_list else [value]:
             item = normalize("NFC", given) if isinstance(given, str) else given
