@@ -36,6 +36,7 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.query import DOCUMENT_FIELD, START_FIELD
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.encoding.node_json import row_id
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import Search, hybrid_backend
@@ -476,6 +477,28 @@ class StoreContract(Generic[S]):
         second.clear()
         first.add([node("c")])  # though it still takes the collection to be there
         assert ids(second) == ["c"]
+
+    def test_a_new_field_is_indexed_from_what_is_stored(self, opened: Callable[..., S]) -> None:
+        def ids_by_actor(store: EngineStore, name: str) -> list[str]:
+            candidates = store.keyword(name, Search(5, fields={"actors": 1})).function()
+            return [candidate.node_id for candidate in candidates]
+
+        letters = str.maketrans("0123456789", "bcdfghjklm")
+        names = [f"{number:05}".translate(letters) for number in range(300)]
+        first = opened(schema=Schema(text={"title": 3, "text": 1}))
+        first.add([node(name, title="film", actors=[name]) for name in names])
+        before = first.get_nodes()
+        schema = Schema(text={"title": 3, "text": 1, "actors": 2})
+        store = opened(schema=schema)
+        assert (store.unindexed, ids_by_actor(store, names[7])) == (["actors"], [])
+        assert (store.index_fields(), store.index_fields()) == (len(names), 0)
+        first.add([node("new", title="film", actors=["anna"])])  # opened before there was the field
+        for again in (store, opened()):
+            assert (again.field_schema, again.unindexed) == (schema, [])
+            assert ids_by_actor(again, names[7]) == [names[7]]
+            assert ids_by_actor(again, "anna") == ["new"]
+            assert again.get_nodes()[:-1] == before
+            assert len(found(again, MODES.SPARSE, similarity_top_k=5)) == 5
 
     @pytest.mark.slow
     def test_concurrent_writers_and_readers_lose_nothing(self, store: S) -> None:

@@ -220,7 +220,8 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
 
     def add(self, nodes: Sequence[BaseNode]) -> Steps[None]:
         """Add nodes, or replace nodes with the same ids."""
-        config = (yield from self.look_up()) or self.config
+        # Looked up each time: another process may have indexed fields.
+        config = (yield from self.look_up(again=True)) or self.config
         batches: list[PointBatch] = yield lambda: prepare_batches(
             nodes, size=BATCH, config=config, where=self.where
         )
@@ -241,21 +242,23 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
         offset: models.ExtendedPointId | None = None
         count = 0
         while True:
-            records, offset = yield self.request(
+            records, following = yield self.request(
                 "scroll", limit=BATCH, offset=offset, with_payload=[NODE], with_vectors=False
             )
             nodes = [node_from_text((record.payload or {})[NODE]) for record in records]
             terms = terms_of(nodes, config.tokenizer, config.schema)
             means = {**mean_lengths([terms]), **config.average_lengths}  # of the first nodes
             config = replace(config, average_lengths=means)
-            weighed = zip(records, terms.weighed(means), strict=True)
             points = [
-                models.PointVectors(id=record.id, vector={BM25: sparse_vector(vector)})
-                for record, vector in weighed
+                models.PointVectors(id=record.id, vector={BM25: sparse_vector(weighed)})
+                for record, weighed in zip(records, terms.weighed(means), strict=True)
             ]
-            if points:
-                yield self.request("update_vectors", points=points, wait=True)
-            count += len(points)
+            try:
+                if points:
+                    yield self.request("update_vectors", points=points, wait=True)
+            except CollectionMissingError:  # a point was deleted meanwhile
+                continue
+            count, offset = count + len(points), following
             if offset is None:
                 break
         yield self.request("update_collection", metadata={_KEY: self._record(config)})
