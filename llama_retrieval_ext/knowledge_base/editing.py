@@ -113,13 +113,14 @@ class Editable:
     def index_fields(self) -> int:
         """Index the searched fields of the schema that are not indexed, from what is stored.
 
-        No file is read, and nothing is embedded.
+        No file is read, and nothing is embedded. Milvus copies the nodes, and so needs room for
+        them twice. Other processes should not add documents meanwhile, as these may not get the new
+        fields; searches continue.
 
         Returns:
             Number of nodes that were indexed; 0 if all fields are.
 
         Raises:
-            UnsupportedModeError: The engine cannot add a field; copy the knowledge base.
             StoreUnavailableError: There is no space for the new files, or the engine failed.
         """
         with self._storage.lock:

@@ -12,7 +12,6 @@ from llama_retrieval_ext.errors import (
     DimensionMismatchError,
     StoreError,
     StoreFormatError,
-    UnsupportedModeError,
 )
 from llama_retrieval_ext.schema import EVERYTHING, Schema
 from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors
@@ -101,12 +100,9 @@ class Collection(ABC, Generic[C, K, P]):
     def remove(self) -> Steps[None]:
         """Delete the collection, if it exists."""
 
+    @abstractmethod
     def index_fields(self) -> Steps[int]:
         """Index the fields of the schema from the stored nodes; return their number."""
-        raise UnsupportedModeError(
-            f"{self.where} cannot add fields; copy it to a new place: "
-            "copy_knowledge_base(url, new_url, schema=...)"
-        )
 
     @abstractmethod
     def add(self, nodes: Sequence[BaseNode]) -> Steps[None]:

@@ -66,11 +66,12 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
     def index_fields(self) -> int:
         """Index the fields of the schema that are not indexed, from the stored nodes.
 
+        Nodes that another process adds meanwhile may not get the new fields.
+
         Returns:
             Number of nodes that were indexed; 0 if all fields are.
 
         Raises:
-            UnsupportedModeError: The engine cannot add a field.
             StoreUnavailableError: The engine cannot be reached, has no space, or failed.
         """
         return self._index_fields().function() if self.unindexed else 0

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import RLock
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -22,6 +23,7 @@ from llama_retrieval_ext.stores.encoding.values import batches, filterable
 from llama_retrieval_ext.stores.engine.collection import Collection, CollectionMissingError
 from llama_retrieval_ext.stores.engine.config import ConfigRequest, StoreConfig
 from llama_retrieval_ext.stores.engine.connection import Steps
+from llama_retrieval_ext.stores.engine.records import in_parts
 from llama_retrieval_ext.stores.milvus.client import FORM, MilvusConnection, call_loaded
 from llama_retrieval_ext.stores.milvus.filters import (
     COLUMNS,
@@ -73,6 +75,9 @@ _LIMITS: Final = {
     **{column: (MAX_NAME_BYTES, key) for key, column in COLUMNS.items()},
 }
 _BATCH: Final = 512
+# Added to the name of a collection for its copy with other fields; names have 255 letters at most.
+_COPY: Final = "__fields"
+_MAX_NAME: Final = 255
 # Well below a server's message limit of 64 MB.
 _BATCH_BYTES: Final = 16 * 2**20
 # Milvus Lite searches unflushed rows in plain Python: 45 ms per thousand.
@@ -217,15 +222,20 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
         yield make
 
     def remove(self) -> Steps[None]:
-        """Drop the collection, if it exists."""
+        """Drop the collection, if it exists, and what `index_fields` has left."""
         timeout_s = self.connection.timeout_s
+        yield lambda client: client.drop_collection(self._copy_name, timeout=timeout_s)
         yield lambda client: client.drop_collection(self.name, timeout=timeout_s)
 
     def add(self, nodes: Sequence[BaseNode]) -> Steps[None]:
         """Add nodes, or replace those with the same id; all are checked before the first write."""
-        vectors = yield from self.vectors_of(nodes)
+        # Looked up each time: another process may have indexed fields.
+        vectors = yield from self.vectors_of(nodes, again=True)
         dimension, config = len(vectors[0]), self.config
         rows = [_row(node, vector, config) for node, vector in zip(nodes, vectors, strict=True)]
+        yield from self._write(rows, dimension)
+
+    def _write(self, rows: Sequence[Row], dimension: int) -> Steps[None]:
         for batch in batches(rows, _size_bytes, max_items=_BATCH, max_bytes=_BATCH_BYTES):
             yield from self.create(dimension)
             try:
@@ -239,6 +249,43 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
             many = self._unflushed >= _MAX_UNFLUSHED
         if many:
             yield from self.flush()
+
+    def index_fields(self) -> Steps[int]:
+        """Index the fields of the schema from the stored nodes; return their number.
+
+        Milvus cannot add such columns. So the rows are copied to a collection with them, which then
+        takes the name of this one. A copy that was killed is dropped by the next call; after this
+        collection is dropped, whoever opens it next gives the copy its name.
+        """
+        config = replace(self.config, schema=self.schema)
+        copy = MilvusCollection(
+            f"{self.name}{_COPY}",
+            self.connection,
+            request=ConfigRequest(config.tokenizer, config.distance, schema=config.schema),
+            params=MilvusParams.of(config.params),
+        )
+        dimension = config.dimension or 1
+        yield from copy.remove()
+        yield from copy.create(dimension)
+        every, copied = replace(self._rows, columns=[ID]), set[str]()
+        # Again, until no other process has written meanwhile.
+        while (keys := {row[ID] for row in (yield self.loaded(every.read))}) != copied:
+            for part in in_parts(sorted(keys - copied), _BATCH):
+                page = filter_text(one_of(ID, part))
+                stored = yield self.loaded(partial(self._rows.read, filter_=page))
+                rows = [_row(node_from_text(row[NODE]), [*row[DENSE]], config) for row in stored]
+                yield from copy._write(  # noqa: SLF001 - of this class
+                    [{**row, ID: old[ID]} for row, old in zip(rows, stored, strict=True)], dimension
+                )
+            if copied - keys:
+                yield from copy.delete(one_of(ID, sorted(copied - keys)))
+            copied = keys
+        yield from copy.flush()
+        timeout_s = self.connection.timeout_s
+        yield lambda client: client.drop_collection(self.name, timeout=timeout_s)
+        self.forget()
+        yield from self.look_up()  # gives the copy its name
+        return len(copied)
 
     def delete(self, matching: Expression) -> Steps[None]:
         """Delete the nodes that match; True deletes nothing."""
@@ -284,6 +331,10 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
         return lambda client: call_loaded(client, function, self._load)
 
     @property
+    def _copy_name(self) -> str:
+        return f"{self.name}{_COPY}"[:_MAX_NAME]
+
+    @property
     def _rows(self) -> "Rows":
         connection = self.connection
         return Rows(self.name, ID, [NODE, DENSE], connection.is_lite, connection.timeout_s)
@@ -303,7 +354,10 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
         timeout_s = self.connection.timeout_s
         # Checked first, because pymilvus prints a traceback for a missing collection.
         if not client.has_collection(self.name, timeout=timeout_s):
-            return None
+            if not client.has_collection(self._copy_name, timeout=timeout_s):
+                return None
+            # `index_fields` was about to do it.
+            client.rename_collection(self._copy_name, self.name, timeout=timeout_s)
         described: Mapping[str, Any] = client.describe_collection(self.name, timeout=timeout_s)
         return described
 
@@ -327,7 +381,7 @@ class Rows:
     is_lite: bool
     timeout_s: float | None = None
 
-    def read(self, client: MilvusClient, filter_: str) -> list[StoredRow]:
+    def read(self, client: MilvusClient, filter_: str = "") -> list[StoredRow]:
         """Return the rows."""
         if self.is_lite:
             return self._read_lite(client, filter_)

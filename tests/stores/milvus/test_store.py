@@ -6,6 +6,7 @@ import pytest
 from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.milvus.store import MilvusStore
 from tests.stores.store_contract import MODES, StoreContract, found, node
 
@@ -35,3 +36,23 @@ def test_terms_with_punctuation_are_found(store: MilvusStore) -> None:
         ]
     )
     assert found(store, MODES.SPARSE, query_str="c++") == ["c"]
+
+
+def test_an_indexing_of_fields_that_was_killed_is_finished_or_forgotten(opened: Opened) -> None:
+    schema = Schema(text={"title": 1, "text": 1})
+    store = opened(schema=schema)
+    copy = f"{store.collection_name}__fields"
+    store.add([node("a", title="film")])
+    store.client.rename_collection(store.collection_name, copy)  # killed before its last step
+    again = opened()
+    assert (found(again, MODES.SPARSE), again.field_schema) == (["a"], schema)
+    assert not again.client.has_collection(copy)
+    wider = opened(schema=Schema(text={"title": 1, "text": 1, "actors": 1}))
+    steps = wider._collection.index_fields()
+    request = next(steps)
+    while not store.client.has_collection(copy):  # killed at its first steps
+        request = steps.send(wider.connection.perform(request))
+    assert wider.index_fields() == 1
+    store.client.create_collection(copy, 2)
+    wider.clear()
+    assert (opened().count(), found(wider)) == (0, [])
