@@ -274,7 +274,7 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
                 page = filter_text(one_of(ID, part))
                 stored = yield self.loaded(partial(self._rows.read, filter_=page))
                 rows = [_row(node_from_text(row[NODE]), [*row[DENSE]], config) for row in stored]
-                yield from copy._write(  # noqa: SLF001 - of this class
+                yield from copy._write(
                     [{**row, ID: old[ID]} for row, old in zip(rows, stored, strict=True)], dimension
                 )
             if copied - keys:
