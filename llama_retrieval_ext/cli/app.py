@@ -8,7 +8,17 @@ from typing import Annotated, Final
 import typer
 
 from llama_retrieval_ext import __version__
-from llama_retrieval_ext.cli.documents import check, copy, delete, info, list_, remove, share, show
+from llama_retrieval_ext.cli.documents import (
+    check,
+    copy,
+    delete,
+    info,
+    list_,
+    ranking,
+    remove,
+    share,
+    show,
+)
 from llama_retrieval_ext.cli.errors import Program
 from llama_retrieval_ext.cli.evaluate import eval_
 from llama_retrieval_ext.cli.graph import graph_app, rules_app
@@ -31,7 +41,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _searching = (quickstart, ingest, sync, search, ask, eval_)
-_documents = (list_, show, delete, share, info, check, copy, remove)
+_documents = (list_, show, delete, share, ranking, info, check, copy, remove)
 for command in (*_searching, *_documents, schema, validate, serve, mcp):
     app.command(command.__name__.rstrip("_"))(with_groups(command))
 for name, group in (("graph", graph_app), ("rules", rules_app)):

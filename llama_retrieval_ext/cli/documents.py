@@ -1,4 +1,4 @@
-"""`llama-retrieval list`, `show`, `delete`, `share`, `info`, `check`, `copy` and `remove`."""
+"""The commands that look at a knowledge base and change it: `llama-retrieval list` and others."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -121,6 +121,32 @@ def share(
 
         for name, count in _apply_to_each(shared, sources, opened, options):
             say(f"shared {name}: {counted(count, 'document')}")
+
+
+def ranking(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]", help="A YAML file with rules, which replace those of the scope."
+        ),
+    ] = None,
+    *,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove the rules of the scope.")] = False,
+    as_json: AsJson = False,
+    options: KbOptions,
+) -> None:
+    """Show the ranking rules of a scope, or set them: boosts, pins, blocks and synonyms.
+
+    Without --tenant or --kb-id they are for all.
+    """
+    if file is not None and clear:
+        raise ConfigurationError("name a FILE with rules, or pass --clear, not both")
+    with options.open() as opened:
+        if file is not None or clear:
+            rules = opened.set_ranking(file, scope=options.scope)
+        else:
+            rules = opened.ranking(scope=options.scope)
+    say_json(rules.to_dict()) if as_json else say(rules.to_yaml() or "no rules")
 
 
 def _apply_to_each(

@@ -1,6 +1,7 @@
 """Definitions of the presets: complete pipelines by name, made of what there is."""
 
 import copy
+from collections.abc import Mapping
 from functools import wraps
 from typing import Any, Final, Literal
 
@@ -11,7 +12,7 @@ from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.formulas.normalisation import Normalisation
-from llama_retrieval_ext.parameters import Count, Share, Weight
+from llama_retrieval_ext.parameters import Count, FieldWeights, Share, Weight
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import Refine
@@ -47,13 +48,15 @@ def advanced(  # noqa: PLR0913 - the options of the preset
     keyword_weight: Weight = 0.3,
     enable_multi_hop: bool | None = None,
     max_hops: Count | None = None,
+    fields: FieldWeights | None = None,
     top_k: Count = 10,
     reranker: AnyReranker | None = None,
 ) -> RetrievalPipeline:
     """Meaning, relations and terms together, reranked; what there is no part for is left out.
 
     ``fusion="rrf"`` fuses meaning and relations alone, by reciprocal rank. ``enable_multi_hop`` and
-    ``max_hops`` start the graph from the entities in the query instead of a seed.
+    ``max_hops`` start the graph from the entities in the query instead of a seed. ``fields`` are
+    those of the keyword search, with weights.
     """
     weights = {"vector": vector_weight, "keyword": keyword_weight, "graph": graph_weight}
     hops = Hops()
@@ -63,9 +66,13 @@ def advanced(  # noqa: PLR0913 - the options of the preset
         hops["max_hops"] = max_hops
     parts_by_leg = {
         "vector": _vector(parts, top_k),
-        "keyword": None if fusion == "rrf" else _keyword(parts),
+        "keyword": None if fusion == "rrf" else _keyword(parts, fields),
         "graph": _graph(parts, hops),
     }
+    if fields is not None and parts_by_leg["keyword"] is None:
+        raise ConfigurationError(
+            "fields weighs keyword search, which is not part of 'advanced' here; leave fields out"
+        )
     legs = {name: _deep(part, top_k) for name, part in parts_by_leg.items() if part is not None}
     if len(legs) == 1:
         what = "graph" if fusion == "rrf" else "graph and no keyword search"
@@ -124,7 +131,7 @@ def auto(parts: RegistryParts, **options: Any) -> RetrievalPipeline:  # noqa: AN
         options = {
             name: value for name, value in options.items() if name not in Hops.__annotations__
         }
-        if _keyword(parts) is not None:
+        if _keyword(parts, None) is not None:
             by_rrf = options.get("fusion") == "rrf"
             what = "no graph, which RRF needs" if by_rrf else "keyword search"
     chosen = advanced(parts, **options)
@@ -136,10 +143,12 @@ def _vector(parts: RegistryParts, top_k: int) -> BaseRetriever:
     return _deep(parts.retriever("vector"), top_k)
 
 
-def _keyword(parts: RegistryParts) -> BaseRetriever | None:
-    if parts.need_backend("keyword").features.keyword is None:
-        return parts.keyword
-    return parts.retriever("keyword")
+def _keyword(parts: RegistryParts, fields: Mapping[str, float] | None) -> BaseRetriever | None:
+    if parts.need_backend("keyword").features.keyword is not None:
+        return parts.retriever("keyword", None if fields is None else {"fields": fields})
+    if fields is not None:
+        raise ConfigurationError("the keyword search of this store has no fields; leave fields out")
+    return parts.keyword
 
 
 def _graph(parts: RegistryParts, hops: Hops) -> BaseRetriever | None:

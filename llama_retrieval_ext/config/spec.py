@@ -262,7 +262,7 @@ class Builder:
         key = next(iter(data)) if len(data) == 1 else ""
         if key == REF:
             return self._named(data[REF], path)
-        if key == _TEXT:
+        if key == _TEXT and isinstance(data[_TEXT], str):
             return data[_TEXT]
         if key == _TUPLE and isinstance(data[_TUPLE], Sequence):
             return tuple(self.value(list(data[_TUPLE]), (*path, _TUPLE)))

@@ -169,6 +169,7 @@ class Session:
         hints: What was looked for and is not there, in sentences.
         inquiries: What may lead to more hints, by what is asked: equal ones run once.
         shares_words: Whether a keyword search beside a vector search has found something.
+        weighs_fields: Whether a keyword search has taken the weights of fields.
         details: The details that stages add to the result.
         shared_rankings: Shares retriever calls between several pipelines; None to share only
             within the answer.
@@ -179,12 +180,13 @@ class Session:
     hints: list[str] = field(default_factory=list)
     inquiries: dict[Hashable, Inquiry] = field(default_factory=dict)
     shares_words: bool = False
+    weighs_fields: bool = False
     details: list[Detail] = field(default_factory=list)
     shared_rankings: SharesRankings | None = None
 
     def apart(self) -> "Session":
         """Return the session of one answer of a batch, with its own notes and details."""
-        return replace(self, degraded=[], hints=[], inquiries={}, shares_words=False, details=[])
+        return Session(self.embeddings, shared_rankings=self.shared_rankings)
 
     def add_notes(self, other: "Session") -> None:
         """Add what is missing in a part of the answer, which ran in another session."""
@@ -192,6 +194,7 @@ class Session:
         self.hints += other.hints
         self.inquiries |= other.inquiries
         self.shares_words |= other.shares_words
+        self.weighs_fields |= other.weighs_fields
 
 
 @dataclass(frozen=True, slots=True)

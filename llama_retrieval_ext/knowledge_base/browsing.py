@@ -223,6 +223,7 @@ class Browsable:
         """Return the rules that `set_ranking` has recorded for exactly this scope.
 
         Raises:
+            ConfigurationError: The scope has principals, who may not see all that rules name.
             ScopeRequiredError: The knowledge base requires a scope.
         """
         self._access.check(scope)

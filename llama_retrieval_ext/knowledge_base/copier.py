@@ -199,8 +199,10 @@ class Copier:
                 self._n_nodes += len(document.node_ids)
 
     def copy_rest(self) -> None:
-        """Copy what syncs have recorded, and the graph rows that belong to no document."""
+        """Copy what syncs have recorded, ranking rules, and graph rows that no document has."""
         self._target.ledger.record_synced(self._source.ledger.synced())
+        for scope, rules in self._source.ledger.rankings().items():
+            self._target.ledger.record_ranking(scope, rules)
         side = self._target.storage.graph
         if self._graph is not None and side is not None:
             self._graph.copy_unsaid_to(side.graph)

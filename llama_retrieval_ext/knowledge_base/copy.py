@@ -60,7 +60,8 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
 
     With another ``embed_model`` the stored texts are embedded anew: no file is read, nothing is
     split or extracted. Nodes and tokens are shown before, the time after the first hundred nodes.
-    `evaluation.compare_models` compares both models then.
+    `evaluation.compare_models` compares both models then. The ranking rules of each scope that has
+    some are copied, too.
 
     Args:
         source_url: URL of a knowledge base, as for `KnowledgeBase.open`.

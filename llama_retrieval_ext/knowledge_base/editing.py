@@ -128,6 +128,8 @@ class Editable:
             self._storage.words.forget()
             return self._storage.store.index_fields()
 
+    aindex_fields = _in_thread(index_fields)
+
     def sync(  # noqa: PLR0913 - which files, and what may be done
         self,
         source: str | Path | Iterable[BaseNode],
@@ -267,13 +269,13 @@ class Editable:
         if isinstance(ranking, str | Path):
             ranking = Ranking.load(ranking)
         rules = of_type(ranking or Ranking(), Ranking, "ranking")
-        if scope is not None and scope.principals is not None:
-            raise ConfigurationError("rules are for tenants and knowledge bases, not principals")
+        key, shown = scope_key(scope), rules.to_dict()
         with self._writing(scope):
-            shown = rules.to_dict()
-            self._parts.ledger.record_ranking(scope_key(scope), json.dumps(shown) if shown else "")
+            self._parts.ledger.record_ranking(key, json.dumps(shown) if shown else "")
             self._storage.words.rankings.forget()
         return rules
+
+    aset_ranking = _in_thread(set_ranking)
 
     def delete(self, source_or_id: str, *, scope: Scope | None = None) -> int:
         """Delete a document, or all documents of a source, such as the pages of a PDF.

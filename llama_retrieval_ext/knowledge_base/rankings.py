@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stages.ranking import Ranking
@@ -92,8 +93,12 @@ def _scoped(
 
 
 def scope_key(scope: Scope | None) -> str:
-    """Return a scope without principals as JSON."""
-    return json.dumps([] if scope is None else [scope.tenant_id, scope.kb_ids])
+    """Return a scope as JSON; raise `ConfigurationError` if it has principals."""
+    if scope is None:
+        return "[]"
+    if scope.principals is not None:
+        raise ConfigurationError("rules are for tenants and knowledge bases, not principals")
+    return json.dumps([scope.tenant_id, scope.kb_ids and sorted(scope.kb_ids)])
 
 
 def scope_in(key: str) -> Scope | None:

@@ -50,7 +50,7 @@ from llama_retrieval_ext.pipeline.searching import (
 )
 from llama_retrieval_ext.pipeline.stages import Operand
 from llama_retrieval_ext.pipeline.tree import Shaped, embed_models_of
-from llama_retrieval_ext.pipeline.why_not import TracedRequest
+from llama_retrieval_ext.pipeline.why_not import FieldWords, TracedRequest
 from llama_retrieval_ext.query import (
     Query,
     Scope,
@@ -297,6 +297,10 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         The default result is None; retrievers over a store override it.
         """
         return finished(None)
+
+    def field_words(self, query: Query, node: BaseNode) -> FieldWords:  # noqa: ARG002 - as above
+        """Return the words of a question in the searched fields of a node; by default none."""
+        return FieldWords()
 
     @without_span
     @checked_call

@@ -1,7 +1,7 @@
 """Plans that run a retriever and build the result: hits, missing parts, trace and details."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from llama_index.core.instrumentation.events.exception import ExceptionEvent
 from llama_index.core.instrumentation.events.retrieval import RetrievalEndEvent
@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.pipeline.retriever import Retriever
 
 
+_NO_WORDS: Final = (
+    "fields has no effect: it weighs keyword search, and nothing here searched for words; search "
+    "by 'keyword' or 'hybrid'"
+)
+
+
 def search_plan(
     retriever: "Retriever",
     query: Query,
@@ -41,7 +47,7 @@ def search_plan(
     session, trace = Session(outer.session.embeddings), Trace(retriever.name, verbose=verbose)
     with entered(Context(session, outer.deadline, trace, on_partial)):
         hits = yield from retriever.answer(query)
-        return (yield from _result(retriever.name, query, hits, session, trace))
+        return (yield from _result(retriever, query, hits, session, trace))
 
 
 def search_apart(retriever: "Retriever", query: Query) -> Plan[SearchResult]:
@@ -55,13 +61,15 @@ def search_apart(retriever: "Retriever", query: Query) -> Plan[SearchResult]:
             note_degraded(retriever.name, error)
             trace.end(error=error)
             hits = []
-        return (yield from _result(retriever.name, query, hits, session, trace))
+        return (yield from _result(retriever, query, hits, session, trace))
 
 
 def _result(
-    source: str, query: Query, hits: list[NodeWithScore], session: Session, trace: Trace
+    retriever: "Retriever", query: Query, hits: list[NodeWithScore], session: Session, trace: Trace
 ) -> Plan[SearchResult]:
     hints: tuple[str, ...] = ()
+    if (query.fields or retriever.fields) and not session.weighs_fields and not query.is_blank:
+        session.hints.append(_NO_WORDS)
     if session.hints or session.inquiries:
         hints = yield from conclude(found=bool(hits))
     trace.end(result=hits)
@@ -69,7 +77,7 @@ def _result(
     if corrected is not None and corrected.typed == asked:
         asked = corrected.query
     return SearchResult(
-        [asked_for(as_hit(hit, source=source), asked) for hit in hits],
+        [asked_for(as_hit(hit, source=retriever.name), asked) for hit in hits],
         tuple(session.degraded),
         trace.snapshot(),
         details_by_path(session.details) if session.details else {},

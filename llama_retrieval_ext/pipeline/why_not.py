@@ -14,7 +14,7 @@ from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, document_title
 from llama_retrieval_ext.trace import Trace
-from llama_retrieval_ext.wording import counted
+from llama_retrieval_ext.wording import counted, quoted
 
 
 class WhyNotReason(NamedEnum):
@@ -60,6 +60,28 @@ class Depth:
 
 
 @dataclass(frozen=True, slots=True)
+class FieldWords:
+    """The words of a question in the searched fields of a node.
+
+    Attributes:
+        fields: Name, weight and words of each field that has some, the heaviest first.
+        missing: Words of the question that no searched field has.
+    """
+
+    fields: tuple[tuple[str, float, tuple[str, ...]], ...] = ()
+    missing: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        shown = [
+            f"{name} (weight {weight:g}) has {', '.join(map(quoted, words))}"
+            for name, weight, words in self.fields
+        ]
+        if self.missing:
+            shown.append(f"no field has {', '.join(map(quoted, self.missing))}")
+        return "; ".join(shown)
+
+
+@dataclass(frozen=True, slots=True)
 class WhyNot:
     """Explanation why a node is not in a result; prints as a sentence.
 
@@ -74,6 +96,7 @@ class WhyNot:
         into_title: Likewise of the node that replaced it.
         unmet: The filters that the node does not satisfy.
         depths: Search depth of each leg that did not find it.
+        words: What of the question its searched fields have, if it was left out or not found.
     """
 
     node_id: str
@@ -86,6 +109,7 @@ class WhyNot:
     into_title: str = field(default="", compare=False)
     unmet: tuple[str, ...] = ()
     depths: tuple[Depth, ...] = ()
+    words: FieldWords = field(default_factory=FieldWords, compare=False)
 
     def to_dict(self) -> dict[str, object]:
         """Return the explanation as JSON, with the sentence as ``text``."""
@@ -97,7 +121,9 @@ class WhyNot:
         return {**asdict(self), **values, "text": str(self)}
 
     def __str__(self) -> str:
-        return f"{_named(self.node_id, self.title)} {self._sentence()}{self._depths()}"
+        words = f"; of the question, {self.words}" if self.words != FieldWords() else ""
+        named = _named(self.node_id, self.title)
+        return f"{named} {self._sentence()}{self._depths()}{words}"
 
     def _sentence(self) -> str:
         kept = f"which kept {self.kept}: rank {self.rank} before"
@@ -131,6 +157,10 @@ class ReadsNodes(Protocol):
         """Return a plan for a stored node; None if it does not exist."""
         ...
 
+    def field_words(self, query: Query, node: BaseNode) -> FieldWords:
+        """Return the words of a question in the searched fields of a node."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TracedRequest:
@@ -159,13 +189,19 @@ def why_not(trace: Trace, node_id: str) -> Plan[WhyNot]:
     answer = yield from _found_out(trace, node_id)
     if answer.reason is WhyNotReason.UNKNOWN:
         return answer
-    title = yield from _title(trace, node_id)
-    into_title = "" if answer.into is None else (yield from _title(trace, answer.into))
-    return replace(answer, title=title, into_title=into_title)
+    title, words = yield from _described(trace, node_id)
+    if answer.into is not None:
+        into_title, _ = yield from _described(trace, answer.into)
+        return replace(answer, title=title, into_title=into_title)
+    shows_words = answer.reason in (WhyNotReason.CUT, WhyNotReason.NOT_FOUND)
+    return replace(answer, title=title, words=words if shows_words else FieldWords())
 
 
-def _title(trace: Trace, node_id: str) -> Plan[str]:
-    """Return the title of a node's document; empty if it is the id, or cannot be read now."""
+def _described(trace: Trace, node_id: str) -> Plan[tuple[str, FieldWords]]:
+    """Return the title of a node's document, and the words of the question in its fields.
+
+    The title is empty if it is the id, or cannot be read now.
+    """
     for request in requests_in(trace):
         try:
             node = yield from _read(request, node_id)
@@ -173,8 +209,9 @@ def _title(trace: Trace, node_id: str) -> Plan[str]:
             continue
         if node is not None and _in_scope(node, request.query):
             title = document_title(Hit(node=node))
-            return "" if title == node_id else title
-    return ""
+            words = request.retriever.field_words(request.query, node)
+            return "" if title == node_id else title, words
+    return "", FieldWords()
 
 
 def _found_out(trace: Trace, node_id: str) -> Plan[WhyNot]:

@@ -2,12 +2,20 @@
 
 from collections.abc import Callable, Sequence
 
+from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import call, note_hint, note_inquiry, recording
+from llama_retrieval_ext.execution.context import (
+    call,
+    current_context,
+    note_hint,
+    note_inquiry,
+    recording,
+)
 from llama_retrieval_ext.execution.hints import Passages
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.pipeline.why_not import FieldWords
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.schema import EVERYTHING, keys_of
@@ -24,6 +32,7 @@ def check_fields(query: Query, store: BasePydanticVectorStore) -> None:
     """Raise `ConfigurationError` if a query weighs fields that a store does not search."""
     if query.fields is None:
         return
+    current_context().session.weighs_fields = True
     if not isinstance(store, EngineStore):
         raise ConfigurationError(
             f"{type(store).__name__} has no fields to weigh; leave fields out, or use a knowledge "
@@ -53,6 +62,30 @@ def note_fields(
     trace = recording()
     if trace is not None and hits:
         trace.notes["fields"] = yield from _shares(query, hits, store, backend, text)
+
+
+def words_by_field(query: Query, node: BaseNode, backend: Backend) -> FieldWords:
+    """Return the words of a question in each searched field of a node, the heaviest field first."""
+    store, text = backend.store, query.query_str
+    if not isinstance(store, EngineStore):
+        return FieldWords()
+    schema, unindexed = store.field_schema, store.unindexed
+    texts = {**schema.texts(node), EVERYTHING: schema.everything(node)}
+    weights = sorted(schema.weights(query.fields).items(), key=lambda item: -item[1])
+    fields = [
+        (name, weight, _words(texts[name], text, store))
+        for name, weight in weights
+        if name not in unindexed
+    ]
+    searched = "\n".join(texts[name] for name, *_ in fields)
+    return FieldWords(
+        tuple((name, weight, tuple(words)) for name, weight, words in fields if words),
+        tuple(
+            word
+            for word in _words(text, text, store)
+            if not matched_spans(searched, word, store.tokenizer)
+        ),
+    )
 
 
 def _shares(

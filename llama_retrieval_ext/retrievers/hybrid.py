@@ -38,9 +38,10 @@ from llama_retrieval_ext.pipeline.leg_weights import (
     weights_for,
 )
 from llama_retrieval_ext.pipeline.tree import Sketch
+from llama_retrieval_ext.pipeline.why_not import FieldWords
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit, score_of
-from llama_retrieval_ext.retrievers.fields import check_fields, note_fields
+from llama_retrieval_ext.retrievers.fields import check_fields, note_fields, words_by_field
 from llama_retrieval_ext.retrievers.store_retriever import (
     KeywordRetriever,
     StoreRetriever,
@@ -247,6 +248,10 @@ class HybridRetriever(StoreRetriever):
         if node is None and self._has_two_stores:
             return (yield from self.keyword.read_node(node_id))
         return node
+
+    def field_words(self, query: Query, node: BaseNode) -> FieldWords:
+        """Return the words of a question in the searched fields of a node."""
+        return words_by_field(query, node, self.keyword_source.backend)
 
     @property
     def _embeds(self) -> bool:

@@ -20,9 +20,10 @@ from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.why_not import FieldWords
 from llama_retrieval_ext.query import Query, Scope, described_binding
 from llama_retrieval_ext.results import Hit, Origin, asked_for, with_origin
-from llama_retrieval_ext.retrievers.fields import check_fields, note_fields
+from llama_retrieval_ext.retrievers.fields import check_fields, note_fields, words_by_field
 from llama_retrieval_ext.retrievers.gate import checked_hits
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search
@@ -354,6 +355,10 @@ class KeywordRetriever(StoreRetriever):
         text = keyword_text(query)[0]
         yield from note_fields(query, hits, self.backend, text, partial(self._passages, query))
         return hits
+
+    def field_words(self, query: Query, node: BaseNode) -> FieldWords:
+        """Return the words of a question in the searched fields of a node."""
+        return words_by_field(query, node, self.backend)
 
     @property
     def _embeds(self) -> bool:

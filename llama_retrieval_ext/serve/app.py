@@ -17,7 +17,7 @@ from llama_retrieval_ext.checks import MOST_PROBLEMS, problem
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.serve.document_routes import document_router
+from llama_retrieval_ext.serve.document_routes import document_router, ranking_router
 from llama_retrieval_ext.serve.guard import DEADLINE_HEADER, Guard, ServeLimits
 from llama_retrieval_ext.serve.http_errors import HttpError
 from llama_retrieval_ext.serve.keys import ApiKeys
@@ -84,7 +84,12 @@ def build_app(
     app.add_exception_handler(HTTPException, _refused)
     # For the documentation only; the guard checks the key.
     key = Security(HTTPBearer(auto_error=False, description="An API key."))
-    routers = (search_router(service), document_router(service), service_router(service, llm=llm))
+    routers = (
+        search_router(service),
+        document_router(service),
+        ranking_router(service),
+        service_router(service, llm=llm),
+    )
     for router in routers:
         app.include_router(router, dependencies=[key], responses=_ERRORS)
     _add_open_routes(app, service)

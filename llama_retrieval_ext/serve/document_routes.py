@@ -1,9 +1,9 @@
-"""Routes for documents: add, list, get, share, delete."""
+"""Routes for documents: add, list, get, share, delete; and for ranking rules."""
 
 from dataclasses import asdict
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from llama_index.core import Document
 
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
@@ -13,12 +13,14 @@ from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of
 from llama_retrieval_ext.serve.requests import AddRequest, ShareRequest
 from llama_retrieval_ext.serve.service import (
     Context,
+    OwnerScope,
     QueryScope,
     Service,
     as_json,
     body_scope,
     json_example,
 )
+from llama_retrieval_ext.stages.ranking import Ranking
 
 _PAGE = 100
 _MAX_PAGE = 1000
@@ -37,6 +39,18 @@ _DOCUMENT: Final = {
     "tenant_id": "acme",
     "kb_id": "handbook",
     "n_nodes": 1,
+}
+_RANKING: Final = {
+    "boosts": [{"weight": 0.1, "number": "votes"}],
+    "pins": [{"document": "leave", "query": "annual leave"}],
+}
+_RANKING_BODY: Final = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            kind: {"example": _RANKING} for kind in ("application/json", "application/yaml")
+        },
+    }
 }
 _PASSAGES: Final = {
     "document_id": "leave",
@@ -112,6 +126,31 @@ def document_router(service: Service) -> APIRouter:
         return as_json({"deleted": deleted})
 
     _add_share(router, service)
+    return router
+
+
+def ranking_router(service: Service) -> APIRouter:
+    """Return the routes for ranking rules."""
+    router = APIRouter(prefix="/v1/ranking", tags=["documents"])
+    kb = service.kb
+
+    @router.get("", responses={200: json_example(_RANKING)})
+    async def get(context: Context, scope: OwnerScope) -> Response:
+        """Return the ranking rules that are set for this scope."""
+        rules = await service.read(context, lambda: kb.ranking(scope=scope))
+        return as_json(rules.to_dict())
+
+    @router.put("", responses={200: json_example(_RANKING)}, openapi_extra=_RANKING_BODY)
+    async def put(request: Request, context: Context, scope: OwnerScope) -> Response:
+        """Replace the ranking rules of this scope by those in the body, YAML or JSON.
+
+        `{}` removes them.
+        """
+        text = (await request.body()).decode(errors="replace")
+        rules = Ranking.from_yaml(text, file="the body")
+        await service.write(context, lambda: kb.set_ranking(rules, scope=scope))
+        return as_json(rules.to_dict())
+
     return router
 
 

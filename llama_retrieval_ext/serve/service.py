@@ -168,6 +168,18 @@ async def _scope_of_query(
 QueryScope = Annotated[Scope | None, Depends(_scope_of_query)]
 
 
+async def _owner_scope(
+    context: Context,
+    tenant_id: Annotated[str | None, Param(description="Narrows the scope of the key.")] = None,
+    kb_id: Annotated[list[str] | None, Param(description="Likewise; may be repeated.")] = None,
+) -> Scope | None:
+    return body_scope(context, RequestedScope(tenant_id=tenant_id, kb_ids=kb_id), to_add=True)
+
+
+# For what belongs to tenants and knowledge bases, not to those who ask.
+OwnerScope = Annotated[Scope | None, Depends(_owner_scope)]
+
+
 def body_scope(
     context: RequestContext, requested: RequestedScope | None, *, to_add: bool = False
 ) -> Scope | None:

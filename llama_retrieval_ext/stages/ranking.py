@@ -9,6 +9,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
 
+import yaml
+
 from llama_retrieval_ext.arguments import RecordsArguments
 from llama_retrieval_ext.checks import checked_arguments
 from llama_retrieval_ext.errors import ConfigFileError, ConfigurationError, RetrievalExtError
@@ -222,6 +224,11 @@ class Ranking(RecordsArguments):
                 for item in getattr(self, name)
             ]
         return {name: items for name, items in shown.items() if items}
+
+    def to_yaml(self) -> str:
+        """Return the rules as YAML, as `from_yaml` reads them; empty without rules."""
+        shown = self.to_dict()
+        return yaml.safe_dump(shown, allow_unicode=True, sort_keys=False) if shown else ""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Sequence[Any]]) -> Self:

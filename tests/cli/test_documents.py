@@ -229,3 +229,17 @@ def seen(url: str) -> list[str]:
     with KnowledgeBase.open(url, embed_model="local") as kb:
         scopes = {"": None, **{name: Scope(principals=[name]) for name in names}}
         return [name for name, scope in scopes.items() if kb.documents(scope=scope)]
+
+
+def test_ranking_rules_are_set_shown_and_cleared_by_scope(
+    run: Run, library: str, tmp_path: Path
+) -> None:
+    file, of_acme = tmp_path / "ranking.yaml", ("--tenant", "acme", "--kb", library)
+    file.write_text("synonyms:\n- 年假 = leave\npins:\n- document: lunch.txt\n", encoding="utf-8")
+    assert run("ranking", "--kb", library).stdout == "no rules\n"
+    assert run("ranking", file, *of_acme).stdout.strip() == file.read_text("utf-8").strip()
+    assert json.loads(run("ranking", "--json", *of_acme).stdout)["synonyms"] == ["年假 = leave"]
+    file.write_text("pins:\n- documents: x\n")
+    wrong = run("ranking", file, "--kb", library)
+    assert (wrong.returncode, "line 2" in wrong.stderr) == (1, True)
+    assert run("ranking", "--clear", *of_acme).stdout == "no rules\n"

@@ -16,6 +16,7 @@ from llama_retrieval_ext import KnowledgeBase, Query, Ranking, Scope, Top
 from llama_retrieval_ext.errors import ConfigFileError, ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.filter_syntax import as_metadata_filters, parse_filter_texts
 from llama_retrieval_ext.filters import AllOf, Not, matches, parse_filters
+from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
 from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.results import Hit, SearchResult, score_of
 from llama_retrieval_ext.stages import RRF, Block, Boost, LongContextReorder, Pin
@@ -333,9 +334,23 @@ def test_rules_are_recorded_hot_and_those_of_a_scope(tmp_path: Path) -> None:
         assert kb.ranking(scope=acme) == many
 
 
+def test_a_copy_has_the_rules_of_each_scope(tmp_path: Path) -> None:
+    source, target = f"embedded:{tmp_path / 'a'}", f"embedded:{tmp_path / 'b'}"
+    of_acme, of_all = Ranking(pins=[Pin("a")]), Ranking(blocks=[Block("b")])
+    with KnowledgeBase.open(source, embed_model=FakeEmbedding()) as kb:
+        kb.set_ranking(of_acme, scope=Scope("acme"))
+        kb.set_ranking(of_all)
+    copy_knowledge_base(source, target, show_progress=False)
+    with KnowledgeBase.open(target, embed_model=FakeEmbedding()) as kb:
+        assert (kb.ranking(scope=Scope("acme")), kb.ranking()) == (of_acme, of_all)
+
+
 def test_rules_that_cannot_be_recorded_are_refused(kb: KnowledgeBase, tmp_path: Path) -> None:
+    of_ann = Scope("acme", principals=["user:ann"])
     with pytest.raises(ConfigurationError, match="principals"):
-        kb.set_ranking(Ranking(), scope=Scope("acme", principals=["user:ann"]))
+        kb.set_ranking(Ranking(), scope=of_ann)
+    with pytest.raises(ConfigurationError, match="principals"):
+        kb.ranking(scope=of_ann)
     with pytest.raises(ConfigFileError, match="cannot be read"):
         kb.set_ranking(tmp_path / "none.yaml")
     url, model = "embedded::memory:", FakeEmbedding()

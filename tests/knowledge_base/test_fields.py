@@ -6,8 +6,10 @@ import pytest
 from llama_index.core import Document
 
 from llama_retrieval_ext import KnowledgeBase, Schema, Scope
+from llama_retrieval_ext.config import from_yaml
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
+from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 FILMS = [
@@ -85,6 +87,37 @@ def test_a_search_by_meaning_has_no_fields(url: str) -> None:
         pytest.raises(ConfigurationError, match="searches by meaning and has no fields"),
     ):
         kb.search("it", "vector", fields={"title": 1})
+
+
+@pytest.mark.parametrize("mode", ["basic", "semantic"])
+def test_fields_of_a_search_for_no_words_are_a_hint(url: str, mode: Kind) -> None:
+    with KnowledgeBase.open(url, embed_model=FakeEmbedding()) as kb:
+        for result in (
+            kb.search("it", mode, fields={"title": 1}),
+            kb.retriever(mode, fields={"title": 1}).search_many(["it"])[0],
+        ):
+            assert any(hint.startswith("fields has no effect") for hint in result.hints)
+        assert kb.search("it", "advanced", fields={"title": 1}).hints == ()
+
+
+def test_a_preset_in_yaml_weighs_fields(url: str) -> None:
+    with KnowledgeBase.open(url, embed_model=FakeEmbedding()) as kb:
+        text = "version: 1\npipeline: {type: PRESET, fields: {text: 1}}"
+        preset = from_yaml(text.replace("PRESET", "advanced, vector_weight: 0"), kb)
+        assert preset.search("tom hanks")[0].node.ref_doc_id == "island"
+        for without_words in ("advanced, fusion: rrf", "basic"):
+            with pytest.raises(ConfigurationError, match="fields"):
+                from_yaml(text.replace("PRESET", without_words), kb)
+
+
+def test_why_not_tells_what_words_the_fields_have(url: str) -> None:
+    with KnowledgeBase.open(url, embed_model=FakeEmbedding()) as kb:
+        ids = {node.ref_doc_id: node.node_id for node in kb.nodes()}
+        explanation = kb.retriever("keyword", top_k=1).explain("hanks island engineer")
+        answer = explanation.why_not(ids["cast"])
+        shown = {name: {*words} for name, _, words in answer.words.fields}
+        assert shown == {"*": {"engineer", "Hanks"}, "text": {"engineer"}}
+        assert "no field has 'island'" in str(answer)
 
 
 def test_a_new_field_is_indexed_from_what_is_stored(url: str) -> None:

@@ -112,6 +112,7 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None]] = [
     ("PATCH", "/v1/documents/hr/leave", {"allowed": None}),
     ("DELETE", "/v1/documents/hr/leave", None),
     ("GET", "/v1/fields", None),
+    ("GET", "/v1/ranking", None),
 ]
 
 

@@ -97,3 +97,25 @@ def test_of_two_documents_of_one_id_the_first_is_taken_with_those_who_may_see_it
     assert client.post("/v1/documents", json={"documents": documents}).json()["added"] == 1
     for principals, n_passages in (([], 0), (["group:hr"], 1)):
         assert len(kb.get("pay", scope=Scope("acme", principals=principals))) == n_passages
+
+
+def test_ranking_rules_are_those_of_the_scope_in_yaml_or_json(
+    connect: Connect, kb: KnowledgeBase
+) -> None:
+    client = connect()
+    rules = {"pins": [{"document": "it/leave"}]}
+    path = "/v1/ranking?kb_id=hr&kb_id=it"
+    assert client.put(path, content="pins:\n  - document: it/leave\n").json() == rules
+    assert client.get("/v1/ranking?kb_id=it&kb_id=hr").json() == rules
+    assert kb.ranking(scope=Scope("acme", ["hr", "it"])).to_dict() == rules
+    assert client.get("/v1/ranking").json() == {}
+    hits = client.post("/v1/search", json={"query": "leave in hr"}).json()["hits"]
+    assert hits[0]["document_id"] == "it/leave"
+    assert client.get(path, headers=bearer("globex")).json() == {}
+    wrong = client.put(path, content="pins:\n  - documents: it/leave\n")
+    assert wrong.status_code == 422
+    assert "the body, line 2, column 5" in wrong.json()["error"]["message"]
+    assert client.put(path, json=rules, headers=bearer("reader")).status_code == 403
+    assert client.put("/v1/ranking?tenant_id=globex", json=rules).status_code == 403
+    assert client.put("/v1/ranking", json={}, headers=bearer("root")).status_code == 403
+    assert client.put(path, json={}).json() == client.get(path).json() == {}
