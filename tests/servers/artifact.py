@@ -30,9 +30,12 @@ class Artifact:
         return f"{name}-{version}.{packaging}"
 
 
+_SYSTEM = tempfile.gettempdir()  # before the tests set theirs
+
+
 def cache() -> Path:
     """Where what was fetched stays: a folder of this user's that others may enter, not change."""
-    folder = Path(tempfile.gettempdir()) / f"llama-retrieval-servers-{os.getuid()}"
+    folder = Path(_SYSTEM) / f"llama-retrieval-servers-{os.getuid()}"
     folder.mkdir(mode=0o755, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
         raise PermissionError(f"{folder} belongs to somebody else; remove it, or set TMPDIR")
