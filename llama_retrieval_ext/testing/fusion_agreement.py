@@ -69,8 +69,7 @@ def assert_fusion_agrees(backend: Backend, case: SearchCase, how: FusedSearch) -
     If no two nodes tie in a leg, there is exactly one such ranking, up to equal fused scores.
     Scores may differ by a millionth of the legs' shares, for distribution fusion by five.
     """
-    by_distribution = Normalisation.DISTRIBUTION_BASED
-    tolerance = _BY_DISTRIBUTION if by_distribution in (how.scales or ()) else TOLERANCE
+    tolerance = _BY_DISTRIBUTION if _by_distribution(how) else TOLERANCE
     fused = run(call(hybrid_backend(backend).fused(case.embedding, case.text, case.search, how)))
     native = next(n for n in backend.features.fusions if n.is_as(how.fusion, how.weights))
     everything = replace(case.search, top_k=1_000)
@@ -106,14 +105,20 @@ def _shares(
     leg: Sequence[Candidate], cut: float, how: FusedSearch, index: int
 ) -> Mapping[str, Share]:
     """Return the shares of all possible candidates of a leg."""
+    if not leg:
+        return {}
     cut_leg = leg if cut == math.inf else leg[: int(cut)]
     by_score = [] if how.by_rank else _share_by_score(cut_leg, how, index)
+    # Scores that are equal but for rounding have its deviation, and so any share.
+    is_noise = _by_distribution(how) and _rank_range(cut_leg, cut_leg[0])[1] == len(cut_leg)
     shares = {}
     for hit in leg:
         better, as_good = _rank_range(leg, hit)
         if better >= cut:
             continue
-        if how.by_rank is None:
+        if is_noise:
+            worst, best = 0.0, how.weights[index] / sum(how.weights)
+        elif how.by_rank is None:
             at = min(bisect_left(by_score, (-hit.score, -math.inf)), len(by_score) - 1)
             worst = best = by_score[at][1]
         else:
@@ -124,6 +129,10 @@ def _shares(
             worst, best = min(worst, 0.0), max(best, 0.0)
         shares[hit.node_id] = Share(min(worst, best), max(worst, best))
     return shares
+
+
+def _by_distribution(how: FusedSearch) -> bool:
+    return Normalisation.DISTRIBUTION_BASED in (how.scales or ())
 
 
 def _share_by_score(
