@@ -15,6 +15,7 @@ from llama_retrieval_ext.checks import (
     checked_arguments,
     of_type,
 )
+from llama_retrieval_ext.dates import KNOWN_FROM, KNOWN_TO, VALID_FROM, VALID_TO, Moment, moment_of
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError, ScopeRequiredError
 from llama_retrieval_ext.filter_syntax import describe_filters
 from llama_retrieval_ext.filters import (
@@ -23,6 +24,7 @@ from llama_retrieval_ext.filters import (
     AnyOf,
     Compare,
     Condition,
+    Not,
     both,
     matches,
     parse_filters,
@@ -61,6 +63,8 @@ _CHECKED_HERE: Final = Check(lambda _: None)
 class Scope(Part):
     """The nodes that a query can access: those of a tenant, of some knowledge bases, or both.
 
+    It also has the time for which a query asks, so that whatever obeys a scope obeys this, too.
+
     A scope is trusted: derive it from the authenticated user, never from text that a user or a
     model wrote. Nodes store it in their metadata as ``tenant_id`` and ``kb_id``, and the principals
     who may see them as ``allowed``.
@@ -71,6 +75,11 @@ class Scope(Part):
         principals: The user and all groups of the user: of these nodes, only those are accessible
             that name one of the principals, or none at all. None for a trusted caller, who can
             access all of them; an empty list for a user who can access only nodes that name none.
+        as_of: A date or an instant: only what holds then is accessible, by its ``valid_from`` (the
+            first instant) and ``valid_to`` (the first instant after); what names neither holds
+            always. None for now in a graph, and for everything elsewhere.
+        known_at: A date or an instant: only what was known then is accessible, by its
+            ``known_from`` and ``known_to``. None for what is known now.
 
     Raises:
         ConfigurationError: None of them is given, ``kb_ids`` is empty, or an id is not a non-empty
@@ -87,6 +96,8 @@ class Scope(Part):
     tenant_id: Annotated[str | None, _CHECKED_HERE] = None
     kb_ids: Annotated[Sequence[str] | None, _CHECKED_HERE] = None
     principals: Annotated[Sequence[str] | None, _CHECKED_HERE] = None
+    as_of: Annotated[Moment | None, _CHECKED_HERE] = None
+    known_at: Annotated[Moment | None, _CHECKED_HERE] = None
 
     def __post_init__(self) -> None:
         given = () if self.kb_ids is None else self.kb_ids
@@ -102,7 +113,8 @@ class Scope(Part):
                 "kb_ids is empty, which would show no knowledge base; name at least one, or leave "
                 "kb_ids out for all that the tenant has"
             )
-        if not ids and self.principals is None:
+        times = {"as_of": self.as_of, "known_at": self.known_at}
+        if not ids and self.principals is None and not any(times.values()):
             raise ConfigurationError(
                 "a scope needs a tenant_id or at least one of kb_ids, or principals; "
                 "for a query without isolation pass scope=None"
@@ -110,6 +122,8 @@ class Scope(Part):
         for id_ in ids:
             if not isinstance(id_, str) or not id_.strip():
                 raise ConfigurationError(f"ids of a scope must be non-empty strings, got {id_!r}")
+        for name, when in times.items():
+            object.__setattr__(self, name, None if when is None else moment_of(when, name))
         object.__setattr__(self, "kb_ids", tuple(dict.fromkeys(kb_ids)) or None)
         if self.principals is not None:
             # Sorted: the same principals are the same scope, which is part of the key of caches.
@@ -125,17 +139,25 @@ class Scope(Part):
             parts.append(Compare(KB_KEY, FilterOperator.IN, tuple(self.kb_ids)))
         if self.principals is not None:
             parts.append(_visible_to(tuple(self.principals)))
+        if self.as_of is not None or self.known_at is not None:
+            parts.append(_at(self.as_of, self.known_at))
         return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
 
     @property
     def for_everyone(self) -> "Scope | None":
-        """The scope without principals; None if nothing else is left.
+        """The scope without principals and time; None if nothing else is left.
 
         Statistics such as IDF cover it: they are those of the tenant, not of a user.
         """
         if self.tenant_id is None and not self.kb_ids:
             return None
-        return self if self.principals is None else Scope(self.tenant_id, self.kb_ids)
+        is_whole = self.principals is None and self.as_of is None and self.known_at is None
+        return self if is_whole else Scope(self.tenant_id, self.kb_ids)
+
+    @property
+    def isolates(self) -> bool:
+        """Whether it names a tenant, knowledge bases or principals, and not only a time."""
+        return bool(self.tenant_id is not None or self.kb_ids) or self.principals is not None
 
     def has_principal_of(self, metadata: Mapping[str, object]) -> bool:
         """Return whether metadata names none or one of the principals; True without principals."""
@@ -157,7 +179,13 @@ class Scope(Part):
             raise ScopeError(
                 f"{self} and {other} have nothing in common; a scope can only be narrowed"
             )
-        return Scope(next(iter(tenants), None), kb_ids, both_principals)
+        return Scope(
+            next(iter(tenants), None),
+            kb_ids,
+            both_principals,
+            other.as_of or self.as_of,  # of the query
+            other.known_at or self.known_at,
+        )
 
     def metadata(self) -> dict[str, str]:
         """Return the metadata that puts a node into this scope.
@@ -175,6 +203,11 @@ class Scope(Part):
                 "all that it may replace; add in a scope without them, and pass those who may see "
                 "the document as allowed="
             )
+        if self.as_of is not None or self.known_at is not None:
+            raise ConfigurationError(
+                "a scope with as_of or known_at only reads; pass the time for which a document "
+                "holds as valid="
+            )
         pairs = ((TENANT_KEY, self.tenant_id), (KB_KEY, next(iter(kb_ids), None)))
         return {key: value for key, value in pairs if value is not None}
 
@@ -184,6 +217,35 @@ def _visible_to(principals: tuple[str, ...]) -> Condition:
     named = Compare(ALLOWED_KEY, FilterOperator.ANY, principals)
     unnamed = Compare(ALLOWED_KEY, FilterOperator.IS_EMPTY, None)
     return AnyOf((unnamed, named))  # engines recognise this form
+
+
+def _at(as_of: Moment | None, known_at: Moment | None) -> Condition:
+    """Return the condition that a node holds at one time, and was known at another."""
+    outside: list[Condition] = []
+    for when, start, end in ((as_of, VALID_FROM, VALID_TO), (known_at, KNOWN_FROM, KNOWN_TO)):
+        if when is not None:
+            outside.append(Compare(start, FilterOperator.GT, str(when)))
+            outside.append(Compare(end, FilterOperator.LTE, str(when)))
+    return Not(AnyOf(tuple(outside)))
+
+
+def at_time(scope: Scope | None, as_of: Moment | None, known_at: Moment | None) -> Scope | None:
+    """Return a scope for another time; the same for None.
+
+    Examples:
+        >>> at_time(Scope("acme"), "2021-09-01", None)
+        Scope(tenant_id='acme', as_of='2021-09-01')
+
+    """
+    if as_of is None and known_at is None:
+        return scope
+    time = Scope(as_of=as_of, known_at=known_at)
+    return time if scope is None else scope.narrowed(time)
+
+
+def isolates(scope: Scope | None) -> bool:
+    """Return whether a scope is given that separates, as a knowledge base may require."""
+    return scope is not None and scope.isolates
 
 
 def _common(first: Sequence[str] | None, second: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -306,6 +368,9 @@ class Query(QueryBundle):
         is_curated: Whether it is a part of a query that a knowledge base has corrected, and whose
             hits it will order. Set by it.
         synonyms: What keyword searches also look for, with half of the weight. Set by it.
+        as_of: The time for which it asks, as of `Scope`; it becomes part of the scope. With None a
+            knowledge base ranks what holds now before what no longer does.
+        known_at: The time at which it was known, as of `Scope`; likewise.
 
     Raises:
         ConfigurationError: A value is out of range.
@@ -328,6 +393,8 @@ class Query(QueryBundle):
     correct: bool = True
     is_curated: bool = False
     synonyms: tuple[str, ...] = ()
+    as_of: Moment | None = None
+    known_at: Moment | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.query_str, str):
@@ -343,6 +410,7 @@ class Query(QueryBundle):
             check_seconds(self.timeout_s, "timeout_s", otherwise="for no limit leave it out")
         if self.scope is not None:
             check_scope(self.scope)
+        self.scope = at_time(self.scope, self.as_of, self.known_at)
         of_type(self.context, Mapping, "context")
         if self.fields is not None:
             check_weights(self.fields, "fields")
@@ -378,23 +446,19 @@ class Query(QueryBundle):
         context: Mapping[str, object] | None = None,
         fields: Mapping[str, float] | None = None,
         correct: bool | None = None,
+        as_of: Moment | None = None,
+        known_at: Moment | None = None,
     ) -> "Query":
         """Return a copy; filters and scope are narrowed, other arguments replace values."""
-        changes: dict[str, Any] = {}
+        given = {"top_k": top_k, "timeout_s": timeout_s, "as_of": as_of, "known_at": known_at}
+        given |= {"fields": fields, "correct": correct}
+        changes: dict[str, Any] = {name: v for name, v in given.items() if v is not None}
         if filters is not None:
             changes["filters"] = narrowed_filters(self.filters, filters)
         if scope is not None:
             changes["scope"] = check_scope(scope).narrowed(self.scope)
-        if top_k is not None:
-            changes["top_k"] = top_k
-        if timeout_s is not None:
-            changes["timeout_s"] = timeout_s
         if context is not None:
             changes["context"] = {**self.context, **of_type(context, Mapping, "context")}
-        if fields is not None:
-            changes["fields"] = fields
-        if correct is not None:
-            changes["correct"] = of_type(correct, bool, "correct")
         return replace(self, **changes)
 
     def for_child(self, *, top_k: int | None = None) -> Self:
@@ -428,6 +492,8 @@ class SearchOptions(TypedDict, total=False):
     context: Mapping[str, object] | None
     fields: Mapping[str, float] | None
     correct: bool | None
+    as_of: Moment | None
+    known_at: Moment | None
 
 
 def described_binding(query: Query) -> list[str]:

@@ -10,6 +10,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, Document, NodeWithScore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
+from llama_retrieval_ext.dates import validity_in_words
 from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.filters import SCOPE_KEYS
 from llama_retrieval_ext.lazy import Viewed
@@ -176,6 +177,11 @@ class Hit(Viewed, NodeWithScore):
         return getattr(self.node, "end_char_idx", None)
 
     @property
+    def validity(self) -> str:
+        """Since when it no longer holds, or before when not; empty if it holds now."""
+        return validity_in_words(self.node.metadata)
+
+    @property
     def question(self) -> Question | None:
         """What it was found for; None if that is not known."""
         question: Question | None = vars(self).get(_QUESTION)
@@ -227,6 +233,8 @@ class Hit(Viewed, NodeWithScore):
         }
         if self.start is not None:
             fields |= {"start": self.start, "end": self.end}
+        if self.validity:
+            fields["validity"] = self.validity
         if self.priority is not None:
             fields["priority"] = self.priority
         if self.proof:

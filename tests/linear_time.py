@@ -62,6 +62,7 @@ from llama_retrieval_ext.text.normalization import dominant_script, normal, shar
 from llama_retrieval_ext.text.relative_dates import dates_in
 from llama_retrieval_ext.text.segmentation import chinese_persons, pieces
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.text.validity import validity_in
 from llama_retrieval_ext.text.vocabulary import Vocabulary
 from llama_retrieval_ext.urls import shown_url
 from llama_retrieval_ext.wording import nearest
@@ -136,6 +137,7 @@ FUNCTIONS: Final[dict[str, Reads]] = {
     "vocabulary": lambda text: _VOCABULARY.put("n2", text, ""),
     "excerpt": lambda text: excerpt(text, text[:1_000], length=200),
     "dates_in": lambda text: dates_in(text, _TODAY),
+    "validity_in": validity_in,
     "instant": instant,
     "Gazetteer.find": _NAMES.find,
     "Gazetteer.find_similar": _NAMES.find_similar,

@@ -43,6 +43,7 @@ from llama_retrieval_ext.query import (
     Query,
     Scope,
     check_principals,
+    isolates,
     reworded,
 )
 from llama_retrieval_ext.results import Hit
@@ -316,7 +317,8 @@ class MemoryStorage:
     def check_scope(self, scope: Scope | None) -> None:
         """Raise `ScopeRequiredError` if a scope is required and there is none."""
         backend = self.backend
-        if scope is None and isinstance(backend, EngineBackend) and backend.requires_scope:
+        requires = isinstance(backend, EngineBackend) and backend.requires_scope
+        if requires and not isolates(scope):
             raise ScopeRequiredError(
                 "these memories are in a knowledge base that requires a scope; pass "
                 "scope=Scope(...) to the call or to the MemoryManager"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import AsJson, ScopeOptions, key_values, with_groups
+from llama_retrieval_ext.cli.options import AsJson, GraphOptions, key_values, with_groups
 from llama_retrieval_ext.cli.output import say, say_aside, say_json, say_table, three_digits
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.wording import counted
@@ -47,7 +47,7 @@ def info(
     graph: Annotated[str, typer.Argument(metavar="URL", help="As for --graph.")] = SAMPLE,
     *,
     as_json: AsJson = False,
-    options: ScopeOptions,
+    options: GraphOptions,
 ) -> None:
     """Count a graph's nodes and edges.
 
@@ -81,7 +81,7 @@ def path(
     *,
     graph: GraphUrl = SAMPLE,
     max_hops: Annotated[int, typer.Option(min=1, max=_MAX_HOPS, help="Longest path.")] = 4,
-    options: ScopeOptions,
+    options: GraphOptions,
 ) -> None:
     """Show a shortest path between two entities.
 
@@ -139,7 +139,7 @@ def run_rules(
         ),
     ] = None,
     as_json: AsJson = False,
-    options: ScopeOptions,
+    options: GraphOptions,
 ) -> None:
     """Show what rules conclude for a process.
 

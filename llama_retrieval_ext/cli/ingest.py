@@ -13,6 +13,7 @@ from llama_retrieval_ext.cli.options import (
     Allowed,
     FileOptions,
     KbOptions,
+    Validity,
     WriterOptions,
     path_argument,
 )
@@ -34,6 +35,7 @@ def ingest(
     paths: Annotated[list[Path], path_argument("PATH", "Files, folders and glob patterns.")],
     *,
     allowed: Allowed = None,
+    validity: Validity = None,
     files: FileOptions,
     options: WriterOptions,
 ) -> None:
@@ -51,7 +53,9 @@ def ingest(
         # The bar of files stands still while one is added: a single one has a bar of its own.
         one_file = len(paths) == 1 and paths[0].is_file()
         is_shown = one_file and console(stderr=True).is_terminal
-        code = add(opened, reading, options, allowed=allowed, show_progress=is_shown)
+        code = add(
+            opened, reading, options, allowed=allowed, validity=validity, show_progress=is_shown
+        )
     raise typer.Exit(code)
 
 
@@ -87,6 +91,7 @@ def add(
     options: KbOptions,
     *,
     allowed: Sequence[str] | None = None,
+    validity: str | None = None,
     show_progress: bool = False,
 ) -> int:
     """Add documents, print the results, return the exit code: 3 if files were left out."""
@@ -95,7 +100,11 @@ def add(
     with interruptible(kb, options):
         documents = iter(reading.documents)
         report = kb.add(
-            documents, scope=options.scope, allowed=allowed, show_progress=show_progress
+            documents,
+            scope=options.scope,
+            allowed=allowed,
+            validity=validity,  # type: ignore[arg-type]  # `add` checks it
+            show_progress=show_progress,
         )
     named = reading.left_out.keys()
     say_left_out(reading.left_out)

@@ -205,6 +205,35 @@ class ScopeOptions:
         return ext.Scope(self.tenant_id, kb_ids=None if self.kb_id is None else [self.kb_id])
 
 
+AsOf = Annotated[
+    str | None, typer.Option(metavar="DATE", help="What held then: 2021-09-01, an instant, or now.")
+]
+KnownAt = Annotated[
+    str | None, typer.Option(metavar="DATE", help="What was known then, for audits.")
+]
+Validity = Annotated[
+    str | None,
+    typer.Option(
+        metavar="text", help="Read from the text of each document from when until when it holds."
+    ),
+]
+
+
+@dataclass(frozen=True)
+class GraphOptions(ScopeOptions):
+    """Whose part of a graph a command reads, and as of when."""
+
+    as_of: AsOf = None
+    known_at: KnownAt = None
+
+    @property
+    def scope(self) -> "ext.Scope | None":
+        """The scope of the options; None without them."""
+        from llama_retrieval_ext.query import at_time  # noqa: PLC0415 - imports LlamaIndex
+
+        return at_time(super().scope, self.as_of, self.known_at)
+
+
 @dataclass(frozen=True, kw_only=True)
 class KbOptions(ScopeOptions):
     """Location of a knowledge base, and the scope of a command."""
@@ -291,14 +320,18 @@ class QueryOptions(ReaderOptions):
             help="Read what this user or group may see, as user:ann. May be repeated: any of them.",
         ),
     ] = field(default_factory=list)
+    as_of: AsOf = None
+    known_at: KnownAt = None
 
     @property
     def scope(self) -> "ext.Scope | None":
-        """The scope of the options, with the principals; None without them."""
+        """The scope of the options, with the principals and the time; None without them."""
+        from llama_retrieval_ext.query import at_time  # noqa: PLC0415 - imports LlamaIndex
+
         scope, names = super().scope, self.principals
-        if not names:
-            return scope
-        return replace(scope, principals=names) if scope else ext.Scope(principals=names)
+        if names:
+            scope = replace(scope, principals=names) if scope else ext.Scope(principals=names)
+        return at_time(scope, self.as_of, self.known_at)
 
 
 @dataclass(frozen=True)

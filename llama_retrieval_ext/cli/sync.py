@@ -11,7 +11,13 @@ import typer
 
 from llama_retrieval_ext.cli.errors import in_options
 from llama_retrieval_ext.cli.ingest import check_lasting, exit_code, interruptible
-from llama_retrieval_ext.cli.options import Allowed, FileOptions, WriterOptions, path_argument
+from llama_retrieval_ext.cli.options import (
+    Allowed,
+    FileOptions,
+    Validity,
+    WriterOptions,
+    path_argument,
+)
 from llama_retrieval_ext.cli.output import console, say, say_aside, say_left_out, say_wrong
 from llama_retrieval_ext.errors import (
     RetrievalExtError,
@@ -59,6 +65,7 @@ def sync(  # noqa: PLR0913 - a command's options are its parameters
         bool, typer.Option("--prune/--no-prune", help="Delete documents whose file is gone.")
     ] = True,
     allowed: Allowed = None,
+    validity: Validity = None,
     files: FileOptions,
     options: WriterOptions,
 ) -> None:
@@ -82,6 +89,7 @@ def sync(  # noqa: PLR0913 - a command's options are its parameters
                     max_deletions=max_deletions,
                     prune=prune,
                     allowed=allowed,
+                    validity=validity,  # type: ignore[arg-type]  # `sync` checks it
                     show_progress=console(stderr=True).is_terminal,
                     **asdict(files),
                 )

@@ -14,6 +14,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.config.definitions import Definition, definition_of
 from llama_retrieval_ext.config.parts import RegistryParts
+from llama_retrieval_ext.dates import Moment
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import visible
@@ -68,6 +69,8 @@ class Operator:
         timeout_s: float | None = None,
         correct: bool = True,
         fields: Mapping[str, float] | None = None,
+        as_of: Moment | None = None,
+        known_at: Moment | None = None,
     ) -> RecordList:
         """Return the best hits as records.
 
@@ -81,6 +84,8 @@ class Operator:
             timeout_s: Time limit for the whole answer in seconds; None for no limit.
             correct: Whether typing errors are corrected, as for `Query`.
             fields: The fields of keyword searches, with weights, as for `Query`.
+            as_of: The time for which the query asks, as for `Query`.
+            known_at: The time at which it was known, as for `Query`.
 
         Returns:
             Records: `Hit.to_dict`, in which ``node_id`` is ``chunk_id`` and ``kb_id`` is
@@ -101,6 +106,8 @@ class Operator:
             timeout_s=timeout_s,
             correct=correct,
             fields=fields,
+            as_of=as_of,
+            known_at=known_at,
         )
         result = await self._own.asearch(bound)
         details = {

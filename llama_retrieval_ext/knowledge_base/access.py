@@ -5,7 +5,7 @@ from pathlib import Path
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError, StoreClosedError
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.records import Entry
-from llama_retrieval_ext.query import Scope, check_principals, check_scope
+from llama_retrieval_ext.query import Scope, check_principals, check_scope, isolates
 from llama_retrieval_ext.text.normalization import composed
 from llama_retrieval_ext.wording import path_tails
 
@@ -32,7 +32,7 @@ class Access:
         self.check_open()
         if scope is not None:
             check_scope(scope)
-        if self.require_scope and scope is None:
+        if self.require_scope and not isolates(scope):
             raise ScopeRequiredError(f"{self.url} requires a scope; pass scope=Scope(...)")
         if self.require_principals and not to_write:
             check_principals(scope, self.url)

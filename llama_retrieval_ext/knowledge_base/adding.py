@@ -14,6 +14,7 @@ from llama_index.core.schema import BaseNode, MetadataMode
 
 from llama_retrieval_ext.embeddings.resolve import embed_model_dimension, embed_model_name
 from llama_retrieval_ext.errors import DimensionMismatchError, ModelMismatchError
+from llama_retrieval_ext.knowledge_base.dating import Dating
 from llama_retrieval_ext.knowledge_base.documents import (
     Allowed,
     ReaderIds,
@@ -76,11 +77,16 @@ class Addition:
     """
 
     def __init__(
-        self, parts: IngestionParts, scope: Mapping[str, str], allowed: Allowed = None
+        self,
+        parts: IngestionParts,
+        scope: Mapping[str, str],
+        allowed: Allowed = None,
+        dating: Dating = Dating(),  # noqa: B008 - frozen
     ) -> None:
         self.parts = parts
         self.scope = scope
         self.allowed = allowed if allowed is None or callable(allowed) else allowed_names(allowed)
+        self.dating = dating
         self.tally = Tally()
         self._occurrences: Counter[object] = Counter()
         self._splitting = ""
@@ -118,7 +124,7 @@ class Addition:
             [stable(node, self.scope, self._occurrences) for node in group] for group in groups
         )
         return self.parts.preparation.identified(
-            recognised, self.scope, self.tally.failed, self.allowed
+            recognised, self.scope, self.tally.failed, self.allowed, self.dating
         )
 
     def changed(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from llama_index.core.schema import BaseNode
 
+from llama_retrieval_ext.dates import validity_in_words
 from llama_retrieval_ext.execution.context import step
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filter_syntax import as_metadata_filters
@@ -14,6 +16,7 @@ from llama_retrieval_ext.knowledge_base.correcting import Correcting
 from llama_retrieval_ext.knowledge_base.rankings import ScopedRanking, StoredRankings
 from llama_retrieval_ext.query import Query, Scope, source_in
 from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.stages.decay import holding_first
 from llama_retrieval_ext.stages.ranking import Pin, boosted, condition_of, placed
 
 # Hits that boosts reorder, at least. Reading 100 takes twice as long and finds no better films.
@@ -47,6 +50,8 @@ class Curating:
         if self.stored.is_old(is_shared=self.correcting.is_shared):
             words_of = self.correcting.tokenizer.query_tokens
             yield Call(lambda: self.stored.update(self.read, words_of))
+        if query.scope is None or query.scope.as_of is None:
+            search = partial(_holding_first, search)
         rankings = self.stored.of(query.scope)
         query = replace(query, synonyms=self._synonyms(query.query_str, rankings))
         if not any(r.ranking.boosts or r.ranking.pins or r.ranking.blocks for r in rankings):
@@ -114,6 +119,15 @@ class Curating:
         ]
         first = min(nodes, key=lambda node: (_start_of(node), node.node_id), default=None)
         return None if first is None else Hit(node=first, score=None, source="pin")
+
+
+def _holding_first(search: Callable[[Query], Plan[list[Hit]]], query: Query) -> Plan[list[Hit]]:
+    """Return the plan for hits of which those that hold now come first; see `holding_first`."""
+    hits = yield from search(query)
+    if not any(validity_in_words(hit.node.metadata) for hit in hits):
+        return hits
+    holding = yield from step("what holds now", search(query.but(as_of="now")))
+    return holding_first(hits, holding, top_k=query.top_k)
 
 
 def _without_blocked(query: Query, rankings: Sequence[ScopedRanking]) -> Query:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Literal, ParamSpec, TypeVar
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters
@@ -17,6 +17,7 @@ from llama_retrieval_ext.filter_syntax import as_metadata_filters
 from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.knowledge_base.access import Access, documents_named
 from llama_retrieval_ext.knowledge_base.adding import Addition, IngestionParts
+from llama_retrieval_ext.knowledge_base.dating import Dating, Valid
 from llama_retrieval_ext.knowledge_base.documents import Allowed, allowed_names
 from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
 from llama_retrieval_ext.knowledge_base.ledger.prepared import key_of_node
@@ -60,12 +61,15 @@ class Editable:
         self._storage = storage
         self._parts = parts
 
-    def add(
+    def add(  # noqa: PLR0913 - for whom, and for which time
         self,
         documents: Iterable[BaseNode],
         *,
         scope: Scope | None = None,
         allowed: Allowed = None,
+        valid: Valid | None = None,
+        validity: Literal["text"] | None = None,
+        time_zone: str | None = None,
         show_progress: bool = True,
     ) -> IngestionReport:
         """Add new documents, replace changed ones and skip unchanged ones.
@@ -90,6 +94,14 @@ class Editable:
                 document; None for the list in its metadata under ``allowed``. Without any, a new
                 document is visible to everyone in its scope, and a stored one keeps whom it names
                 (see `share`). If only this changes, nothing is embedded.
+            valid: From when until when the documents hold: the metadata keys of both ends, such as
+                ``("effective", None)``, or a function of a document that returns both; None for
+                ``valid_from`` and ``valid_to`` in the metadata. The end is the first instant at
+                which they no longer hold.
+            validity: ``"text"`` to read it from the text of the documents that do not say it
+                otherwise ("effective 1 May 2026", 自2021年9月1日起施行); ``validity_text`` in the
+                metadata has the words.
+            time_zone: Zone of dates without one, such as ``Asia/Shanghai``; None for UTC.
             show_progress: Whether to show a progress bar on standard error.
 
         Returns:
@@ -106,7 +118,8 @@ class Editable:
             StoreUnavailableError: There is no disk space or write permission, or another process
                 keeps writing the same documents; documents added before stay.
         """
-        return self._addition(scope, allowed).run(documents, show_progress=show_progress)
+        addition = self._addition(scope, allowed, Dating(valid, validity, time_zone))
+        return addition.run(documents, show_progress=show_progress)
 
     aadd = _in_thread(add)
 
@@ -145,6 +158,9 @@ class Editable:
         encoding: str = "",
         follow_symlinks: bool = False,
         allowed: Allowed = None,
+        valid: Valid | None = None,
+        validity: Literal["text"] | None = None,
+        time_zone: str | None = None,
         show_progress: bool = True,
     ) -> SyncReport:
         """Make it equal to a folder, or to a complete list of documents.
@@ -176,6 +192,9 @@ class Editable:
             follow_symlinks: Whether links may lead out of the folder, as for `read_documents`.
             allowed: Who may see the documents, as for `add`; a function reads all files. For
                 unchanged sources, what `share` changed later stays.
+            valid: As for `add`.
+            validity: As for `add`.
+            time_zone: As for `add`.
             show_progress: Whether to show a progress bar on standard error.
 
         Returns:
@@ -193,7 +212,7 @@ class Editable:
                 f"max_deletions is a share between 0 and 1, got {max_deletions!r}; to delete "
                 "nothing pass prune=False"
             )
-        addition = self._addition(scope, allowed)
+        addition = self._addition(scope, allowed, Dating(valid, validity, time_zone))
         files = FilePatterns(include, exclude, encoding, follow_symlinks)
         found = find_source(source, name, addition.scope, files, Location.of(self._access.url).path)
         options = SyncOptions(prune, dry_run, max_deletions, checksum)
@@ -361,11 +380,16 @@ class Editable:
         self._parts.ledger.compact()
         return self._storage.compact()
 
-    def _addition(self, scope: Scope | None, allowed: Allowed = None) -> Addition:
+    def _addition(
+        self,
+        scope: Scope | None,
+        allowed: Allowed = None,
+        dating: Dating = Dating(),  # noqa: B008 - frozen
+    ) -> Addition:
         """Return a new call of `add` in a scope."""
         self._access.check_writable()
         self._access.check(scope, to_write=True)
-        return Addition(self._parts, {} if scope is None else scope.metadata(), allowed)
+        return Addition(self._parts, {} if scope is None else scope.metadata(), allowed, dating)
 
     def _delete(self, entries: Sequence[Entry]) -> int:
         if not entries:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores.types import MetadataFilters
 
     from llama_retrieval_ext.config.embedding import EmbeddingConfig
+    from llama_retrieval_ext.dates import Moment
     from llama_retrieval_ext.graph.entity_linking import EntityLinker
     from llama_retrieval_ext.pipeline.fusion import Fusion
     from llama_retrieval_ext.query import Scope
@@ -52,6 +53,8 @@ class RetrieverArguments(TypedDict, total=False):
     scope: "Scope | None"
     name: str | None
     fields: Mapping[str, float] | None
+    as_of: "Moment | None"
+    known_at: "Moment | None"
     collapse: "Collapse | None"
     dense_weight: float
     sparse_weight: float

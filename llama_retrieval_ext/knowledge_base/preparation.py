@@ -11,6 +11,7 @@ from llama_index.core.schema import BaseNode, Document, MetadataMode
 
 from llama_retrieval_ext.checks import is_vector
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.knowledge_base.dating import Dating, with_known_from
 from llama_retrieval_ext.knowledge_base.documents import (
     Allowed,
     SourceDocument,
@@ -125,6 +126,7 @@ class Preparation:
     splitter: Splitter
     embed_model: BaseEmbedding
     extraction: Extraction | None = None
+    keeps_history: bool = False
 
     def identified(
         self,
@@ -132,6 +134,7 @@ class Preparation:
         scope: Mapping[str, str],
         failed: Callable[[str, Exception], object],
         allowed: Allowed = None,
+        dating: Dating = Dating(),  # noqa: B008 - frozen
     ) -> list[SourceDocument]:
         """Return the documents in groups of nodes with one document id: one for each scope.
 
@@ -140,7 +143,8 @@ class Preparation:
         documents: list[SourceDocument] = []
         for group in groups:
             try:
-                documents += self._documents_in(group, scope, allowed)
+                dated = [dating.dated(node) for node in group]
+                documents += self._documents_in(dated, scope, allowed)
             except Exception as error:  # noqa: BLE001 - the report carries it
                 failed(name_of(group[0]), error)
         return documents
@@ -190,7 +194,7 @@ class Preparation:
         parts: list[Prepared | Exception] = []
         splitting = ""
         for document, nodes in zip(documents, split, strict=True):
-            part = _with_text(document, nodes)
+            part = self._with_text(document, nodes)
             if rows is not None and isinstance(part, Prepared) and part.nodes:
                 part = replace(part, rows=rows(part))
             parts.append(part)
@@ -216,7 +220,7 @@ class Preparation:
         embedder = Embedder(self.embed_model, watch=watch)
         try:
             for nodes in self.splitter.groups_of(document, watch):
-                part = _or_raised(_with_text(document, nodes))
+                part = _or_raised(self._with_text(document, nodes))
                 embedder.embeddings, rows = before_of(part)
                 (made,) = self._completed([replace(part, rows=rows)], embedder)
                 spooled.append(_or_raised(made))
@@ -229,6 +233,22 @@ class Preparation:
             return PreparedBatch({document.key: error})
         splitting = self.splitter.description
         return PreparedBatch({document.key: spooled}, embedder.dimension, splitting)
+
+    def _with_text(
+        self, document: SourceDocument, nodes: Sequence[BaseNode] | Exception
+    ) -> Prepared | Exception:
+        if isinstance(nodes, Exception):
+            return nodes
+        try:
+            kept = tuple(
+                with_known_from(stamped(node, document.key), keeps=self.keeps_history)
+                for node in nodes
+                if is_searchable(node)
+            )
+        except Exception as error:  # noqa: BLE001 - the document's result
+            return error
+        made = Prepared(document.key, document.digest, kept, keeps_allowed=document.allowed is None)
+        return made.shared(document.allowed) if kept and document.allowed else made
 
     def _completed(
         self, parts: Sequence[Prepared | Exception], embedder: Embedder
@@ -252,19 +272,6 @@ def _or_raised(part: Prepared | Exception) -> Prepared:
     if isinstance(part, Exception):
         raise part
     return part
-
-
-def _with_text(
-    document: SourceDocument, nodes: Sequence[BaseNode] | Exception
-) -> Prepared | Exception:
-    if isinstance(nodes, Exception):
-        return nodes
-    try:
-        kept = tuple(stamped(node, document.key) for node in nodes if is_searchable(node))
-    except Exception as error:  # noqa: BLE001 - the document's result
-        return error
-    made = Prepared(document.key, document.digest, kept, keeps_allowed=document.allowed is None)
-    return made.shared(document.allowed) if kept and document.allowed else made
 
 
 def is_searchable(node: BaseNode) -> bool:

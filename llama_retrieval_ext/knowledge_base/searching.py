@@ -12,6 +12,7 @@ from llama_retrieval_ext.arguments import record_argument, takes_argument
 from llama_retrieval_ext.checks import checked_methods, one_top_k
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.config.registry import default_registry
+from llama_retrieval_ext.dates import Moment
 from llama_retrieval_ext.embeddings.resolve import vector_share_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
@@ -28,7 +29,7 @@ from llama_retrieval_ext.knowledge_base.kinds import (
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.pipeline.retriever import Curation, Retriever
 from llama_retrieval_ext.pipeline.searching import search_plan
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query, Scope, at_time
 from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
@@ -159,6 +160,8 @@ class Searchable:
         name: str | None = None,
         similarity_top_k: int | None = None,
         fields: Mapping[str, float] | None = None,
+        as_of: Moment | None = None,
+        known_at: Moment | None = None,
         **options: object,
     ) -> Retriever:
         """Return a retriever, which also finds documents added later.
@@ -180,6 +183,8 @@ class Searchable:
             similarity_top_k: LlamaIndex's name of ``top_k``; pass one of them.
             fields: The fields of keyword searches, with weights, such as ``{"title": 1}``; None for
                 those of the `Schema`.
+            as_of: The time for which every query asks, as for `Scope`; a query can have another.
+            known_at: The time at which it was known, likewise.
             options: The parameters of the name. For ``hybrid``: ``dense_weight=0.7`` and
                 ``sparse_weight=0.3`` by the table, and **0.5 and 0.5 in a knowledge base**, where
                 they were measured to be better, or the share that `KnowledgeBase.weigh` recorded or
@@ -195,7 +200,7 @@ class Searchable:
         self._check_open()
         common = {"top_k": one_top_k(top_k, similarity_top_k), "collapse": collapse}
         arguments = {key: value for key, value in common.items() if value is not None} | options
-        parts = self.parts
+        parts, scope = self.parts, at_time(scope, as_of, known_at)
         if filters is not None or scope is not None:
             parts = replace(parts, filters=filters, scope=scope)
         prototype = self._prototype(kind, arguments)
@@ -254,6 +259,8 @@ class Searchable:
         timeout_s: float | None = None,
         fields: Mapping[str, float] | None = None,
         correct: bool | None = None,
+        as_of: Moment | None = None,
+        known_at: Moment | None = None,
     ) -> Plan[SearchResult]:
         """Return the best hits for a query; ``retriever(mode, ...).search(query)``.
 
@@ -269,6 +276,9 @@ class Searchable:
                 those of the `Schema`.
             correct: Whether typing errors are corrected, as for `Query`; None for True. The result
                 says so in ``corrected``.
+            as_of: A date or an instant: only what holds then is found, as for `Scope`. None to rank
+                what holds now before what no longer does.
+            known_at: Only what was known then is found; None for what is known now.
 
         Returns:
             The hits, best first, with missing legs and the trace.
@@ -284,7 +294,13 @@ class Searchable:
         }
         self._check_fields(fields, mode)
         bound = Query.of(query).but(
-            filters=filters, scope=scope, timeout_s=timeout_s, fields=fields, correct=correct
+            filters=filters,
+            scope=scope,
+            timeout_s=timeout_s,
+            fields=fields,
+            correct=correct,
+            as_of=as_of,
+            known_at=known_at,
         )
         prototype = self._prototype(mode, arguments)
         if prototype is None:

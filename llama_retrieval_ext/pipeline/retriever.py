@@ -15,6 +15,7 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBun
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_call
+from llama_retrieval_ext.dates import Moment
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.execution.context import (
     call,
@@ -58,6 +59,7 @@ from llama_retrieval_ext.query import (
     check_principals,
     check_scope,
     check_top_k,
+    isolates,
 )
 from llama_retrieval_ext.results import Hit, SearchResult, hits_shown_to
 from llama_retrieval_ext.wording import counted
@@ -190,6 +192,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         context: Mapping[str, object] | None = None,
         fields: Mapping[str, float] | None = None,
         correct: bool | None = None,
+        as_of: Moment | None = None,
+        known_at: Moment | None = None,
     ) -> Plan[SearchResult]:
         """Return the hits together with degraded parts, trace and details.
 
@@ -202,6 +206,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             context: Values for the application's own stages.
             fields: The fields of keyword searches, with weights, for this call.
             correct: Whether typing errors are corrected, as for `Query`; None for True.
+            as_of: The time for which the query asks, as for `Query`.
+            known_at: The time at which it was known, as for `Query`.
 
         Returns:
             The hits of ``retrieve``, the degraded parts, and the trace.
@@ -214,6 +220,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             context=context,
             fields=fields,
             correct=correct,
+            as_of=as_of,
+            known_at=known_at,
         )
         return search_plan(self, bound)
 
@@ -444,7 +452,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             filters=self.filters, scope=self.scope, top_k=query.top_k or top_k, fields=fields
         )
         bound.at_least = query.top_k or query.at_least  # the caller's number
-        if self.requires_scope and bound.scope is None:
+        if self.requires_scope and not isolates(bound.scope):
             raise ScopeRequiredError(
                 f"{self.name} searches a knowledge base that requires a scope; pass "
                 "scope=Scope(...) with the query, or bind the retriever with for_scope"

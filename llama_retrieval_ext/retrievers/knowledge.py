@@ -13,6 +13,7 @@ from llama_index.core.schema import QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_call, of_type
+from llama_retrieval_ext.dates import Moment
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_inquiry
 from llama_retrieval_ext.execution.drivers import arun, run
@@ -215,6 +216,8 @@ class KnowledgeRetriever(Retriever):
         context: Mapping[str, object] | None = None,
         fields: Mapping[str, float] | None = None,
         correct: bool | None = None,
+        as_of: Moment | None = None,
+        known_at: Moment | None = None,
     ) -> KnowledgeResponse:
         """Return rule conclusions and cases for a question.
 
@@ -232,6 +235,8 @@ class KnowledgeRetriever(Retriever):
             context: Additional values for conditions of rules.
             fields: The fields of keyword searches, with weights, for this call.
             correct: Whether typing errors are corrected where cases are searched; None for True.
+            as_of: The time for which the query asks, as for `Query`.
+            known_at: The time at which it was known, as for `Query`.
         """
         bound = knowledge_query(query, chapter, engineering_type, processes, context).but(
             filters=filters,
@@ -240,6 +245,8 @@ class KnowledgeRetriever(Retriever):
             timeout_s=timeout_s,
             fields=fields,
             correct=correct,
+            as_of=as_of,
+            known_at=known_at,
         )
         return run(self._response(bound))
 

@@ -89,6 +89,7 @@ def document_router(service: Service) -> APIRouter:
                 documents,
                 scope=scope,
                 allowed=lambda document: allowed[document.node_id],
+                validity=body.validity,
                 show_progress=False,
             ),
         )

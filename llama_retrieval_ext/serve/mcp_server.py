@@ -30,7 +30,7 @@ from llama_retrieval_ext.graph.elements import GraphNode, Hop
 from llama_retrieval_ext.graph.entity_linking import EntityLinker
 from llama_retrieval_ext.knowledge_base.kinds import StoreKind
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query, Scope, at_time
 from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.retrievers.kg_rule import Rules
 from llama_retrieval_ext.serve.guard import (
@@ -64,6 +64,10 @@ FieldWeights: TypeAlias = Annotated[
     Field(description='Fields whose words are searched, with weights, such as {"title": 1}.'),
 ]
 Correct: TypeAlias = Annotated[bool, Field(description="Whether typing errors are corrected.")]
+AsOf: TypeAlias = Annotated[
+    str | None, Field(description="What held at this date, such as 2021-09-01; now if left out.")
+]
+KnownAt: TypeAlias = Annotated[str | None, Field(description="What was known at this date.")]
 _SEARCH: Final = "search"
 _ABOUT: Final = "The documents of the knowledge base."
 _READS: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -189,33 +193,41 @@ def _search_tools(bound: _Bound) -> list[Tool]:
     most = bound.limits.max_top_k
     few = min(_TOP_K, most)
 
-    async def search(
+    async def search(  # noqa: PLR0913, PLR0917 - arguments of a tool, by name
         query: Words,
         filters: Conditions = None,
         top_k: Annotated[int, Field(ge=1, le=most, description="How many passages.")] = few,
         mode: Mode = "hybrid",
         correct: Correct = True,  # noqa: FBT002 - an argument of a tool, by name
         fields: FieldWeights = None,
+        as_of: AsOf = None,
+        known_at: KnownAt = None,
     ) -> Facts:
         """Search the knowledge base for passages that answer a question.
 
         Returns the best passages with their document ids; read_document returns a document.
         Filters are conditions on metadata fields, all of which must hold.
         """
-        asked = bound.query(query, filters, top_k).but(correct=correct, fields=fields)
+        asked = bound.query(query, filters, top_k).but(
+            correct=correct, fields=fields, as_of=as_of, known_at=known_at
+        )
         return _found(await bound.kb.retriever(mode, top_k=top_k).asearch(asked))
 
-    async def search_many(
+    async def search_many(  # noqa: PLR0913, PLR0917 - arguments of a tool, by name
         queries: Annotated[list[Words], Field(min_length=1, max_length=bound.limits.max_queries)],
         filters: Conditions = None,
         top_k: Annotated[int, Field(ge=1, le=most, description="Passages of each query.")] = few,
         mode: Mode = "hybrid",
         correct: Correct = True,  # noqa: FBT002 - an argument of a tool, by name
         fields: FieldWeights = None,
+        as_of: AsOf = None,
+        known_at: KnownAt = None,
     ) -> Facts:
         """Search for several things at once, with the same filters; results are in their order."""
         asked = [
-            bound.query(query, filters, top_k).but(correct=correct, fields=fields)
+            bound.query(query, filters, top_k).but(
+                correct=correct, fields=fields, as_of=as_of, known_at=known_at
+            )
             for query in queries
         ]
         answers = bound.kb.retriever(mode, top_k=top_k).asearch_many(asked)
@@ -259,9 +271,12 @@ def _graph_tools(bound: _Bound, graph: GraphBackend, *, rules: Rules | None) -> 
             str, Field(min_length=1, max_length=MAX_TEXT, description="Its name or id.")
         ],
         limit: Annotated[int, Field(ge=1, le=_MOST_EDGES, description="Most relations.")] = _EDGES,
+        as_of: AsOf = None,
+        known_at: KnownAt = None,
     ) -> Facts:
         """List the relations of an entity of the knowledge graph, the strongest first."""
-        plan = _neighbours(bound, graph, linker, entity, limit)
+        scope = at_time(bound.scope, as_of, known_at)
+        plan = _neighbours(scope, graph, linker, entity, limit)
         return await asyncio.wait_for(arun(plan), bound.limits.timeout_s)
 
     async def conclude(
@@ -271,10 +286,13 @@ def _graph_tools(bound: _Bound, graph: GraphBackend, *, rules: Rules | None) -> 
         top_k: Annotated[int, Field(ge=1, le=bound.limits.max_top_k)] = min(
             _EDGES, bound.limits.max_top_k
         ),
+        as_of: AsOf = None,
+        known_at: KnownAt = None,
     ) -> Facts:
         """List what rules conclude from the knowledge graph for a question, each with its proof."""
         timeout_s = bound.limits.timeout_s
-        query = Query(question, scope=bound.scope, top_k=top_k, timeout_s=timeout_s)
+        scope = at_time(bound.scope, as_of, known_at)
+        query = Query(question, scope=scope, top_k=top_k, timeout_s=timeout_s)
         result = await concluding.asearch(query)
         return {"conclusions": [_conclusion(hit) for hit in result.hits]}
 
@@ -282,17 +300,17 @@ def _graph_tools(bound: _Bound, graph: GraphBackend, *, rules: Rules | None) -> 
 
 
 def _neighbours(
-    bound: _Bound, graph: GraphBackend, linker: EntityLinker, entity: str, limit: int
+    scope: Scope | None, graph: GraphBackend, linker: EntityLinker, entity: str, limit: int
 ) -> Plan[Facts]:
     node_id = entity
-    if not (yield graph.plan_nodes([entity], scope=bound.scope)):
-        linked = yield from linker.plan_link(entity, scope=bound.scope, limit=1)
+    if not (yield graph.plan_nodes([entity], scope=scope)):
+        linked = yield from linker.plan_link(entity, scope=scope, limit=1)
         if not linked:
             raise ToolError(f"the graph has no entity {entity!r}")
         node_id = linked[0].node_id
-    edges = (yield graph.plan_neighbours([node_id], Hop(fan_out=limit), scope=bound.scope))[node_id]
+    edges = (yield graph.plan_neighbours([node_id], Hop(fan_out=limit), scope=scope))[node_id]
     ends = {end for edge in edges for end in (edge.source, edge.target)}
-    nodes = yield graph.plan_nodes(sorted({node_id, *ends}), scope=bound.scope)
+    nodes = yield graph.plan_nodes(sorted({node_id, *ends}), scope=scope)
     relations = [
         {"from": _named(nodes[e.source]), "relation": e.type, "to": _named(nodes[e.target])}
         for e in edges

@@ -109,6 +109,10 @@ class Asked(Sent):
     fields: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None = Field(
         default=None, description='The fields of keyword search, with weights: {"title": 1}.'
     )
+    as_of: str | None = Field(
+        default=None, description="What held at this date or instant, such as 2021-09-01."
+    )
+    known_at: str | None = Field(default=None, description="What was known then, likewise.")
 
 
 class SearchFields(Asked):
@@ -194,6 +198,9 @@ class AddRequest(Sent):
 
     documents: Annotated[list[SentDocument], Field(min_length=1)]
     scope: RequestedScope | None = None
+    validity: Literal["text"] | None = Field(
+        default=None, description="text: read from when until when it holds from its text."
+    )
 
     model_config = _example(
         documents=[

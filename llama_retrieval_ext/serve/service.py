@@ -200,6 +200,8 @@ def query_of(
         timeout_s=context.left_s,
         correct=body.correct,
         fields=body.fields,
+        as_of=body.as_of,
+        known_at=body.known_at,
     )
 
 

@@ -8,7 +8,7 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.checks import declared_arguments
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
-from llama_retrieval_ext.query import Scope, check_scope
+from llama_retrieval_ext.query import Scope, check_scope, isolates
 
 USER_KEY: Final = "user_id"
 
@@ -31,7 +31,7 @@ class ScopedService:
         if scope is not None:
             check_scope(scope)
         narrowed = scope if self.scope is None else self.scope.narrowed(scope)
-        if narrowed is None and self.require_scope:
+        if self.require_scope and not isolates(narrowed):
             raise ScopeRequiredError(
                 f"this {type(self).__name__} requires a scope; pass scope=Scope(...) to the call "
                 "or to the service"

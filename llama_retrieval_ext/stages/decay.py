@@ -1,4 +1,4 @@
-"""Score decay by the age of a hit."""
+"""Score decay by the age of a hit, and by whether it still holds."""
 
 import math
 import re
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Annotated, ClassVar, Final
 
 from llama_retrieval_ext.checks import Part
-from llama_retrieval_ext.dates import NANOSECONDS, instant
+from llama_retrieval_ext.dates import NANOSECONDS, instant, validity_in_words
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.formulas.decay import exponential_decay
@@ -19,6 +19,8 @@ from llama_retrieval_ext.reordering import found_by, with_score
 from llama_retrieval_ext.results import Contribution, Hit, ordered, score_of
 
 _DAY_NS: Final = 86_400 * NANOSECONDS
+# Factor for the score of what no longer holds, or not yet.
+_NO_LONGER: Final = 0.5
 # A day, a month or a year, with or without hyphens; a month and a year count as their first day.
 _DAY: Final = re.compile(r"(\d{4})(?:-?(\d\d))?(?:-?(\d\d))?")
 
@@ -145,3 +147,26 @@ class ScoreDecay(Recency, Refine):
             contribution = Contribution("ScoreDecay", rank, factor, 1.0, -less)
             decayed.append(with_score(hit, score - less, (*found_by(hit, rank), contribution)))
         return ordered(decayed)
+
+
+def holding_first(hits: Sequence[Hit], holding: Sequence[Hit], *, top_k: int | None) -> list[Hit]:
+    """Return hits that hold now with others, whose scores are lowered, best first.
+
+    A score ``s`` of a hit that does not hold becomes ``s - |s| / 2``, as in `ScoreDecay`; its last
+    contribution says since when, and has the difference as its share.
+
+    Args:
+        hits: The ranking without regard to time.
+        holding: The ranking of what holds now.
+        top_k: Number of hits to return; None for all.
+    """
+    ids = {hit.node.node_id for hit in holding}
+    lowered: list[Hit] = []
+    for rank, hit in enumerate(hits, start=1):
+        words = validity_in_words(hit.node.metadata)
+        if words and hit.node.node_id not in ids:
+            score = score_of(hit)
+            less = (1.0 - _NO_LONGER) * abs(score)
+            part = Contribution(words, rank, _NO_LONGER, 1.0, -less)
+            lowered.append(with_score(hit, score - less, (*found_by(hit, rank), part)))
+    return ordered([*holding, *lowered])[:top_k]

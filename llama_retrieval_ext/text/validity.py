@@ -1,0 +1,152 @@
+"""The dates between which a text says that it holds, by rules for English and Chinese."""
+
+import re
+from collections.abc import Sequence
+from datetime import date, timedelta
+from typing import Final, NamedTuple
+
+from llama_retrieval_ext.text.numerals import CHINESE
+
+_MONTHS: Final = (
+    "jan",
+    "feb",
+    "mar",
+    "apr",
+    "may",
+    "jun",
+    "jul",
+    "aug",
+    "sep",
+    "oct",
+    "nov",
+    "dec",
+)
+_ENGLISH: Final = re.compile("|".join(_MONTHS))
+_HAN: Final = "".join(CHINESE)
+_MONTH: Final = (
+    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
+    r"sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
+)
+_DATE: Final = (
+    rf"((?:\d{{4}}|[{_HAN}]{{4}})\s?年\s?[\d十{_HAN}]{{1,3}}\s?月\s?[\d十{_HAN}]{{1,3}}\s?[日号]"
+    r"|\d{4}-\d{1,2}-\d{1,2}|\d{4}[./]\d{1,2}[./]\d{1,2}"
+    rf"|(?:the )?\d{{1,2}}(?:st|nd|rd|th)?(?: of)? {_MONTH},? \d{{4}}"
+    rf"|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}})(?!\d)"
+)
+_HOLDS: Final = r"(?:effective|valid|applicable|binding|in force|in effect|applies|apply)"
+_SINCE: Final = "(?: date| with effect| starting| beginning| as of| as from| from| since| on|:)*"
+_UNTIL: Final = "(?:until|till|up to|through|to)(?: and including)?"
+_ENTERS: Final = (
+    "(?:with effect|takes? effect|took effect|(?:comes?|came|enters?|entered) into (?:force|effect)"
+    "|becomes? (?:effective|valid|binding))"
+)
+_ENDED: Final = "(?:superseded|repealed|withdrawn|abolished|ceases? to (?:be valid|apply))"
+_PERIOD_ZH: Final = r"(?:有效|适用|执行|施行)期限?\s?[:\uff1a为是]?\s?[自从]?\s?"
+
+
+def _rules(*rules: str) -> list[re.Pattern[str]]:
+    return [re.compile(rule, re.IGNORECASE) for rule in rules]
+
+
+_STARTS: Final = _rules(
+    rf"\b(?:{_HOLDS}|{_ENTERS}){_SINCE} {_DATE}",
+    rf"[自从于]\s?{_DATE}(?:之日)?起?\s?(?:正式|开始|全面)?(?:施行|实施|生效|执行|启用|适用)(?!的)",
+    rf"(?:生效|施行|实施|执行)(?:日期|时间|日)\s?[:\uff1a为是]?\s?{_DATE}",
+)
+# The last day on which it holds.
+_LAST_DAYS: Final = _rules(
+    rf"\b{_HOLDS} {_UNTIL} {_DATE}",
+    rf"\b(?:expires?|expired|expiry date)(?: on|:)? {_DATE}",
+    rf"(?:有效期限?\s?[:\uff1a为是]?\s?|有效|执行|施行|适用|实施)[至到]\s?{_DATE}",
+    rf"[至到]\s?{_DATE}(?:为?止|前有效|期满)(?!的)",
+)
+# The first day on which it no longer holds.
+_ENDS: Final = _rules(
+    rf"\b{_ENDED}{_SINCE} {_DATE}",
+    rf"[自从于]\s?{_DATE}起?\s?(?:失效|废止|停止执行|停止使用|终止)(?!的)",
+)
+_RANGES: Final = _rules(
+    rf"\b{_HOLDS}{_SINCE} {_DATE} ?(?:{_UNTIL}|-|\u2013) ?{_DATE}",
+    rf"{_PERIOD_ZH}{_DATE}起?\s?[至到\u2014~-]+\s?{_DATE}",
+)
+
+
+class Validity(NamedTuple):
+    """The time for which a text holds.
+
+    Attributes:
+        start: The first day, in ISO 8601; None if the text does not say.
+        end: The first day after it; None if it is open.
+        words: The words that say so.
+    """
+
+    start: str | None
+    end: str | None
+    words: str
+
+
+def validity_in(text: str) -> Validity | None:
+    """Return the time for which a text says that it holds; None if it does not.
+
+    Of several dates the latest counts: a text that was amended also names the dates before. "Until
+    31 May" and 至5月31日止 include that day. "Until further notice" is an open end.
+
+    Examples:
+        >>> validity_in("本法自2021年9月1日起施行。")
+        Validity(start='2021-09-01', end=None, words='自2021年9月1日起施行')
+        >>> validity_in("Prices are valid from 1 May 2026 until 31 May 2026.")[:2]
+        ('2026-05-01', '2026-06-01')
+
+    """
+    spaced = re.sub(r"\s", " ", text)
+    ranges = _matches(_RANGES, spaced)
+    starts = [(first, words) for (first, *_), words in ranges] or [
+        (first, words) for (first,), words in _matches(_STARTS, spaced)
+    ]
+    ends = [(last + timedelta(1), words) for (_, last), words in ranges]
+    ends += [(last + timedelta(1), words) for (last,), words in _matches(_LAST_DAYS, spaced)]
+    ends += [(end, words) for (end,), words in _matches(_ENDS, spaced)]
+    start, end = max(starts, default=None), max(ends, default=None)
+    if start is not None and end is not None and end[0] <= start[0]:
+        end = None  # of an earlier version
+    if start is None and end is None:
+        return None
+    words = dict.fromkeys(part[1] for part in (start, end) if part is not None)
+    return Validity(
+        None if start is None else start[0].isoformat(),
+        None if end is None else end[0].isoformat(),
+        "; ".join(words),
+    )
+
+
+def _matches(rules: Sequence[re.Pattern[str]], text: str) -> list[tuple[list[date], str]]:
+    """Return the dates of each match, if all are of the calendar, with its words."""
+    matches = (match for rule in rules for match in rule.finditer(text))
+    read = [([*map(_day, match.groups())], match[0]) for match in matches]
+    return [([day for day in days if day], words) for days, words in read if all(days)]
+
+
+def _day(words: str) -> date | None:
+    """Return a date in words; None if it is none of the calendar."""
+    month = _ENGLISH.search(words.lower())
+    if words[-1] in "日号":
+        year, number, day = (_number(part.strip()) for part in re.split("[年月日号]", words)[:3])
+    elif month is not None:
+        day, year = map(int, re.findall(r"\d+", words))
+        number = _MONTHS.index(month[0]) + 1
+    else:
+        year, number, day = map(int, re.findall(r"\d+", words))
+    try:
+        return date(year, number, day)
+    except ValueError:
+        return None
+
+
+def _number(digits: str) -> int:
+    """Return a number in digits or Chinese numerals, such as 二十一 and 二〇二一."""
+    if digits.isdecimal():
+        return int(digits)
+    tens, ten, ones = digits.rpartition("十")
+    if ten:
+        return 10 * CHINESE.get(tens, 1) + CHINESE.get(ones, 0)
+    return int("".join(str(CHINESE.get(digit, 0)) for digit in digits))
