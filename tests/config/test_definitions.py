@@ -39,7 +39,8 @@ def test_type_checkers_know_each_parameter_of_the_table() -> None:
     names = (*get_args(StoreKind), *get_args(GraphKind), *get_args(PresetKind))
     taken = {parameter for name in names for parameter in registry.definition(name).parameters}
     arguments = RetrieverArguments.__annotations__.keys()
-    assert arguments - taken == {"filters", "scope", "name", "similarity_top_k"}
+    time = {"as_of", "known_at"}
+    assert arguments - taken == {"filters", "scope", "name", "similarity_top_k", *time}
     # What a search takes with each question, and parameters of another retriever.
     later = {"chapter", "engineering_type", "processes"}
     assert taken <= {*arguments, *later, "seed_params", "base_retriever_params"}
