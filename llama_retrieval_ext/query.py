@@ -450,8 +450,8 @@ class Query(QueryBundle):
         known_at: Moment | None = None,
     ) -> "Query":
         """Return a copy; filters and scope are narrowed, other arguments replace values."""
-        given = {"top_k": top_k, "timeout_s": timeout_s, "as_of": as_of, "known_at": known_at}
-        given |= {"fields": fields, "correct": correct}
+        given: dict[str, object] = {"fields": fields, "correct": correct}
+        given |= {"top_k": top_k, "timeout_s": timeout_s, "as_of": as_of, "known_at": known_at}
         changes: dict[str, Any] = {name: v for name, v in given.items() if v is not None}
         if filters is not None:
             changes["filters"] = narrowed_filters(self.filters, filters)
