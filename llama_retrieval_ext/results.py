@@ -308,6 +308,8 @@ class SearchResult(Viewed, Sequence[Hit]):
         details: Values that stages add, such as ``generated_queries`` and ``routes``; those of the
             outermost stages by name, those of stages inside a leg by path (``leg/routes``).
         query: The text of the query.
+        cursor: Where the next page of a search of a knowledge base begins, for ``cursor=`` of the
+            same search; None if there is none.
 
     Examples:
         >>> from llama_index.core.schema import TextNode
@@ -326,6 +328,7 @@ class SearchResult(Viewed, Sequence[Hit]):
     details: dict[str, object] = field(default_factory=dict)
     query: str = ""
     hints: tuple[str, ...] = ()
+    cursor: str | None = None
 
     def __len__(self) -> int:
         return len(self.hits)
@@ -354,6 +357,7 @@ class SearchResult(Viewed, Sequence[Hit]):
             "degraded": [asdict(part) for part in self.degraded],
             "hints": [*map(str, self.hints)],
             "corrected": self.corrected and self.corrected.to_dict(),
+            "cursor": self.cursor,
             "trace": None if self.trace is None else self.trace.to_dict(),
             **self.details,
         }

@@ -26,7 +26,7 @@ from llama_retrieval_ext.cli.ingest import ingest
 from llama_retrieval_ext.cli.options import with_groups
 from llama_retrieval_ext.cli.output import say
 from llama_retrieval_ext.cli.quickstart import quickstart
-from llama_retrieval_ext.cli.search import ask, schema, search, validate
+from llama_retrieval_ext.cli.search import ask, facets, schema, search, validate
 from llama_retrieval_ext.cli.serve import mcp, serve
 from llama_retrieval_ext.cli.sync import sync
 
@@ -40,7 +40,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_searching = (quickstart, ingest, sync, search, ask, eval_)
+_searching = (quickstart, ingest, sync, search, facets, ask, eval_)
 _documents = (list_, show, delete, share, ranking, info, check, copy, remove)
 for command in (*_searching, *_documents, schema, validate, serve, mcp):
     app.command(command.__name__.rstrip("_"))(with_groups(command))

@@ -72,6 +72,20 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
             help="Search the words of this field only: title=1. May be repeated.",
         ),
     ] = None,
+    sort: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIELD",
+            help="Sort the best 1,000 hits by a number or date; -FIELD for descending.",
+            show_default=False,
+        ),
+    ] = None,
+    cursor: Annotated[
+        str | None,
+        typer.Option(
+            help="Show the page after the one that printed this cursor.", show_default=False
+        ),
+    ] = None,
     why_not: Annotated[
         list[str] | None,
         typer.Option(
@@ -94,29 +108,90 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     if mode is not None and pipeline is not None:
         raise ConfigurationError("--mode and --pipeline exclude each other; give one of them")
     narrowed = parse_filter_texts(filters or [], name="--filter")
+    is_paged = sort is not None or cursor is not None
+    if is_paged and (pipeline is not None or explain or why_not):
+        raise ConfigurationError("--sort and --cursor go with --mode, and without --explain")
     with options.open() as opened:
         collapse = None if per_document is None else ext.Collapse(per_document)
         if pipeline is None:
             retriever: ext.Retriever = opened.retriever(mode or "hybrid", collapse=collapse)
         else:
             retriever = _from_file(pipeline, opened, collapse)
-        ask = retriever.explain if explain or why_not else retriever.search
-        result = ask(
-            query,
-            top_k=top_k,
-            filters=narrowed,
-            scope=options.scope,
-            correct=correct,
-            fields=field_weights(fields or []),
+        asked = ext.Query(query, correct=correct).but(
+            filters=narrowed, scope=options.scope, fields=field_weights(fields or [])
         )
+        if pipeline is not None or explain or why_not:
+            ask = retriever.explain if explain or why_not else retriever.search
+            result = ask(asked, top_k=top_k)
+        else:
+            result = opened.search(
+                *(asked, mode or "hybrid"),
+                top_k=top_k or 10,
+                collapse=collapse,
+                sort=sort,
+                cursor=cursor,
+            )
         reasons = _reasons(result, why_not or [])
         if as_json:
             more = {"why_not": [reason.to_dict() for reason in reasons]} if reasons else {}
             say_json({"query": query, **result.to_dict(), **more})
         else:
-            _show(result, query, full=full, explain=explain)
+            _show(result, query, full=full, explain=explain, is_paged=is_paged)
             for reason in reasons:
                 say(f"why not: {reason}")
+
+
+def facets(  # noqa: PLR0913 - a command's options are its parameters
+    fields: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FIELD...",
+            help="Metadata keys; with bounds of ranges after a colon: year:1990,2000.",
+            show_default=False,
+        ),
+    ],
+    *,
+    query: Annotated[
+        str | None,
+        typer.Option(
+            help="Count only among documents that share a word with this.", show_default=False
+        ),
+    ] = None,
+    filters: FilterOptions = None,
+    top: Annotated[int, typer.Option(min=1, help="How many values of each field to show.")] = 10,
+    nodes: Annotated[bool, typer.Option("--nodes", help="Count passages.")] = False,
+    as_json: AsJson = False,
+    options: QueryOptions,
+) -> None:
+    """Count documents by the values of metadata fields, and by ranges of numbers and dates."""
+    # The import of LlamaIndex takes two seconds; --help does not need it.
+    from llama_retrieval_ext.filter_syntax import parse_filter_texts  # noqa: PLC0415
+
+    asked = {name: bounds for name, _, bounds in (field.partition(":") for field in fields)}
+    with options.open() as opened:
+        counted = opened.facets(
+            {
+                name: [*map(_bound, bounds.split(","))] if bounds else None
+                for name, bounds in asked.items()
+            },
+            query,
+            filters=parse_filter_texts(filters or [], name="--filter"),
+            scope=options.scope,
+            top=top,
+            nodes=nodes,
+        )
+    if as_json:
+        say_json(counted.to_dict())
+    else:
+        say(str(counted))
+
+
+def _bound(text: str) -> float | str:
+    """Return a bound of a range: a number, or a date."""
+    try:
+        return float(text) if "." in text else int(text)
+    except ValueError:
+        return text
 
 
 def _query_of(words: list[str]) -> str:
@@ -138,7 +213,9 @@ def _from_file(
     return Pipeline(made, refines=[] if collapse is None else [collapse])
 
 
-def _show(result: "ext.SearchResult", query: str, *, full: bool, explain: bool) -> None:
+def _show(
+    result: "ext.SearchResult", query: str, *, full: bool, explain: bool, is_paged: bool
+) -> None:
     show_hits(result.hits, query, full=full)
     if not result.hits:
         say("nothing found; try other words, --mode keyword or vector, or fewer filters")
@@ -146,6 +223,8 @@ def _show(result: "ext.SearchResult", query: str, *, full: bool, explain: bool) 
         say_aside(f"degraded: {part}", style="yellow")
     for hint in result.hints:
         say_aside(f"hint: {hint}", style="yellow")
+    if result.cursor is not None and is_paged:
+        say_aside(f"more: --cursor {result.cursor}")
     if explain:
         say()
         say(str(result))

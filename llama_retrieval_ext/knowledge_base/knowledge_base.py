@@ -23,6 +23,7 @@ from llama_retrieval_ext.knowledge_base.curating import Curating
 from llama_retrieval_ext.knowledge_base.editing import Editable
 from llama_retrieval_ext.knowledge_base.facets import Faceted
 from llama_retrieval_ext.knowledge_base.graph import extraction_for
+from llama_retrieval_ext.knowledge_base.ledger.config import KnowledgeBaseConfig
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.opening import (
     ingestion_parts,
@@ -93,7 +94,7 @@ class KnowledgeBase(Faceted, Editable):
         ledger: Ledger,
         parts: IngestionParts,
         languages: Sequence[str] | None,
-        vector_share: float | None,
+        config: KnowledgeBaseConfig,
     ) -> None:
         backend = backend_for(storage.store)
         if isinstance(backend, EngineBackend):
@@ -105,7 +106,8 @@ class KnowledgeBase(Faceted, Editable):
             backend,
             parts.preparation.embed_model,
             languages=languages,
-            vector_share=vector_share,
+            vector_share=config.vector_share,
+            cursor_key=config.cursor_key,
             graphs=None if storage.graph is None else storage.graph.graphs,
             curation=Curating(
                 Correcting(
@@ -253,7 +255,7 @@ class KnowledgeBase(Faceted, Editable):
                 require_principals=require_principals,
                 is_copy=copied is not None,
             )
-            kb._set_up(access, storage, ledger, parts, languages, config.vector_share)
+            kb._set_up(access, storage, ledger, parts, languages, config)
             kb._copied, kb._resources = copied, resources.pop_all()
         if refresh_s is not None:
             refresh_every(refresh_s, kb.refresh, kb._resources)

@@ -9,7 +9,7 @@ from llama_index.core.schema import QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.arguments import record_argument, takes_argument
-from llama_retrieval_ext.checks import checked_methods, one_top_k
+from llama_retrieval_ext.checks import check_count, checked_methods, one_top_k
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.config.registry import default_registry
 from llama_retrieval_ext.dates import Moment
@@ -26,6 +26,7 @@ from llama_retrieval_ext.knowledge_base.kinds import (
     RetrieverArguments,
     StoreKind,
 )
+from llama_retrieval_ext.knowledge_base.paging import Paging
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.pipeline.retriever import Curation, Retriever
 from llama_retrieval_ext.pipeline.searching import search_plan
@@ -79,6 +80,7 @@ class Searchable:
         *,
         languages: Sequence[str] | None,
         vector_share: float | None,
+        cursor_key: str,
         graphs: "PassageGraphs | None",
         curation: Curation | None = None,
     ) -> None:
@@ -91,6 +93,7 @@ class Searchable:
         self._languages = languages
         self._graphs = graphs
         self._curation = curation
+        self._cursor_key = cursor_key
         self._weigh_vectors(vector_share)
 
     def _weigh_vectors(self, share: float | None) -> None:
@@ -261,8 +264,16 @@ class Searchable:
         correct: bool | None = None,
         as_of: Moment | None = None,
         known_at: Moment | None = None,
+        sort: str | None = None,
+        cursor: str | None = None,
+        depth: int | None = None,
     ) -> Plan[SearchResult]:
-        """Return the best hits for a query; ``retriever(mode, ...).search(query)``.
+        """Return the best hits for a query, as ``retriever(mode, ...).search(query)``, by pages.
+
+        With the ``cursor`` of the result, the same call returns the next page, of ``top_k`` hits.
+        The ranking is frozen from the second page on, and from the first with ``sort`` or
+        ``depth``: what is added later does not come, what is deleted leaves a gap, and nothing
+        comes twice. Scope and filters hold on each page as of then.
 
         Args:
             query: A text, or a `Query`.
@@ -279,19 +290,21 @@ class Searchable:
             as_of: A date or an instant: only what holds then is found, as for `Scope`. None to rank
                 what holds now before what no longer does.
             known_at: Only what was known then is found; None for what is known now.
+            sort: A metadata key with numbers or dates: the best ``depth`` hits come in its order,
+                ascending, or descending after ``-`` as in ``"-year"``; equal ones by score, and
+                those without it last.
+            cursor: ``cursor`` of the page before, of the same question in the same scope.
+            depth: Maximum number of hits of all pages; None for 1,000, or the engine's limit.
 
         Returns:
             The hits, best first, with missing legs and the trace.
 
         Raises:
-            ConfigurationError: An argument is out of range.
+            ConfigurationError: An argument is out of range, or the cursor is of another question.
+            ScopeError: The cursor is of another scope.
             ScopeRequiredError: The knowledge base requires a scope.
         """
         self._check_open()
-        common = {"top_k": top_k, "collapse": collapse}
-        arguments: dict[str, Any] = {  # Any: values of different parameters
-            name: value for name, value in common.items() if value is not None
-        }
         self._check_fields(fields, mode)
         bound = Query.of(query).but(
             filters=filters,
@@ -302,11 +315,24 @@ class Searchable:
             as_of=as_of,
             known_at=known_at,
         )
-        prototype = self._prototype(mode, arguments)
-        if prototype is None:
-            retriever = self.retriever(mode, filters=filters, scope=scope, **arguments)
-            return search_plan(retriever, bound)
-        return search_plan(prototype, bound)
+        check_count(top_k, "top_k")
+        if depth is not None:
+            check_count(depth, "depth", least=top_k)
+
+        def ranked(count: int) -> Plan[SearchResult]:
+            arguments: dict[str, Any] = {"top_k": count}  # Any: values of different parameters
+            if collapse is not None:
+                arguments["collapse"] = collapse
+            prototype = self._prototype(mode, arguments)
+            query = bound if bound.top_k is None else replace(bound, top_k=count)
+            if prototype is not None:
+                return search_plan(prototype, query)
+            made = self.retriever(mode, filters=filters, scope=scope, **arguments)
+            return search_plan(made, query)
+
+        most, asked = self._backend.features.most_hits, (bound, self.schema, mode, collapse)
+        paging = Paging.of(self._cursor_key, *asked, most=most, sort=sort)
+        return paging.page(ranked, bound.top_k or top_k, cursor=cursor, depth=depth)
 
     asearch = asynchronous(search)
 

@@ -45,7 +45,7 @@ from llama_retrieval_ext.serve.guard import (
 )
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, raised_at
 from llama_retrieval_ext.serve.keys import ApiKeys, KeyHolder
-from llama_retrieval_ext.serve.requests import MAX_TEXT
+from llama_retrieval_ext.serve.requests import MAX_CURSOR, MAX_TEXT
 from llama_retrieval_ext.text.normalization import valid_text
 
 P = ParamSpec("P")
@@ -63,6 +63,12 @@ FieldWeights: TypeAlias = Annotated[
     dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None,
     Field(description='Fields whose words are searched, with weights, such as {"title": 1}.'),
 ]
+Sort: TypeAlias = Annotated[
+    str | None, Field(description="A number or date to sort by, descending after a minus.")
+]
+Cursor: TypeAlias = Annotated[
+    str | None, Field(max_length=MAX_CURSOR, description="Of the page before, for the next one.")
+]
 Correct: TypeAlias = Annotated[bool, Field(description="Whether typing errors are corrected.")]
 AsOf: TypeAlias = Annotated[
     str | None, Field(description="What held at this date, such as 2021-09-01; now if left out.")
@@ -77,6 +83,8 @@ _MAX_PASSAGES: Final = 100
 _EDGES: Final = 50
 _MOST_EDGES: Final = 200
 _SHOWN: Final = 100
+_DEPTH: Final = 100  # of pages: a model repeats the cursor, of some characters for each hit
+_MOST_FIELDS: Final = 20
 _SERVER_ERROR: Final = 500
 _EVERYONE: Final = Scope(principals=[])
 
@@ -189,7 +197,7 @@ def mcp_app(
 
 
 def _search_tools(bound: _Bound) -> list[Tool]:
-    """Return ``search``, ``search_many`` and ``read_document``."""
+    """Return ``search``, ``search_many``, ``facets`` and ``read_document``."""
     most = bound.limits.max_top_k
     few = min(_TOP_K, most)
 
@@ -202,16 +210,37 @@ def _search_tools(bound: _Bound) -> list[Tool]:
         fields: FieldWeights = None,
         as_of: AsOf = None,
         known_at: KnownAt = None,
+        sort: Sort = None,
+        cursor: Cursor = None,
     ) -> Facts:
         """Search the knowledge base for passages that answer a question.
 
         Returns the best passages with their document ids; read_document returns a document.
-        Filters are conditions on metadata fields, all of which must hold.
+        Filters are conditions on metadata fields, all of which must hold. The same call with the
+        cursor of an answer returns the next passages.
         """
         asked = bound.query(query, filters, top_k).but(
             correct=correct, fields=fields, as_of=as_of, known_at=known_at
         )
-        return _found(await bound.kb.retriever(mode, top_k=top_k).asearch(asked))
+        depth = max(_DEPTH, top_k)
+        return _found(
+            await bound.kb.asearch(asked, mode, top_k=top_k, sort=sort, cursor=cursor, depth=depth)
+        )
+
+    async def facets(
+        fields: Annotated[list[str], Field(min_length=1, max_length=_MOST_FIELDS)],
+        query: Words | None = None,
+        filters: Conditions = None,
+        top: Annotated[int, Field(ge=1, le=_MAX_PASSAGES, description="Values of each.")] = few,
+    ) -> Facts:
+        """Count the documents by the values of metadata fields, and by ranges.
+
+        With a query, among those that share a word with it. A value can be used in a filter.
+        """
+        counting = bound.kb.afacets(
+            fields, query, filters=all_of(filters), scope=bound.scope, top=top
+        )
+        return (await asyncio.wait_for(counting, bound.limits.timeout_s)).to_dict()
 
     async def search_many(  # noqa: PLR0913, PLR0917 - arguments of a tool, by name
         queries: Annotated[list[Words], Field(min_length=1, max_length=bound.limits.max_queries)],
@@ -258,7 +287,10 @@ def _search_tools(bound: _Bound) -> list[Tool]:
             "passages": [node.get_content() for node in nodes[offset : offset + limit]],
         }
 
-    return [_tool_of(search, name=_SEARCH), _tool_of(search_many), _tool_of(read_document)]
+    return [
+        _tool_of(search, name=_SEARCH),
+        *(_tool_of(search_many), _tool_of(facets), _tool_of(read_document)),
+    ]
 
 
 def _graph_tools(bound: _Bound, graph: GraphBackend, *, rules: Rules | None) -> list[Tool]:
@@ -409,7 +441,8 @@ def _found(result: SearchResult) -> Facts:
     passages = [_passage(hit) for hit in result.hits]
     corrected = result.corrected and result.corrected.to_dict()
     hints = [*map(str, result.hints)]
-    return {"passages": passages, "degraded": degraded, "hints": hints, "corrected": corrected}
+    answer = {"passages": passages, "degraded": degraded, "hints": hints, "corrected": corrected}
+    return answer if result.cursor is None else {**answer, "cursor": result.cursor}
 
 
 def _passage(hit: Hit) -> Facts:

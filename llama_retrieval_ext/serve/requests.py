@@ -25,6 +25,7 @@ from llama_retrieval_ext.knowledge_base.kinds import SearchKind
 from llama_retrieval_ext.query import Scope
 
 MAX_TEXT = 10_000
+MAX_CURSOR = 100_000
 _MAX_CONDITIONS = 100
 _MAX_HOPS = 5
 
@@ -129,6 +130,12 @@ class SearchRequest(SearchFields):
     """A search."""
 
     query: str = Field(min_length=1, max_length=MAX_TEXT)
+    sort: str | None = Field(
+        default=None, description="A number or date to sort by, descending after a minus."
+    )
+    cursor: str | None = Field(
+        default=None, max_length=MAX_CURSOR, description="Of the page before, for the next one."
+    )
 
     model_config = _example(
         query="How many days of annual leave?",
@@ -136,6 +143,24 @@ class SearchRequest(SearchFields):
         top_k=5,
         filters={"filters": [{"key": "year", "operator": ">=", "value": 2024}]},
     )
+
+
+class FacetsRequest(Sent):
+    """Fields whose values are counted."""
+
+    fields: Annotated[
+        list[str] | dict[str, int | list[float] | list[str] | None],
+        Field(min_length=1, max_length=_MAX_CONDITIONS),
+    ] = Field(description="Their names; or each with ranges: their number, or bounds.")
+    query: str | None = Field(default=None, min_length=1, max_length=MAX_TEXT)
+    mode: SearchKind = "keyword"
+    first: int | None = Field(default=None, ge=1, description="Count among so many best hits.")
+    top: int = Field(default=10, ge=1, le=1000, description="How many values of each field.")
+    nodes: bool = Field(default=False, description="Whether to count passages, not documents.")
+    filters: Filters | None = None
+    scope: RequestedScope | None = None
+
+    model_config = _example(fields=["law", "year"], top=5)
 
 
 class SearchManyRequest(SearchFields):

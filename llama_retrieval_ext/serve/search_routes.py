@@ -15,7 +15,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.serve.guard import RequestContext
 from llama_retrieval_ext.serve.http_errors import HttpError, kind_of
-from llama_retrieval_ext.serve.requests import SearchManyRequest, SearchRequest
+from llama_retrieval_ext.serve.requests import FacetsRequest, SearchManyRequest, SearchRequest
 from llama_retrieval_ext.serve.service import (
     HIT_EXAMPLE,
     Context,
@@ -23,6 +23,7 @@ from llama_retrieval_ext.serve.service import (
     QueryScope,
     Service,
     as_json,
+    body_scope,
     event_stream,
     events_example,
     json_example,
@@ -47,6 +48,23 @@ _EXAMPLE: Final = {
     "hints": [],
     "corrected": None,
 }
+_FACETS: Final = {
+    "facets": {
+        "law": {
+            "field": "law",
+            "values": [{"value": "Safety", "count": 12}],
+            "ranges": [],
+            "min": None,
+            "max": None,
+            "distinct": 1,
+        }
+    },
+    "total": 12,
+    "counts": "documents",
+    "approximate": False,
+    "reasons": [],
+    "hints": [],
+}
 _EVENTS: Final = 'event: partial\ndata: {"query": …, "hits": […]}\n\nevent: result\ndata: {…}\n\n'
 
 
@@ -57,8 +75,14 @@ def search_router(service: Service) -> APIRouter:
     @router.post("/search", responses={200: json_example(_EXAMPLE)})
     async def search(body: SearchRequest, context: Context) -> Response:
         """Return the best hits for a query."""
-        retriever, query = _prepare(service, body, context)
-        result = await retriever.asearch(query)
+        result = await service.kb.asearch(
+            query_of(body, context),
+            body.mode,
+            top_k=service.top_k(body),
+            collapse=None if body.per_source is None else Collapse(body.per_source),
+            sort=body.sort,
+            cursor=body.cursor,
+        )
         _note(context, result)
         return as_json(_answer(result))
 
@@ -101,13 +125,31 @@ def search_router(service: Service) -> APIRouter:
             return HTMLResponse(explanation_html(explanation))
         return as_json(explanation.to_dict())
 
+    _add_fields(router, service)
+    return router
+
+
+def _add_fields(router: APIRouter, service: Service) -> None:
+    @router.post("/facets", responses={200: json_example(_FACETS)})
+    async def facets(body: FacetsRequest, context: Context) -> Response:
+        """Return the values of fields, with the number of documents that have them."""
+        counting = service.kb.afacets(
+            body.fields,
+            body.query,
+            body.mode,
+            first=None if body.first is None else min(body.first, service.limits.max_top_k),
+            filters=None if body.filters is None else body.filters.to_filters(),
+            scope=body_scope(context, body.scope),
+            top=body.top,
+            nodes=body.nodes,
+        )
+        return as_json((await asyncio.wait_for(counting, context.left_s)).to_dict())
+
     @router.get("/fields", responses={200: json_example({"fields": {"year": {"int": 12}}})})
     async def fields(context: Context, scope: QueryScope) -> Response:
         """Return the metadata fields to filter by, with the types of a sample of their values."""
         types = await service.read(context, lambda: service.kb.metadata_fields(scope=scope))
         return as_json({"fields": {k: v for k, v in types.items() if k not in SCOPE_KEYS}})
-
-    return router
 
 
 def _prepare(

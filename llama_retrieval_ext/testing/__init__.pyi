@@ -8,6 +8,7 @@ from llama_retrieval_ext.testing.fakes import FixedRetriever as FixedRetriever
 from llama_retrieval_ext.testing.fakes import FlakyRetriever as FlakyRetriever
 from llama_retrieval_ext.testing.fakes import HangingRetriever as HangingRetriever
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract as IsolationContract
+from llama_retrieval_ext.testing.paging_contract import PagingContract as PagingContract
 from llama_retrieval_ext.testing.retriever_contract import RankingContract as RankingContract
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract as RetrieverContract
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM as ScriptedLLM

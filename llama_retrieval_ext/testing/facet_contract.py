@@ -88,11 +88,13 @@ def as_data(facets: Facets) -> dict[str, dict[str, object]]:
     }
 
 
-def random_nodes(random: Random, count: int) -> list[TextNode]:
+def random_nodes(random: Random, count: int, start: int = 0) -> list[TextNode]:
     """Return passages of documents of two tenants, some for some principals only."""
     texts, nodes = ["crane", "crane audit", "leave", "audit notice leave"], []
     for number in range(count):
-        tenant, document = random.choice([(t, d) for t in ("acme", "globex") for d in range(count)])
+        tenant, document = random.choice(
+            [(t, d) for t in ("acme", "globex") for d in range(start, start + count)]
+        )
         listed = random.sample(["drama", "comedy", "caf\u00e9", "crime"], random.randrange(4))
         metadata = {
             "tenant_id": tenant,

@@ -40,6 +40,7 @@ class KnowledgeBaseConfig:
     # Share of vector search in hybrid search; None for that of the model.
     vector_share: float | None = None
     schema: str = ""  # its fields as JSON; empty for the default
+    cursor_key: str = ""  # the secret that cursors are signed by
     graph_key: str = ""  # distinguishes its rows from those of others in the same graph
 
     def check_format(self, where: str) -> None:
@@ -104,7 +105,13 @@ class KnowledgeBaseConfig:
 
     def as_new(self) -> "KnowledgeBaseConfig":
         """Return the configuration to record for a new knowledge base."""
-        new = replace(self, dimension=None, require_scope=bool(self.require_scope), format=FORMAT)
+        new = replace(
+            self,
+            dimension=None,
+            require_scope=bool(self.require_scope),
+            format=FORMAT,
+            cursor_key=secrets.token_hex(16),
+        )
         return _with_graph(new, self.graph) if self.graph else new
 
     def _check_grouping(self, requested: "KnowledgeBaseConfig", where: str) -> None:
