@@ -165,6 +165,7 @@ def test_a_result_without_a_trace_is_written_as_json() -> None:
         "degraded": [],
         "hints": [],
         "corrected": None,
+        "cursor": None,
         "trace": None,
     }
 

@@ -1,7 +1,7 @@
 """`llama-retrieval search` and `ask`, and `schema` and `validate` for pipelines as files."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -14,6 +14,7 @@ from llama_retrieval_ext.knowledge_base.kinds import SearchKind
 if TYPE_CHECKING:
     from llama_retrieval_ext.pipeline.why_not import WhyNot
 
+_FIRST: Final = "first"
 FilterOptions = Annotated[
     list[str] | None,
     typer.Option(
@@ -83,7 +84,9 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     cursor: Annotated[
         str | None,
         typer.Option(
-            help="Show the page after the one that printed this cursor.", show_default=False
+            metavar="CURSOR",
+            help="Show the page after the one that printed this cursor: first for the first page.",
+            show_default=False,
         ),
     ] = None,
     why_not: Annotated[
@@ -108,29 +111,22 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     if mode is not None and pipeline is not None:
         raise ConfigurationError("--mode and --pipeline exclude each other; give one of them")
     narrowed = parse_filter_texts(filters or [], name="--filter")
-    is_paged = sort is not None or cursor is not None
-    if is_paged and (pipeline is not None or explain or why_not):
+    is_paged, is_explained = bool(sort or cursor), bool(explain or why_not)
+    if is_paged and (pipeline is not None or is_explained):
         raise ConfigurationError("--sort and --cursor go with --mode, and without --explain")
+    asked = ext.Query(query, correct=correct).but(
+        filters=narrowed, scope=options.scope, fields=field_weights(fields or [])
+    )
     with options.open() as opened:
         collapse = None if per_document is None else ext.Collapse(per_document)
-        if pipeline is None:
-            retriever: ext.Retriever = opened.retriever(mode or "hybrid", collapse=collapse)
+        if is_paged:
+            after = None if cursor == _FIRST else cursor
+            pages: dict[str, Any] = {"collapse": collapse, "sort": sort, "cursor": after}
+            result = opened.search(asked, mode or "hybrid", top_k=top_k or 10, **pages)
         else:
-            retriever = _from_file(pipeline, opened, collapse)
-        asked = ext.Query(query, correct=correct).but(
-            filters=narrowed, scope=options.scope, fields=field_weights(fields or [])
-        )
-        if pipeline is not None or explain or why_not:
-            ask = retriever.explain if explain or why_not else retriever.search
+            retriever = _retriever(opened, mode or "hybrid", pipeline, collapse)
+            ask = retriever.explain if is_explained else retriever.search
             result = ask(asked, top_k=top_k)
-        else:
-            result = opened.search(
-                *(asked, mode or "hybrid"),
-                top_k=top_k or 10,
-                collapse=collapse,
-                sort=sort,
-                cursor=cursor,
-            )
         reasons = _reasons(result, why_not or [])
         if as_json:
             more = {"why_not": [reason.to_dict() for reason in reasons]} if reasons else {}
@@ -167,13 +163,11 @@ def facets(  # noqa: PLR0913 - a command's options are its parameters
     # The import of LlamaIndex takes two seconds; --help does not need it.
     from llama_retrieval_ext.filter_syntax import parse_filter_texts  # noqa: PLC0415
 
-    asked = {name: bounds for name, _, bounds in (field.partition(":") for field in fields)}
+    parts = [field.partition(":") for field in fields]
+    ranges = {n: [*map(_bound, bounds.split(","))] if bounds else None for n, _, bounds in parts}
     with options.open() as opened:
         counted = opened.facets(
-            {
-                name: [*map(_bound, bounds.split(","))] if bounds else None
-                for name, bounds in asked.items()
-            },
+            ranges,
             query,
             filters=parse_filter_texts(filters or [], name="--filter"),
             scope=options.scope,
@@ -201,13 +195,18 @@ def _query_of(words: list[str]) -> str:
     return query
 
 
-def _from_file(
-    path: Path, kb: "ext.KnowledgeBase", collapse: "ext.Collapse | None"
+def _retriever(
+    kb: "ext.KnowledgeBase",
+    mode: SearchKind,
+    pipeline: Path | None,
+    collapse: "ext.Collapse | None",
 ) -> "ext.Retriever":
-    """Return the retriever of a pipeline file over the knowledge base."""
+    """Return the retriever of a mode, or of a pipeline file, over the knowledge base."""
+    if pipeline is None:
+        return kb.retriever(mode, collapse=collapse)
     from llama_retrieval_ext.pipeline.pipeline import Pipeline  # noqa: PLC0415
 
-    made = ext.load_pipeline(path, kb)
+    made = ext.load_pipeline(pipeline, kb)
     if isinstance(made, ext.Retriever) and collapse is None:
         return made
     return Pipeline(made, refines=[] if collapse is None else [collapse])

@@ -47,6 +47,7 @@ _EXAMPLE: Final = {
     "degraded": [],
     "hints": [],
     "corrected": None,
+    "cursor": None,
 }
 _FACETS: Final = {
     "facets": {

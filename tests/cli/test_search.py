@@ -210,6 +210,20 @@ def test_search_by_a_file_shows_as_many_hits_as_the_file_says(
     assert counts == [2, 1]
 
 
+def test_pages_and_facets_are_printed(run: Run, read_url: str) -> None:
+    command = ("search", "leave", "--kb", read_url, "--mode", "vector", "--top-k", "2", "--json")
+    first = json.loads(run(*command, "--cursor", "first").stdout)
+    second = json.loads(run(*command, "--cursor", first["cursor"]).stdout)
+    assert not {hit["node_id"] for hit in second["hits"]} & {h["node_id"] for h in first["hits"]}
+    shown = run(*command[:-1], "--cursor", "first")
+    assert "more: --cursor " in shown.stderr
+    assert run(*command, "--sort", "year", "--explain").returncode == 1
+    counted = run("facets", "file_name", "year:1990,2000.5", "--kb", read_url)
+    assert counted.returncode == 0, counted.stderr
+    assert "file_name: leave.md 1" in counted.stdout
+    assert "hint: no passage has the key 'year'" in counted.stdout
+
+
 def test_ask_prints_the_answer_with_the_documents_that_it_cites(run: Run, read_url: str) -> None:
     with FakeOpenAI(["You have 25 days of annual leave [1]."]) as server:
         options = ("--kb", read_url, "--llm-url", server.url, "--llm-model", "any")

@@ -75,10 +75,20 @@ def error(result: "CallToolResult") -> str:
     return content.text
 
 
+async def test_a_model_counts_by_values_and_reads_the_next_page(kb: KnowledgeBase) -> None:
+    async with connected(create_mcp_server(kb, scope=ACME)) as client:
+        facets = data(await client.call_tool("facets", {"fields": ["year"], "query": "leave"}))
+        assert facets["facets"]["year"]["values"]
+        asked = {"query": "annual leave", "top_k": 1}
+        first = data(await client.call_tool("search", asked))
+        second = data(await client.call_tool("search", {**asked, "cursor": first["cursor"]}))
+        assert first["passages"][0]["text"] != second["passages"][0]["text"]
+
+
 async def test_tools_search_and_read(kb: KnowledgeBase, caplog: pytest.LogCaptureFixture) -> None:
     async with connected(create_mcp_server(kb, scope=ACME, about="Rules of Acme.")) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert set(tools) == {"search", "search_many", "read_document"}
+        assert set(tools) == {"search", "search_many", "facets", "read_document"}
         description = tools["search"].description or ""
         assert "Rules of Acme." in description
         assert 'Fields to filter by: "year" (2024, 2025).' in description
@@ -235,7 +245,14 @@ async def test_tools_of_a_graph_stay_in_the_scope(graph_kb: KnowledgeBase) -> No
     for tenant, measure in (("acme", "bracing"), ("globex", "sheet piling")):
         async with connected(create_mcp_server(graph_kb, scope=Scope(tenant))) as client:
             names = [tool.name for tool in (await client.list_tools()).tools]
-            assert names == ["search", "search_many", "read_document", "neighbours", "rules"]
+            assert names == [
+                "search",
+                "search_many",
+                "facets",
+                "read_document",
+                "neighbours",
+                "rules",
+            ]
             near = data(await client.call_tool("neighbours", {"entity": "Collapse"}))
             assert {tuple(each.values()) for each in near["relations"]} == {
                 ("collapse", "MITIGATED_BY", measure),

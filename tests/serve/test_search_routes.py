@@ -36,10 +36,10 @@ def test_a_stream_has_the_ranking_after_each_leg_and_ends_with_the_whole(
     with monkeypatch.context() as patched:
         patched.setattr(kb, "retriever", lambda *_, **__: legs)
         answer = client.post("/v1/stream", json={"query": "slow annual leave"})
-        whole = client.post("/v1/search", json={"query": "slow annual leave"}).json()
+        whole = client.post("/v1/explain", json={"query": "slow annual leave"}).json()
     *partials, last = events_of(answer.text)
     assert partials
-    assert last == ("result", whole)
+    assert (last[0], last[1]["hits"]) == ("result", whole["hits"])
     for name, partial in partials:
         assert name == "partial"
         assert {hit["text"] for hit in partial["hits"]} <= {hit["text"] for hit in whole["hits"]}
@@ -86,7 +86,8 @@ def test_many_queries_are_answered_as_each_alone_and_a_failing_one_says_so(
     options = {"mode": "vector", "top_k": 1}
     answer = client.post("/v1/search-many", json={"queries": queries, **options})
     first, failed, last = answer.json()["results"]
-    assert first == client.post("/v1/search", json={"query": queries[0], **options}).json()
+    alone = client.post("/v1/search", json={"query": queries[0], **options}).json()
+    assert first == {**alone, "cursor": None}  # only a single search has pages
     assert failed["hits"] == []
     assert failed["degraded"] == [{"where": "vector", "reason": "RuntimeError"}]
     assert all("acme" in hit["text"] for hit in last["hits"])
@@ -131,3 +132,19 @@ def test_typing_errors_are_corrected_unless_the_request_says_no(connect: Connect
     assert client.post("/v1/search", json=body).json()["corrected"] is None
     many = client.post("/v1/search-many", json={"queries": ["anual"], "correct": False}).json()
     assert many["results"][0]["corrected"] is None
+
+
+def test_facets_and_pages_are_of_what_the_key_may_see(connect: Connect) -> None:
+    client = connect()
+    counted = client.post("/v1/facets", json={"fields": {"year": [2025]}, "query": "leave"}).json()
+    assert counted["facets"]["year"]["values"]
+    assert {value["value"] for value in counted["facets"]["year"]["values"]} <= {2024, 2025}
+    body = {"query": "annual leave", "top_k": 1, "sort": "-year"}
+    first = client.post("/v1/search", json=body).json()
+    second = client.post("/v1/search", json={**body, "cursor": first["cursor"]}).json()
+    assert first["hits"][0]["node_id"] != second["hits"][0]["node_id"]
+    other = connect("globex").post("/v1/search", json={**body, "cursor": first["cursor"]})
+    assert other.status_code == 403
+    foreign = {"fields": ["year"], "scope": {"tenant_id": "globex"}}
+    assert client.post("/v1/facets", json=foreign).status_code == 403
+    assert client.post("/v1/facets", json={"fields": ["tenant_id"]}).status_code == 422
