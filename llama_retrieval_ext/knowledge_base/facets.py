@@ -254,7 +254,7 @@ class Faceted(Searchable, Browsable):
     def _with_columns(self, keys: Iterable[str], query: Query, use: Callable[[Columns], T]) -> T:
         """Return what a function makes of the columns of all nodes, or of those it may count."""
         storage, condition = self._storage, query.condition
-        filtered = () if query.filter is None else comparisons(query.filter)
+        filtered = () if condition is None else comparisons(condition)
         keys = {*keys, *(compare.key for compare in filtered)}
         if not storage.is_exclusive:
             filters = None if condition is None else as_metadata_filters(condition)

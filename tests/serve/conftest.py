@@ -111,6 +111,7 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None]] = [
     ("GET", "/v1/documents/hr/leave", None),
     ("PATCH", "/v1/documents/hr/leave", {"allowed": None}),
     ("DELETE", "/v1/documents/hr/leave", None),
+    ("POST", "/v1/facets", {"fields": ["year"]}),
     ("GET", "/v1/fields", None),
     ("GET", "/v1/ranking", None),
 ]

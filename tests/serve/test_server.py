@@ -111,7 +111,8 @@ async def test_mcp_over_stdio_serves_the_scope_it_was_started_with(url: str) -> 
     program, *args = command("mcp", "--kb", url, "--tenant", "tenant1", "--about", "Reports.")
     async with Client(StdioServerParameters(command=program, args=args)) as client:
         tools = (await client.list_tools()).tools
-        assert [tool.name for tool in tools] == ["search", "search_many", "read_document"]
+        names = [tool.name for tool in tools]
+        assert names == ["search", "search_many", "facets", "read_document"]
         found = await client.call_tool("search", {"query": "annual leave", "top_k": 50})
         assert found.structured_content is not None
         passages = found.structured_content["passages"]
