@@ -365,6 +365,9 @@ class Query(QueryBundle):
         correct: Whether a knowledge base corrects typing errors: a word that no visible node has is
             replaced by the nearest that one has, which ``corrected`` of the result says. Words in
             quotation marks, in capitals, with digits and in code stay.
+        interpret: Whether a knowledge base makes filters of the words that state them, such as
+            "after 2010", which ``hints`` and ``details`` of the result say; see
+            `KnowledgeBase.interpret`.
         is_curated: Whether it is a part of a query that a knowledge base has corrected, and whose
             hits it will order. Set by it.
         synonyms: What keyword searches also look for, with half of the weight. Set by it.
@@ -391,6 +394,7 @@ class Query(QueryBundle):
     exact: bool = False
     fields: Mapping[str, float] | None = None
     correct: bool = True
+    interpret: bool = False
     is_curated: bool = False
     synonyms: tuple[str, ...] = ()
     as_of: Moment | None = None
@@ -415,6 +419,7 @@ class Query(QueryBundle):
         if self.fields is not None:
             check_weights(self.fields, "fields")
         of_type(self.correct, bool, "correct")
+        of_type(self.interpret, bool, "interpret")
         self.filter = None if self.filters is None else parse_filters(self.filters)
 
     if not TYPE_CHECKING:  # which would otherwise accept any name
@@ -446,11 +451,12 @@ class Query(QueryBundle):
         context: Mapping[str, object] | None = None,
         fields: Mapping[str, float] | None = None,
         correct: bool | None = None,
+        interpret: bool | None = None,
         as_of: Moment | None = None,
         known_at: Moment | None = None,
     ) -> "Query":
         """Return a copy; filters and scope are narrowed, other arguments replace values."""
-        given: dict[str, object] = {"fields": fields, "correct": correct}
+        given: dict[str, object] = {"fields": fields, "correct": correct, "interpret": interpret}
         given |= {"top_k": top_k, "timeout_s": timeout_s, "as_of": as_of, "known_at": known_at}
         changes: dict[str, Any] = {name: v for name, v in given.items() if v is not None}
         if filters is not None:
@@ -492,6 +498,7 @@ class SearchOptions(TypedDict, total=False):
     context: Mapping[str, object] | None
     fields: Mapping[str, float] | None
     correct: bool | None
+    interpret: bool | None
     as_of: Moment | None
     known_at: Moment | None
 

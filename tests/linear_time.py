@@ -34,6 +34,7 @@ from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.graph.phrases import acronyms, chinese_runs, phrases, title_words, words
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
 from llama_retrieval_ext.graph.text_to_cypher import stripped
+from llama_retrieval_ext.interpretation import Interpreter
 from llama_retrieval_ext.knowledge_base.passages import PassageParser
 from llama_retrieval_ext.knowledge_base.readers.code import definitions
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
@@ -112,6 +113,7 @@ def _passage_graph(text: str) -> object:
 _NAMES = Gazetteer(
     [(name, name) for name in ("tower crane", "IT", "a", "中国建筑", "中", "article 12", "-", "é")]
 )
+_FILTERS = Interpreter({"genres": ["Comedy", "drama"], "year": [1994, 2022]})
 _TOKENIZER = Tokenizer()
 _VOCABULARY = Vocabulary(_TOKENIZER)
 _VOCABULARY.put("n1", "The annual leave of an employee", "")
@@ -136,6 +138,7 @@ FUNCTIONS: Final[dict[str, Reads]] = {
     "replacements": lambda text: replacements(text, _VOCABULARY, [""]),
     "vocabulary": lambda text: _VOCABULARY.put("n2", text, ""),
     "excerpt": lambda text: excerpt(text, text[:1_000], length=200),
+    "Interpreter.interpret": _FILTERS.interpret,
     "dates_in": lambda text: dates_in(text, _TODAY),
     "validity_in": validity_in,
     "instant": instant,

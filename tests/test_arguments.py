@@ -41,6 +41,7 @@ from llama_retrieval_ext.arguments import RecordsArguments, arguments_of
 from llama_retrieval_ext.config.searches import MinMaxScores
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.interpretation import Interpretation
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.stages import Operand
 from llama_retrieval_ext.retrievers.intent import IntentProfile
@@ -91,9 +92,22 @@ STORE, NODE, DOCSTORE = (
 )
 GRAPH, RULES = EmbeddedGraph(":memory:"), process_rules()
 a, b = FixedRetriever(name="a"), FixedRetriever(name="b")
+
+
+class Known:
+    """What interprets questions; a knowledge base does."""
+
+    def interpret(self, question: str, **_: object) -> Interpretation:
+        return Interpretation(question, question)
+
+    async def ainterpret(self, question: str, **_: object) -> Interpretation:
+        return Interpretation(question, question)
+
+
+KNOWN = Known()
 LIVE: Mapping[str, object] = {
     type(each).__name__: lambda _, each=each: each
-    for each in (MODEL, LLM, FOREIGN, RANKER, STORE, NODE, DOCSTORE, GRAPH, RULES)
+    for each in (MODEL, LLM, FOREIGN, RANKER, STORE, NODE, DOCSTORE, GRAPH, RULES, KNOWN)
 }
 
 
@@ -134,6 +148,7 @@ SAMPLES: tuple[Callable[[], object], ...] = (
     lambda: ext.RerankChain(RuleRerank(), RANKER, timeout_s=2.0),
     lambda: ext.HyDE(LLM, n=2),
     lambda: ext.HyDEFanOut(LLM, include_original=False),
+    lambda: ext.Interpret(KNOWN, llm=LLM),
     lambda: MultiQuery(LLM, n=2, prompt="{query}\n'{n}'"),
     lambda: ext.Decompose(LLM, timeout_s=1.0),
     lambda: ext.StepBack(LLM),

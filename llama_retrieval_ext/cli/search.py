@@ -65,6 +65,10 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     correct: Annotated[
         bool, typer.Option("--correct/--no-correct", help="Correct typing errors, visibly.")
     ] = True,
+    interpret: Annotated[
+        bool,
+        typer.Option("--interpret", help="Make filters of words that state them: 'after 2010'."),
+    ] = False,
     fields: Annotated[
         list[str] | None,
         typer.Option(
@@ -114,7 +118,7 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     is_paged, is_explained = bool(sort or cursor), bool(explain or why_not)
     if is_paged and (pipeline is not None or is_explained):
         raise ConfigurationError("--sort and --cursor go with --mode, and without --explain")
-    asked = ext.Query(query, correct=correct).but(
+    asked = ext.Query(query, correct=correct, interpret=interpret).but(
         filters=narrowed, scope=options.scope, fields=field_weights(fields or [])
     )
     with options.open() as opened:

@@ -68,6 +68,7 @@ class Operator:
         filters: MetadataFilters | None = None,
         timeout_s: float | None = None,
         correct: bool = True,
+        interpret: bool = False,
         fields: Mapping[str, float] | None = None,
         as_of: Moment | None = None,
         known_at: Moment | None = None,
@@ -83,6 +84,7 @@ class Operator:
             filters: Conditions on metadata for every hit; they can only narrow the scope.
             timeout_s: Time limit for the whole answer in seconds; None for no limit.
             correct: Whether typing errors are corrected, as for `Query`.
+            interpret: Whether words that state filters become filters, as for `Query`.
             fields: The fields of keyword searches, with weights, as for `Query`.
             as_of: The time for which the query asks, as for `Query`.
             known_at: The time at which it was known, as for `Query`.
@@ -105,6 +107,7 @@ class Operator:
             top_k=check_top_k(top_k),
             timeout_s=timeout_s,
             correct=correct,
+            interpret=interpret,
             fields=fields,
             as_of=as_of,
             known_at=known_at,

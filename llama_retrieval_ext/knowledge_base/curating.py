@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import partial
 from typing import Final
 
@@ -12,8 +13,11 @@ from llama_retrieval_ext.execution.context import step
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filter_syntax import as_metadata_filters
 from llama_retrieval_ext.filters import AllOf, Condition, Not, matches
+from llama_retrieval_ext.interpretation import Interpretation
 from llama_retrieval_ext.knowledge_base.correcting import Correcting
+from llama_retrieval_ext.knowledge_base.interpreting import Interpreting
 from llama_retrieval_ext.knowledge_base.rankings import ScopedRanking, StoredRankings
+from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.query import Query, Scope, source_in
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages.decay import holding_first
@@ -33,20 +37,24 @@ class Curating:
         stored: The rules, by scope.
         read: Reads them.
         find: Returns the nodes of a document by its name, in a scope.
+        interpreting: Finds filters in the words of queries.
     """
 
     correcting: Correcting
     stored: StoredRankings
     read: Callable[[], dict[str, str]]
     find: Callable[[str, Scope | None], Iterable[BaseNode]]
+    interpreting: Interpreting
 
     def plan(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
         """Return the plan for the hits of a query, unless it is part of another."""
         if query.is_curated:
             return (yield from search(query))
-        query = replace(query, is_curated=True)
+        query, typed = replace(query, is_curated=True), query.query_str
         if query.correct:
             query = yield from self.correcting.corrected(query)
+        if query.interpret:
+            query = yield from self.interpreting.interpreted(query, typed)
         if self.stored.is_old(is_shared=self.correcting.is_shared):
             words_of = self.correcting.tokenizer.query_tokens
             yield Call(lambda: self.stored.update(self.read, words_of))
@@ -57,6 +65,14 @@ class Curating:
         if not any(r.ranking.boosts or r.ranking.pins or r.ranking.blocks for r in rankings):
             return (yield from search(query))
         return (yield from step("ranking rules", self._ranked(query, search, rankings)))
+
+    def interpretation(
+        self, question: str, scope: Scope | None, today: date | None, llm: AnyLLM | None
+    ) -> Plan[Interpretation]:
+        """Return the plan for a question as a query and filters, typing errors corrected."""
+        corrected = yield from self.correcting.corrected(Query(question, scope=scope))
+        spellings = list(dict.fromkeys([corrected.query_str, question]))
+        return (yield from self.interpreting.interpretation(spellings, scope, today, llm))
 
     def _ranked(
         self,

@@ -23,6 +23,7 @@ from llama_retrieval_ext.knowledge_base.curating import Curating
 from llama_retrieval_ext.knowledge_base.editing import Editable
 from llama_retrieval_ext.knowledge_base.facets import Faceted
 from llama_retrieval_ext.knowledge_base.graph import extraction_for
+from llama_retrieval_ext.knowledge_base.interpreting import Interpreting
 from llama_retrieval_ext.knowledge_base.ledger.config import KnowledgeBaseConfig
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.opening import (
@@ -121,6 +122,11 @@ class KnowledgeBase(Faceted, Editable):
                 storage.words.rankings,
                 ledger.rankings,
                 lambda name, scope: storage.nodes(ledger.ids_named(name, scope)),
+                Interpreting(
+                    lambda: storage.store.field_schema,
+                    lambda fields, scope: self.visible_values(fields, scope=scope),
+                    lambda scope: self.metadata_fields(scope=scope),
+                ),
             ),
         )
         Browsable.__init__(self, access, storage, ledger)

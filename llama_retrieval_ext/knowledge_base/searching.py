@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack, get_args, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -17,7 +18,9 @@ from llama_retrieval_ext.embeddings.resolve import vector_share_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
+from llama_retrieval_ext.interpretation import Interpretation
 from llama_retrieval_ext.knowledge_base.access import Access
+from llama_retrieval_ext.knowledge_base.curating import Curating
 from llama_retrieval_ext.knowledge_base.engines import chat_engine, query_engine
 from llama_retrieval_ext.knowledge_base.kinds import (
     CompositeKind,
@@ -28,7 +31,7 @@ from llama_retrieval_ext.knowledge_base.kinds import (
 )
 from llama_retrieval_ext.knowledge_base.paging import Paging
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
-from llama_retrieval_ext.pipeline.retriever import Curation, Retriever
+from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.searching import search_plan
 from llama_retrieval_ext.query import Query, Scope, at_time
 from llama_retrieval_ext.results import SearchResult
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from llama_index.core.query_engine import RetrieverQueryEngine
 
     from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+    from llama_retrieval_ext.llm.functions import AnyLLM
     from llama_retrieval_ext.retrievers.graph import GraphRetriever
     from llama_retrieval_ext.retrievers.kg_rule import KGRuleRetriever
     from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
@@ -82,7 +86,7 @@ class Searchable:
         vector_share: float | None,
         cursor_key: str,
         graphs: "PassageGraphs | None",
-        curation: Curation | None = None,
+        curation: Curating,
     ) -> None:
         self.url = access.url
         self.require_scope = access.require_scope
@@ -262,6 +266,7 @@ class Searchable:
         timeout_s: float | None = None,
         fields: Mapping[str, float] | None = None,
         correct: bool | None = None,
+        interpret: bool | None = None,
         as_of: Moment | None = None,
         known_at: Moment | None = None,
         sort: str | None = None,
@@ -287,6 +292,7 @@ class Searchable:
                 those of the `Schema`.
             correct: Whether typing errors are corrected, as for `Query`; None for True. The result
                 says so in ``corrected``.
+            interpret: Whether words that state filters become filters, as by `interpret`.
             as_of: A date or an instant: only what holds then is found, as for `Scope`. None to rank
                 what holds now before what no longer does.
             known_at: Only what was known then is found; None for what is known now.
@@ -312,6 +318,7 @@ class Searchable:
             timeout_s=timeout_s,
             fields=fields,
             correct=correct,
+            interpret=interpret,
             as_of=as_of,
             known_at=known_at,
         )
@@ -335,6 +342,38 @@ class Searchable:
         return paging.page(ranked, bound.top_k or top_k, cursor=cursor, depth=depth)
 
     asearch = asynchronous(search)
+
+    @blocking
+    def interpret(
+        self,
+        question: str,
+        *,
+        scope: Scope | None = None,
+        today: date | None = None,
+        llm: "AnyLLM | None" = None,
+    ) -> Plan[Interpretation]:
+        """Return a question as a query and the filters that its words state.
+
+        "comedies after 2010 with Tom Hanks, not animation" states four: by the values of the
+        schema's ``facets`` that the scope can see, and its ``numbers`` and ``dates``; in English
+        and Chinese, typing errors corrected. A field or a value that is not there is no filter.
+        On a server the nodes that the scope can see are read each time.
+
+        Args:
+            question: The question.
+            scope: The scope of the caller.
+            today: The day of "last year" and the like; None for today, in UTC.
+            llm: Reads the question instead; each of its filters must exist in the same way, and
+                come from words of the question, or is refused. If it fails, the answer is that
+                without it.
+
+        Raises:
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._check_open()
+        return self._curation.interpretation(question, scope, today, llm)
+
+    ainterpret = asynchronous(interpret)
 
     def as_retriever(
         self,

@@ -192,6 +192,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         context: Mapping[str, object] | None = None,
         fields: Mapping[str, float] | None = None,
         correct: bool | None = None,
+        interpret: bool | None = None,
         as_of: Moment | None = None,
         known_at: Moment | None = None,
     ) -> Plan[SearchResult]:
@@ -206,6 +207,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             context: Values for the application's own stages.
             fields: The fields of keyword searches, with weights, for this call.
             correct: Whether typing errors are corrected, as for `Query`; None for True.
+            interpret: Whether words that state filters become filters, as for `Query`.
             as_of: The time for which the query asks, as for `Query`.
             known_at: The time at which it was known, as for `Query`.
 
@@ -220,6 +222,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             context=context,
             fields=fields,
             correct=correct,
+            interpret=interpret,
             as_of=as_of,
             known_at=known_at,
         )

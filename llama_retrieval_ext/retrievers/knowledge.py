@@ -216,6 +216,7 @@ class KnowledgeRetriever(Retriever):
         context: Mapping[str, object] | None = None,
         fields: Mapping[str, float] | None = None,
         correct: bool | None = None,
+        interpret: bool | None = None,
         as_of: Moment | None = None,
         known_at: Moment | None = None,
     ) -> KnowledgeResponse:
@@ -235,6 +236,7 @@ class KnowledgeRetriever(Retriever):
             context: Additional values for conditions of rules.
             fields: The fields of keyword searches, with weights, for this call.
             correct: Whether typing errors are corrected where cases are searched; None for True.
+            interpret: Whether words that state filters become filters where cases are searched.
             as_of: The time for which the query asks, as for `Query`.
             known_at: The time at which it was known, as for `Query`.
         """
@@ -245,6 +247,7 @@ class KnowledgeRetriever(Retriever):
             timeout_s=timeout_s,
             fields=fields,
             correct=correct,
+            interpret=interpret,
             as_of=as_of,
             known_at=known_at,
         )

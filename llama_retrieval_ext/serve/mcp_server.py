@@ -70,6 +70,9 @@ Cursor: TypeAlias = Annotated[
     str | None, Field(max_length=MAX_CURSOR, description="Of the page before, for the next one.")
 ]
 Correct: TypeAlias = Annotated[bool, Field(description="Whether typing errors are corrected.")]
+Interpret: TypeAlias = Annotated[
+    bool, Field(description="Whether words that state filters, as 'after 2010', become filters.")
+]
 AsOf: TypeAlias = Annotated[
     str | None, Field(description="What held at this date, such as 2021-09-01; now if left out.")
 ]
@@ -201,12 +204,14 @@ def _search_tools(bound: _Bound) -> list[Tool]:
     most = bound.limits.max_top_k
     few = min(_TOP_K, most)
 
-    async def search(  # noqa: PLR0913, PLR0917 - arguments of a tool, by name
+    async def search(  # noqa: PLR0913 - the arguments of the tool
         query: Words,
+        *,
         filters: Conditions = None,
         top_k: Annotated[int, Field(ge=1, le=most, description="How many passages.")] = few,
         mode: Mode = "hybrid",
-        correct: Correct = True,  # noqa: FBT002 - an argument of a tool, by name
+        correct: Correct = True,
+        interpret: Interpret = False,
         fields: FieldWeights = None,
         as_of: AsOf = None,
         known_at: KnownAt = None,
@@ -220,7 +225,7 @@ def _search_tools(bound: _Bound) -> list[Tool]:
         cursor of an answer returns the next passages.
         """
         asked = bound.query(query, filters, top_k).but(
-            correct=correct, fields=fields, as_of=as_of, known_at=known_at
+            correct=correct, interpret=interpret, fields=fields, as_of=as_of, known_at=known_at
         )
         depth = max(_DEPTH, top_k)
         return _found(
@@ -242,12 +247,14 @@ def _search_tools(bound: _Bound) -> list[Tool]:
         )
         return (await asyncio.wait_for(counting, bound.limits.timeout_s)).to_dict()
 
-    async def search_many(  # noqa: PLR0913, PLR0917 - arguments of a tool, by name
+    async def search_many(  # noqa: PLR0913 - the arguments of the tool
         queries: Annotated[list[Words], Field(min_length=1, max_length=bound.limits.max_queries)],
+        *,
         filters: Conditions = None,
         top_k: Annotated[int, Field(ge=1, le=most, description="Passages of each query.")] = few,
         mode: Mode = "hybrid",
-        correct: Correct = True,  # noqa: FBT002 - an argument of a tool, by name
+        correct: Correct = True,
+        interpret: Interpret = False,
         fields: FieldWeights = None,
         as_of: AsOf = None,
         known_at: KnownAt = None,
@@ -255,7 +262,7 @@ def _search_tools(bound: _Bound) -> list[Tool]:
         """Search for several things at once, with the same filters; results are in their order."""
         asked = [
             bound.query(query, filters, top_k).but(
-                correct=correct, fields=fields, as_of=as_of, known_at=known_at
+                correct=correct, interpret=interpret, fields=fields, as_of=as_of, known_at=known_at
             )
             for query in queries
         ]

@@ -107,6 +107,10 @@ class Asked(Sent):
     correct: bool = Field(
         default=True, description="Whether typing errors are corrected; the answer says so."
     )
+    interpret: bool = Field(
+        default=False,
+        description="Whether words that state filters, such as 'after 2010', become filters.",
+    )
     fields: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None = Field(
         default=None, description='The fields of keyword search, with weights: {"title": 1}.'
     )

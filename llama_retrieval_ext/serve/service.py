@@ -199,6 +199,7 @@ def query_of(
         top_k=top_k,
         timeout_s=context.left_s,
         correct=body.correct,
+        interpret=body.interpret,
         fields=body.fields,
         as_of=body.as_of,
         known_at=body.known_at,

@@ -20,6 +20,7 @@ from llama_retrieval_ext.stages.rerank.rules import RuleRerank as RuleRerank
 from llama_retrieval_ext.stages.rerank.rules import RuleWeights as RuleWeights
 from llama_retrieval_ext.stages.rewrite.hyde import HyDE as HyDE
 from llama_retrieval_ext.stages.rewrite.hyde import HyDEFanOut as HyDEFanOut
+from llama_retrieval_ext.stages.rewrite.interpret import Interpret as Interpret
 from llama_retrieval_ext.stages.rewrite.multi_query import Decompose as Decompose
 from llama_retrieval_ext.stages.rewrite.multi_query import MultiQuery as MultiQuery
 from llama_retrieval_ext.stages.rewrite.multi_query import StepBack as StepBack

@@ -5,7 +5,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -85,7 +85,10 @@ class Gazetteer:
         self._ids = {name: tuple(sorted(ids)) for name, ids in words.items()}
         self._acronyms = {name: tuple(sorted(ids)) for name, ids in acronyms.items()}
         self._lengths = _lengths(words.keys() | acronyms.keys())
-        self._pairs = _PairIndex(self._names)
+
+    @cached_property
+    def _pairs(self) -> "_PairIndex":
+        return _PairIndex(self._names)  # only of names that are compared
 
     def __len__(self) -> int:
         return len(self._ids.keys() | self._acronyms.keys())
@@ -192,6 +195,8 @@ def normalised(text: str) -> tuple[str, Sequence[int]]:
         'zurich'
 
     """
+    if text.isascii() and "\0" not in text:
+        return text.lower(), range(len(text))
     plain, offsets = aligned(_NO_LETTERS.sub("\ufffd", text))
     folded = plain.casefold()
     if len(folded) == len(plain) and fold(folded) == folded:

@@ -1,15 +1,19 @@
 """Relative dates in questions, such as "last May" or 昨天, by rules for English and Chinese."""
 
 import re
+from calendar import monthrange
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import date, timedelta
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
-_MONTHS: Final = (
+Days: TypeAlias = tuple[date, date]  # the first and the last
+
+MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June", "July", "August"),
     *("September", "October", "November", "December"),
 )
-_LOWER: Final = tuple(map(str.lower, _MONTHS))
+_LOWER: Final = tuple(map(str.lower, MONTHS))
 _DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _CHINESE: Final = ("一", "二", "三", "四", "五", "六", "七", "八", "九", "十", "十一", "十二")
 _SMALL: Final = (("a", "an", "one"), ("a couple of", "two", "两"), ("three",), ("four",), ("five",))
@@ -39,8 +43,60 @@ def date_words(year: int, month: int = 0, day: int = 0) -> str:
     """
     if not month:
         return f"{year}, {year}年"
-    english, chinese = f"{_MONTHS[month - 1]} {year}", f"{year}年{month}月"
+    english, chinese = f"{MONTHS[month - 1]} {year}", f"{year}年{month}月"
     return f"{day} {english}, {chinese}{day}日" if day else f"{english}, {chinese}"
+
+
+class Period(NamedTuple):
+    """Days that a text names, from the first to the last, and where it names them."""
+
+    start: int
+    end: int
+    first: date
+    last: date
+
+
+def periods_in(text: str, today: date) -> list[Period]:
+    """Return the relative dates of a question as days, in order.
+
+    Args:
+        text: The question, in lower case.
+        today: The day on which it is asked.
+
+    Examples:
+        >>> [str(period.last) for period in periods_in("last may, yesterday", date(2024, 3, 1))]
+        ['2023-05-31', '2024-02-29']
+
+    """
+    periods: list[Period] = []
+    for rule, resolve in _RULES:
+        pattern = re.compile(rf"(?<![a-z]){rule}(?![a-z])")
+        for match in pattern.finditer(text):
+            with suppress(ValueError, OverflowError):  # before the year 1
+                periods.append(Period(*match.span(), *resolve(today, *match.groups())))
+        text = pattern.sub(lambda match: " " * len(match[0]), text)
+    return sorted(periods)
+
+
+def windows_in(text: str, today: date) -> list[Period]:
+    """Return the days until today that a question counts, as "the last three years" or 近两周.
+
+    Examples:
+        >>> [str(window.first) for window in windows_in("the last 2 weeks", date(2024, 3, 1))]
+        ['2024-02-16']
+
+    """
+    windows: list[Period] = []
+    for match in _WINDOW.finditer(text):
+        count, unit = _count(match["count"] or match["zh"]), match["unit"] or match["unit_zh"]
+        with suppress(ValueError, OverflowError):
+            days = {"day": 1, "天": 1, "week": 7, "周": 7, "星期": 7, "礼拜": 7}.get(unit, 0)
+            first = today - timedelta(days=days * count)
+            if not days:
+                start, end = _back(today, count * (12 if unit in {"year", "年"} else 1), "month")
+                first = start.replace(day=min(today.day, end.day))
+            windows.append(Period(*match.span(), first, today))
+    return windows
 
 
 def dates_in(text: str, today: date) -> list[str]:
@@ -55,35 +111,42 @@ def dates_in(text: str, today: date) -> list[str]:
         ['May 2023, 2023年5月', '28 February 2024, 2024年2月28日']
 
     """
-    words_by_start: dict[int, str] = {}
-    text = text.lower()
-    for rule, resolve in _RULES:
-        pattern = re.compile(rf"(?<![a-z]){rule}(?![a-z])")
-        for match in pattern.finditer(text):
-            words_by_start[match.start()] = resolve(today, *match.groups())
-        text = pattern.sub(lambda match: " " * len(match[0]), text)
-    return [words_by_start[start] for start in sorted(words_by_start)]
+    return [_words(period.first, period.last) for period in periods_in(text.lower(), today)]
+
+
+def _words(first: date, last: date) -> str:
+    """Return a day, a month, a year, or the months of a week.
+
+    The seven days of a week would outweigh the rest of a question.
+    """
+    if first == last:
+        return words_of(first)
+    if (first, last) == month_of(first.year, 1, 12):
+        return date_words(first.year)
+    months = dict.fromkeys((day.year, day.month) for day in (first, last))
+    return ", ".join(date_words(*month) for month in months)
+
+
+def month_of(year: int, month: int, until: int = 0) -> tuple[date, date]:
+    """Return the first and the last day of a month, or of several of a year."""
+    return date(year, month, 1), date(year, until or month, monthrange(year, until or month)[1])
 
 
 def _count(word: str) -> int:
     return int(word) if word.isdecimal() else _COUNTS[word]
 
 
-def _back(today: date, count: int, unit: str) -> str:
-    """Return the day, month or year so long ago, or the months of a week.
-
-    The seven days of a week would outweigh the rest of a question.
-    """
+def _back(today: date, count: int, unit: str) -> Days:
+    """Return the day, week, month or year so long ago; weeks begin on Monday."""
     if unit in {"year", "年"}:
-        return date_words(today.year - count)
+        return month_of(today.year - count, 1, 12)
     if unit in {"month", "月", "个月"}:
         year, month = divmod(12 * today.year + today.month - 1 - count, 12)
-        return date_words(year, month + 1)
+        return month_of(year, month + 1)
     if unit in {"day", "天"}:
-        return words_of(today - timedelta(days=count))
+        return (today - timedelta(days=count),) * 2
     monday = today - timedelta(days=today.weekday() + 7 * count)
-    months = dict.fromkeys((day.year, day.month) for day in (monday, monday + timedelta(days=6)))
-    return ", ".join(date_words(*month) for month in months)
+    return monday, monday + timedelta(days=6)
 
 
 def words_of(day: date) -> str:
@@ -91,19 +154,19 @@ def words_of(day: date) -> str:
     return date_words(day.year, day.month, day.day)
 
 
-def _last_month(today: date, name: str) -> str:
+def _last_month(today: date, name: str) -> Days:
     """Return the last month of a name that is over."""
-    return date_words(today.year - (_COUNTS[name] >= today.month), _COUNTS[name])
+    return month_of(today.year - (_COUNTS[name] >= today.month), _COUNTS[name])
 
 
-def _last_weekday(today: date, name: str) -> str:
-    return words_of(today - timedelta(days=(today.weekday() - _DAYS.index(name) - 1) % 7 + 1))
+def _last_weekday(today: date, name: str) -> Days:
+    return _back(today, (today.weekday() - _DAYS.index(name) - 1) % 7 + 1, "day")
 
 
-def _weekday_zh(today: date, week: str, day: str) -> str:
+def _weekday_zh(today: date, week: str, day: str) -> Days:
     """Return a day of this week or the last; weeks begin on Monday."""
     number = 7 if day in "日天" else _COUNTS[day]
-    return words_of(today - timedelta(days=today.weekday() + 7 * _AGO[week] + 1 - number))
+    return _back(today, today.weekday() + 7 * _AGO[week] + 1 - number, "day")
 
 
 def _any(words: Iterable[str]) -> str:
@@ -132,8 +195,13 @@ _THIS_ZH: Final = (
 _BEFORE_ZH: Final = "(?<![以之目当从眼提])"
 # Not the end of a word: 过去年代, 以前年度.
 _YEAR_ZH: Final = f"((?<![过失])去年|{_BEFORE_ZH}前年|今年)"
+_WINDOW: Final = re.compile(
+    rf"(?<![a-z])(?:last|past|previous) (?P<count>{_COUNT}) "
+    r"(?P<unit>day|week|month|year)s?(?![a-z])"
+    rf"|(?:最近|过去|近)(?P<zh>{_COUNT})(?P<unit_zh>天|周|星期|礼拜|个月|年)内?"
+)
 # In their order; no rule reads what an earlier one has matched.
-_RULES: Final[tuple[tuple[str, Callable[..., str]], ...]] = (
+_RULES: Final[tuple[tuple[str, Callable[..., Days]], ...]] = (
     (
         # 两个月前 is two months ago, 2月前 before February.
         f"{_WHOLE}({_COUNT})(?: |个(?!月))?({_UNIT})(?:s? ago|[以之]?前)",
@@ -143,11 +211,11 @@ _RULES: Final[tuple[tuple[str, Callable[..., str]], ...]] = (
     (f"{_BEFORE_ZH}({_any(_DAYS_AGO)})", lambda today, word: _back(today, _DAYS_AGO[word], "day")),
     (
         f"({_MONTH})(?: of)? (last|this) year",
-        lambda today, name, year: date_words(today.year - _AGO[year], _COUNTS[name]),
+        lambda today, name, year: month_of(today.year - _AGO[year], _COUNTS[name]),
     ),
     (
         f"{_YEAR_ZH}(0?[1-9]|1[0-2]|{_any(_CHINESE)})月",
-        lambda today, year, month: date_words(today.year - _AGO[year], _count(month)),
+        lambda today, year, month: month_of(today.year - _AGO[year], _count(month)),
     ),
     (f"last ({_MONTH})", _last_month),
     (f"last ({_any(_DAYS)})", _last_weekday),

@@ -15,8 +15,10 @@ from llama_retrieval_ext.config import Registry
 from llama_retrieval_ext.knowledge_base import correcting
 from llama_retrieval_ext.knowledge_base.correcting import Correcting, StoredWords
 from llama_retrieval_ext.knowledge_base.curating import Curating
+from llama_retrieval_ext.knowledge_base.interpreting import Interpreting
 from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.knowledge_base.rankings import StoredRankings
+from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -46,7 +48,8 @@ def text_of(node: BaseNode) -> str:
 
 
 def curation(part: Correcting) -> Curating:
-    return Curating(part, StoredRankings(), dict, lambda *_: [])
+    filters = Interpreting(Schema, lambda *_: {}, lambda _: {})
+    return Curating(part, StoredRankings(), dict, lambda *_: [], filters)
 
 
 @pytest.fixture

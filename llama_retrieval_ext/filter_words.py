@@ -1,0 +1,211 @@
+"""The words of questions by class, by which filters are recognised: `tokens`; and `Field`."""
+# ruff: noqa: RUF001 - Chinese and typographic signs on purpose
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from llama_index.core.vector_stores.types import FilterOperator
+
+from llama_retrieval_ext.dates import instant
+from llama_retrieval_ext.filters import AllOf, Compare, Condition, Scalar
+from llama_retrieval_ext.parameters import is_number
+from llama_retrieval_ext.text.gazetteer import normalised
+from llama_retrieval_ext.text.normalization import UNSPACED
+from llama_retrieval_ext.text.numerals import TENS
+from llama_retrieval_ext.text.relative_dates import MONTHS, Days, month_of, periods_in, windows_in
+from llama_retrieval_ext.text.segmentation import has_unspaced
+
+# The table says what the classes are. Beside them, n is a number, y a year, d another time, v a
+# value, and x another word.
+_TABLE: Final = Path(__file__).with_suffix(".tsv").read_text("utf-8").splitlines()
+_ROWS: Final = [row.split("\t") for row in _TABLE if not row.startswith("#")]
+_WORDS: Final = [row for row in _ROWS if row[0] != "F"]
+# Words for the same field.
+SYNONYMS: Final = [words.split("|") for code, _, words, _ in _ROWS if code == "F"]
+_CLASSES: Final = re.compile(
+    "|".join(
+        rf"(?P<n{number}>(?<![^\W_])(?:{words or '(?!)'})(?![^\W_])|{signs or '(?!)'})"
+        for number, (_, _, words, signs) in enumerate(_WORDS)
+    )
+)
+_MONTH: Final = "|".join(f"{name.lower()}|{name[:3].lower()}" for name in MONTHS)
+_TIME: Final = re.compile(
+    r"(?<![\w.])(?P<iso>[12]\d{3})[-/](?P<m>0[1-9]|1[0-2])(?:[-/](?P<d>\d\d))?(?![\w-])"
+    rf"|(?:(?P<day>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?)?\b(?P<month>{_MONTH})\.?,? "
+    r"(?:(?P<us>\d{1,2})(?:st|nd|rd|th)?,? )?(?P<of>[12]\d{3})(?!\w)"
+    r"|(?<!\d)(?P<zh>[12]\d{3})年(?:(?P<zm>\d{1,2})月(?:(?P<zd>\d{1,2})[日号])?)?(?!代)"
+    r"|(?<![\w.])(?P<decade>(?:[12]\d)?\d0)(?:['’]?s\b|年代)"
+    rf"|\b(?P<ties>{'|'.join(word[:-1] + 'ies' for word in TENS)})\b"
+    r"|(?<![\w.,])(?P<year>[12]\d{3})(?!\w|[.,]\d|-\d\d(?!\d))"
+)
+_NUMBER: Final = re.compile(
+    r"(?<![a-z0-9_.])(?P<number>-?\d{1,15}(?:,\d{3})*(?:\.\d{1,9})?)\s?(?P<scale>k\b|m\b|thousand|million|万|亿)?"
+    r"(?:\s?(?:stars?|points?|分(?!钟)|票))?(?![a-z0-9_]|\.\d)"
+)
+_SCALES: Final = {"k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "万": 1e4, "亿": 1e8}
+_CENTURY: Final = 100
+_OLD_DECADES: Final = 30  # "the 30s" are the 1930s
+_GTE, _LTE, _LT = FilterOperator.GTE, FilterOperator.LTE, FilterOperator.LT
+_DAY: Final = timedelta(days=1)
+# Values that are looked at to say what a field is; numbers that are years, and their share.
+_SAMPLE: Final = 1_000
+_YEARS: Final = range(1000, 2200)
+_MOST: Final = 0.9
+_LONG_CHINESE: Final = 5
+_LETTER: Final = rf"(?![{UNSPACED}])[^\W_]"
+_ANY: Final = re.compile(rf"(?!non-)(?:{_LETTER})+(?:(?!['’]s\b)['’-](?!\d)(?:{_LETTER})+)*|\w")
+
+
+class Token(NamedTuple):
+    """Words of a question: their place, their class, and what they mean."""
+
+    start: int
+    end: int
+    code: str
+    meaning: Any = None  # of the class
+
+
+def tokens(question: str, mentions: Iterable[Token], today: date) -> list[Token]:
+    """Return the words of a question by class, in order; of overlapping ones the longest.
+
+    Args:
+        question: The question.
+        mentions: The fields and values in it.
+        today: The day of relative dates.
+    """
+    plain, offsets = normalised(question)
+    spans: list[Token] = []
+    for token in (*_times(plain, today), *_classes(plain)):
+        start, end = offsets[token.start], offsets[token.end - 1] + 1
+        spans.append(token._replace(start=start, end=end))
+    # No value is called "not"; but kinds of documents may be values.
+    spans.sort(key=lambda token: token.code in "agorx")
+    at = sum(token.code not in "agorx" for token in spans)
+    spans[at:at] = mentions
+    kept: list[Token] = []
+    for token in sorted(spans, key=lambda token: (token.start, -token.end)):  # stable
+        if not kept or token.start >= kept[-1].end:
+            kept.append(token)
+    return kept
+
+
+def _classes(plain: str) -> Iterator[Token]:
+    for match in _CLASSES.finditer(plain):
+        code, meaning, *_ = _row(match)
+        yield Token(*match.span(), code, meaning)
+    for match in _ANY.finditer(plain):
+        yield Token(*match.span(), "x")
+
+
+def is_document(words: str) -> bool:
+    """Return whether words name a kind of document, such as "film"."""
+    match = _CLASSES.fullmatch(words.casefold())
+    return match is not None and _row(match)[0] == "g"
+
+
+def _row(match: re.Match[str]) -> list[str]:
+    return _WORDS[int((match.lastgroup or "")[1:])]
+
+
+def _times(plain: str, today: date) -> Iterator[Token]:
+    """Yield numbers (n), years (y), and other periods (d), each with its value or its days."""
+    for period in (*windows_in(plain, today), *periods_in(plain, today)):
+        yield Token(period.start, period.end, "d", (period.first, period.last))
+    for match in _TIME.finditer(plain):
+        with suppress(ValueError):  # no date of the calendar
+            yield Token(*match.span(), *_time_of(match, today))
+    for match in _NUMBER.finditer(plain):
+        value = float(match["number"].replace(",", "")) * _SCALES.get(match["scale"], 1)
+        yield Token(*match.span(), "n", int(value) if value.is_integer() else value)
+
+
+def _time_of(match: re.Match[str], today: date) -> tuple[str, Days]:
+    decade, ties = match["decade"], match["ties"]
+    if decade or ties:
+        year = int(decade or 10 * TENS.index(f"{ties[:-3]}y") + 20)
+        if year < _CENTURY:
+            year += 2000 if 2000 + year <= today.year and year < _OLD_DECADES else 1900
+        return "d", (date(year, 1, 1), date(year + 9, 12, 31))
+    year = int(match["iso"] or match["of"] or match["zh"] or match["year"])
+    day = int(match["d"] or match["day"] or match["us"] or match["zd"] or 0)
+    name = match["month"]
+    month = int(match["m"] or match["zm"] or 0)
+    if name:
+        month = next(n for n, other in enumerate(MONTHS, 1) if other.lower().startswith(name))
+    if day:
+        return "d", (date(year, month, day),) * 2
+    return ("d", month_of(year, month)) if month else ("y", month_of(year, 1, 12))
+
+
+class Field:
+    """A field with its values, which are words, numbers, years or dates."""
+
+    def __init__(self, name: str, values: Sequence[Scalar], *, is_list: bool) -> None:
+        self.name, self.values, self.is_list = name, values, is_list
+        sample, self.kind = values[:_SAMPLE], "words"
+        if all(map(is_number, sample)):
+            years = sum(value in _YEARS for value in values)  # others say that it is not known
+            self.kind = "year" if years >= _MOST * len(values) else "number"
+        elif all(instant(value) is not None for value in sample):
+            self.kind = "date"
+        # Names are no words of a question by chance; common words are.
+        names = sum(is_name(str(value)) for value in sample)
+        self.has_names = self.kind == "words" and 2 * names > len(sample)
+
+    def among(self, values: Iterable[Scalar]) -> Condition:
+        """Return the condition that it has one of the values."""
+        distinct = tuple(dict.fromkeys(values))
+        if self.is_list:
+            return Compare(self.name, FilterOperator.ANY, distinct)
+        if len(distinct) == 1:
+            return Compare(self.name, FilterOperator.EQ, distinct[0])
+        return Compare(self.name, FilterOperator.IN, distinct)
+
+    def compared(
+        self, operator: FilterOperator | None, operands: Sequence[object], today: date
+    ) -> Condition | None:
+        """Return the condition that it compares with an operand, or is in a range.
+
+        None if a value cannot be exact, such as a year for "after May 2020".
+        """
+        ends = [self._ends(operand, today) for operand in operands]
+        if not all(ends):
+            return None
+        low, high = ends[0][0], ends[-1][1]  # type: ignore[index]  # none is None
+        above, below = FilterOperator.GT, _LTE
+        if isinstance(low, date):
+            low, high, above, below = low.isoformat(), (high + _DAY).isoformat(), _GTE, _LT
+        either = {
+            FilterOperator.GT: (above, high),
+            FilterOperator.LTE: (below, high),
+            _GTE: (_GTE, low),
+            _LT: (_LT, low),
+        }
+        if operator is not None:
+            return Compare(self.name, *either[operator])
+        if low == high:
+            return self.among([low])
+        return AllOf((Compare(self.name, _GTE, low), Compare(self.name, below, high)))
+
+    def _ends(self, operand: object, today: date) -> tuple[Any, Any] | None:
+        """Return the first and the last value that an operand means; None if it has none."""
+        if self.kind == "date" or not isinstance(operand, tuple):
+            is_fit = isinstance(operand, tuple) is (self.kind == "date")
+            return (operand if isinstance(operand, tuple) else (operand,) * 2) if is_fit else None
+        first, last = operand
+        is_whole = (first.month, first.day, last.month, last.day) == (1, 1, 12, 31)
+        return (first.year, last.year) if is_whole or last == today else None
+
+
+def is_name(value: str) -> bool:
+    """Return whether a value is a name: no question has its words by chance."""
+    if has_unspaced(value):
+        return len(value) >= _LONG_CHINESE or value.startswith("第")
+    words = value.split()
+    capitals = sum(not word[0].isalpha() or word[0].isupper() for word in words)
+    is_id = any(map(str.isdigit, value)) and any(map(str.isalpha, value))
+    return is_id or "/" in value or (len(words) > 1 and 2 * capitals > len(words))

@@ -1,0 +1,104 @@
+"""Filters in the words of questions to a knowledge base: of its schema, of what a scope can see."""
+
+from collections.abc import Iterator
+
+import pytest
+from llama_index.core import Document
+
+import llama_retrieval_ext as ext
+from llama_retrieval_ext.config.yaml import from_yaml, to_yaml
+from llama_retrieval_ext.interpretation import Interpretation
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.schema import Schema
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+
+FILMS = [
+    ("The Terminal", "A man lives in an airport.", ["Comedy"], ["Tom Hanks"], 2004),
+    ("Toy Story 4", "Toys on a journey.", ["Animation", "Comedy"], ["Tom Hanks"], 2019),
+    ("A Man Called Otto", "A man and his neighbours.", ["Comedy"], ["Tom Hanks"], 2022),
+    ("The Post", "A newspaper and its papers.", ["Drama"], ["Meryl Streep", "Tom Hanks"], 2017),
+]
+QUESTION = "comedies after 2010 with Tom Hanks, not animation"
+ALL = Scope(principals=["group:staff"])
+
+
+@pytest.fixture(scope="module")
+def kb() -> Iterator[KnowledgeBase]:
+    schema = Schema(facets=["genres", "actors"], numbers=["year"])
+    with KnowledgeBase.open(
+        "embedded::memory:", embed_model=FakeEmbedding(dim=8), schema=schema
+    ) as kb:
+        for title, text, genres, actors, year in FILMS:
+            metadata = {"title": title, "genres": genres, "actors": actors, "year": year}
+            kb.add([Document(id_=title, text=text, metadata=metadata)], show_progress=False)
+        hidden = {"title": "Secret", "genres": ["Western"], "actors": ["Jane Doe"], "year": 2020}
+        kb.add([Document(text="A duel.", metadata=hidden)], allowed=["group:staff"])
+        yield kb
+
+
+def filters_of(interpretation: Interpretation) -> list[str]:
+    return [source.filter for source in interpretation.sources]
+
+
+async def test_search_narrows_to_what_its_words_state_and_says_so(kb: KnowledgeBase) -> None:
+    result = kb.search(QUESTION, interpret=True)
+    assert [hit.metadata["title"] for hit in result] == ["A Man Called Otto"]
+    assert any(hint.startswith("filtered by genres any ['Comedy']") for hint in result.hints)
+    assert result.details["interpretation"] == kb.interpret(QUESTION).to_dict()["sources"]
+    assert len(kb.search(QUESTION)) > 1
+    assert [hit.node_id for hit in await kb.asearch(QUESTION, interpret=True)] == [
+        hit.node_id for hit in result
+    ]
+    assert await kb.ainterpret(QUESTION) == kb.interpret(QUESTION)
+
+
+def test_value_that_only_a_hidden_document_has_is_no_filter(kb: KnowledgeBase) -> None:
+    question = "westerns with Jane Doe after 2010"
+    assert filters_of(kb.interpret(question, scope=ALL)) == [
+        "genres any ['Western']",
+        "actors any ['Jane Doe']",
+        "year > 2010",
+    ]
+    everyone = kb.interpret(question, scope=Scope(principals=[]))
+    unknown = kb.interpret("zombies with Xavier Q after 2010", scope=Scope(principals=[]))
+    assert (filters_of(everyone), everyone.refused) == (filters_of(unknown), unknown.refused)
+
+
+def test_name_with_a_typing_error_is_corrected(kb: KnowledgeBase) -> None:
+    assert filters_of(kb.interpret("comedies with Tom Hnaks")) == [
+        "genres any ['Comedy']",
+        "actors any ['Tom Hanks']",
+    ]
+
+
+def test_filters_of_a_model_exist_and_come_from_the_question(kb: KnowledgeBase) -> None:
+    answer = (
+        "genres=comedy <- funny\nyear >= 2000 <- this century\nactors in (Tom Hanks) <- Hanks\n"
+        "country=US <- films\nactors=Brad Pitt <- Hanks\nyear<2010 <- old\nyear~20 <- century"
+    )
+    question = "funny films with Hanks in this century about toys"
+    found = kb.interpret(question, llm=ScriptedLLM([answer]))
+    assert filters_of(found) == [
+        "genres any ['Comedy']",
+        "actors any ['Tom Hanks']",
+        "year >= 2000",
+    ]
+    assert found.query == "films with in about toys"
+    assert len(found.refused) == 4
+    assert "'actors' has no value 'Brad Pitt'" in found.refused
+
+
+def test_question_is_read_without_a_model_that_says_nothing_usable(kb: KnowledgeBase) -> None:
+    pipeline = ext.Interpret(kb, llm=ScriptedLLM(["I cannot say."])) >> kb.retriever("keyword")
+    result = pipeline.search(QUESTION)
+    assert [hit.metadata["title"] for hit in result] == ["A Man Called Otto"]
+    assert [part.where for part in result.degraded] == ["interpretation"]
+
+
+def test_stage_is_written_as_yaml_and_read(kb: KnowledgeBase) -> None:
+    pipeline = ext.Interpret(kb) >> kb.retriever("keyword")
+    again = from_yaml(to_yaml(pipeline, kb), kb)
+    assert isinstance(again, ext.Retriever)
+    assert [hit.metadata["title"] for hit in again.search(QUESTION)] == ["A Man Called Otto"]
