@@ -23,8 +23,12 @@ from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages.decay import holding_first
 from llama_retrieval_ext.stages.ranking import Pin, boosted, condition_of, placed
 
-# Hits that boosts reorder, at least. Reading 100 takes twice as long and finds no better films.
+# Hits that boosts reorder, at least; fewer for boosts whose weights add up to little. On movies,
+# with votes of weight .1 and .2, nDCG@10 is the same for 20 as for 100, at a third of the cost of
+# 50 beyond that of a search.
 _CANDIDATES: Final = 50
+_FEW_CANDIDATES: Final = 20
+_LITTLE: Final = 0.25
 _GROWTH: Final = 4
 
 
@@ -88,7 +92,9 @@ class Curating:
             if block.document
         ]
         top_k, unblocked = query.top_k, _without_blocked(query, rankings)
-        count = top_k and max(top_k, _CANDIDATES if boosts else 0)
+        weight = sum(abs(boost.weight) for _, boost in boosts)
+        least = _CANDIDATES if weight > _LITTLE else _FEW_CANDIDATES
+        count = top_k and max(top_k, least if boosts else 0)
         hits = yield from _enough(unblocked, search, blocked, count)
         pins = [
             (pin, each.condition)

@@ -61,7 +61,7 @@ def filled(kb: KnowledgeBase, draw: random.Random) -> None:
 
 def drawn_rules(draw: random.Random) -> Ranking:
     boosts = [
-        Boost(number="votes", weight=draw.choice([0.1, 0.7, -0.5]), scale=100),
+        Boost(number="votes", weight=draw.choice([0.3, 0.7, -0.5]), scale=100),
         Boost(number="votes", weight=0.4, curve="saturation", scale=20),
         Boost(where="lang=en", weight=draw.choice([0.5, -0.5, -1])),
         Boost(date="day", weight=0.3, half_life=100_000),
