@@ -52,6 +52,9 @@ SPEAKER_KEY = "speaker"
 TIME_KEY = "memory_time"
 TURN_KEY = "memory_turn"
 
+# As `Scope.as_of`: everything, whenever it holds.
+ANY_TIME: Final = "any"
+
 Node = TypeVar("Node", bound=BaseNode)
 
 
@@ -77,7 +80,8 @@ class Scope(Part):
             access all of them; an empty list for a user who can access only nodes that name none.
         as_of: A date or an instant: only what holds then is accessible, by its ``valid_from`` (the
             first instant) and ``valid_to`` (the first instant after); what names neither holds
-            always. None for now in a graph, and for everything elsewhere.
+            always; ``"any"`` for everything. None for now in a graph, and elsewhere for everything,
+            which a knowledge base ranks by whether it holds now.
         known_at: A date or an instant: only what was known then is accessible, by its
             ``known_from`` and ``known_to``. None for what is known now.
 
@@ -123,7 +127,8 @@ class Scope(Part):
             if not isinstance(id_, str) or not id_.strip():
                 raise ConfigurationError(f"ids of a scope must be non-empty strings, got {id_!r}")
         for name, when in times.items():
-            object.__setattr__(self, name, None if when is None else moment_of(when, name))
+            is_moment = when is not None and (name, when) != ("as_of", ANY_TIME)
+            object.__setattr__(self, name, moment_of(when, name) if is_moment else when)
         object.__setattr__(self, "kb_ids", tuple(dict.fromkeys(kb_ids)) or None)
         if self.principals is not None:
             # Sorted: the same principals are the same scope, which is part of the key of caches.
@@ -139,8 +144,8 @@ class Scope(Part):
             parts.append(Compare(KB_KEY, FilterOperator.IN, tuple(self.kb_ids)))
         if self.principals is not None:
             parts.append(_visible_to(tuple(self.principals)))
-        if self.as_of is not None or self.known_at is not None:
-            parts.append(_at(self.as_of, self.known_at))
+        if outside := _outside(self.as_of, self.known_at):
+            parts.append(Not(AnyOf(outside)))
         return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
 
     @property
@@ -219,14 +224,18 @@ def _visible_to(principals: tuple[str, ...]) -> Condition:
     return AnyOf((unnamed, named))  # engines recognise this form
 
 
-def _at(as_of: Moment | None, known_at: Moment | None) -> Condition:
-    """Return the condition that a node holds at one time, and was known at another."""
-    outside: list[Condition] = []
-    for when, start, end in ((as_of, VALID_FROM, VALID_TO), (known_at, KNOWN_FROM, KNOWN_TO)):
-        if when is not None:
-            outside.append(Compare(start, FilterOperator.GT, str(when)))
-            outside.append(Compare(end, FilterOperator.LTE, str(when)))
-    return Not(AnyOf(tuple(outside)))
+def _outside(as_of: Moment | None, known_at: Moment | None) -> tuple[Condition, ...]:
+    """Return the conditions of nodes that do not hold at one time, or were unknown at another."""
+    times = ((as_of, VALID_FROM, VALID_TO), (known_at, KNOWN_FROM, KNOWN_TO))
+    return tuple(
+        part
+        for when, start, end in times
+        if when is not None and when != ANY_TIME
+        for part in (
+            Compare(start, FilterOperator.GT, str(when)),
+            Compare(end, FilterOperator.LTE, str(when)),
+        )
+    )
 
 
 def at_time(scope: Scope | None, as_of: Moment | None, known_at: Moment | None) -> Scope | None:
@@ -481,6 +490,13 @@ class Query(QueryBundle):
     def condition(self) -> Condition | None:
         """The condition that every hit must satisfy: the scope and the filters."""
         return self.filter if self.scope is None else both(self.scope.condition, self.filter)
+
+    @property
+    def restricts_passages(self) -> bool:
+        """Whether filters or a time leave out passages that the scope sees in a graph."""
+        scope = self.scope
+        is_timed = scope is not None and (scope.as_of is not None or scope.known_at is not None)
+        return self.filters is not None or is_timed
 
     @property
     def is_blank(self) -> bool:

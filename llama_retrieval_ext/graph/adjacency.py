@@ -25,7 +25,8 @@ from llama_retrieval_ext.graph.elements import (
     shown,
 )
 from llama_retrieval_ext.graph.sqlite_rows import EdgeKey, GraphRows
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.graph.validity import When, claimed_edge, facts_at, is_dated
+from llama_retrieval_ext.query import ANY_TIME, Scope, at_time
 
 T = TypeVar("T")
 _MANY_OBJECTS: Final = 100_000
@@ -77,6 +78,7 @@ class Adjacency:
     Attributes:
         nodes: Entries of the nodes by id.
         is_restricted: Whether there has been a row that not everyone sees.
+        is_dated: Whether there has been an edge with dates.
     """
 
     __slots__ = (
@@ -84,6 +86,7 @@ class Adjacency:
         "_into",
         "_out",
         "_sorted",
+        "is_dated",
         "is_restricted",
         "key",
         "nodes",
@@ -94,6 +97,7 @@ class Adjacency:
         self.partition = partition
         self.key = key
         self.is_restricted = False
+        self.is_dated = False
         self._entries: dict[str, NodeEntry] = {}
         self.nodes: Mapping[str, NodeEntry] = self._entries
         self._out: dict[str, list[Edge]] = {}
@@ -114,6 +118,7 @@ class Adjacency:
         entries = {id_: entry for id_, entry in changes.nodes.items() if entry is not None}
         self.is_restricted |= any(entry.claims is not None for entry in entries.values())
         self.is_restricted |= any(type(edge) is ClaimedEdge for edge in changes.edges.values())
+        self.is_dated |= any(edge is not None and is_dated(edge) for edge in changes.edges.values())
         self._entries.update(entries)
         for lists, end in ((self._out, 0), (self._into, 2)):
             by_node: dict[str, dict[EdgeId, Edge | None]] = defaultdict(dict)
@@ -132,9 +137,16 @@ class Adjacency:
         """Return a node that visible documents only name, as the end of an edge."""
         return GraphNode(id_, properties=self.partition.properties)
 
-    def visible_to(self, principals: Iterable[str]) -> "Adjacency":
-        """Return the rows that name none or one of the principals, as these see them."""
-        return VisibleAdjacency(self, frozenset(principals))
+    def seen_by(self, scope: Scope | None, functional: Collection[str] = ()) -> "Adjacency":
+        """Return the rows as the principals of a scope see them, at the time that it asks for."""
+        is_restricted = scope is not None and scope.principals is not None
+        if not (is_restricted or self.is_dated or functional):
+            return self
+        return VisibleAdjacency(self, scope, functional)
+
+    def at_any_time(self) -> "Adjacency":
+        """Return it with each fact of an edge, whenever it holds."""
+        return self
 
     def entries(self) -> Iterator[tuple[str, NodeEntry]]:
         """Yield every node with its id, except those that another thread deletes meanwhile."""
@@ -211,19 +223,30 @@ class _VisibleNodes(Mapping[str, NodeEntry]):
 
 
 class VisibleAdjacency(Adjacency):
-    """The part of an adjacency that some principals see, without a copy of it; read only."""
+    """The part of an adjacency that a scope sees at a time, without a copy of it; read only."""
 
-    __slots__ = ("_principals", "_whole")
+    __slots__ = ("_functional", "_scope", "_values", "_when", "_whole")
 
-    def __init__(self, whole: Adjacency, principals: frozenset[str]) -> None:
+    def __init__(
+        self, whole: Adjacency, scope: Scope | None, functional: Collection[str] = ()
+    ) -> None:
         super().__init__(whole.partition, whole.key)
-        self._whole, self._principals = whole, principals
-        self.nodes = _VisibleNodes(whole.nodes, principals)
+        self._whole, self._scope, self._functional = whole, scope, functional
+        self._when = When.of(scope)
+        # The values of functional relations, by source and type.
+        self._values: dict[tuple[str, str], list[Edge]] = {}
+        principals = self._when.principals
+        self.nodes = whole.nodes if principals is None else _VisibleNodes(whole.nodes, principals)
+
+    def at_any_time(self) -> Adjacency:
+        """Return it with each fact of an edge, whenever it holds."""
+        return self._whole.seen_by(at_time(self._scope, ANY_TIME, None), self._functional)
 
     def neighbours(self, frontier: Collection[str], hop: Hop) -> dict[str, list[Edge]]:
         """Return the visible edges that a hop follows, by node; others have no entry."""
         edges = self._whole.neighbours(frontier, hop)
-        if not self._whole.is_restricted:  # tested after reading: it is set before a row is written
+        # Tested after reading: it is set before a row is written.
+        if not (self._whole.is_restricted or self._has_dates):
             return edges
         visible_ids = [id_ for id_ in frontier if id_ in self.nodes]
         edges = self._whole.neighbours(visible_ids, replace(hop, fan_out=None))
@@ -231,19 +254,54 @@ class VisibleAdjacency(Adjacency):
 
     def outgoing(self) -> Iterable[Edge]:
         """Return every visible edge."""
-        return filter(None, map(self._shown, self._whole.outgoing()))
+        if not self._has_dates:
+            yield from filter(None, map(self._shown, self._whole.outgoing()))
+            return
+        for _, edges in groupby(self._whole.outgoing(), itemgetter(0)):
+            yield from self._holding([*edges])
 
-    def _first(self, node_id: str, hop: Hop, edges: Iterable[Edge]) -> list[Edge]:
+    @property
+    def _has_dates(self) -> bool:
+        return self._whole.is_dated or bool(self._functional)
+
+    def _first(self, node_id: str, hop: Hop, edges: Sequence[Edge]) -> list[Edge]:
         """Return the visible ones of a node's edges, in order; a claim can have another weight."""
+        if self._has_dates:
+            return hop.first(node_id, self._holding(edges))
         pairs = [(edge, visible) for edge in edges if (visible := self._shown(edge)) is not None]
         visible_edges = [visible for _, visible in pairs]
         if all(edge.weight == visible.weight for edge, visible in pairs):
             return visible_edges[: hop.fan_out]
         return hop.first(node_id, visible_edges)
 
+    def _holding(self, edges: Iterable[Edge]) -> list[Edge]:
+        """Return the visible edges that hold, or each fact of them for any time."""
+        visible = [shown_ for edge in edges if (shown_ := self._shown(edge)) is not None]
+        others = [edge for edge in visible if edge.type not in self._functional]
+        ids = {edge.id for edge in visible if edge.type in self._functional}
+        values = (self._values_of(*key) for key in dict.fromkeys(id_[:2] for id_ in ids))
+        return [
+            *facts_at(others, self._when),
+            *(edge for listed in values for edge in listed if edge.id in ids),
+        ]
+
+    def _values_of(self, source: str, type_: str) -> list[Edge]:
+        if (source, type_) not in self._values:
+            hop = Hop(Direction.OUT, frozenset([type_]))
+            edges = self._whole.neighbours((source,), hop).get(source, ())
+            visible = [shown_ for edge in edges if (shown_ := self._shown(edge)) is not None]
+            self._values[source, type_] = facts_at(visible, self._when, self._functional)
+        return self._values[source, type_]
+
     def _shown(self, edge: Edge) -> Edge | None:
-        """Return an edge by its greatest visible claim; None if it or one of its ends is hidden."""
-        visible = shown(edge.claims, self._principals) if isinstance(edge, ClaimedEdge) else edge
+        """Return an edge by its greatest visible claim; None if it or one of its ends is hidden.
+
+        One with facts is returned whole.
+        """
+        principals = self._when.principals
+        if principals is None:
+            return edge
+        visible = shown(edge.claims, principals) if isinstance(edge, ClaimedEdge) else edge
         is_at_nodes = edge.source in self.nodes and edge.target in self.nodes
         return visible if is_at_nodes else None
 
@@ -303,6 +361,8 @@ def _load_edges(
         add_target(target)
         if type(edge) is ClaimedEdge:
             views[source].is_restricted = True
+        elif is_dated(edge):
+            views[source].is_dated = True
     for keys, direction in zip(ends, (Direction.OUT, Direction.IN), strict=True):
         column = np.array(keys, dtype=np.int64)
         order = np.argsort(column, kind="stable")
@@ -342,7 +402,10 @@ def read_edges(
         ends = ids[source], once(type_, type_), ids[target]
         *_, weight, payload, allowed, _ = claims[0]
         edge: Edge = make(Edge, (*ends, weight, payload or "{}"))
-        if allowed:
+        if any(claim[4] and ('"valid_' in claim[4] or '"known_' in claim[4]) for claim in claims):
+            facts = [(_principals(c[5]), Edge(*ends, c[3], c[4] or "{}")) for c in claims]
+            edge = claimed_edge(facts) or edge
+        elif allowed:
             by_principals: dict[frozenset[str], Edge] = {}
             for *_, weight, payload, allowed, _ in claims:
                 claimed = Edge(*ends, weight, payload or "{}")
@@ -376,11 +439,16 @@ def _principals(allowed: str) -> frozenset[str]:
     return frozenset(allowed.split("\n") if allowed else ())
 
 
+def _with_facts(edges: Sequence[Edge]) -> Edge:
+    """Return one edge for several with the same ends and type; without dates the last one."""
+    return claimed_edge([(frozenset(), edge) for edge in reversed(edges)]) or edges[-1]
+
+
 class LoadedGraph:
     """Contents of a graph in memory, to traverse by partition.
 
     If no two partitions have the same id, as in LlamaIndex's stores, it is one adjacency: there,
-    edges can join partitions.
+    edges can join partitions. Edges with the same ends and type are facts of one.
     """
 
     def __init__(self, contents: Contents) -> None:
@@ -391,18 +459,24 @@ class LoadedGraph:
         for key, node in enumerate(contents.nodes):
             entry = NodeEntry(key, 0, node.label, node.names)
             self._views[node.partition].load_node(node.id, entry)
-        edges: dict[Partition, dict[EdgeId, Edge | None]] = defaultdict(dict)
+        edges: dict[Partition, dict[EdgeId, list[Edge]]] = defaultdict(lambda: defaultdict(list))
         for edge in contents.edges:
-            edges[self._home(edge, homes)][edge.id] = edge
+            edges[self._home(edge, homes)][edge.id].append(edge)
         for home, by_id in edges.items():
             nodes = self._views[home].nodes
-            inner = {i: edge for i, edge in by_id.items() if i[0] in nodes and i[2] in nodes}
+            inner: dict[EdgeId, Edge | None] = {
+                id_: listed[-1] if len(listed) == 1 else _with_facts(listed)
+                for id_, listed in by_id.items()
+                if id_[0] in nodes and id_[2] in nodes
+            }
             self._views[home].apply(Changes(edges=inner))
 
     def views(self, scope: Scope | None) -> list[Adjacency]:
         """Return each adjacency, in the order of the partitions' names."""
         partitions = sorted(self._views, key=lambda partition: partition.order)
-        return [*dict.fromkeys(self._views[home] for home in partitions if home.is_in(scope))]
+        views = dict.fromkeys(self._views[home] for home in partitions if home.is_in(scope))
+        time = None if scope is None else at_time(None, scope.as_of, scope.known_at)
+        return [view.seen_by(time) for view in views]  # what is hidden was not loaded
 
     def node(self, view: Adjacency, node_id: str) -> GraphNode:
         """Return a node of a view."""

@@ -34,6 +34,7 @@ from llama_retrieval_ext.graph.elements import (
     check_deletion,
 )
 from llama_retrieval_ext.graph.sqlite_rows import FILE, EdgeClaim, EdgeKey, GraphRows, NodeClaim
+from llama_retrieval_ext.graph.validity import as_fact
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.files import DirectoryLock
 from llama_retrieval_ext.urls import local_path
@@ -94,10 +95,7 @@ class EmbeddedGraph(WritableGraph):
 
     def views(self, scope: Scope | None) -> list[Adjacency]:
         """Return the adjacency of each visible partition, in the order of their names."""
-        views = self._views(scope)
-        if scope is None or scope.principals is None:
-            return views
-        return [view.visible_to(scope.principals) for view in views]
+        return [view.seen_by(scope, self.functional) for view in self._views(scope)]
 
     def _views(self, scope: Scope | None) -> list[Adjacency]:
         """Return the adjacency of each partition that a scope reaches, for any principal."""
@@ -397,14 +395,14 @@ class _Write:
     def _edge_claim(self, document: str, edge: Edge) -> EdgeClaim:
         properties = edge.properties
         view, allowed = self._view(Partition.of(properties)), allowed_of(properties)
-        edge = edge.stored()
+        document_of_claim, edge = as_fact(document, edge.stored())
         source, target = (self._end(view, i, document, allowed) for i in (edge.source, edge.target))
         ends = source, edge.type, target
         self._changes[view].edges[edge.id] = edge
-        if allowed or view.is_restricted:
+        if allowed or view.is_restricted or view.is_dated or document_of_claim != document:
             self._edges[ends] = view, edge.id
         self._last_claim += 1
-        return EdgeClaim(ends, document, self._last_claim, allowed, edge)
+        return EdgeClaim(ends, document_of_claim, self._last_claim, allowed, edge)
 
     def _end(self, view: Adjacency, id_: str, document: str, allowed: Sequence[str]) -> int:
         """Return the key of the end of an edge, a node that the document names."""

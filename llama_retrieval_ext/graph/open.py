@@ -14,6 +14,7 @@ from llama_retrieval_ext.graph.backend import ANY_HOP, GraphBackend, WritableGra
 from llama_retrieval_ext.graph.elements import Contents, Edge, EdgeId, GraphNode, Hop, is_visible
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
+from llama_retrieval_ext.graph.validity import When, facts_at
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.urls import shown_url
 
@@ -24,7 +25,7 @@ _EMBEDDED: Final = "graph"
 _NEO4J: Final = ("neo4j", "neo4js", "bolt", "bolts")
 
 
-def open_graph(url: str) -> WritableGraph:
+def open_graph(url: str, *, functional: Iterable[str] = ()) -> WritableGraph:
     """Open or create the graph that a URL names; the caller closes it.
 
     Args:
@@ -32,6 +33,8 @@ def open_graph(url: str) -> WritableGraph:
             ``neo4j://host:7687/database``, ``neo4js://`` for TLS, or ``bolt://`` for one server
             instead of a cluster. Credentials come from environment variables, named in the
             URL: ``?user_env=NAME&password_env=NAME``.
+        functional: Relations that have one value at a time, such as ``["WORKS_AT"]``: with dates, a
+            later fact ends the earlier one where it starts. Not recorded.
 
     Raises:
         ConfigurationError: The URL names no graph.
@@ -48,11 +51,17 @@ def open_graph(url: str) -> WritableGraph:
     """
     if not isinstance(url, str) or "\0" in url:
         raise ConfigurationError(f"a graph is named by a URL, got {url!r}; write 'graph:./graph'")
+    if isinstance(functional, str):
+        raise ConfigurationError(f"functional is a list of relations, got {functional!r}")
+    relations = frozenset(functional)
     scheme, _, place = url.partition(":")
+    opened: WritableGraph | None = None
     if scheme == _EMBEDDED and place and not place.startswith("//"):
-        return EmbeddedGraph(place)
-    if scheme in _NEO4J and place.startswith("//"):
-        opened: WritableGraph = _neo4j_graph().open(url)
+        opened = EmbeddedGraph(place)
+    elif scheme in _NEO4J and place.startswith("//"):
+        opened = _neo4j_graph().open(url)
+    if opened is not None:
+        opened.functional = relations
         return opened
     schemes = (_EMBEDDED, *_NEO4J)
     near = [] if scheme in schemes else difflib.get_close_matches(scheme, schemes, n=1)
@@ -173,7 +182,7 @@ class PropertyGraph(GraphBackend):
                 # Use the nodes' ids, because some stores put names into the relation.
                 edge = Edge.of(source.id, relation.label, target.id, relation.properties).stored()
                 edges[edge.id] = edge
-        return list(edges.values())
+        return facts_at(edges.values(), When.of(scope))
 
     def _read(self, function: Callable[[], list[T]]) -> list[T]:
         try:

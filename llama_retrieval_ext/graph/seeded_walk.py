@@ -48,7 +48,7 @@ class SeededWalk:
             if node is not None:
                 self.terms[node] = max(self.terms.get(node, 0.0), graph.rarity(node) * entity.score)
         restart, self.outside = self._restart()
-        allowed = graph.allowed(None if query.filters is None else query.condition)
+        allowed = graph.allowed(query.condition if query.restricts_passages else None)
         self.walk = graph.walk(restart, query.query_str, allowed=allowed, damping=damping)
 
     def best(self, count: int) -> dict[str, float]:

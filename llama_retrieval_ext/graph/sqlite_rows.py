@@ -13,6 +13,7 @@ import numpy as np
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError, StoreUnavailableError
 from llama_retrieval_ext.graph.elements import Contents, Edge, EdgeId, GraphNode, Partition, to_json
+from llama_retrieval_ext.graph.validity import MARK
 from llama_retrieval_ext.query import ALLOWED_KEY
 from llama_retrieval_ext.stores.embedded.closed_files import (
     ClosedFiles,
@@ -50,6 +51,10 @@ CREATE TABLE last_claim (key INTEGER NOT NULL);
 INSERT INTO last_claim VALUES (0);
 """
 _KEYS: Final = "(SELECT value FROM json_each(?))"
+# Claims of a document: of an edge, and of each fact of an edge, whose names begin with it.
+_OF_DOCUMENT: Final = (
+    f"(document = ?1 OR document > ?1 || '{MARK}' AND document < ?1 || '{chr(ord(MARK) + 1)}')"
+)
 # Edges in one statement; SQLite allows 32,766 parameters.
 _VALUES: Final = 1_000
 
@@ -196,8 +201,8 @@ class GraphRows:
             (document,),
         )
         edges = self._read(
-            "SELECT allowed, a.id, type, b.id, properties FROM edge_claims "
-            "JOIN nodes a ON a.key = source JOIN nodes b ON b.key = target WHERE document = ? "
+            "SELECT allowed, a.id, type, b.id, properties FROM edge_claims "  # noqa: S608
+            f"JOIN nodes a ON a.key = source JOIN nodes b ON b.key = target WHERE {_OF_DOCUMENT} "
             "ORDER BY edge_claims.key",
             (document,),
         )
@@ -249,8 +254,16 @@ class GraphRows:
             ((*claim, "\n".join(allowed)) for *claim, allowed in claims),
         )
 
-    def claim_edges(self, claims: Iterable[EdgeClaim]) -> None:
-        """Write claims of edges; each replaces the one that its document made of the edge."""
+    def claim_edges(self, claims: Sequence[EdgeClaim]) -> None:
+        """Write claims of edges; each replaces the one that its document made of the edge.
+
+        A fact replaces what the document wrote of the edge without dates, and no other fact.
+        """
+        facts = [(*c.ends, c.document.partition(MARK)[0]) for c in claims if MARK in c.document]
+        self._db.executemany(
+            "DELETE FROM edge_claims WHERE source = ? AND type = ? AND target = ? AND document = ?",
+            facts,
+        )
         self._db.executemany(
             "INSERT OR REPLACE INTO edge_claims VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (
@@ -278,8 +291,8 @@ class GraphRows:
         )
         deleted_nodes = [row for row in nodes if row[1] in partitions]
         edges = self._read(
-            "SELECT source, type, target, a.partition, a.id, b.id FROM edge_claims "
-            "JOIN nodes a ON a.key = source JOIN nodes b ON b.key = target WHERE document = ?",
+            "SELECT source, type, target, a.partition, a.id, b.id FROM edge_claims "  # noqa: S608
+            f"JOIN nodes a ON a.key = source JOIN nodes b ON b.key = target WHERE {_OF_DOCUMENT}",
             (document,),
         )
         deleted_edges = [
@@ -292,8 +305,9 @@ class GraphRows:
             ((document, key) for key, _, _ in deleted_nodes),
         )
         self._db.executemany(
-            "DELETE FROM edge_claims WHERE source = ? AND type = ? AND target = ? AND document = ?",
-            ((*key, document) for key, _, _ in deleted_edges),
+            f"DELETE FROM edge_claims WHERE {_OF_DOCUMENT} AND source = ?2 AND type = ?3 "  # noqa: S608
+            "AND target = ?4",
+            ((document, *key) for key, _, _ in deleted_edges),
         )
         return deleted_nodes, deleted_edges
 

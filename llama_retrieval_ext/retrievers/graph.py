@@ -232,7 +232,7 @@ class GraphRetriever(Retriever):
             hop=Hop(fan_out=self.fan_out),
             limit=10 * self._depth(query),
             scope=query.scope,
-            passable=None if query.filters is None else lambda node: _passable(node, query),
+            passable=(lambda node: _passable(node, query)) if query.restricts_passages else None,
         )
 
     # Personalised PageRank

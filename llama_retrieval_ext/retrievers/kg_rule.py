@@ -243,6 +243,7 @@ class KGRuleRetriever(Retriever):
             "kind": rule.kind,
             "process": conclusion.name_of(conclusion.start),
             "confidence": conclusion.confidence,
+            **conclusion.validity,
             **partition.properties,
         }
         node = TextNode(

@@ -21,6 +21,7 @@ from pydantic_core import to_json, to_jsonable_python
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.capabilities.tools import FieldConditions, FilterFields, all_of
 from llama_retrieval_ext.checks import problems
+from llama_retrieval_ext.dates import VALID_FROM, VALID_TO
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import arun, in_thread
 from llama_retrieval_ext.execution.plan import Plan
@@ -351,7 +352,12 @@ def _neighbours(
     ends = {end for edge in edges for end in (edge.source, edge.target)}
     nodes = yield graph.plan_nodes(sorted({node_id, *ends}), scope=scope)
     relations = [
-        {"from": _named(nodes[e.source]), "relation": e.type, "to": _named(nodes[e.target])}
+        {
+            "from": _named(nodes[e.source]),
+            "relation": e.type,
+            "to": _named(nodes[e.target]),
+            **{key: e.properties[key] for key in (VALID_FROM, VALID_TO) if key in e.properties},
+        }
         for e in edges
         if e.source in nodes and e.target in nodes
     ]

@@ -9,6 +9,7 @@ import pytest
 
 from llama_retrieval_ext.graph.adjacency import Adjacency, Changes, NodeEntry
 from llama_retrieval_ext.graph.elements import Direction, Edge, EdgeId, Hop, edge_order
+from llama_retrieval_ext.query import Scope
 
 
 def put(graph: Adjacency, *edges: Edge) -> None:
@@ -54,7 +55,7 @@ def test_nodes_and_edges_are_listed_while_another_thread_writes() -> None:
     graph = Adjacency()
     ids = {str(n) for n in range(500)}
     put_nodes(graph, ids)
-    view, stop = graph.visible_to([]), threading.Event()
+    view, stop = graph.seen_by(Scope(principals=[])), threading.Event()
 
     def write() -> None:
         while not stop.is_set():
@@ -79,7 +80,7 @@ def test_nodes_and_edges_are_listed_while_another_thread_writes() -> None:
 def test_nodes_that_are_removed_while_they_are_listed_are_left_out() -> None:
     graph = Adjacency()
     put_nodes(graph, "ab")
-    for view in (graph.visible_to([]), graph):
+    for view in (graph.seen_by(Scope(principals=[])), graph):
         entries = view.entries()
         assert next(entries)[0] == "a"
         drop_nodes(graph, "b")

@@ -138,12 +138,21 @@ def _inlined(outer: Variant, step: Step, inner: Variant, source: str, target: st
         for w in body.where
         if w.variable is None or w.variable in bound
     )
+    times = (
+        replace(
+            time,
+            variable=renamed(time.variable),
+            other=renamed(time.other) if isinstance(time.other, str) else time.other,
+        )
+        for time in body.times
+    )
     pattern = Pattern(
         pattern_.start,
         tuple(dict.fromkeys((*pattern_.labels, *labels))),
         _ordered(pattern_.start, steps),
         (*pattern_.unless, *map(moved, body.unless)),
         (*pattern_.where, *where),
+        (*pattern_.times, *times),
     )
     confidence = outer.confidence * inner.confidence
     return Variant(outer.rule, pattern, (*outer.chain, *inner.chain), confidence)

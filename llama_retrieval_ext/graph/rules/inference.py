@@ -10,6 +10,7 @@ from llama_retrieval_ext.graph.elements import Edge, GraphNode, Partition
 from llama_retrieval_ext.graph.rules.chaining import RuleSet, Variant
 from llama_retrieval_ext.graph.rules.matching import Match, plan_matches, stored_properties
 from llama_retrieval_ext.graph.rules.rule import Rule
+from llama_retrieval_ext.graph.validity import intersection, period_in_words
 from llama_retrieval_ext.query import Scope
 
 
@@ -54,9 +55,14 @@ class Conclusion:
         """Return each edge of the proof as text, with the names of its ends."""
         return [
             f"{self.name_of(edge.source, language=language)} -{edge.type}-> "
-            f"{self.name_of(edge.target, language=language)}"
+            f"{self.name_of(edge.target, language=language)}{period_in_words(edge)}"
             for edge in self.proof
         ]
+
+    @property
+    def validity(self) -> dict[str, str]:
+        """From when until when it holds: as long as everything that supports it."""
+        return intersection(self.proof)
 
     def to_dict(self) -> dict[str, object]:
         """Return the conclusion as JSON."""
@@ -69,6 +75,7 @@ class Conclusion:
             "chain": list(self.chain),
             "bindings": dict(self.bindings),
             "proof": [list(edge.id) for edge in self.proof],
+            **self.validity,
         }
 
 

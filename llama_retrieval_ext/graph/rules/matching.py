@@ -4,10 +4,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import inf
 from typing import Any, Final, TypeAlias
 
 from llama_index.core.vector_stores.types import FilterOperator
 
+from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.errors import RuleError
 from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.plan import Call, Plan, Task, Together
@@ -38,7 +40,8 @@ from llama_retrieval_ext.graph.cypher import (
 )
 from llama_retrieval_ext.graph.elements import Direction, Edge, EdgeId, GraphNode, Hop, Partition
 from llama_retrieval_ext.graph.rules.rule import Pattern, Step
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Scope
+from llama_retrieval_ext.graph.validity import period_of
+from llama_retrieval_ext.query import ANY_TIME, KB_KEY, TENANT_KEY, Scope, at_time
 
 MAX_MATCHES: Final = 10_000
 # Maximum number of edges that one traversal visits.
@@ -153,8 +156,13 @@ def plan_matchable(
         return graph
     possible = [pattern for pattern in patterns if _context_holds(pattern, context)]
     on_nodes = (w.compare(context) for pattern in possible for w in pattern.where if w.variable)
-    if not any(map(compares_dates, on_nodes)) and answers_cypher(graph, scope):
+    compares_times = any(pattern.times for pattern in possible) or any(
+        map(compares_dates, on_nodes)
+    )
+    if not compares_times and answers_cypher(graph, scope) and not (yield graph.plan_has_dates()):
         return graph
+    # The conditions on time, and the traversal, choose among all facts.
+    scope = at_time(scope, ANY_TIME, None)
     ids = None if seeds is None else (yield from _reached(graph, possible, seeds, scope))
     return LoadedGraph((yield graph.plan_contents(ids, scope=scope)))
 
@@ -217,7 +225,7 @@ class _Traversal:
         self, graph: AdjacencyGraph, pattern: Pattern, context: Mapping[str, object]
     ) -> None:
         self.graph, self.pattern = graph, pattern
-        self.view = Adjacency()
+        self.view = self.at_any_time = Adjacency()
         self.edges_left = MAX_EDGES
         self.conditions: dict[str | None, list[Compare]] = {}
         for where in pattern.where:
@@ -228,6 +236,8 @@ class _Traversal:
         start = self.pattern.start
         for view in self.graph.views(scope):
             self.view = view
+            if self.pattern.times:
+                self.at_any_time = view.at_any_time()
             starts = sorted(view.nodes) if seeds is None else dict.fromkeys(seeds)
             for node_id in starts:
                 if self._fits(start, node_id):
@@ -235,6 +245,8 @@ class _Traversal:
 
     def _required(self, at: int, bound: _Bound, proof: _Proof) -> Iterator[Match]:
         if at == len(self.pattern.required):
+            if not _times_hold(self.pattern, proof):
+                return
             excluded = (self._ways(step, bound, frozenset()) for step in self.pattern.unless)
             if all(next(ways, None) is None for ways in excluded):
                 yield from self._optional(0, bound, proof)
@@ -271,7 +283,9 @@ class _Traversal:
         self, step: Step, hop: Hop, node_id: str, path: tuple[Edge, ...], used: frozenset[EdgeId]
     ) -> _Ways:
         least, most = step.hops
-        edges = self.view.neighbours((node_id,), hop).get(node_id, ())
+        is_timed = step.target in self.pattern.at_any_time
+        view = self.at_any_time if is_timed else self.view
+        edges = view.neighbours((node_id,), hop).get(node_id, ())
         self.edges_left -= len(edges) + 1
         if self.edges_left < 0:
             raise RuleError(
@@ -301,6 +315,27 @@ class _Traversal:
             return False
         properties = stored_properties(node)
         return all(matches(condition, properties) for condition in conditions)
+
+
+def _times_hold(pattern: Pattern, proof: _Proof) -> bool:
+    """Return whether the conditions on time hold for the edges of each required step."""
+    periods = {
+        step.target: (
+            max((period_of(edge).start for edge in path), default=-inf),
+            min((period_of(edge).end for edge in path), default=inf),
+        )
+        for step, path in zip(pattern.required, proof, strict=False)
+        if step.target in pattern.at_any_time
+    }
+    for time in pattern.times:
+        if isinstance(time.other, str):
+            other = periods[time.other]
+        else:
+            start, end = map(instant, time.other)
+            other = (-inf if start is None else start, inf if end is None else end)
+        if not time.timing.holds(periods[time.variable], other):
+            return False
+    return True
 
 
 def stored_properties(node: GraphNode) -> dict[str, object]:

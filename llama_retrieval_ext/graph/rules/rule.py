@@ -8,6 +8,7 @@ may use any edge.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 from typing import Final, TypeAlias
 
@@ -30,6 +31,43 @@ class FromContext:
     """Reference to a value in the context of the query; a condition without it is false."""
 
     key: str
+
+
+class Timing(StrEnum):
+    """How the time for which a step holds relates to another: as in Allen's interval algebra."""
+
+    OVERLAPS = "overlaps"
+    BEFORE = "before"
+    DURING = "during"
+
+    def holds(self, first: tuple[float, float], second: tuple[float, float]) -> bool:
+        """Return whether it holds for two periods, each a start and the first instant after it.
+
+        Examples:
+            >>> Timing.BEFORE.holds((1, 2), (2, 3)), Timing.DURING.holds((1, 3), (2, 3))
+            (True, False)
+
+        """
+        if self is Timing.BEFORE:
+            return first[1] <= second[0]
+        if self is Timing.DURING:
+            return second[0] <= first[0] and first[1] <= second[1]
+        return first[0] < second[1] and second[0] < first[1]
+
+
+@dataclass(frozen=True, slots=True)
+class During:
+    """A condition on when a required step holds, which then may hold at any time.
+
+    Attributes:
+        variable: The end of the step.
+        timing: The relation.
+        other: The end of another step, or a period: a start and an end, of which one may be None.
+    """
+
+    variable: str
+    timing: Timing
+    other: "str | tuple[str | None, str | None]"
 
 
 RuleValue: TypeAlias = Value | FromContext
@@ -108,6 +146,7 @@ class Pattern:
         steps: Steps, ordered so that each starts at a bound variable.
         unless: Steps that must be impossible.
         where: Conditions; those on the variable of an optional step belong to that step.
+        times: Conditions on when steps hold.
     """
 
     start: str
@@ -115,6 +154,13 @@ class Pattern:
     steps: tuple[Step, ...] = ()
     unless: tuple[Step, ...] = ()
     where: tuple[Where, ...] = ()
+    times: tuple[During, ...] = ()
+
+    @cached_property
+    def at_any_time(self) -> frozenset[str]:
+        """Ends of the steps that conditions on time name."""
+        others = (time.other for time in self.times if isinstance(time.other, str))
+        return frozenset((*(time.variable for time in self.times), *others))
 
     @cached_property
     def required(self) -> tuple[Step, ...]:
@@ -223,21 +269,23 @@ def pattern_problems(pattern: Pattern) -> Iterator[str]:
     bound = {pattern.start}
     for step in (*pattern.required, *pattern.optional):
         yield from _step_problems(step, bound)
-        if step.optional and step.target in bound:
-            yield f"an optional step leads to {step.target!r}, which is bound already"
         bound.add(step.target)
     sure = {pattern.start, *(step.target for step in pattern.required)}
     for step in pattern.unless:
         yield from _step_problems(step, sure)
         if step.target in bound - sure:
             yield f"'unless' leads to {step.target!r}, which only an optional step binds"
+    for variable in sorted(pattern.at_any_time.difference(sure - {pattern.start})):
+        yield f"a condition on time is on {variable!r}, to which no required step leads"
     bound_anywhere = bound | {step.target for step in pattern.unless}
-    for condition in pattern.where:
-        if condition.variable is not None and condition.variable not in bound_anywhere:
-            yield f"a condition is on {condition.variable!r}, which no step binds"
+    conditions = {where.variable for where in pattern.where if where.variable is not None}
+    for variable in sorted(conditions - bound_anywhere):
+        yield f"a condition is on {variable!r}, which no step binds"
 
 
 def _step_problems(step: Step, bound: set[str]) -> Iterator[str]:
+    if step.optional and step.target in bound:
+        yield f"an optional step leads to {step.target!r}, which is bound already"
     if step.source not in bound:
         yield f"a step leaves {step.source!r}, which no step before it binds"
     if not step.types:

@@ -17,6 +17,7 @@ from typing import Final
 import yaml
 from llama_index.core.vector_stores.types import FilterOperator
 
+from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.errors import InvalidFilterError, RuleError, RuleSyntaxError
 from llama_retrieval_ext.graph.cypher import quoted
 from llama_retrieval_ext.graph.elements import Direction
@@ -24,11 +25,13 @@ from llama_retrieval_ext.graph.rules.chaining import RuleSet
 from llama_retrieval_ext.graph.rules.rule import (
     VARIABLE,
     Concludes,
+    During,
     FromContext,
     Pattern,
     Rule,
     RuleValue,
     Step,
+    Timing,
     Where,
     compared,
 )
@@ -146,6 +149,7 @@ def _pattern(reader: Reader, fields: Fields) -> Pattern:
     unless, where = (
         reader.items(fields.nodes[key], key) if key in fields else [] for key in ("unless", "where")
     )
+    timed = [node for node in where if _is_timed(reader, node)]
     excluded = tuple(_step(reader, node, variable, labels) for node in unless)
     steps.sort(key=lambda step: step.optional)
     return Pattern(
@@ -153,8 +157,30 @@ def _pattern(reader: Reader, fields: Fields) -> Pattern:
         tuple(dict.fromkeys(labels)),
         tuple(steps),
         excluded,
-        tuple(_where(reader, node) for node in where),
+        tuple(_where(reader, node) for node in where if node not in timed),
+        tuple(_during(reader, node) for node in timed),
     )
+
+
+def _is_timed(reader: Reader, node: yaml.Node) -> bool:
+    keys = node.value if isinstance(node, yaml.MappingNode) else []
+    return any(reader.value(key) == "holds" for key, _ in keys)
+
+
+def _during(reader: Reader, node: yaml.Node) -> During:
+    fields = reader.fields(node, ("node", "holds", "other", "period"), "a condition on time")
+    timing = fields.choice("holds", {timing.value: timing for timing in Timing}, Timing.OVERLAPS)
+    if ("other" in fields) == ("period" in fields):
+        raise reader.error(node, "a condition on time has 'other', a node, or 'period', two dates")
+    if "other" in fields:
+        return During(fields.word("node", _variable), timing, fields.word("other", _variable))
+    dates = reader.value(fields.nodes["period"])
+    ends = [None if date is None else str(date) for date in dates if isinstance(dates, list)]
+    if len(ends) != 2 or any(date and instant(date) is None for date in ends):  # noqa: PLR2004
+        raise reader.error(
+            fields.nodes["period"], f"'period' is [start, end], dates or null, got {dates!r}"
+        )
+    return During(fields.word("node", _variable), timing, (ends[0], ends[1]))
 
 
 def _step(reader: Reader, node: yaml.Node, at: str, labels: list[tuple[str, str]]) -> Step:
