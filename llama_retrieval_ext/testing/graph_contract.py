@@ -11,7 +11,6 @@ from llama_retrieval_ext.graph.backend import GraphBackend, WritableGraph
 from llama_retrieval_ext.graph.elements import Contents, Direction, Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.expansion import expand
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.testing.facts import Facts, wrong_answers
 from llama_retrieval_ext.testing.with_pytest import pytest
 
 T = TypeVar("T")
@@ -279,35 +278,6 @@ class WritableGraphContract(GraphContract):
             *("left", "shared", "right", "same")
         }
         assert set(expand(graph, ["left"], max_hops=2, scope=one)) == {"left", "shared", "same"}
-
-    def test_facts_agree_with_an_oracle(self, graph: WritableGraph) -> None:
-        assert wrong_answers(graph, Facts(seed=3, count=200), questions=60) == []
-
-    def test_a_hidden_fact_closes_nothing(self, graph: WritableGraph) -> None:
-        graph.functional = frozenset(["PAYS"])
-        facts = [("acme", "2020-01-01", None), ("beta", "2021-01-01", ["group:hr"])]
-        for target, start, allowed in facts:
-            properties = {"valid_from": start, "allowed": allowed}
-            graph.upsert([], [Edge.of("ann", "PAYS", target, properties)], source=target)
-        hr, others = Scope(principals=["group:hr"]), Scope(principals=["user:bob"])
-        for scope, target in ((None, "beta"), (hr, "beta"), (others, "acme")):
-            (edge,) = answer(graph.plan_neighbours(["ann"], Hop(), scope=scope))["ann"]
-            assert edge.target == target
-        graph.delete_sources(["beta"], scope=None)
-        (edge,) = answer(graph.plan_neighbours(["ann"], Hop(), scope=None))["ann"]
-        assert (edge.target, "valid_to" in edge.properties) == ("acme", False)
-
-    def test_facts_of_the_same_time_are_all_shown_and_name_each_other(
-        self, graph: WritableGraph
-    ) -> None:
-        graph.functional = frozenset(["PAYS"])
-        for target in ("beta", "acme"):
-            graph.upsert([], [Edge.of("ann", "PAYS", target, {"valid_from": "2021-01-01"})])
-        edges = answer(graph.plan_neighbours(["ann"], Hop(), scope=None))["ann"]
-        assert {edge.target: edge.properties["contradicts"] for edge in edges} == {
-            "acme": ["beta"],
-            "beta": ["acme"],
-        }
 
     def test_the_version_changes_with_every_write(self, graph: WritableGraph) -> None:
         before = graph.version

@@ -38,7 +38,6 @@ class AnsweringGraph(EmbeddedGraph):
     """A graph that would answer Cypher, and fails when it is asked."""
 
     plan_has_dates = Mock()
-    plan_has_dates = Mock()
     plan_read = Mock(side_effect=AssertionError("the graph was asked"))
 
 

@@ -30,7 +30,7 @@ class Facts:
     edges: list[Edge] = field(init=False)
 
     def __post_init__(self) -> None:
-        draw = random.Random(self.seed)  # noqa: S311 - a generator of tests
+        draw = random.Random(self.seed)
         edges: list[Edge] = []
         people = max(2, self.count // 20)
         while len(edges) < self.count:
@@ -90,7 +90,7 @@ def wrong_answers(graph: WritableGraph, facts: Facts, *, questions: int) -> list
     graph.functional = frozenset([FUNCTIONAL])
     for at in range(0, len(facts.edges), 500):
         graph.upsert([], facts.edges[at : at + 500])
-    draw = random.Random(facts.seed + 1)  # noqa: S311 - as above
+    draw = random.Random(facts.seed + 1)
     nodes: Sequence[str] = sorted(
         {end for edge in facts.edges for end in (edge.source, edge.target)}
     )

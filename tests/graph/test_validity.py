@@ -1,0 +1,134 @@
+"""Facts of a graph: what held and was known when, on both graphs."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from llama_retrieval_ext import Scope, open_graph
+from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.graph import Edge
+from llama_retrieval_ext.graph.backend import WritableGraph
+from llama_retrieval_ext.graph.elements import Hop
+from llama_retrieval_ext.graph.expansion import expand
+from llama_retrieval_ext.graph.rules.inference import infer
+from llama_retrieval_ext.graph.rules.yaml import parse_rules
+from llama_retrieval_ext.retrievers.kg_rule import KGRuleRetriever
+from tests.graph.facts import Facts, wrong_answers
+from tests.servers.neo4j import neo4j_url
+
+__all__ = ["neo4j_url"]
+
+RULES = parse_rules(
+    """
+rules:
+  - id: colleagues
+    match:
+      - {node: a}
+      - {follow: WORKS_AT, node: company}
+      - {from: company, follow: WORKS_AT, direction: in, node: b}
+    unless:
+      - {from: a, follow: LEAVES, node: company}
+    then: "{a} and {b} are colleagues at {company}"
+  - id: moved
+    match:
+      - {node: a}
+      - {follow: WORKS_AT, node: first}
+      - {from: a, follow: WORKS_AT, node: second}
+    where:
+      - {node: first, holds: before, other: second}
+    then: "{a} moved from {first} to {second}"
+  - id: early
+    match:
+      - {node: a}
+      - {follow: WORKS_AT, node: company}
+    where:
+      - {node: company, holds: during, period: [2009-01-01, 2016-01-01]}
+    then: "{a} was early at {company}"
+"""
+)
+
+
+@pytest.fixture(params=["embedded", pytest.param("neo4j", marks=pytest.mark.slow)])
+def graph(request: pytest.FixtureRequest) -> Iterator[WritableGraph]:
+    url = "graph::memory:" if request.param == "embedded" else request.getfixturevalue("neo4j_url")
+    with open_graph(url, functional=["WORKS_AT"]) as opened:
+        opened.clear(scope=None)
+        yield opened
+
+
+def add(graph: WritableGraph, person: str, company: str, start: str, end: str = "") -> None:
+    dates = {"valid_from": start, **({"valid_to": end} if end else {})}
+    graph.upsert([], [Edge.of(person, "WORKS_AT", company, dates)])
+
+
+def test_facts_agree_with_an_oracle(graph: WritableGraph) -> None:
+    assert wrong_answers(graph, Facts(seed=3, count=200), questions=60) == []
+
+
+def test_a_hidden_fact_closes_nothing(graph: WritableGraph) -> None:
+    graph.functional = frozenset(["PAYS"])
+    facts = [("acme", "2020-01-01", None), ("beta", "2021-01-01", ["group:hr"])]
+    for target, start, allowed in facts:
+        properties = {"valid_from": start, "allowed": allowed}
+        graph.upsert([], [Edge.of("ann", "PAYS", target, properties)], source=target)
+    hr, others = Scope(principals=["group:hr"]), Scope(principals=["user:bob"])
+    for scope, target in ((None, "beta"), (hr, "beta"), (others, "acme")):
+        (edge,) = graph.neighbours(["ann"], Hop(), scope=scope)["ann"]
+        assert edge.target == target
+    graph.delete_sources(["beta"], scope=None)
+    (edge,) = graph.neighbours(["ann"], Hop(), scope=None)["ann"]
+    assert (edge.target, "valid_to" in edge.properties) == ("acme", False)
+
+
+def test_facts_of_the_same_time_are_all_shown_and_name_each_other(graph: WritableGraph) -> None:
+    graph.functional = frozenset(["PAYS"])
+    for target in ("beta", "acme"):
+        graph.upsert([], [Edge.of("ann", "PAYS", target, {"valid_from": "2021-01-01"})])
+    edges = graph.neighbours(["ann"], Hop(), scope=None)["ann"]
+    assert {edge.target: edge.properties["contradicts"] for edge in edges} == {
+        "acme": ["beta"],
+        "beta": ["acme"],
+    }
+
+
+def test_rules_hold_when_all_of_their_proof_does(graph: WritableGraph) -> None:
+    add(graph, "ann", "beta", "2015-03-01")
+    add(graph, "ann", "acme", "2010-01-01")
+    add(graph, "bob", "beta", "2012-01-01", "2020-01-01")
+    add(graph, "eve", "acme", "2011-01-01")
+    leaves = {"valid_from": "2018-01-01", "valid_to": "2019-01-01"}
+    graph.upsert([], [Edge.of("ann", "LEAVES", "beta", leaves)])
+
+    def conclusions(as_of: str) -> list[str]:
+        made = run(infer(graph, RULES, seeds=["ann"], scope=Scope(as_of=as_of)))
+        return [conclusion.text for conclusion in made if conclusion.rule.id == "colleagues"]
+
+    assert conclusions("2012-01-01") == ["ann and eve are colleagues at acme"]
+    assert conclusions("2016-01-01") == ["ann and bob are colleagues at beta"]
+    assert conclusions("2018-06-01") == conclusions("2021-01-01") == []
+    (moved,) = (c for c in run(infer(graph, RULES, seeds=["ann"])) if c.rule.id == "moved")
+    assert (moved.text, moved.validity) == ("ann moved from acme to beta", {})
+    assert moved.proof_in_words() == [
+        "ann -WORKS_AT-> acme (from 2010-01-01 until 2015-03-01)",
+        "ann -WORKS_AT-> beta (from 2015-03-01)",
+    ]
+    (early,) = KGRuleRetriever(graph, RULES).search("ann", as_of="2014-01-01", top_k=1)
+    dates = {"valid_from": "2010-01-01", "valid_to": "2015-03-01"}
+    assert early.text in {"ann was early at acme", "ann and eve are colleagues at acme"}
+    (hit,) = (
+        hit
+        for hit in KGRuleRetriever(graph, RULES).search("ann")
+        if hit.text.endswith("early at acme")
+    )
+    assert dates.items() <= hit.node.metadata.items()
+    assert hit.validity == "no longer valid since 2015-03-01"
+
+
+def test_paths_use_what_holds(graph: WritableGraph) -> None:
+    add(graph, "ann", "acme", "2010-01-01", "2012-01-01")
+    add(graph, "bob", "acme", "2011-01-01")
+    assert "bob" not in expand(graph, ["ann"], max_hops=2)
+    assert "bob" in expand(graph, ["ann"], max_hops=2, scope=Scope(as_of="2011-06-01"))
+    assert len(graph.contents(scope=Scope(as_of="any")).edges) == 2
+    (edge,) = graph.claims_of([""])[""].edges[:1]
+    assert edge.properties["valid_from"] in {"2010-01-01", "2011-01-01"}
