@@ -5,7 +5,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypedDict, TypeVar
 
 from llama_index.core.schema import BaseNode, QueryBundle
-from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
 
 from llama_retrieval_ext.checks import (
     Part,
@@ -54,6 +59,10 @@ TURN_KEY = "memory_turn"
 
 # As `Scope.as_of`: everything, whenever it holds.
 ANY_TIME: Final = "any"
+# What is known now, where what was known before is kept.
+KNOWN_NOW: Final = MetadataFilters(
+    filters=[MetadataFilter(key=KNOWN_TO, value=None, operator=FilterOperator.IS_EMPTY)]
+)
 
 Node = TypeVar("Node", bound=BaseNode)
 
@@ -144,9 +153,15 @@ class Scope(Part):
             parts.append(Compare(KB_KEY, FilterOperator.IN, tuple(self.kb_ids)))
         if self.principals is not None:
             parts.append(_visible_to(tuple(self.principals)))
-        if outside := _outside(self.as_of, self.known_at):
-            parts.append(Not(AnyOf(outside)))
+        if self.time is not None:
+            parts.append(self.time)
         return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
+
+    @property
+    def time(self) -> Condition | None:
+        """The condition that a node holds at one time, and was known at another."""
+        outside = _outside(self.as_of, self.known_at)
+        return Not(AnyOf(outside)) if outside else None
 
     @property
     def for_everyone(self) -> "Scope | None":

@@ -27,7 +27,7 @@ from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncRepor
 from llama_retrieval_ext.knowledge_base.storage import Storage, batches
 from llama_retrieval_ext.knowledge_base.sync import Sync, SyncOptions
 from llama_retrieval_ext.knowledge_base.sync_sources import FilePatterns, find_source
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.query import KNOWN_NOW, Scope
 from llama_retrieval_ext.stages.ranking import Ranking
 from llama_retrieval_ext.urls import Location
 from llama_retrieval_ext.wording import quoted
@@ -248,6 +248,9 @@ class Editable:
                     f"there is no document or source {quoted(source_or_id)} in this scope, so "
                     "nothing was shared; kb.sources() has those that there are"
                 )
+            if self._parts.writer.history is not None:
+                history = self._parts.ledger.history_of(entry.key for entry in entries)
+                self._parts.sharing.share(history, {entry.key: names for entry in history})
             while pending:
                 outcomes = self._parts.sharing.share(
                     pending, {entry.key: names for entry in pending}
@@ -336,9 +339,10 @@ class Editable:
         """
         with self._writing(scope):
             parse_filters(filters)
+            narrowed = [filters, KNOWN_NOW]
             if scope is not None:
-                within = as_metadata_filters(scope.condition)
-                filters = MetadataFilters(filters=[filters, within])
+                narrowed.append(as_metadata_filters(scope.condition))
+            filters = MetadataFilters(filters=narrowed)
             owners = set(map(key_of_node, self._storage.store.get_nodes(filters=filters)))
             visible = self._parts.ledger.visible(scope)
             return self._delete([entry for entry in visible if entry.key in owners])

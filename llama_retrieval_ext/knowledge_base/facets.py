@@ -10,12 +10,22 @@ from llama_index.core.schema import BaseNode, QueryType
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilters
 
 from llama_retrieval_ext.checks import check_count, checked_methods
+from llama_retrieval_ext.dates import Moment
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.hints import no_key
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filter_syntax import as_metadata_filters
-from llama_retrieval_ext.filters import SCOPE_KEYS, AllOf, AnyOf, Compare, Condition, comparisons
+from llama_retrieval_ext.filters import (
+    SCOPE_KEYS,
+    AllOf,
+    AnyOf,
+    Compare,
+    Condition,
+    both,
+    comparisons,
+    parse_filters,
+)
 from llama_retrieval_ext.knowledge_base.browsing import Browsable
 from llama_retrieval_ext.knowledge_base.columns import (
     DATE,
@@ -30,7 +40,7 @@ from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.knowledge_base.searching import Searchable
 from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.pipeline.searching import search_plan
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import KNOWN_NOW, Query, Scope
 from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.schema import Schema
 
@@ -163,6 +173,8 @@ class Faceted(Searchable, Browsable):
         scope: Scope | None = None,
         top: int = 10,
         nodes: bool = False,
+        as_of: Moment | None = None,
+        known_at: Moment | None = None,
     ) -> Plan[Facets]:
         """Return the values of fields with the number of documents that have them.
 
@@ -186,6 +198,8 @@ class Faceted(Searchable, Browsable):
             scope: The scope of the caller.
             top: Maximum number of values per field, at least 1.
             nodes: Whether to count passages instead of documents.
+            as_of: Count only what holds then, as for `Query`; None for everything.
+            known_at: Count only what was known then; None for what is known now.
 
         Raises:
             ConfigurationError: A field, bound or number is invalid, or ``first`` is missing.
@@ -204,7 +218,9 @@ class Faceted(Searchable, Browsable):
         """
         asked = _checked_fields(fields)
         check_count(top, "top")
-        bound = Query.of("" if query is None else query).but(filters=filters, scope=scope)
+        bound = Query.of("" if query is None else query).but(
+            filters=filters, scope=scope, as_of=as_of, known_at=known_at
+        )
         self._access.check(bound.scope)
         reasons: list[str] = []
         hints: tuple[str, ...] = ()
@@ -257,6 +273,8 @@ class Faceted(Searchable, Browsable):
         filtered = () if condition is None else comparisons(condition)
         keys = {*keys, *(compare.key for compare in filtered)}
         if not storage.is_exclusive:
+            if getattr(self._backend, "keeps_history", False):
+                condition = both(condition, parse_filters(KNOWN_NOW))
             filters = None if condition is None else as_metadata_filters(condition)
             nodes = storage.store.read_nodes(filters=filters)
             return use(Columns.of(keys, nodes))

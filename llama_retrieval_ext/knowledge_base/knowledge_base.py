@@ -101,6 +101,7 @@ class KnowledgeBase(Faceted, Editable):
         if isinstance(backend, EngineBackend):
             backend.requires_scope = access.require_scope
             backend.requires_principals = access.require_principals
+            backend.keeps_history = parts.preparation.keeps_history
         Searchable.__init__(
             self,
             access,
@@ -153,6 +154,7 @@ class KnowledgeBase(Faceted, Editable):
         graph: Graph | None = None,
         links: PassageLinks | None = None,
         kg_extractors: Sequence[TransformComponent] | None = None,
+        history: bool = False,
     ) -> Self:
         """Open the knowledge base at a URL, or create it.
 
@@ -216,6 +218,9 @@ class KnowledgeBase(Faceted, Editable):
                 that are added again count as changed.
             kg_extractors: With a graph, LlamaIndex's extractors, such as
                 ``SimpleLLMPathExtractor``; their entities and relations are written to the graph.
+            history: Whether updates, deletions and `sync` keep what was known before, for searches
+                with ``known_at``; once True it stays so. `get` and the lists show what is known
+                now. Copies keep who may see them, until `share`; `remove` deletes them.
 
         Raises:
             ConfigurationError: An argument is invalid, it was created with other settings, or it
@@ -231,7 +236,8 @@ class KnowledgeBase(Faceted, Editable):
         for name, value in (("require_scope", require_scope), ("many_tenants", many_tenants)):
             if value is not None:
                 of_type(value, bool, name)
-        of_type(require_principals, bool, "require_principals")
+        for name, is_on in (("require_principals", require_principals), ("history", history)):
+            of_type(is_on, bool, name)
         if schema is not None:
             of_type(schema, Schema, "schema", instead="write Schema(text={'title': 3, 'text': 1})")
         languages = None if languages is None else check_languages(languages)
@@ -249,11 +255,11 @@ class KnowledgeBase(Faceted, Editable):
             stored, graph = (url, graph) if copied is None else (copied.url, copied.graph)
             storage = with_graph(open_storage(stored, setup), graph, links, url, resources)
             requested = requested_config(
-                embed_model, model, require_scope=require_scope, schema=schema
+                embed_model, model, require_scope=require_scope, schema=schema, history=history
             )
             ledger, config = open_ledger(storage, requested, url, resources)
             model = recorded_model(config) if model is None else model
-            preparation = Preparation(splitter, model, extraction)
+            preparation = Preparation(splitter, model, extraction, config.history)
             parts = ingestion_parts(storage, ledger, preparation, url, extracts=bool(kg_extractors))
             access = Access(
                 url,

@@ -15,6 +15,7 @@ from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.adding import IngestionParts
 from llama_retrieval_ext.knowledge_base.graph import graph_target, open_graph_side
+from llama_retrieval_ext.knowledge_base.history import History
 from llama_retrieval_ext.knowledge_base.ledger.config import (
     KnowledgeBaseConfig,
     unknown_nodes_error,
@@ -54,17 +55,19 @@ def requested_config(
     *,
     require_scope: bool | None,
     schema: Schema | None,
+    history: bool = False,
 ) -> KnowledgeBaseConfig:
     """Return the settings that a call of `KnowledgeBase.open` asks for."""
     fields = "" if schema is None else json.dumps(schema.to_dict())
     if model is None:
-        return KnowledgeBaseConfig("", require_scope=require_scope, schema=fields)
+        return KnowledgeBaseConfig("", require_scope=require_scope, schema=fields, history=history)
     return KnowledgeBaseConfig(
         embed_model_name(model),
         require_scope=require_scope,
         dimension=embed_model_dimension(model),
         model_record=model_record(model, embed_model if isinstance(embed_model, str) else ""),
         schema=fields,
+        history=history,
     )
 
 
@@ -80,6 +83,8 @@ def ingestion_parts(
 ) -> IngestionParts:
     """Return what adds documents; with ``extracts`` it writes to the graph what extractors find."""
     writer = writer_of(storage, ledger)
+    if preparation.keeps_history:
+        writer.history = History(storage, ledger, where)
     target = graph_target(storage.graph, ledger) if extracts and storage.graph else None
     return IngestionParts(
         *(preparation, writer, ledger, Sharing(storage, ledger, writer, where), storage.nodes),

@@ -11,7 +11,7 @@ process has claimed a document, the writer waits until that process finishes it 
 
 import logging
 from collections.abc import Callable, Generator, Hashable, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from random import uniform
 from threading import Lock, RLock, Thread
 from time import monotonic, sleep
@@ -43,6 +43,14 @@ def lock_of(identity: Hashable | None) -> RLock:
 # Module state, because all objects of one knowledge base share its lock.
 _creating = Lock()
 _locks: WeakValueDictionary[Hashable, RLock] = WeakValueDictionary()
+
+
+class History(Protocol):
+    """Keeps documents as they were known."""
+
+    def copies(self, keys: Sequence[DocumentKey]) -> AbstractContextManager[Sequence[Writable]]:
+        """Yield copies of stored documents, ready to be written."""
+        ...
 
 
 class WriteTarget(Protocol):
@@ -94,6 +102,7 @@ class Writer:
         self._targets = targets
         self._journal = journal
         self.lock = lock
+        self.history: History | None = None  # keeps what is replaced or deleted
         self._losses = 0
         self._is_retrying = False
 
@@ -105,6 +114,7 @@ class Writer:
         outcomes: dict[DocumentKey, WriteOutcome | Exception] = {}
         with self.lock:
             self._check(documents)
+            self._keep([document.key for document in documents if document.replaces is None])
             self._repeat(documents, lambda pending: self._write(pending, outcomes))
         return [outcomes[document.key] for document in documents]
 
@@ -112,12 +122,24 @@ class Writer:
         """Delete documents with all their nodes; missing ones are ignored."""
         with self.lock:
             self._check(())
+            self._keep(keys)
             self._repeat(keys, self._delete)
 
     def settle(self) -> None:
         """Sweep unfinished changes: undo those without a commit, and finish the others."""
         with self.lock:
             self._sweep(self._journal.unfinished())
+
+    def _keep(self, keys: Sequence[DocumentKey]) -> None:
+        """Write copies of stored documents that are about to be replaced or deleted."""
+        if self.history is None or not keys:
+            return
+        outcomes: dict[DocumentKey, WriteOutcome | Exception] = {}
+        with self.history.copies(keys) as copies:
+            self._repeat(copies, lambda pending: self._write(pending, outcomes))
+        for outcome in outcomes.values():
+            if isinstance(outcome, Exception):
+                raise outcome
 
     def _check(self, documents: Sequence[Writable]) -> None:
         for target in self._targets:

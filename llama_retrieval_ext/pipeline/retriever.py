@@ -53,6 +53,7 @@ from llama_retrieval_ext.pipeline.stages import Operand
 from llama_retrieval_ext.pipeline.tree import Shaped, embed_models_of
 from llama_retrieval_ext.pipeline.why_not import FieldWords, TracedRequest
 from llama_retrieval_ext.query import (
+    KNOWN_NOW,
     Query,
     Scope,
     SearchOptions,
@@ -113,6 +114,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     # Set by the owner of the store, such as a knowledge base that rejects queries without a scope.
     requires_scope: bool = False
     requires_principals: bool = False
+    keeps_history: bool = False
     # Fields of keyword searches, with weights, for queries that have none.
     fields: Mapping[str, float] | None = None
     # Set by a knowledge base, for every retriever over it.
@@ -454,6 +456,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         bound = query.but(
             filters=self.filters, scope=self.scope, top_k=query.top_k or top_k, fields=fields
         )
+        if self.keeps_history and (bound.scope is None or bound.scope.known_at is None):
+            bound = bound.but(filters=KNOWN_NOW)
         bound.at_least = query.top_k or query.at_least  # the caller's number
         if self.requires_scope and not isolates(bound.scope):
             raise ScopeRequiredError(

@@ -34,6 +34,7 @@ from llama_retrieval_ext.results import Hit, ordered, with_origin
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.stages.hit_embeddings import stored_embeddings
 from llama_retrieval_ext.stores.engine.backend import Backend
+from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.generic import nodes_by_id, origin_in
 from llama_retrieval_ext.stores.open import Storage, source_of
 
@@ -138,6 +139,8 @@ class GraphRetriever(Retriever):
         super().__init__(top_k=top_k, filters=filters, scope=scope, name=name)
         source = source_of(store)
         self.backend = source.backend
+        if isinstance(self.backend, EngineBackend):
+            self.keeps_history = self.backend.keeps_history
         self.seed = seed
         if embed_model is None:
             self.embed_model = source.embed_model or _model_of(seed, source.backend)

@@ -75,6 +75,7 @@ class StoreRetriever(Retriever):
         if isinstance(self.backend, EngineBackend):
             self.requires_scope = self.backend.requires_scope
             self.requires_principals = self.backend.requires_principals
+            self.keeps_history = self.backend.keeps_history
         self.embed_model = self.source.embed_model if embed_model is None else embed_model
         self.object_map = dict(self.source.objects)
 

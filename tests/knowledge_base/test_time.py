@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -129,3 +130,55 @@ def test_a_time_alone_is_no_scope_and_does_not_write() -> None:
             kb.nodes(scope=Scope(as_of="now"))
         with pytest.raises(ConfigurationError, match="only reads"):
             kb.add([PLAIN], scope=Scope("acme", as_of="now"), show_progress=False)
+
+
+def test_facets_count_what_holds(dated: KnowledgeBase) -> None:
+    assert dated.facets(["from"]).total == 3
+    assert dated.facets(["from"], as_of="2021-05-05").total == 2
+    assert dated.facets(["from"], scope=Scope(as_of="2019-01-01")).total == 1
+
+
+def test_history_keeps_what_was_known_before(url: str) -> None:
+    model = FakeEmbedding()
+    with KnowledgeBase.open(url, embed_model=model, history=True) as kb:
+        kb.add([Document(id_="leave", text="Leave is 20 days."), PLAIN], show_progress=False)
+        first = now()
+        kb.add([Document(id_="leave", text="Leave is 25 days.")], show_progress=False)
+        second = now()
+        assert kb.delete("leave") == 1
+        kb.add([Document(id_="leave", text="Leave is 30 days.")], show_progress=False)
+        for mode in MODES:
+            texts = {
+                when: {hit.text for hit in kb.search("leave days", mode, known_at=when)}
+                for when in (None, first, second, "2020-01-01")
+            }
+            assert {when: {t for t in found if "Leave" in t} for when, found in texts.items()} == {
+                None: {"Leave is 30 days."},
+                first: {"Leave is 20 days."},
+                second: {"Leave is 25 days."},
+                "2020-01-01": set(),
+            }
+        assert [document.document_id for document in kb.documents()] == ["leave", "plain"]
+        assert [node.get_content() for node in kb.get("leave")] == ["Leave is 30 days."]
+        assert kb.facets(["known_from"]).total == 2
+        assert kb.check().is_whole
+        kb.share("leave", allowed=["group:hr"])
+        bob = Scope(principals=["user:bob"])
+        assert not kb.search("leave", "keyword", scope=bob, known_at=first).hits
+    with KnowledgeBase.open(url, embed_model=model) as kb:  # it is recorded
+        kb.add([Document(id_="leave", text="Leave is 35 days.")], show_progress=False)
+        (hit,) = kb.search("leave days", "keyword", known_at=second)
+        assert hit.text == "Leave is 25 days."
+
+
+def test_a_sync_with_history_keeps_what_a_file_said(tmp_path: Path) -> None:
+    (tmp_path / "leave.md").write_text("Leave is 20 days.")
+    (tmp_path / "other.md").write_text("Lunch is at noon.")
+    url, model = "embedded::memory:", FakeEmbedding()
+    with KnowledgeBase.open(url, embed_model=model, history=True) as kb:
+        kb.sync(tmp_path, show_progress=False)
+        before = now()
+        (tmp_path / "leave.md").unlink()
+        kb.sync(tmp_path, max_deletions=1, show_progress=False)
+        assert ids(kb.search("leave", "keyword")) == []
+        assert len(kb.search("leave", "keyword", known_at=before)) == 1

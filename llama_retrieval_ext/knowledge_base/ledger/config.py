@@ -41,6 +41,7 @@ class KnowledgeBaseConfig:
     vector_share: float | None = None
     schema: str = ""  # its fields as JSON; empty for the default
     cursor_key: str = ""  # the secret that cursors are signed by
+    history: bool = False  # whether what was known before an update or a deletion is kept
     graph_key: str = ""  # distinguishes its rows from those of others in the same graph
 
     def check_format(self, where: str) -> None:
@@ -73,7 +74,9 @@ class KnowledgeBaseConfig:
                 self.graph,
             )
         same_graph = is_same_graph(self.graph, requested.graph)
-        described = replace(self, schema=requested.schema or self.schema)
+        described = replace(
+            self, schema=requested.schema or self.schema, history=requested.history or self.history
+        )
         if self.dimension is None:  # nothing has been indexed yet
             params = {**self.grouping, **json.loads(requested.params or "{}")}
             kept = replace(

@@ -19,7 +19,7 @@ from llama_retrieval_ext.knowledge_base.ledger.config import (
     config_from,
     unknown_nodes_error,
 )
-from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
+from llama_retrieval_ext.knowledge_base.ledger.prepared import HISTORY, DocumentKey
 from llama_retrieval_ext.knowledge_base.ledger.records import (
     DocumentRecord,
     Entry,
@@ -349,6 +349,13 @@ class Ledger:
         """Return the documents visible to a scope in insertion order; without a scope, all."""
         return _visible(self._find(all_documents(scope)), scope)
 
+    def history_of(self, keys: Iterable[DocumentKey]) -> list[Entry]:
+        """Return the copies of documents as they were known before."""
+        known = set(keys)
+        entries = [record.entry for record in self._find(all_documents(None))]
+        old = [entry for entry in entries if HISTORY in entry.key.ref]
+        return [e for e in old if e.key._replace(ref=e.key.ref.partition(HISTORY)[0]) in known]
+
     def documents(self, scope: Scope | None) -> list[StoredDocument]:
         """Return the documents visible to a scope, by id; without a scope, all."""
         entries = sorted(
@@ -463,7 +470,8 @@ def _visible(records: Iterable[DocumentRecord], scope: Scope | None) -> list[Ent
     return [
         entry
         for entry in entries
-        if scope is None or scope.has_principal_of({ALLOWED_KEY: entry.allowed})
+        if HISTORY not in entry.key.ref
+        and (scope is None or scope.has_principal_of({ALLOWED_KEY: entry.allowed}))
     ]
 
 

@@ -23,6 +23,10 @@ from llama_retrieval_ext.query import (
 )
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 
+# In the key of a document as it was known until a moment, and in the ids of its nodes: between its
+# own and the moment.
+HISTORY: Final = "\x1f"
+
 
 class DocumentKey(NamedTuple):
     """The identity of a document: its scope, whose parts may be empty, and its id."""
@@ -225,7 +229,8 @@ def ref_of(node: BaseNode) -> str:
 
 def key_of_node(node: BaseNode, scope: Mapping[str, str] | None = None) -> DocumentKey:
     """Return the document that a node belongs to; `scope` is the metadata of the caller's scope."""
-    ref, scope = ref_of(node), scope or {}
+    _, mark, moment = node.node_id.partition(HISTORY)
+    ref, scope = f"{ref_of(node)}{mark}{moment}", scope or {}
     for key, value in scope.items():
         claimed = node.metadata.get(key)
         if claimed is not None and claimed != value:

@@ -69,6 +69,7 @@ class EngineBackend(ABC, Generic[S, H]):
         scoped_rarity: Whether the engine can compute IDF on a subset of the nodes.
         requires_scope: Whether retrievers refuse queries without a scope.
         requires_principals: Whether retrievers refuse scopes without principals.
+        keeps_history: Whether it has nodes that are known no more, which only ``known_at`` finds.
         drop_violations: Whether hits outside scope or filters degrade the answer instead of
             raising.
     """
@@ -83,6 +84,7 @@ class EngineBackend(ABC, Generic[S, H]):
 
     requires_scope: bool = False
     requires_principals: bool = False
+    keeps_history: bool = False
     drop_violations: bool = False
 
     @property
