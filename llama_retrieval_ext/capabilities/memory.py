@@ -26,6 +26,7 @@ from llama_retrieval_ext.capabilities.memory_storage import (
     text_of,
 )
 from llama_retrieval_ext.checks import checked_call, declared_arguments, of_type
+from llama_retrieval_ext.dates import VALID_FROM, VALID_TO, Moment, holds, instant, moment_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
@@ -113,6 +114,8 @@ class MemoryManager:
         session_id: str | None = None,
         speaker: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        valid_from: Moment | None = None,
+        valid_to: Moment | None = None,
         scope: Scope | None = None,
     ) -> Plan[Memory]:
         """Store a memory; it is durable when this returns.
@@ -128,6 +131,8 @@ class MemoryManager:
             session_id: The session of a message; None for another memory.
             speaker: Who says it.
             metadata: Further fields; filters can use them.
+            valid_from: The first instant at which it holds, a date or a datetime.
+            valid_to: The first instant at which it no longer holds.
             scope: Narrows the manager's scope. Of principals it may have one, who sees the memory.
 
         Raises:
@@ -136,7 +141,9 @@ class MemoryManager:
             ScopeRequiredError: The knowledge base requires a scope.
             IngestionError: It could not be stored.
         """
-        message = {SESSION_KEY: session_id, SPEAKER_KEY: speaker}
+        message: dict[str, object] = {SESSION_KEY: session_id, SPEAKER_KEY: speaker}
+        for key, date in ((VALID_FROM, valid_from), (VALID_TO, valid_to)):
+            message[key] = None if date is None else moment_of(date, key)
         memory = Memory(
             id=uuid.uuid4().hex,
             text=text,
@@ -154,13 +161,15 @@ class MemoryManager:
     aremember = asynchronous(remember)
 
     @blocking
-    def retrieve(
+    def retrieve(  # noqa: PLR0913 - a search, and for which time
         self,
         query: QueryType,
         *,
         top_k: int = 5,
         memory_type: str | None = None,
         filters: MemoryConditions | None = None,
+        as_of: Moment | None = None,
+        known_at: datetime | None = None,
         scope: Scope | None = None,
     ) -> Plan[list[Memory]]:
         """Return the memories most similar to a query, best first; faded ones rank lower.
@@ -171,6 +180,8 @@ class MemoryManager:
             memory_type: Only of this type; None for any.
             filters: Conditions on metadata, or a mapping of the values that it must have; there
                 ``doc_type`` is also a name of the memory type.
+            as_of: Only what held then, by ``valid_from`` and ``valid_to``; None for what holds now.
+            known_at: Only what was said until then, with a time zone; None for everything.
             scope: Narrows the manager's scope.
 
         Raises:
@@ -178,11 +189,15 @@ class MemoryManager:
             ScopeRequiredError: The knowledge base requires a scope.
         """
         bound = dated(Query.of(query), self._local(self._now())).but(
-            filters=memory_filters(memory_type, filters=filters),
+            filters=memory_filters(memory_type, end=known_at, filters=filters),
             scope=self._within(scope),
+            as_of=as_of,
             top_k=_CANDIDATES_PER_MEMORY * check_top_k(top_k),
         )
         hits = yield from self._storage.nearest(bound)
+        if as_of is None:
+            moment = instant(self._now()) or 0
+            hits = [hit for hit in hits if holds(hit.node.metadata, moment)]
         scored = [self._faded(memory_of(hit.node, score=score_of(hit))) for hit in hits]
         return sorted(scored, key=lambda memory: (-(memory.score or 0.0), memory.id))[:top_k]
 

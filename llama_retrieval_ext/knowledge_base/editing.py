@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, ParamSpec, TypeVar
 
 from llama_index.core.schema import BaseNode
-from llama_index.core.vector_stores.types import MetadataFilters
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.checks import checked_methods, of_type
 from llama_retrieval_ext.errors import ConfigurationError
@@ -339,7 +339,7 @@ class Editable:
         """
         with self._writing(scope):
             parse_filters(filters)
-            narrowed = [filters, KNOWN_NOW]
+            narrowed: list[MetadataFilter | MetadataFilters] = [filters, KNOWN_NOW]
             if scope is not None:
                 narrowed.append(as_metadata_filters(scope.condition))
             filters = MetadataFilters(filters=narrowed)

@@ -1,12 +1,14 @@
 """Generated facts with corrections, and an oracle in plain Python of what held and was known."""
 
 import random
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from functools import cached_property
 
 from llama_retrieval_ext.graph.backend import GraphBackend, WritableGraph
-from llama_retrieval_ext.graph.elements import Direction, Edge, Hop
+from llama_retrieval_ext.graph.elements import Direction, Edge, EdgeId, Hop
 from llama_retrieval_ext.query import Scope
 
 FUNCTIONAL = "WORKS_AT"
@@ -61,24 +63,40 @@ class Facts:
         """Return the start of a fact, and since when this version of it is known."""
         return edge.properties["valid_from"], edge.properties["known_from"]
 
+    @cached_property
+    def by_source(self) -> dict[str, list[Edge]]:
+        """The facts of each source, by what is known first."""
+        found: dict[str, list[Edge]] = defaultdict(list)
+        for edge in sorted(self.edges, key=self.version):
+            found[edge.source].append(edge)
+        return found
+
+    @cached_property
+    def sources_of(self) -> dict[str, set[str]]:
+        """The sources of the facts that end at a node, or start there."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for edge in self.edges:
+            found[edge.source].add(edge.source)
+            found[edge.target].add(edge.source)
+        return found
+
     def holding(self, node: str, as_of: str, known_at: str) -> set[tuple[str, str, str]]:
         """Return the edges of a node that held on one day, by what was known on another."""
-        known: dict[object, Edge] = {}
-        for edge in sorted(self.edges, key=self.version):
-            if edge.properties["known_from"] <= known_at:
-                known[edge.id, edge.properties["valid_from"]] = edge
         held = set()
-        for edge in known.values():
-            start, end = edge.properties["valid_from"], edge.properties.get("valid_to", "9")
-            later = [
-                other.properties["valid_from"]
-                for other in known.values()
-                if edge.type == FUNCTIONAL == other.type
-                and other.source == edge.source
-                and other.properties["valid_from"] > start
-            ]
-            if start <= as_of < min([end, *later]) and node in (edge.source, edge.target):
-                held.add(edge.id)
+        for source in self.sources_of[node]:
+            known: dict[tuple[EdgeId, str], dict[str, str]] = {}
+            for edge in self.by_source[source]:
+                if edge.properties["known_from"] <= known_at:
+                    known[edge.id, edge.properties["valid_from"]] = edge.properties
+            for (id_, start), properties in known.items():
+                later = [
+                    other
+                    for (other_id, other) in known
+                    if id_[1] == FUNCTIONAL == other_id[1] and other > start
+                ]
+                end = min([properties.get("valid_to", "9"), *later])
+                if start <= as_of < end and node in (id_[0], id_[2]):
+                    held.add(id_)
         return held
 
 
