@@ -29,6 +29,7 @@ TIERS: list[ModuleType] = [
 LAZY = [llama_retrieval_ext, *(tier for tier in TIERS if tier is not errors), testing]
 TOP: ModuleType = llama_retrieval_ext
 ALL_NAMES = sorted({*TOP.__all__, *(name for package in TIERS for name in package.__all__)})
+PROMISED = Path(__file__).parent / "public_names.txt"
 # Every third-party package that an extra brings and the base does not.
 OPTIONAL = {
     *("lxml", "office_oxide", "pandas", "pypdfium2", "python_calamine", "rjieba", "striprtf"),
@@ -152,3 +153,13 @@ def test_the_reference_lists_exactly_the_public_names() -> None:
     names = REFERENCE.read_text(encoding="utf-8").split("## All public names", 1)[1]
     listed = re.findall(r"^\| `(\w+)", names, flags=re.MULTILINE)
     assert sorted(listed) == ALL_NAMES
+
+
+def test_a_public_name_is_removed_deliberately_only() -> None:
+    gone = {*PROMISED.read_text(encoding="utf-8").split()} - {*ALL_NAMES}
+    assert gone == set(), "see CONTRIBUTING.md, 'Public names': deprecate, then remove and list"
+
+
+if __name__ == "__main__":  # before a release: promise what is public now, too
+    names = {*PROMISED.read_text(encoding="utf-8").split(), *ALL_NAMES}
+    PROMISED.write_text("\n".join([*sorted(names), ""]), encoding="utf-8")

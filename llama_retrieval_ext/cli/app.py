@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from llama_retrieval_ext import __version__
+from llama_retrieval_ext.cli.agents import docs, skill
 from llama_retrieval_ext.cli.documents import (
     check,
     copy,
@@ -42,7 +43,7 @@ app = typer.Typer(
 )
 _searching = (quickstart, ingest, sync, search, facets, ask, eval_)
 _documents = (list_, show, delete, share, ranking, info, check, copy, remove)
-for command in (*_searching, *_documents, schema, validate, serve, mcp):
+for command in (*_searching, *_documents, schema, validate, serve, mcp, skill, docs):
     app.command(command.__name__.rstrip("_"))(with_groups(command))
 for name, group in (("graph", graph_app), ("rules", rules_app)):
     app.add_typer(group, name=name)

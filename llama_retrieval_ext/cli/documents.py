@@ -135,7 +135,7 @@ def ranking(
     as_json: AsJson = False,
     options: KbOptions,
 ) -> None:
-    """Show the ranking rules of a scope, or set them: boosts, pins, blocks and synonyms.
+    """Show or set the ranking rules of a scope: boosts and so on.
 
     Without --tenant or --kb-id they are for all.
     """

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+import llama_retrieval_ext as ext
 from llama_retrieval_ext import serve as servers
 from llama_retrieval_ext.cli.options import KbOptions, LLMOptions, ReaderOptions, Timeout
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.samples.pages import page_documents
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.serve.guard import App
@@ -25,6 +27,7 @@ Keys = Annotated[
         "that has the text of one. Without keys, only requests from this machine are accepted.",
     ),
 ]
+_ABOUT_PAGES: Final = "The pages of the Python package llama_retrieval_ext; begin with SKILL.md."
 _WORKER: Final = "LLAMA_RETRIEVAL_WORKER"  # the variable with the options of workers
 
 
@@ -150,6 +153,9 @@ def mcp(  # noqa: PLR0913 - a command's options are its parameters
         str | None,
         typer.Option(metavar="FILE", help="Rules over its graph; left out, those shipped."),
     ] = None,
+    docs: Annotated[
+        bool, typer.Option("--docs", help="Serve the pages of this package, in place of --kb.")
+    ] = False,
     http: Annotated[
         bool, typer.Option("--http", help="Serve streamable HTTP at /mcp, instead of stdio.")
     ] = False,
@@ -165,13 +171,22 @@ def mcp(  # noqa: PLR0913 - a command's options are its parameters
     --kb-id apply to every call, regardless of its arguments.
     """
     loaded = None if keys is None else servers.ApiKeys.load(keys)
-    with options.open() as opened:
+    if docs and (rules is not None or options.scope is not None):
+        raise ConfigurationError("--docs has no graph and no tenants: leave out --rules and scopes")
+    with _pages() if docs else options.open() as opened:
         servers.serve_mcp(
             opened,
             scope=options.scope,
-            about=about,
+            about=about or (_ABOUT_PAGES if docs else ""),
             rules=rules,
             address=(host, port) if http else None,
             keys=loaded,
             limits=servers.ServeLimits(timeout_s=timeout),
         )
+
+
+def _pages() -> "ext.KnowledgeBase":
+    """Return the pages of this package as a knowledge base in memory."""
+    opened = ext.KnowledgeBase.open("embedded::memory:", embed_model="local")
+    opened.add(page_documents(), show_progress=False)
+    return opened

@@ -285,7 +285,7 @@ class Browsable:
         BM25 gets the mean text length of all nodes, as by `compact`.
 
         Searches and writes continue meanwhile; see `EmbeddedVectorStore.build_index`. With
-        ``store_params={"index": "auto"}`` (100,000 nodes) or ``"hnsw"`` (10,000) the index is also
+        ``store_params={"index": "auto"}`` (20,000 nodes) or ``"hnsw"`` (10,000) the index is also
         built automatically in the background.
 
         Returns:

@@ -39,8 +39,11 @@ from llama_retrieval_ext.wording import counted
 
 _logger = logging.getLogger(__name__)
 
-# Minimum number of nodes outside the index that starts a build.
-BUILD_FROM: Final = {"auto": 100_000, "hnsw": 10_000}
+# Minimum number of nodes outside the index that starts a build. Hybrid search of 20,000 takes
+# 7.7 ms without it, 4.4 ms with it, and building 16 s, once (`bench_million 20000 float32 hnsw`).
+BUILD_FROM: Final = {"auto": 20_000, "hnsw": 10_000}
+# Up to this it is the size of the index, so that all builds together take twice the last one.
+_MOST_UNINDEXED: Final = 100_000
 _LINKS: Final = 16
 # Below this total size of filtered vectors, the engine compares them one by one.
 FULL_SCAN_KB: Final = 10_000
@@ -144,6 +147,7 @@ def build_if_due(directory: StoreDirectory, *, min_free: int) -> None:
     if least is None or directory.is_drafting:
         return
     nodes = directory.read(count_points, empty=0)
+    least = max(least, min(directory.config.indexed, _MOST_UNINDEXED))
     if nodes - directory.config.indexed < least or nodes < directory.build_from:
         return
     directory.build_from = nodes + least  # also after a failure: not every batch tries again

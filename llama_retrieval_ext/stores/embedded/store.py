@@ -86,9 +86,9 @@ class EmbeddedVectorStore(EngineStore, EmbeddedSearch):
         vectors: Storage type of embeddings: ``float32``; ``float16``, half as large; or ``int8``:
             float16, plus 8-bit integers in an index, which select the candidates that a search
             rescores with float16. None for the recorded value, or float32.
-        index: ``auto`` builds an HNSW index in the background when 100,000 nodes are not indexed,
-            ``hnsw`` when 10,000 are not; ``exact`` never does. None for the recorded value, or
-            ``auto``.
+        index: ``auto`` builds an HNSW index in the background when 20,000 nodes are not indexed, or
+            as many as are, up to 100,000; ``hnsw`` likewise from 10,000; ``exact`` never does. None
+            for the recorded value, or ``auto``.
         schema: The fields of keyword search, with weights; None for the recorded ones, or title,
             headings and everything. Other weights than the recorded ones apply to this object; a
             new field is searched after `index_fields`.
