@@ -170,13 +170,19 @@ class CypherGraph(Protocol):
         """Run a read-only statement; the server refuses a statement that writes."""
         ...
 
+    def plan_has_dates(self) -> Call[bool]:
+        """Return whether an edge may have dates, or a relation one value at a time."""
+        ...
+
 
 def answers_cypher(graph: object, scope: Scope | None) -> TypeGuard[CypherGraph]:
     """Return whether a scope's statements in Cypher can be sent to a graph.
 
-    For principals they cannot: conditions would test what hidden documents wrote.
+    For principals they cannot: conditions would test what hidden documents wrote. For a time they
+    cannot: what held then depends on other facts.
     """
-    return isinstance(graph, CypherGraph) and not has_principals(scope)
+    is_timed = scope is not None and (scope.as_of is not None or scope.known_at is not None)
+    return isinstance(graph, CypherGraph) and not (has_principals(scope) or is_timed)
 
 
 def immediate(function: Callable[[], T]) -> Call[T]:

@@ -19,7 +19,7 @@ from llama_retrieval_ext.graph.elements import (
     to_json,
     weight_of,
 )
-from llama_retrieval_ext.graph.validity import is_dated
+from llama_retrieval_ext.graph.validity import MARK, as_fact, claimed_edge
 from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY, Scope
 
 # Letters of any script, digits and a few separators; no character that ends an identifier.
@@ -148,6 +148,11 @@ def source_in(claim: str) -> str:
     return f"split({claim}, {_MARK})[0]"
 
 
+def document_in(claim: str) -> str:
+    """Return the expression for the document of a claim, whose source may also name a fact."""
+    return f"split({source_in(claim)}, '\\u{ord(MARK):04x}')[0]"
+
+
 def has_content(claim: str) -> str:
     """Return the condition that a claim does more than name a node."""
     return f"{claim} CONTAINS {_MARK} + {_MARK}"
@@ -164,11 +169,17 @@ def set_allowed(variable: str) -> str:
     )
 
 
-def projected(variable: str, scope: Scope | None, *, embedding: bool = True) -> str:
-    """Return the projection of a row to the properties that `node_of` and `edge_of` read."""
+def projected(
+    variable: str, scope: Scope | None, *, embedding: bool = True, dated: bool = False
+) -> str:
+    """Return the projection of a row to the properties that `node_of` and `edge_of` read.
+
+    With `dated` it is that of an edge with all its facts.
+    """
     claims = f"{variable}._claims"
     # A visible row with one claim is what this says.
-    seen = f"CASE WHEN size({claims}) > 1 THEN {claims} END" if has_principals(scope) else "null"
+    is_read = dated or has_principals(scope)
+    seen = f"CASE WHEN size({claims}) > 1 THEN {claims} END" if is_read else "null"
     return f"{variable} {{.*, _claims: {seen}{'' if embedding else ', embedding: null'}}}"
 
 
@@ -293,11 +304,8 @@ def _edge_row(edge: Edge, source: str) -> dict[str, Any]:
     """Return an edge as a row to write, with rows to create missing ends."""
     properties = edge.properties
     partition, allowed, edge = Partition.of(properties), allowed_of(properties), edge.stored()
-    if is_dated(edge):
-        raise ConfigurationError(
-            f"{edge} has dates, which a graph on Neo4j does not take yet; write it to graph:./dir"
-        )
     named = Claim(source, allowed, "")
+    fact_source, edge = as_fact(source, edge)
     ends = [
         _row(partition, id_, {"name": id_, **partition.properties}, named)
         for id_ in (edge.source, edge.target)
@@ -308,7 +316,7 @@ def _edge_row(edge: Edge, source: str) -> dict[str, Any]:
         "type": edge.type,
         "target": ends[1]["key"],
         "properties": _native(edge.properties),
-        "claims": [Claim(source, allowed, edge.payload).packed],
+        "claims": [Claim(fact_source, allowed, edge.payload).packed],
     }
 
 
@@ -333,17 +341,18 @@ def contents_by_source(rows: Rows, sources: Sequence[str]) -> dict[str, Contents
         edge = None if row["edge"] is None else edge_of(row["edge"])
         claims = _greatest_first(_stored(row))
         for claim in claims:
-            if claim.source not in contents or not claim.content:
+            document = claim.source.partition(MARK)[0]
+            if document not in contents or not claim.content:
                 continue
             restriction = {ALLOWED_KEY: claim.allowed} if claim.allowed else {}
             if edge is not None:
                 properties = json.loads(claim.content) | restriction
-                contents[claim.source].edges.append(Edge.of(*edge.id, properties))
+                contents[document].edges.append(Edge.of(*edge.id, properties))
             else:
                 stored = node_of(row["node"])  # with its embedding
                 node = stored if claim is claims[0] else _claimed_node(stored, claim.content)
                 node = replace(node, properties={**node.properties, **restriction})
-                contents[claim.source].nodes.append(node)
+                contents[document].nodes.append(node)
     return contents
 
 
@@ -411,6 +420,10 @@ def edge_of(row: Sequence[Any], scope: Scope | None = None) -> Edge:
     # LlamaIndex may have stored dates.
     payload = json.dumps(properties, ensure_ascii=False, default=str)
     edge = Edge(source, type_, target, weight_of(properties), payload)
+    if stored.get("_claims") and any(MARK in packed for packed in stored["_claims"]):
+        claims = _greatest_first(stored)
+        facts = [(frozenset(c.allowed), _claimed_edge(edge, c.content)) for c in claims]
+        return claimed_edge(facts) or edge
     content = _shown_content(stored, scope)
     return edge if content is None else _claimed_edge(edge, content)
 

@@ -8,9 +8,12 @@ latest last) and ``_json`` (properties that Neo4j has no type for). Each documen
 ``__Source__``.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from threading import Lock
-from typing import Any, Final, Self
+from time import monotonic
+from typing import Any, Final, Self, TypeVar
 from weakref import WeakKeyDictionary, finalize
 
 from llama_index.core.graph_stores.types import PropertyGraphStore
@@ -18,11 +21,12 @@ from llama_index.core.graph_stores.types import PropertyGraphStore
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import callers
-from llama_retrieval_ext.graph.backend import ANY_HOP, WritableGraph
+from llama_retrieval_ext.graph.backend import ANY_HOP, WritableGraph, immediate
 from llama_retrieval_ext.graph.cypher import (
     Rows,
     batch_rows,
     contents_by_source,
+    document_in,
     edge_of,
     edges_by_id,
     greatest_rows,
@@ -42,17 +46,25 @@ from llama_retrieval_ext.graph.elements import (
     Contents,
     Direction,
     Edge,
+    EdgeId,
     GraphNode,
     Hop,
+    Partition,
     check_deletion,
 )
 from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress, Neo4jConnection, Statement
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.graph.validity import MARK, When, facts_at
+from llama_retrieval_ext.query import ANY_TIME, Scope
+
+T = TypeVar("T")
 
 # The connection of each LlamaIndex store, as long as the store is in use.
 _connections: Final[WeakKeyDictionary[PropertyGraphStore, Neo4jConnection]] = WeakKeyDictionary()
 _opening: Final = Lock()
 _BATCH: Final = 2_000
+# Marks a graph with dates, which other processes find at this interval.
+_DATED: Final = "\x01dated"
+_LOOK_EVERY_S: Final = 5.0
 _NODE: Final = "{{labels: labels(n), properties: {0}}}"
 _EDGE: Final = f"[{own_id('startNode(r)')}, type(r), {own_id('endNode(r)')}, {{0}}]"
 _NODE_WITH_CLAIMS: Final = _NODE.format("n {.*}")
@@ -85,6 +97,8 @@ class Neo4jGraph(WritableGraph):
         self.url = url
         self.version = 0
         self._has_schema = False
+        self._has_dates = False
+        self._looked_at_s = -_LOOK_EVERY_S
         self._store: PropertyGraphStore | None = None
 
     @classmethod
@@ -144,40 +158,111 @@ class Neo4jGraph(WritableGraph):
 
         return self.plan_read(statement, {"ids": unique, **scope_parameters(scope)}).then(by_id)
 
+    def plan_has_dates(self) -> Call[bool]:
+        """Return whether an edge has dates, or a relation has one value at a time."""
+        if self._has_dates or self.functional or monotonic() < self._looked_at_s + _LOOK_EVERY_S:
+            return immediate(lambda: self._has_dates or bool(self.functional))
+
+        def has_dates(rows: Rows) -> bool:
+            self._has_dates, self._looked_at_s = bool(rows), monotonic()
+            return self._has_dates
+
+        statement = "MATCH (d:__Source__ {_key: $key}) RETURN 1"
+        return self.plan_read(statement, {"key": _DATED}).then(has_dates)
+
     def plan_neighbours(
         self, frontier: Sequence[str], hop: Hop = ANY_HOP, *, scope: Scope | None = None
     ) -> Call[dict[str, list[Edge]]]:
         """Return the visible edges of each node of a frontier, capped and ordered."""
+        unique = list(dict.fromkeys(frontier))
+
+        def plan() -> Plan[dict[str, list[Edge]]]:
+            if not (yield self.plan_has_dates()):
+                rows = yield self._neighbours(unique, hop, scope)
+                return edges_by_id(rows, unique, hop, scope)
+            rows = yield self._neighbours(unique, replace(hop, fan_out=None), scope, dated=True)
+            edges = {row["id"]: [edge_of(edge, scope) for edge in row["edges"]] for row in rows}
+            listed = [edge for edges_of in edges.values() for edge in edges_of]
+            holding = yield from self._holding(listed, scope)
+            by_id: dict[EdgeId, list[Edge]] = defaultdict(list)
+            for edge in sorted(holding, key=lambda e: Partition.of(e.properties).order):
+                by_id[edge.id].append(edge)
+            every = scope is not None and scope.as_of == ANY_TIME
+            return {
+                id_: hop.first(
+                    id_,
+                    [
+                        edge
+                        for edge_id in {edge.id for edge in edges[id_]}
+                        for edge in (by_id[edge_id] if every else by_id[edge_id][:1])
+                    ],
+                )
+                for id_ in unique
+                if id_ in edges
+            }
+
+        return _call_of(plan)
+
+    def _neighbours(
+        self, ids: Sequence[str], hop: Hop, scope: Scope | None, *, dated: bool = False
+    ) -> Call[Rows]:
         # For principals, the weight of an edge depends on the visible passages.
         is_cut = hop.fan_out is not None and not has_principals(scope)
         limit = " LIMIT $fan_out" if is_cut else ""
         types = "" if hop.types is None else " AND type(r) IN $types"
+        edge = _EDGE.format(projected("r", scope, dated=dated))
         statement = (
             f"{nodes_by_id('n', '$frontier')} "
             f"WHERE {sees_node('n', scope)} "
             f"RETURN id, COLLECT {{ MATCH {_ARROWS[hop.direction]} "
             f"WHERE {sees_edge('r', scope)} AND {sees_node('other', scope)}{types} "
             # A loop matches once in each direction.
-            f"WITH DISTINCT r, other, n RETURN {_EDGE.format(projected('r', scope))} AS edge "
+            f"WITH DISTINCT r, other, n RETURN {edge} AS edge "
             f"ORDER BY {_WEIGHT} DESC, {own_id('other')}, type(r), startNode(r) <> n{limit} }} "
             "AS edges"
         )
-        unique = list(dict.fromkeys(frontier))
         parameters = {
-            "frontier": unique,
+            "frontier": ids,
             "fan_out": hop.fan_out,
             "types": None if hop.types is None else sorted(hop.types),
             **scope_parameters(scope),
         }
-        return self.plan_read(statement, parameters).then(
-            lambda rows: edges_by_id(rows, unique, hop, scope)
-        )
+        return self.plan_read(statement, parameters)
+
+    def _holding(self, edges: Sequence[Edge], scope: Scope | None) -> Plan[list[Edge]]:
+        """Return the edges as they hold at the time of a scope; see `facts_at`."""
+        ids = {edge.id for edge in edges}
+        sources = sorted({edge.source for edge in edges if edge.type in self.functional})
+        values: list[Edge] = []
+        if sources:
+            hop = Hop(Direction.OUT, self.functional)
+            rows = yield self._neighbours(sources, hop, scope, dated=True)
+            values = [edge_of(edge, scope) for row in rows for edge in row["edges"]]
+        others = [edge for edge in edges if edge.type not in self.functional]
+        holding = facts_at([*others, *values], When.of(scope), self.functional)
+        return [edge for edge in holding if edge.id in ids]
 
     def plan_contents(
         self, ids: Collection[str] | None = None, *, scope: Scope | None = None
     ) -> Call[Contents]:
         """Return the visible nodes, without embeddings, and the visible edges between them."""
+
+        def plan() -> Plan[Contents]:
+            dated = yield self.plan_has_dates()
+            rows = yield self._contents(ids, scope, dated=dated)
+            nodes = [node_of(row["node"], scope) for row in rows if row["node"] is not None]
+            edges = [edge_of(row["edge"], scope) for row in rows if row["edge"] is not None]
+            if dated:
+                edges = yield from self._holding(list(dict.fromkeys(edges)), scope)
+            return Contents(nodes, edges)
+
+        return _call_of(plan)
+
+    def _contents(
+        self, ids: Collection[str] | None, scope: Scope | None, *, dated: bool
+    ) -> Call[Rows]:
         node = _NODE.format(projected("n", scope, embedding=False))
+        edge = _EDGE.format(projected("r", scope, dated=dated))
         nodes = "MATCH (n:__Node__) WITH n" if ids is None else nodes_by_id("n", "$ids")
         among = "" if ids is None else f" AND {own_id('other')} IN $ids"
         statement = (
@@ -186,16 +271,11 @@ class Neo4jGraph(WritableGraph):
             f"UNION ALL {nodes} MATCH (n)-[r]->(other:__Node__) WHERE n.id IS NOT NULL AND "
             f"other.id IS NOT NULL AND {sees_node('n', scope)} AND {sees_edge('r', scope)} AND "
             f"{sees_node('other', scope)}{among} "
-            f"RETURN null AS node, {_EDGE.format(projected('r', scope))} AS edge }} "
+            f"RETURN null AS node, {edge} AS edge }} "
             "RETURN node, edge"
         )
         parameters = {"ids": None if ids is None else list(ids), **scope_parameters(scope)}
-        return self.plan_read(statement, parameters).then(
-            lambda rows: Contents(
-                [node_of(row["node"], scope) for row in rows if row["node"] is not None],
-                [edge_of(row["edge"], scope) for row in rows if row["edge"] is not None],
-            )
-        )
+        return self.plan_read(statement, parameters)
 
     def plan_names(self, *, scope: Scope | None = None) -> Call[list[tuple[str, str]]]:
         """Return name and id of every visible entity, one pair per name or alias, sorted."""
@@ -230,10 +310,10 @@ class Neo4jGraph(WritableGraph):
     def plan_claims_of(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
         """Return the rows that each document writes, in every partition, with embeddings."""
         statement = (
-            f"MATCH (n:__Node__) WHERE any(c IN n._claims WHERE {_SOURCE} IN $sources) "
+            f"MATCH (n:__Node__) WHERE any(c IN n._claims WHERE {_DOCUMENT} IN $sources) "
             f"RETURN {_NODE_WITH_CLAIMS} AS node, null AS edge UNION ALL "
             "MATCH (:__Node__)-[r]->(:__Node__) "
-            f"WHERE any(c IN r._claims WHERE {_SOURCE} IN $sources) "
+            f"WHERE any(c IN r._claims WHERE {_DOCUMENT} IN $sources) "
             f"RETURN null AS node, {_EDGE_WITH_CLAIMS} AS edge"
         )
         rows = self.plan_read(statement, {"sources": list(sources)})
@@ -279,10 +359,22 @@ class Neo4jGraph(WritableGraph):
                     yield self.connection.write(statement, {})
                 self._has_schema = True
             for statement, parameters in statements:
+                rows = parameters.get("edges")
+                claims = (
+                    (c for row in rows for c in row["claims"]) if isinstance(rows, list) else ()
+                )
+                if not self._has_dates and any(MARK in claim for claim in claims):
+                    yield self.connection.write("MERGE (:__Source__ {_key: $key})", {"key": _DATED})
+                    self._has_dates = True
                 yield self.connection.write(statement, parameters, _storing_greatest)
                 self.version += 1
 
-        return Call(lambda: run(plan()), lambda: arun(plan()))
+        return _call_of(plan)
+
+
+def _call_of(plan: Callable[[], Plan[T]]) -> Call[T]:
+    """Return several steps as one call."""
+    return Call(lambda: run(plan()), lambda: arun(plan()))
 
 
 _SCHEMA: Final = (
@@ -303,6 +395,7 @@ _ADOPT: Final = (
     "SET n._key = row.key"
 )
 _SOURCE: Final = source_in("c")
+_DOCUMENT: Final = document_in("c")
 # A SET locks first if the new value contains the property itself. Without the lock, of concurrent
 # writers of one row all but the last would lose their claim.
 _LOCKED: Final = "SET {0}._claims = coalesce({0}._claims, []) WITH {0}, row, {0}._claims AS old"
@@ -310,7 +403,8 @@ _LOCKED: Final = "SET {0}._claims = coalesce({0}._claims, []) WITH {0}, row, {0}
 
 def _claimed(variable: str, new: str = "row.claims") -> str:
     """Return the clauses that add claims to a row, or replace those of the same sources."""
-    sources = f"[added IN {new} | {source_in('added')}]"
+    # A fact replaces what its document wrote of the edge without dates.
+    sources = f"[added IN {new} | {source_in('added')}] + [added IN {new} | {document_in('added')}]"
     others = f"[c IN old WHERE NOT {_SOURCE} IN {sources}]"
     return f"SET {variable}._claims = {others} + {new} {set_allowed(variable)}"
 
@@ -347,7 +441,7 @@ _MERGE_EDGES: Final = (
 )
 # With WHERE alone, Neo4j would read the whole graph before the check.
 _UNLESS_NEW: Final = "UNWIND CASE WHEN size(replaced) > 0 THEN [replaced] ELSE [] END AS once"
-_IS_REPLACED: Final = f"{_SOURCE} IN replaced"
+_IS_REPLACED: Final = f"{_DOCUMENT} IN replaced"
 
 
 def _without_claims(variable: str, rows: str) -> str:
@@ -359,7 +453,7 @@ def _without_claims(variable: str, rows: str) -> str:
     greatest = f"last([c IN {name}._claims WHERE {has_content('c')}])"
     return (
         f"{_UNLESS_NEW} {rows} AND any(c IN {name}._claims WHERE {_IS_REPLACED}) "
-        f"WITH {name}, {source_in(greatest)} IN replaced AS lost "
+        f"WITH {name}, {document_in(greatest)} IN replaced AS lost "
         f"SET {name}._claims = [c IN {name}._claims WHERE NOT {_IS_REPLACED}] {set_allowed(name)} "
         f"RETURN collect({name}) AS {name}s, "
         f"collect(CASE WHEN lost THEN {name} END) AS lost_{name}s"

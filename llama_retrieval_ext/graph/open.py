@@ -34,7 +34,7 @@ def open_graph(url: str, *, functional: Iterable[str] = ()) -> WritableGraph:
             instead of a cluster. Credentials come from environment variables, named in the
             URL: ``?user_env=NAME&password_env=NAME``.
         functional: Relations that have one value at a time, such as ``["WORKS_AT"]``: with dates, a
-            later fact ends the earlier one where it starts. Not recorded, and for ``graph:`` alone.
+            later fact ends the earlier one where it starts. Not recorded.
 
     Raises:
         ConfigurationError: The URL names no graph.
@@ -59,8 +59,6 @@ def open_graph(url: str, *, functional: Iterable[str] = ()) -> WritableGraph:
     if scheme == _EMBEDDED and place and not place.startswith("//"):
         opened = EmbeddedGraph(place)
     elif scheme in _NEO4J and place.startswith("//"):
-        if relations:
-            raise ConfigurationError("functional is for graph:DIRECTORY; leave it out for Neo4j")
         opened = _neo4j_graph().open(url)
     if opened is not None:
         opened.functional = relations

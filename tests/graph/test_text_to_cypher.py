@@ -37,6 +37,7 @@ def graph(neo4j_url: str) -> Iterator[WritableGraph]:
 class AnsweringGraph(EmbeddedGraph):
     """A graph that would answer Cypher, and fails when it is asked."""
 
+    plan_has_dates = Mock()
     plan_read = Mock(side_effect=AssertionError("the graph was asked"))
 
 

@@ -1,4 +1,4 @@
-"""Facts of a graph: what held and was known when, on the embedded graph."""
+"""Facts of a graph: what held and was known when, on both graphs."""
 
 from collections.abc import Iterator
 
@@ -14,6 +14,9 @@ from llama_retrieval_ext.graph.rules.inference import infer
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
 from llama_retrieval_ext.retrievers.kg_rule import KGRuleRetriever
 from tests.graph.facts import Facts, wrong_answers
+from tests.servers.neo4j import neo4j_url
+
+__all__ = ["neo4j_url"]
 
 RULES = parse_rules(
     """
@@ -45,9 +48,11 @@ rules:
 )
 
 
-@pytest.fixture
-def graph() -> Iterator[WritableGraph]:
-    with open_graph("graph::memory:", functional=["WORKS_AT"]) as opened:
+@pytest.fixture(params=["embedded", pytest.param("neo4j", marks=pytest.mark.slow)])
+def graph(request: pytest.FixtureRequest) -> Iterator[WritableGraph]:
+    url = "graph::memory:" if request.param == "embedded" else request.getfixturevalue("neo4j_url")
+    with open_graph(url, functional=["WORKS_AT"]) as opened:
+        opened.clear(scope=None)
         yield opened
 
 

@@ -159,7 +159,7 @@ def plan_matchable(
     compares_times = any(pattern.times for pattern in possible) or any(
         map(compares_dates, on_nodes)
     )
-    if not compares_times and answers_cypher(graph, scope):
+    if not compares_times and answers_cypher(graph, scope) and not (yield graph.plan_has_dates()):
         return graph
     # The conditions on time, and the traversal, choose among all facts.
     scope = at_time(scope, ANY_TIME, None)

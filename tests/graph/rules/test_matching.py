@@ -14,6 +14,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import RuleError
 from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import Direction, Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
@@ -278,7 +279,7 @@ def test_an_exclusion_between_bound_nodes_leaves_other_exclusions_in_force() -> 
 
 def test_dates_in_the_context_and_rules_that_it_excludes_read_no_rows(cycle: EmbeddedGraph) -> None:
     # Reading rows would raise.
-    store: Any = SimpleNamespace(plan_read=find_matches)
+    store: Any = SimpleNamespace(plan_read=find_matches, plan_has_dates=lambda: Call(bool))
     by_chapter = Where(None, "chapter", value="safety")
     since = Where("x", "day", FilterOperator.GTE, "2024-01-31")
     patterns = [
