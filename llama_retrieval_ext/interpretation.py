@@ -27,24 +27,26 @@ _PHRASE: Final = re.compile(
     r"(?P<time>(?P<not>(?:!g?)?)[wr]?[aT]{0,2}(?P<field>(?:F[ep]{0,2}[aT]{0,2})?)"
     r"(?:[bp]?T?[nyd]-T?[nyd]|bT?[nyd]&T?[nyd]|[ct](?:T?F)?T?[nyd]|p?[nyd]s"
     r"|(?P<equal>(?:p(?:T?F)?)?T?[nyd](?:[&|,]p?[yd])*))(?:(?<=n)F|(?<=ns)F)?)"
-    r"|(?P<values>(?P<no>!)?[aT]{0,2}(?P<role>(?:[wp]?[aT]{0,2}F[ep]?|[wp])?)[aT]{0,3}v"
-    r"(?(no)(?:(?:,v)*,?[&|][aT]?v)?|(?:,?[&|]?[aT]?v)*))(?P<behind>(?:k?g|k?F)?z?)"
+    r"|(?P<values>(?P<no>!)?[aT]{0,2}(?P<role>(?:[wp]?[aT]{0,2}F[ep]?|[wp])?)[aT]{0,3}(?P<v>[vN])"
+    r"(?(no)(?:(?:,(?P=v))*,?[&|][aT]?(?P=v))?|(?:,?[&|]?[aT]?(?P=v))*))(?P<behind>(?:k?g|k?F)?z?)"
 )
 _NEAR: Final = 16  # classes that are looked at before and after a phrase
 # A filter behind a phrase: one of times or numbers, of names, or a negated one.
-_FILTER: Final = r"F?[ctb]|r?p[aT]?[yd]|w[aT]?[vF]|p[aT]?v?F|wa?c|[,&|]?!p?[aT]?[vFydw]|F[ep]?[nv]"
+_FILTER: Final = (
+    r"F?[ctb]|r?p[aT]?[yd]|w[aT]?[vNF]|p[aT]?v?F|wa?c|[,&|]?!p?[aT]?[vNFydw]|F[ep]?[nvN]"
+)
 _BEFORE_FILTER: Final = re.compile(_FILTER)
 # What stands before and after a kind of document that is one common word, such as "drama".
 _BEFORE_KIND: Final = re.compile(r"(?:^|[gV,])[ark&|]*$|o[^,]{1,8}k$")
-_AFTER_KIND: Final = re.compile(rf"$|[,zor]|k[vg]|[aT]?[yd]|[nyd]s|{_FILTER}")
+_AFTER_KIND: Final = re.compile(rf"$|[,zor]|k[vNg]|[aT]?[yd]|[nyd]s|{_FILTER}")
 _AFTER_KINDS: Final = re.compile(r"$|[^xeqk]")
-_AFTER_DESCRIBED_KIND: Final = re.compile(r"t|wa?c|F?c|,?!|wF?v|F[ep]?v")
+_AFTER_DESCRIBED_KIND: Final = re.compile(r"t|wa?c|F?c|,?!|wF?[vN]|F[ep]?[vN]")
 _AFTER_DESCRIBED_KINDS: Final = re.compile(rf"[or]|{_FILTER}")
 _BEFORE_DOCUMENT: Final = re.compile(
-    r"a{0,2}[gv]|(?:r?k|o[^,]{0,8}?k)[^,]{0,8}?[gv]|F[ep]?c[nyd]s?k?[gv]"
+    r"a{0,2}[gvN]|(?:r?k|o[^,]{0,8}?k)[^,]{0,8}?[gvN]|F[ep]?c[nyd]s?k?[gv]"
 )
 _AFTER_DOCUMENT: Final = re.compile(r"[gV]r?[a&,]*$")
-_END: Final = re.compile(r"$|[,&|!zkgwcbtFor]|p[aT]?[ydv]")
+_END: Final = re.compile(r"$|[,&|!zkgwcbtForN]|p[aT]?[ydvN]")
 # Classes of words that no search looks for.
 _SUBJECT: Final = re.compile(r"[^VagTkor&|,pw]")
 _EDGES: Final = re.compile(
@@ -103,11 +105,12 @@ class _Meaning(NamedTuple):
 class Interpreter:
     """Finds the filters in questions.
 
-    Names, such as "Tom Hanks", are filters wherever they stand, unless they are the title of a
-    document. Common words, such as "drama", are filters where they name a kind of document: in the
-    plural, before "films" and the like, with the name of their field, negated, or followed by
-    another filter. Times without a field belong to the only field with dates or years, if they
-    belong to documents: "films after 2010", not "Berlin after 1945".
+    Names, such as "Tom Hanks", are filters unless they are the title of a document, or stand beside
+    other words, as in "tom hanks island", without "with" and the like. Common words, such as
+    "drama", are filters where they name a kind of document: in the plural, before "films" and the
+    like, with the name of their field, negated, or followed by another filter. Times without a
+    field belong to the only field with dates or years, if they belong to documents: "films after
+    2010", not "Berlin after 1945".
 
     Args:
         values: All values that a caller can see, by field.
@@ -154,12 +157,17 @@ class Interpreter:
                     yield from _inflections(field, value)
 
     def mentions(self, question: str) -> Iterator[Token]:
-        """Yield the fields (F), values (v) and titles (x) in a question, with their meanings."""
+        """Yield the fields (F), names (N), other values (v) and titles (x) in a question."""
         for mention in self._gazetteer.find(question):
             meanings = [meaning for id_ in mention.ids for meaning in self._meanings[id_]]
             code = "x"
             if any(meaning.value for meaning in meanings):
-                code, meanings = "v", [m for m in meanings if m.value or not m.field]
+                is_named = any(
+                    m.value and self.fields[m.field].has_names and is_name(m.value)
+                    for m in meanings
+                )
+                code = "N" if is_named else "v"
+                meanings = [meaning for meaning in meanings if meaning.value or not meaning.field]
             elif any(meaning.field for meaning in meanings):
                 code = "F"
             yield Token(mention.start, mention.end, code, meanings)
@@ -219,7 +227,9 @@ class _Reading:
         codes = [token.code for token in self._tokens]
         for at, token in enumerate(self._tokens):
             if token.code == "F" and is_document(question[token.start : token.end]):
-                is_field = codes[at + 1 : at + 2] in (["e"], ["v"]) or codes[at - 1 : at] == ["v"]
+                is_field = codes[at + 1 : at + 2] in (["e"], ["v"], ["N"]) or (
+                    codes[at - 1 : at] in (["v"], ["N"])
+                )
                 codes[at] = "F" if is_field else "g"
         self._codes = "".join(codes)
         self._names_documents = False  # so far
@@ -302,8 +312,10 @@ class _Reading:
             return not (is_title and is_one and time == "y")  # "the 2012 movie"
         is_near = _AFTER_DOCUMENT.search(before) is not None
         is_end = _END.match(after) is not None
-        if equal and time.strip("!T")[0] in "yd":
-            return is_near and is_end
+        if equal and time.strip("!T")[0] in "yd":  # "films 2010", not "the full movie 2010"
+            last = self._tokens[match.start() - 1]
+            is_plural = before[-1:] == "V" or self._question[last.end - 1 : last.end] == "s"
+            return is_near and is_end and is_plural
         is_from = any(
             t.code == "p" and t.meaning for t in self._tokens[match.start() : match.end()]
         )
@@ -323,7 +335,7 @@ class _Reading:
         """Return the condition of a list of values, and where the next phrase may begin."""
         end, behind = match.end("values"), match["behind"]
         words = self._tokens[match.start() : end]
-        items = [token.meaning for token in words if token.code == "v"]
+        items = [token.meaning for token in words if token.code in "vN"]
         fields = {meaning.field for item in items for meaning in item} - {""}
         named = {m.field for token in words if token.code == "F" for m in token.meaning}
         if "F" in behind:  # "comedy genre", but not "comedies directed by"
@@ -332,9 +344,7 @@ class _Reading:
             }
             behind = behind if fields & named_behind else ""
             named |= fields & named_behind
-        of_names = any(self._words.fields[field].has_names for field in fields)
-        names = of_names and any(is_name(meaning.value) for item in items for meaning in item)
-        if names and self._codes[match.end() : match.end() + 1] == "x":
+        if match["v"] == "N" and self._codes[match.end() : match.end() + 1] == "x":
             behind = ""  # 第三条规定了
         end += len(behind)
         meant = [[m for m in item if m.field in (named or fields)] for item in items]
@@ -344,9 +354,15 @@ class _Reading:
         is_title = any(not meaning.field for item in items for meaning in item)
         if named:  # "explain the western genre" has none
             is_filter = "F" in match["role"] or not self._asks_before(match.start())
-        elif names:
-            is_filter = bool(match["role"]) or is_negated or not is_title
-        elif of_names:  # "with Cher", not "with rain"
+        elif match["v"] == "N":
+            before, after = self._around(match.start(), end)
+            # Beside other words a name may be one of a subject; Chinese has no spaces to tell.
+            is_subject = (before[-1:] == "x" or after[:1] == "x") and not has_unspaced(
+                words[-1].meaning[0].value
+            )
+            is_filter = bool(match["role"]) or is_negated or not (is_title or is_subject)
+        elif any(self._words.fields[field].has_names for field in fields):
+            # "with Cher", not "with rain"
             is_filter = match["role"] == "w" and self._question[words[-1].start].isupper()
         else:
             is_filter = is_negated > bool(match["no"]) or self._is_kind(match, meant, behind, end)
@@ -387,7 +403,7 @@ class _Reading:
     ) -> Condition:
         """Return the condition of lists of values side by side: of each any, or all."""
         lists: list[list[Sequence[_Meaning]]] = [[]]
-        for joint, item in zip(re.findall("([,&|]*)[aT]?v", codes), items, strict=True):
+        for joint, item in zip(re.findall("([,&|]*)[aT]?[vN]", codes), items, strict=True):
             if not joint and lists[-1]:
                 lists.append([])  # "horror comedies"
             lists[-1].append(item)

@@ -173,7 +173,7 @@ def _stored(interpreter: Interpreter, name: str, values: Sequence[object]) -> It
         found = [
             meaning.value
             for mention in interpreter.mentions(text)
-            if mention.code == "v" and (mention.start, mention.end) == (0, len(text))
+            if mention.code in "vN" and (mention.start, mention.end) == (0, len(text))
             for meaning in mention.meaning
             if meaning.field == name
         ]

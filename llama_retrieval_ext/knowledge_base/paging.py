@@ -62,7 +62,7 @@ class Paging:
         """Return the pages of a query; ``how`` is what else its ranking depends on."""
         secret = key.encode()
         question: list[object] = [query.query_str, query.filter, query.fields, query.correct]
-        question += [query.embedding, sort, *how]
+        question += [query.interpret, query.embedding, sort, *how]
         asked = (repr(query.scope), json.dumps(schema.to_dict(), sort_keys=True), repr(question))
         scope, fields, text = (_digest(secret, part, 8) for part in asked)
         return cls(secret, (scope, fields, text), most, sort)

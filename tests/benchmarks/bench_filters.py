@@ -20,7 +20,7 @@ from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 FOLDER = Path("../shared/data/movies")
-COUNT = 200
+COUNT = 60
 
 
 def question(film: dict[str, object], random: Random) -> str:
