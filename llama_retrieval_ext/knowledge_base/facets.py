@@ -300,12 +300,15 @@ class Faceted(Searchable, Browsable):
         most = self._backend.features.most_hits
         count = check_count(first, "first") if first else max(1, self._ledger.count()[1])
         top_k = count if most is None else min(count, most)
-        result = yield from search_plan(self.retriever(mode, top_k=top_k), query)
+        asked = replace(query, top_k=None)
+        result = yield from search_plan(self.retriever(mode, top_k=top_k), asked)
         if top_k < count and len(result) == top_k:
             reasons.append(
                 f"among the first {top_k:,} passages: the engine returns no more at once"
             )
-        reasons += map(str, result.degraded)
+        # Without messages of errors, which may name servers.
+        kinds = ((part.where, part.reason.partition(":")[0]) for part in result.degraded)
+        reasons += [f"{where} failed: {kind}" for where, kind in kinds]
         return result
 
     def _unknown(self, names: Sequence[str], scope: Scope | None) -> tuple[str, ...]:

@@ -91,6 +91,7 @@ def every_view() -> dict[str, str]:
             "answers compared": compare(both, [HOSTILE], top_k=2),
             "tuning": tune(legs_of_two(), judged, progress=False),
             "knowledge base": kb,
+            "facets": kb.facets([HOSTILE], HOSTILE),
             "report": report,
             "failed report": failed,
             "weekly report": weekly_report(),

@@ -151,7 +151,7 @@ def test_wrong_questions_are_refused(
 
 async def test_facets_of_the_first_hits_count_those_only(kb: KnowledgeBase) -> None:
     add(kb, *({"tag": "a"} for _ in range(4)))
-    facets = await kb.afacets(["tag"], "leave", "vector", first=3)
+    facets = await kb.afacets(["tag"], Query("leave", top_k=1), "vector", first=3)
     assert (counts(facets, "tag"), facets.total, facets.approximate) == ({"a": 3}, 3, False)
 
 

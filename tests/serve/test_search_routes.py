@@ -145,6 +145,9 @@ def test_facets_and_pages_are_of_what_the_key_may_see(connect: Connect) -> None:
     assert first["hits"][0]["node_id"] != second["hits"][0]["node_id"]
     other = connect("globex").post("/v1/search", json={**body, "cursor": first["cursor"]})
     assert other.status_code == 403
+    failing = {"fields": ["year"], "query": "broken leave", "mode": "hybrid", "first": 2}
+    partial = client.post("/v1/facets", json=failing).json()
+    assert (partial["approximate"], partial["reasons"]) == (True, ["vector failed: RuntimeError"])
     foreign = {"fields": ["year"], "scope": {"tenant_id": "globex"}}
     assert client.post("/v1/facets", json=foreign).status_code == 403
     assert client.post("/v1/facets", json={"fields": ["tenant_id"]}).status_code == 422
