@@ -388,7 +388,7 @@ def _facet(
         kind = order(ranges[0])[0]
     elif kind is None:
         ends = {entries.keys[at][0] for at in (*seen[:1], *seen[-1:])}
-        kind = ends.pop() if ends in ({NUMBER}, {DATE}) else None
+        kind = next((kind for kind in (NUMBER, DATE) if ends == {kind}), None)
     if kind is None:
         return facet
     of_kind = entries.of_kind(kind)
