@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, fields
 from typing import Final, Self
 
@@ -73,6 +74,8 @@ class Schema:
     facets: Sequence[str] = ()
     numbers: Sequence[str] = ()
     dates: Sequence[str] = ()
+    # Whether the searched fields are those without a schema.
+    is_default: bool = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         given = check_weights(self.text, "text")
@@ -80,6 +83,7 @@ class Schema:
         weights = {name: float(weight) for name, weight in given.items()}
         weights.setdefault(EVERYTHING, _SHARE_OF_EVERYTHING * max(weights.values()))
         object.__setattr__(self, "text", weights)
+        object.__setattr__(self, "is_default", weights == _DEFAULT_WEIGHTS)
         for what in ("facets", "numbers", "dates"):
             object.__setattr__(self, what, _names(getattr(self, what), what))
         both = [name for name in self.numbers if name in self.dates]
@@ -95,10 +99,11 @@ class Schema:
         arguments = {**shown, **{name: names for name, names in lists.items() if names}}
         return f"Schema({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
 
-    @property
-    def is_default(self) -> bool:
-        """Whether the searched fields are those without a schema."""
-        return self.text == _DEFAULT_WEIGHTS
+    def weighed(self, weights: Mapping[str, float]) -> Self:
+        """Return the same fields with other weights, as they were learned."""
+        copied = copy(self)
+        object.__setattr__(copied, "text", {**self.text, **weights})
+        return copied
 
     @property
     def searched(self) -> tuple[str, ...]:
@@ -166,7 +171,7 @@ class Schema:
             ConfigurationError: A name is unknown, or a value invalid.
         """
         of_type(data, Mapping, "a schema", instead="write {'text': {'title': 3}, 'facets': []}")
-        known = [field.name for field in fields(cls)]
+        known = [field.name for field in fields(cls) if field.init]
         for name in data:
             if name not in known:
                 raise ConfigurationError(

@@ -154,7 +154,7 @@ class Degradation:
 
 
 # Repeated notes of a stage extend the list or add to the count.
-DetailValue: TypeAlias = list[object] | int
+DetailValue: TypeAlias = list[object] | int | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class Detail:
     Attributes:
         path: The legs that contain the stage, outermost first.
         name: Name of the detail.
-        value: A list or a count.
+        value: A list, a count or an id.
         is_total: Whether the plain name holds the sum over all stages; otherwise it holds the
             value of the outermost ones.
     """

@@ -1,7 +1,8 @@
 """`llama-retrieval eval`: quality of searches on judged questions."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, get_args
 
@@ -16,6 +17,7 @@ from llama_retrieval_ext.knowledge_base.kinds import SearchKind
 from llama_retrieval_ext.wording import path_tails
 
 if TYPE_CHECKING:
+    from llama_retrieval_ext.evaluation.gate import Gate
     from llama_retrieval_ext.evaluation.tuning import Tuning
 
 _TOP_K = 100
@@ -46,8 +48,25 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     ] = None,
     top_k: Annotated[int, typer.Option(min=1, help="Number of hits per search.")] = _TOP_K,
     baseline: Annotated[
-        SearchKind | None,
-        typer.Option(help="The mode that others are compared with; the first one unless given."),
+        str | None,
+        typer.Option(
+            metavar="MODE|FILE",
+            help="The mode that others are compared with, the first one unless given; or the "
+            "folder of an earlier run, or its answers.jsonl: if a measure is significantly worse "
+            "than there, the exit code is 1, and 3 if they cannot be compared.",
+        ),
+    ] = None,
+    fail_under: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MEASURE=NUMBER",
+            help="Exit with 1 if a measure is below; a number of 0 or less is a difference to the "
+            "run in --baseline. May be repeated.",
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="Where to write these checks: JUnit if it ends in .xml, or Markdown."),
     ] = None,
     folder: Annotated[
         Path | None, typer.Option(help="Where to keep answers, so that a killed run can resume.")
@@ -60,6 +79,10 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
 ) -> None:
     """Measure searches of a knowledge base on judged questions."""
     parse_measures(measures or MEASURES)  # before slow work
+    least = _numbers(fail_under or ())
+    is_mode = baseline in get_args(SearchKind)
+    if report is not None and not least and (baseline is None or is_mode):
+        raise typer.BadParameter("nothing is checked; add --baseline or --fail-under")
     chosen: list[SearchKind] = [_kind(mode) for mode in modes or ()]
     show_progress = not as_json and console(stderr=True).is_terminal
     with options.open() as opened:
@@ -71,14 +94,40 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
             kind: opened.retriever(kind, top_k=top_k, scope=options.scope) for kind in kinds
         }
         experiment = ext.Experiment(
-            retrievers, judged, measures=measures or MEASURES, baseline=baseline, folder=folder
+            retrievers,
+            judged,
+            measures=measures or MEASURES,
+            baseline=baseline if is_mode else None,
+            folder=folder,
         ).run(progress=show_progress)
+        gated = None
+        if least or (baseline is not None and not is_mode):
+            gated = ext.gate(experiment, baseline=None if is_mode else baseline, fail_under=least)
         tuning = None
         if tune:
             hybrid = opened.retriever("hybrid", scope=options.scope)
             legs = None if folder is None else folder / "legs"
             tuning = ext.tune(hybrid, judged, folder=legs, progress=show_progress)
-    _show(experiment, tuning, as_json=as_json)
+    _show(experiment, tuning, gated, as_json=as_json)
+    if gated is not None:
+        if report is not None:
+            is_xml = report.suffix == ".xml"
+            text = gated.to_junit() if is_xml else gated.to_markdown()
+            report.write_text(text, encoding="utf-8")
+        raise typer.Exit(gated.exit_code)
+
+
+def _numbers(texts: Sequence[str]) -> dict[str, float]:
+    """Return the numbers by measure in ``MEASURE=NUMBER``."""
+    numbers: dict[str, float] = {}
+    for text in texts:
+        measure, _, number = text.partition("=")
+        try:
+            numbers[str(parse_measures([measure])[0])] = float(number)
+        except ValueError as error:
+            hint = "'--fail-under'"
+            raise typer.BadParameter(f"{text!r} is no MEASURE=NUMBER", param_hint=hint) from error
+    return numbers
 
 
 def _kind(mode: str) -> SearchKind:
@@ -127,13 +176,16 @@ def _sources_by_name(kb: "ext.KnowledgeBase", scope: "ext.Scope | None") -> Mapp
     return sources
 
 
-def _show(experiment: "ext.Experiment", tuning: "Tuning | None", *, as_json: bool) -> None:
+def _show(
+    experiment: "ext.Experiment", tuning: "Tuning | None", gated: "Gate | None", *, as_json: bool
+) -> None:
     if as_json:
         facts = {
             "results": experiment.results.to_dict("records"),
             "significance": experiment.significance.to_dict("records"),
             "hints": list(experiment.hints),
             **({} if tuning is None else {"tuning": tuning.verdict}),
+            **({} if gated is None else {"gate": asdict(gated)}),
         }
         say_json(facts)
         return
@@ -141,3 +193,6 @@ def _show(experiment: "ext.Experiment", tuning: "Tuning | None", *, as_json: boo
     if tuning is not None:
         say()
         console().print(tuning)
+    if gated is not None:
+        say()
+        say(gated.to_markdown())

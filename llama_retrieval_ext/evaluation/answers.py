@@ -25,7 +25,7 @@ from llama_retrieval_ext.execution.single_flight import SingleFlight
 from llama_retrieval_ext.pipeline.tree import Shaped
 from llama_retrieval_ext.query import Query
 
-_ANSWERS: Final = "answers.jsonl"
+ANSWERS: Final = "answers.jsonl"
 _SETTINGS: Final = "experiment.json"
 
 
@@ -98,7 +98,7 @@ class AnswerLog:
             home = Path(folder)
             home.mkdir(parents=True, exist_ok=True)
             _check_settings(home / _SETTINGS, settings)
-            self._path = home / _ANSWERS
+            self._path = home / ANSWERS
             self._load(self._path)
 
     def get(self, retriever: str, query_id: str, question: str) -> Answer | None:

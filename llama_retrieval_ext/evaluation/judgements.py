@@ -14,6 +14,7 @@ from llama_retrieval_ext.text.normalization import spellings
 from llama_retrieval_ext.wording import counted, path_tails
 
 LABELS = "labels"
+CLICKS = "clicks"
 SYNTHETIC = "synthetic"
 KNOWN_ITEMS = f"{SYNTHETIC}: known items"
 BY_LLM = f"{SYNTHETIC}: by an LLM"
@@ -42,7 +43,8 @@ class Judgements:
         queries: Text of each question, by id.
         relevant: Grade of each target, by question id: 1 or more for relevant, 0 for not.
         level: Kind of the targets.
-        origin: Origin of the judgements, for tables: ``labels``, or ``synthetic: ...``.
+        origin: Origin of the judgements, for tables: ``labels``, ``clicks``, or
+            ``synthetic: ...``.
 
     Raises:
         ConfigurationError: No question has a relevant target, or an argument has another type.

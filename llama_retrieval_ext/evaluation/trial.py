@@ -23,8 +23,8 @@ Values: TypeAlias = npt.NDArray[np.float64]
 Rows: TypeAlias = npt.NDArray[np.int_]
 
 # Standard errors of the paired difference by which a setting must beat the previous one.
-_MARGIN: Final = 1.25
-_FOLDS: Final = 5
+MARGIN: Final = 1.25
+FOLDS: Final = 5
 
 
 # A pipeline whose settings can be tried on saved rankings.
@@ -162,7 +162,7 @@ class Trial:
         self._bar.total += sum(repr(setting) not in self._known for setting in settings)
         base = self.values(current)[rows]
         gains = [(self.values(setting)[rows] - base).tolist() for setting in settings]
-        bounds = [_mean(gain) - _MARGIN * standard_error(gain) for gain in gains]
+        bounds = [_mean(gain) - MARGIN * standard_error(gain) for gain in gains]
         before = current.value_of(parameter)
         best = int(np.argmax(bounds))
         gain, error = _mean(gains[best]), standard_error(gains[best])
@@ -170,7 +170,7 @@ class Trial:
         measured = f"{gain:+.4f} ± {error:.4f}"
         why = f"Kept: the best other value, {other}, gains {measured}, within the noise."
         if is_better:
-            why = f"It gains {measured}, more than {_MARGIN} standard errors."
+            why = f"It gains {measured}, more than {MARGIN} standard errors."
         after = other if is_better else before
         choice = ParameterChoice(parameter, before, after, gain, error, why)
         return (settings[best] if is_better else current), choice
@@ -178,11 +178,11 @@ class Trial:
     def validated(self, seed: int) -> tuple[Gain, Gain | None, str]:
         """Return the cross-validated gains over the default and the best leg, and that leg."""
         count = len(self.judgements)
-        fold = np.random.default_rng(seed).permutation(count) % _FOLDS
+        fold = np.random.default_rng(seed).permutation(count) % FOLDS
         default = self.values(self.pipeline.default)
         legs = {name: self.values(setting) for name, setting in self._single_legs().items()}
         over_default, over_leg = np.zeros(count), np.zeros(count)
-        for number in range(_FOLDS):
+        for number in range(FOLDS):
             train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
             chosen = self.values(self.choose(train)[0])[test]
             over_default[test] = chosen - default[test]

@@ -65,7 +65,9 @@ class Reembedding:
 
     def config(self, copied: KnowledgeBaseConfig) -> KnowledgeBaseConfig:
         """Return the configuration of the target."""
-        return replace(copied, embed_model=self.name, model_record=self._record, vector_share=None)
+        return replace(
+            copied, embed_model=self.name, model_record=self._record, vector_share=None, learned=""
+        )
 
     def batches(
         self, entries: Sequence[Entry], sample: Sequence[BaseNode]

@@ -1,15 +1,25 @@
 """`Curating`: what a knowledge base does to every query and its hits, by words and by rules."""
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.dates import validity_in_words
-from llama_retrieval_ext.execution.context import step
+from llama_retrieval_ext.errors import StoreUnavailableError
+from llama_retrieval_ext.execution.context import (
+    current_context,
+    degraded_count,
+    degraded_since,
+    note_degraded,
+    note_details,
+    step,
+)
+from llama_retrieval_ext.execution.hints import conclude
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filter_syntax import as_metadata_filters
 from llama_retrieval_ext.filters import AllOf, Condition, Not, matches
@@ -32,9 +42,33 @@ _LITTLE: Final = 0.25
 _GROWTH: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
+class Recorder(Protocol):
+    """A log of the queries of a knowledge base, such as a `QueryLog`."""
+
+    def record(
+        self,
+        query: Query,
+        hits: Sequence[Hit],
+        *,
+        ms: float,
+        degraded: Sequence[str],
+        hints: Sequence[str],
+    ) -> str:
+        """Write a query and return its id; raise `StoreUnavailableError` if that fails."""
+        ...
+
+    def require(self, *, scope: bool, principals: bool) -> None:
+        """Require a scope, or principals, for reading from now on."""
+        ...
+
+    def delete(self, *, scope: Scope) -> int:
+        """Delete the rows of a scope."""
+        ...
+
+
+@dataclass(slots=True)
 class Curating:
-    """Corrects the queries of a knowledge base, and orders their hits by its rules.
+    """Corrects the queries of a knowledge base, orders their hits by its rules, and logs them.
 
     Attributes:
         correcting: Corrects typing errors.
@@ -42,6 +76,7 @@ class Curating:
         read: Reads them.
         find: Returns the nodes of a document by its name, in a scope.
         interpreting: Finds filters in the words of queries.
+        log: Records the queries; None for no log.
     """
 
     correcting: Correcting
@@ -49,11 +84,30 @@ class Curating:
     read: Callable[[], dict[str, str]]
     find: Callable[[str, Scope | None], Iterable[BaseNode]]
     interpreting: Interpreting
+    log: Recorder | None = None
 
     def plan(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
         """Return the plan for the hits of a query, unless it is part of another."""
         if query.is_curated:
             return (yield from search(query))
+        # An experiment, whose pipelines share rankings, is none of what people ask.
+        if self.log is None or current_context().session.shared_rankings is not None:
+            return (yield from self._curated(query, search))
+        since, begun = degraded_count(), time.perf_counter()
+        hints_before = len(current_context().session.hints)
+        hits = yield from self._curated(query, search)
+        ms = 1e3 * (time.perf_counter() - begun)
+        degraded = [part.where for part in degraded_since(since)]
+        hints = yield from conclude(found=bool(hits), since=hints_before)
+        record = partial(self.log.record, query, hits, ms=ms, degraded=degraded, hints=hints)
+        try:
+            query_id: str = yield Call(record)
+            note_details(query_id=query_id)
+        except StoreUnavailableError as error:
+            note_degraded("log", error)
+        return hits
+
+    def _curated(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
         query, typed = replace(query, is_curated=True), query.query_str
         if query.correct:
             query = yield from self.correcting.corrected(query)

@@ -4,7 +4,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Self
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -24,6 +23,7 @@ from llama_retrieval_ext.knowledge_base.editing import Editable
 from llama_retrieval_ext.knowledge_base.facets import Faceted
 from llama_retrieval_ext.knowledge_base.graph import extraction_for
 from llama_retrieval_ext.knowledge_base.interpreting import Interpreting
+from llama_retrieval_ext.knowledge_base.learning import Teachable
 from llama_retrieval_ext.knowledge_base.ledger.config import KnowledgeBaseConfig
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.opening import (
@@ -54,7 +54,7 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
 @checked_methods
-class KnowledgeBase(Faceted, Editable):
+class KnowledgeBase(Faceted, Teachable):
     """A searchable store of documents, updated by `add`, `sync` and `delete`.
 
     Created by `open`. Thread-safe; a process may open the same one several times.
@@ -102,6 +102,24 @@ class KnowledgeBase(Faceted, Editable):
             backend.requires_scope = access.require_scope
             backend.requires_principals = access.require_principals
             backend.keeps_history = parts.preparation.keeps_history
+        self._curating = Curating(
+            Correcting(
+                storage.words,
+                lambda scope: storage.nodes(ledger.visible_ids(scope)),
+                lambda node: "\n".join(storage.store.field_schema.texts(node).values()),
+                backend,
+                Tokenizer.from_dict(json.loads(storage.tokenizer)),
+                is_shared=not storage.is_exclusive,
+            ),
+            storage.words.rankings,
+            ledger.rankings,
+            lambda name, scope: storage.nodes(ledger.ids_named(name, scope)),
+            Interpreting(
+                lambda: storage.store.field_schema,
+                lambda fields, scope: self.visible_values(fields, scope=scope),
+                lambda scope: self.metadata_fields(scope=scope),
+            ),
+        )
         Searchable.__init__(
             self,
             access,
@@ -111,27 +129,12 @@ class KnowledgeBase(Faceted, Editable):
             vector_share=config.vector_share,
             cursor_key=config.cursor_key,
             graphs=None if storage.graph is None else storage.graph.graphs,
-            curation=Curating(
-                Correcting(
-                    storage.words,
-                    lambda scope: storage.nodes(ledger.visible_ids(scope)),
-                    lambda node: "\n".join(storage.store.field_schema.texts(node).values()),
-                    backend,
-                    Tokenizer.from_dict(json.loads(storage.tokenizer)),
-                    is_shared=not storage.is_exclusive,
-                ),
-                storage.words.rankings,
-                ledger.rankings,
-                lambda name, scope: storage.nodes(ledger.ids_named(name, scope)),
-                Interpreting(
-                    lambda: storage.store.field_schema,
-                    lambda fields, scope: self.visible_values(fields, scope=scope),
-                    lambda scope: self.metadata_fields(scope=scope),
-                ),
-            ),
+            curation=self._curating,
         )
         Browsable.__init__(self, access, storage, ledger)
         Editable.__init__(self, access, storage, parts)
+        if config.learned:
+            self._use(config)
 
     @classmethod
     @checked_call
@@ -306,8 +309,7 @@ class KnowledgeBase(Faceted, Editable):
         store = self._storage.store
         measured = weigh(nodes, self.embed_model, like=store, count=count, seed=seed)
         share = measured.vector_share
-        self._ledger.update_config(lambda config: config and replace(config, vector_share=share))
-        self._weigh_vectors(share)
+        self._record_share(share)
         return measured
 
     remove = staticmethod(remove_knowledge_base)

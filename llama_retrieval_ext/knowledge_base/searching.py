@@ -98,6 +98,7 @@ class Searchable:
         self._graphs = graphs
         self._curation = curation
         self._cursor_key = cursor_key
+        self._query_model = embed_model
         self._weigh_vectors(vector_share)
 
     def _weigh_vectors(self, share: float | None) -> None:
@@ -106,12 +107,17 @@ class Searchable:
         self._prototypes: dict[tuple[object, ...], StoreRetriever] = {}  # by kind and arguments
 
     @property
+    def vector_share(self) -> float:
+        """The share of vector search in hybrid search, unless a call gives weights."""
+        return self._vector_share
+
+    @property
     def parts(self) -> RegistryParts:
         """The parts of its retrievers, for a registry."""
         return RegistryParts(
             make=default_registry().make,
             backend=self._backend,
-            embed_model=self.embed_model,
+            embed_model=self._query_model,
             languages=self._languages,
             kb=self,  # type: ignore[arg-type]  # a subclass has nodes() and count()
             graph=self._graphs,

@@ -51,3 +51,19 @@ def test_judged_documents_that_are_not_in_the_knowledge_base_are_named(
     assert "'nosuch.md'" in told
     judged.write_text("question,file\nannual leave,leave.md\nlunch,lunch.txt\n")
     assert "not in the knowledge base" not in run(*args).stdout
+
+
+def test_a_gate_for_ci_has_exit_codes_and_a_report(run: Run, read_url: str, tmp_path: Path) -> None:
+    judged = tmp_path / "judged.csv"
+    judged.write_text("question,file\nannual leave of an employee,leave.md\nlunch,lunch.txt\n")
+    args = ("eval", judged, "--kb", read_url, "--measure", "RR", "--mode", "keyword")
+    runs, report = tmp_path / "runs", tmp_path / "gate.xml"
+    assert run(*args, "--folder", runs).returncode == 0
+    passed = run(*args, "--baseline", runs, "--fail-under", "RR=0.9", "--report", report)
+    assert passed.returncode == 0
+    assert "| keyword RR | passed | 1.0000 is at least 0.9 |" in passed.stdout
+    assert 'failures="0"' in report.read_text()
+    judged.write_text("question,file\nannual leave of an employee,lunch.txt\nlunch,lunch.txt\n")
+    assert run(*args, "--fail-under", "RR=0.9").returncode == 1
+    assert "is no MEASURE=NUMBER" in run(*args, "--fail-under", "RR").stderr
+    assert "record one with --folder" in run(*args, "--baseline", tmp_path / "no").stderr

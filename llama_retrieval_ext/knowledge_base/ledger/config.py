@@ -42,6 +42,7 @@ class KnowledgeBaseConfig:
     schema: str = ""  # its fields as JSON; empty for the default
     cursor_key: str = ""  # the secret that cursors are signed by
     history: bool = False  # whether what was known before an update or a deletion is kept
+    learned: str = ""  # weights and adapter as YAML; empty for none
     graph_key: str = ""  # distinguishes its rows from those of others in the same graph
 
     def check_format(self, where: str) -> None:
