@@ -181,6 +181,10 @@ class Analyser:
         ids = b"".join(map(self._chunks.__getitem__, text.split()))
         return ids if text.isascii() or not has_unspaced(text) else ids + self._packed_grams(text)
 
+    def word(self, piece: str) -> tuple[str, ...]:
+        """Return the tokens of a piece that is no unspaced run."""
+        return self._tokens[piece]
+
     def query_counts(self, text: str) -> dict[int, int]:
         """Return the count of each term id among the tokens of a query."""
         return dict(Counter(map(term_id, self.query(text))))

@@ -5,11 +5,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Final, Literal, TypeAlias
 
 from llama_retrieval_ext.text.normalization import aligned, without_broken_words
-from llama_retrieval_ext.text.segmentation import piece_matches, starts_unspaced, units
+from llama_retrieval_ext.text.segmentation import piece_matches, starts_unspaced, term_id, units
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 Embed: TypeAlias = Callable[[list[str]], Sequence[Sequence[float]]]
@@ -76,12 +77,20 @@ def highlights_by_words(
     fields: Iterable[tuple[str, int | None, str]], question: Question
 ) -> tuple[Highlight, ...]:
     """Return the words of a question in fields: their names, the index in a list, and texts."""
-    return tuple(
-        Highlight(name, start, end, text[start:end], item)
-        for name, item, text in fields
-        if has_terms(text, question.words, question.tokenizer)
-        for start, end in matched_spans(text, question.words, question.tokenizer)
-    )
+    words, tokenizer = question.words, question.tokenizer or _TOKENIZER
+    marks: list[Highlight] = []
+    for _, group in groupby(fields, key=itemgetter(0)):
+        items = [*group]
+        # Most lists have no word of the question: one look at all of their items.
+        if not has_terms(" ".join(text for *_, text in items), words, tokenizer):
+            continue
+        marks += [
+            Highlight(name, start, end, text[start:end], item)
+            for name, item, text in items
+            if len(items) == 1 or has_terms(text, words, tokenizer)
+            for start, end in matched_spans(text, words, tokenizer)
+        ]
+    return tuple(marks)
 
 
 def highlights_by_meaning(
@@ -104,13 +113,13 @@ def matched_spans(
 
     """
     tokenizer = tokenizer or _TOKENIZER
-    terms = frozenset(tokenizer.query_tokens(question))
+    _, tokens = _question_terms(question, tokenizer)
     plain, offsets = aligned(text)
     spans: list[tuple[int, int]] = []
     for piece in piece_matches(plain):
         if starts_unspaced(piece[0]):
-            spans += _spans_in_run(piece[0], piece.start(), terms)
-        elif has_terms(piece[0], question, tokenizer):
+            spans += _spans_in_run(piece[0], piece.start(), tokens)
+        elif not tokens.isdisjoint(tokenizer.word_tokens(piece[0])):
             spans.append(piece.span())
     ends = [*offsets[1:], len(text)]
     merged: list[tuple[int, int]] = []
@@ -133,12 +142,14 @@ def has_terms(text: str, question: str, tokenizer: Tokenizer | None = None) -> b
     """
     tokenizer = tokenizer or _TOKENIZER
     terms = memoryview(tokenizer.term_ids(text)).cast("I")
-    return not _question_terms(question, tokenizer).isdisjoint(terms)
+    return not _question_terms(question, tokenizer)[0].isdisjoint(terms)
 
 
 @lru_cache(maxsize=256)
-def _question_terms(question: str, tokenizer: Tokenizer) -> frozenset[int]:
-    return frozenset(tokenizer.query_terms(question))
+def _question_terms(question: str, tokenizer: Tokenizer) -> tuple[frozenset[int], frozenset[str]]:
+    """Return the terms of a question, as ids and as tokens."""
+    tokens = frozenset(tokenizer.query_tokens(question))
+    return frozenset(map(term_id, tokens)), tokens
 
 
 def _spans_in_run(run: str, start: int, terms: Collection[str]) -> Iterator[tuple[int, int]]:

@@ -166,6 +166,10 @@ class Tokenizer:
         """
         return self._analyser.document_ids(text)
 
+    def word_tokens(self, word: str) -> tuple[str, ...]:
+        """Return the `tokens` of one word of a text in NFKC that has spaces, from a cache."""
+        return self._analyser.word(word)
+
     def query_terms(self, text: str) -> dict[int, int]:
         """Return the count of each term in a query: `query_tokens`, counted by `term_id`.
 
