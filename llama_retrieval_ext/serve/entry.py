@@ -143,7 +143,7 @@ def create_mcp_server(
         >>> with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4)) as kb:
         ...     server = create_mcp_server(kb)
         >>> [tool.name for tool in asyncio.run(server.list_tools())]
-        ['search', 'search_many', 'read_document']
+        ['search', 'search_many', 'facets', 'read_document']
 
     """
     with _needs("serving MCP", "mcp"):

@@ -4,7 +4,7 @@ from llama_retrieval_ext.config import Registry
 from tests import test_arguments as expressions
 
 _NAMES = ("MODEL", "LLM", "FOREIGN", "RANKER", "STORE", "NODE", "DOCSTORE", "GRAPH", "RULES")
-LIVE = {name: vars(expressions)[name] for name in (*_NAMES, "a", "b", "best")}
+LIVE = {name: vars(expressions)[name] for name in (*_NAMES, "a", "b", "best", "KNOWN")}
 BOUND = Registry().bind(objects=LIVE)
 
 
