@@ -16,7 +16,6 @@ from llama_retrieval_ext.pipeline import Retriever as Retriever
 from llama_retrieval_ext.pipeline import Rewrite as Rewrite
 from llama_retrieval_ext.pipeline.branches import branches as branches
 from llama_retrieval_ext.query import Query as Query
-from llama_retrieval_ext.query import Scope as Scope
 from llama_retrieval_ext.results import Contribution as Contribution
 from llama_retrieval_ext.results import Hit as Hit
 from llama_retrieval_ext.results import SearchResult as SearchResult
@@ -30,6 +29,7 @@ from llama_retrieval_ext.retrievers import RouteRule as RouteRule
 from llama_retrieval_ext.retrievers import RuleSelector as RuleSelector
 from llama_retrieval_ext.retrievers import VectorRetriever as VectorRetriever
 from llama_retrieval_ext.schema import Schema as Schema
+from llama_retrieval_ext.scope import Scope as Scope
 from llama_retrieval_ext.serve import *
 from llama_retrieval_ext.services import *
 from llama_retrieval_ext.stages import *

@@ -14,7 +14,7 @@ from llama_retrieval_ext.dates import validity_in_words
 from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.filters import SCOPE_KEYS
 from llama_retrieval_ext.lazy import Viewed
-from llama_retrieval_ext.query import KB_KEY, PATH_KEY, Scope, page_in, shown_to, without_allowed
+from llama_retrieval_ext.scope import KB_KEY, PATH_KEY, Scope, page_in, shown_to, without_allowed
 from llama_retrieval_ext.text.highlighting import (
     Highlight,
     Question,

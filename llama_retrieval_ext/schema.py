@@ -12,7 +12,7 @@ from llama_retrieval_ext.checks import check_weights, checked_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.filters import SCOPE_KEYS
 from llama_retrieval_ext.parameters import is_number
-from llama_retrieval_ext.query import PATH_KEY
+from llama_retrieval_ext.scope import PATH_KEY
 from llama_retrieval_ext.wording import nearest
 
 # Everything that is searched, as one text: a question whose words stand in several fields.

@@ -24,8 +24,9 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_retrieval_ext.errors import RetrievalExtError
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import SearchResult
+from llama_retrieval_ext.scope import Scope
 
 STORE_MODES = ("vector", "keyword", "hybrid")
 LINKS = PassageLinks(entity_fields=["tags"], phrases=False)

@@ -10,7 +10,8 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 
 from llama_retrieval_ext.errors import ConfigurationError, InvalidFilterError, ScopeError
 from llama_retrieval_ext.filters import AllOf, Compare, matches
-from llama_retrieval_ext.query import Query, Scope, reworded
+from llama_retrieval_ext.query import Query, reworded
+from llama_retrieval_ext.scope import Scope
 
 ENGLISH = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
 RECENT = MetadataFilters(

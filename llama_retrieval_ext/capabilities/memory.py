@@ -35,8 +35,9 @@ from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.conversations import SAID_KEY
 from llama_retrieval_ext.llm.model import count_tokens
 from llama_retrieval_ext.parameters import is_number
-from llama_retrieval_ext.query import SESSION_KEY, SPEAKER_KEY, Query, Scope, check_top_k, shown_to
+from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.results import score_of
+from llama_retrieval_ext.scope import SESSION_KEY, SPEAKER_KEY, Scope, shown_to
 from llama_retrieval_ext.stores.engine.backend import Backend
 
 # Share of its similarity to the query that a memory of strength 0 loses.

@@ -32,7 +32,12 @@ from llama_retrieval_ext.knowledge_base.conversations import (
     searched_with_context,
 )
 from llama_retrieval_ext.parameters import is_number
-from llama_retrieval_ext.query import (
+from llama_retrieval_ext.query import Query, reworded
+from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.retrievers.gate import checked_hits
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, VectorRetriever
+from llama_retrieval_ext.scope import (
     ALLOWED_KEY,
     KB_KEY,
     SESSION_KEY,
@@ -40,16 +45,10 @@ from llama_retrieval_ext.query import (
     TENANT_KEY,
     TIME_KEY,
     TURN_KEY,
-    Query,
     Scope,
     check_principals,
     isolates,
-    reworded,
 )
-from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.gate import checked_hits
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, VectorRetriever
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.open import source_of

@@ -52,8 +52,9 @@ from llama_retrieval_ext.llm.model import (
     shortened,
 )
 from llama_retrieval_ext.parameters import is_number
-from llama_retrieval_ext.query import Query, Scope, source_in
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.scope import Scope, source_in
 from llama_retrieval_ext.trace import Degradation
 from llama_retrieval_ext.wording import on_one_line
 

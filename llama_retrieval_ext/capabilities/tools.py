@@ -27,10 +27,11 @@ from llama_retrieval_ext.filters import SCOPE_KEYS
 from llama_retrieval_ext.llm.model import count_tokens, shortened
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import children_of
-from llama_retrieval_ext.query import ALLOWED_KEY, Query, Scope, check_scope, narrowed_filters
+from llama_retrieval_ext.query import Query, narrowed_filters
 from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, VectorRetriever
+from llama_retrieval_ext.scope import ALLOWED_KEY, Scope, check_scope
 from llama_retrieval_ext.wording import as_data, is_field_name, on_one_line
 
 # Hidden from the model: scopes belong to the application, memories are not documents.

@@ -229,7 +229,7 @@ class GraphOptions(ScopeOptions):
     @property
     def scope(self) -> "ext.Scope | None":
         """The scope of the options; None without them."""
-        from llama_retrieval_ext.query import at_time  # noqa: PLC0415 - imports LlamaIndex
+        from llama_retrieval_ext.scope import at_time  # noqa: PLC0415 - imports LlamaIndex
 
         return at_time(super().scope, self.as_of, self.known_at)
 
@@ -326,7 +326,7 @@ class QueryOptions(ReaderOptions):
     @property
     def scope(self) -> "ext.Scope | None":
         """The scope of the options, with the principals and the time; None without them."""
-        from llama_retrieval_ext.query import at_time  # noqa: PLC0415 - imports LlamaIndex
+        from llama_retrieval_ext.scope import at_time  # noqa: PLC0415 - imports LlamaIndex
 
         scope, names = super().scope, self.principals
         if names:

@@ -25,7 +25,7 @@ from llama_retrieval_ext.checks import nearest, problem
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.parameters import Misfit, Path, Range, arms_of, expected, fit_of
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 
 TYPE: Final = "type"
 REF: Final = "ref"

@@ -14,7 +14,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.embeddings.resolve import languages_of
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 from llama_retrieval_ext.pipeline.retriever import Curation, Retriever
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.engine.backend import Backend
 
 if TYPE_CHECKING:

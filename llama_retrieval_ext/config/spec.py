@@ -52,10 +52,10 @@ from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.postprocessor import FunctionStage
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import FanOut, Refine, Rewrite
-from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.knowledge_response import KnowledgePolicy
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.retrievers.routing.selectors import Selector
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.decay import Recency
 from llama_retrieval_ext.stages.rerank.reranker import Reranker
 from llama_retrieval_ext.text.tokenizer import Tokenizer

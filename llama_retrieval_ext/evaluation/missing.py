@@ -18,9 +18,9 @@ from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import children_of
-from llama_retrieval_ext.query import DOCUMENT_FIELD, Scope
 from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
+from llama_retrieval_ext.scope import DOCUMENT_FIELD, Scope
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.wording import counted, quoted
 

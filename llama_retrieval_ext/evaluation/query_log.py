@@ -17,8 +17,9 @@ from llama_retrieval_ext.checks import check_seconds, checked_methods, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError, StoreUnavailableError
 from llama_retrieval_ext.evaluation.experiment import frame_of
 from llama_retrieval_ext.evaluation.judgements import CLICKS, Judgements
-from llama_retrieval_ext.query import Query, Scope, check_principals, check_scope
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, SearchResult, correction_in, document_id
+from llama_retrieval_ext.scope import Scope, check_principals, check_scope
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from llama_retrieval_ext.graph.elements import (
 )
 from llama_retrieval_ext.graph.sqlite_rows import EdgeKey, GraphRows
 from llama_retrieval_ext.graph.validity import When, claimed_edge, facts_at, is_dated
-from llama_retrieval_ext.query import ANY_TIME, Scope, at_time
+from llama_retrieval_ext.scope import ANY_TIME, Scope, at_time
 
 T = TypeVar("T")
 _MANY_OBJECTS: Final = 100_000

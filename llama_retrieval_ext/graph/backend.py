@@ -21,7 +21,7 @@ from llama_retrieval_ext.execution.running import callers
 from llama_retrieval_ext.graph.adjacency import Adjacency, LoadedGraph
 from llama_retrieval_ext.graph.cypher import has_principals, scope_parameters, sees_edge, sees_node
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 
 T = TypeVar("T")
 ANY_HOP: Final = Hop()

@@ -20,7 +20,7 @@ from llama_retrieval_ext.graph.elements import (
     weight_of,
 )
 from llama_retrieval_ext.graph.validity import MARK, as_fact, claimed_edge
-from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY, Scope
+from llama_retrieval_ext.scope import ALLOWED_KEY, KB_KEY, TENANT_KEY, Scope
 
 # Letters of any script, digits and a few separators; no character that ends an identifier.
 _IDENTIFIER: Final = re.compile(r"\w(?:[\w .:/@+-]{0,126}\w)?")

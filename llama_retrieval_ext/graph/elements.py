@@ -12,7 +12,7 @@ from llama_index.core.graph_stores.types import ChunkNode, EntityNode, LabelledN
 from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.parameters import is_number
-from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY, Scope, principals_of
+from llama_retrieval_ext.scope import ALLOWED_KEY, KB_KEY, TENANT_KEY, Scope, principals_of
 
 T = TypeVar("T")
 

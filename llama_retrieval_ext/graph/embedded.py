@@ -35,7 +35,7 @@ from llama_retrieval_ext.graph.elements import (
 )
 from llama_retrieval_ext.graph.sqlite_rows import FILE, EdgeClaim, EdgeKey, GraphRows, NodeClaim
 from llama_retrieval_ext.graph.validity import as_fact
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.embedded.files import DirectoryLock
 from llama_retrieval_ext.urls import local_path
 

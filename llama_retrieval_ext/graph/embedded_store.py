@@ -22,7 +22,7 @@ from llama_retrieval_ext.graph.adjacency import Adjacency
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.expansion import expand
-from llama_retrieval_ext.query import Scope, check_scope
+from llama_retrieval_ext.scope import Scope, check_scope
 
 _REF_DOC_KEYS = ("ref_doc_id", "doc_id", "document_id")
 

@@ -24,7 +24,7 @@ from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel, filled
 from llama_retrieval_ext.llm.parsing import cleaned, is_cut_off, texts_in_json, unfenced
 from llama_retrieval_ext.parameters import is_number
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.hit_embeddings import embed_texts
 from llama_retrieval_ext.text.gazetteer import Gazetteer
 from llama_retrieval_ext.wording import nearest, unknown

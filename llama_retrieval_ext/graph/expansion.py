@@ -8,7 +8,7 @@ from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import callers
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 
 
 class Path(NamedTuple):

@@ -54,7 +54,7 @@ from llama_retrieval_ext.graph.elements import (
 )
 from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress, Neo4jConnection, Statement
 from llama_retrieval_ext.graph.validity import MARK, When, facts_at
-from llama_retrieval_ext.query import ANY_TIME, Scope
+from llama_retrieval_ext.scope import ANY_TIME, Scope
 
 T = TypeVar("T")
 

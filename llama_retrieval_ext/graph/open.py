@@ -15,7 +15,7 @@ from llama_retrieval_ext.graph.elements import Contents, Edge, EdgeId, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
 from llama_retrieval_ext.graph.validity import When, facts_at
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.urls import shown_url
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from llama_retrieval_ext.graph.evidence import TextEvidence
 from llama_retrieval_ext.graph.open import Graph, graph_of
 from llama_retrieval_ext.graph.passage_graph import PassageGraph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 
 
 class _Derived(NamedTuple):

@@ -14,7 +14,7 @@ import numpy as np
 from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError, StoreUnavailableError
 from llama_retrieval_ext.graph.elements import Contents, Edge, EdgeId, GraphNode, Partition, to_json
 from llama_retrieval_ext.graph.validity import MARK
-from llama_retrieval_ext.query import ALLOWED_KEY
+from llama_retrieval_ext.scope import ALLOWED_KEY
 from llama_retrieval_ext.stores.embedded.closed_files import (
     ClosedFiles,
     check_database,

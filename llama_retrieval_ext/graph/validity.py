@@ -24,7 +24,7 @@ from llama_retrieval_ext.dates import (
     now,
 )
 from llama_retrieval_ext.graph.elements import Claims, Edge, EdgeId, Partition
-from llama_retrieval_ext.query import ANY_TIME, Scope
+from llama_retrieval_ext.scope import ANY_TIME, Scope
 
 # Property that names a fact, if its start is corrected later.
 FACT_KEY: Final = "fact"

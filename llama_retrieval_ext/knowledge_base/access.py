@@ -5,7 +5,7 @@ from pathlib import Path
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError, StoreClosedError
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.records import Entry
-from llama_retrieval_ext.query import Scope, check_principals, check_scope, isolates
+from llama_retrieval_ext.scope import Scope, check_principals, check_scope, isolates
 from llama_retrieval_ext.text.normalization import composed
 from llama_retrieval_ext.wording import path_tails
 

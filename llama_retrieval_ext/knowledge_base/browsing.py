@@ -19,8 +19,8 @@ from llama_retrieval_ext.knowledge_base.checking import Check, CheckReport
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger, StoredDocument, StoredSource
 from llama_retrieval_ext.knowledge_base.rankings import scope_key
 from llama_retrieval_ext.knowledge_base.storage import Storage, grouping_name
-from llama_retrieval_ext.query import Scope, shown_to, without_allowed
 from llama_retrieval_ext.schema import DEFAULT_SCHEMA, Schema
+from llama_retrieval_ext.scope import Scope, shown_to, without_allowed
 from llama_retrieval_ext.stages.ranking import Ranking
 from llama_retrieval_ext.stores.embedded.files import bytes_on_disk
 from llama_retrieval_ext.stores.embedded.index import IndexInfo

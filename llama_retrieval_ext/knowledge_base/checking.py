@@ -14,8 +14,8 @@ from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import key_of_node
 from llama_retrieval_ext.knowledge_base.ledger.records import Entry
 from llama_retrieval_ext.knowledge_base.storage import Storage
-from llama_retrieval_ext.query import ALLOWED_KEY, Scope
 from llama_retrieval_ext.schema import DEFAULT_SCHEMA
+from llama_retrieval_ext.scope import ALLOWED_KEY, Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.wording import counted

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.filters import SCOPE_KEYS, AllOf, AnyOf, Compare, Condition, Not, matches
 from llama_retrieval_ext.parameters import is_number
-from llama_retrieval_ext.query import document_of
+from llama_retrieval_ext.scope import document_of
 from llama_retrieval_ext.text.normalization import composed
 
 Scalar: TypeAlias = str | float | bool

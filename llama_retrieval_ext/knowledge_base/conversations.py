@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.passages import PositionedParser
-from llama_retrieval_ext.query import SESSION_KEY, SPEAKER_KEY
+from llama_retrieval_ext.scope import SESSION_KEY, SPEAKER_KEY
 from llama_retrieval_ext.stages.expand import speaker_of
 from llama_retrieval_ext.text.relative_dates import words_of
 

@@ -17,8 +17,9 @@ from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filters import SCOPE_KEYS, matches
 from llama_retrieval_ext.knowledge_base.columns import StoredColumns
 from llama_retrieval_ext.knowledge_base.rankings import StoredRankings
-from llama_retrieval_ext.query import TENANT_KEY, Query, Scope
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Correction
+from llama_retrieval_ext.scope import TENANT_KEY, Scope
 from llama_retrieval_ext.stores.engine.backend import Backend, Search
 from llama_retrieval_ext.text.correction import Replacement, replacements
 from llama_retrieval_ext.text.tokenizer import Tokenizer

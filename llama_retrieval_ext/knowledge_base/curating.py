@@ -28,8 +28,9 @@ from llama_retrieval_ext.knowledge_base.correcting import Correcting
 from llama_retrieval_ext.knowledge_base.interpreting import Interpreting
 from llama_retrieval_ext.knowledge_base.rankings import ScopedRanking, StoredRankings
 from llama_retrieval_ext.llm.functions import AnyLLM
-from llama_retrieval_ext.query import Query, Scope, source_in
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.scope import Scope, source_in
 from llama_retrieval_ext.stages.decay import holding_first
 from llama_retrieval_ext.stages.ranking import Pin, boosted, condition_of, placed
 

@@ -32,7 +32,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, ref_of, version_of
 from llama_retrieval_ext.knowledge_base.long_texts import LONG
-from llama_retrieval_ext.query import (
+from llama_retrieval_ext.scope import (
     ALLOWED_KEY,
     KB_KEY,
     SOURCE_KEY,

@@ -27,7 +27,7 @@ from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncRepor
 from llama_retrieval_ext.knowledge_base.storage import Storage, batches
 from llama_retrieval_ext.knowledge_base.sync import Sync, SyncOptions
 from llama_retrieval_ext.knowledge_base.sync_sources import FilePatterns, find_source
-from llama_retrieval_ext.query import KNOWN_NOW, Scope
+from llama_retrieval_ext.scope import KNOWN_NOW, Scope
 from llama_retrieval_ext.stages.ranking import Ranking
 from llama_retrieval_ext.urls import Location
 from llama_retrieval_ext.wording import quoted

@@ -40,9 +40,10 @@ from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.knowledge_base.searching import Searchable
 from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.pipeline.searching import search_plan
-from llama_retrieval_ext.query import KNOWN_NOW, Query, Scope
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.schema import Schema
+from llama_retrieval_ext.scope import KNOWN_NOW, Scope
 
 T = TypeVar("T")
 Bound: TypeAlias = float | str

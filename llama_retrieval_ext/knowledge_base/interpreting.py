@@ -18,8 +18,9 @@ from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel
 from llama_retrieval_ext.llm.parsing import cleaned
 from llama_retrieval_ext.parameters import is_number
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.schema import Schema
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.ranking import condition_of
 from llama_retrieval_ext.stages.rewrite.interpret import with_filters
 from llama_retrieval_ext.wording import as_data, is_field_name, nearest, quoted

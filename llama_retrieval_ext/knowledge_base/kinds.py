@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.dates import Moment
     from llama_retrieval_ext.graph.entity_linking import EntityLinker
     from llama_retrieval_ext.pipeline.fusion import Fusion
-    from llama_retrieval_ext.query import Scope
     from llama_retrieval_ext.retrievers.kg_rule import Rules
     from llama_retrieval_ext.retrievers.knowledge_response import KnowledgePolicy
+    from llama_retrieval_ext.scope import Scope
     from llama_retrieval_ext.stages.rerank.chain import AnyReranker
     from llama_retrieval_ext.stages.selection import Collapse
 

@@ -46,8 +46,8 @@ from llama_retrieval_ext.knowledge_base.storage import (
 )
 from llama_retrieval_ext.knowledge_base.weighing import Weighing, weigh
 from llama_retrieval_ext.pipeline.leg_weights import check_languages
-from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.schema import Schema
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer

@@ -14,8 +14,8 @@ from llama_retrieval_ext.knowledge_base.learned import Learned
 from llama_retrieval_ext.knowledge_base.ledger.config import KnowledgeBaseConfig
 from llama_retrieval_ext.knowledge_base.rankings import scope_in
 from llama_retrieval_ext.knowledge_base.searching import Searchable
-from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.schema import Schema
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.ranking import Ranking
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from llama_retrieval_ext.knowledge_base.long_texts import (
     sentences_in,
 )
 from llama_retrieval_ext.knowledge_base.readers.outline import Block, Heading, Outline, outline_of
-from llama_retrieval_ext.query import PATH_KEY, SOURCE_KEY, TABLE_KEY
+from llama_retrieval_ext.scope import PATH_KEY, SOURCE_KEY, TABLE_KEY
 
 # Characters below which a section is joined with the next. Measured: see
 # tests/benchmarks/README.md.

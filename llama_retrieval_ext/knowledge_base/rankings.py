@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.filters import Condition
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.ranking import Ranking
 
 # Rules that another process sets on a server hold after this time, in seconds.

@@ -30,7 +30,7 @@ from llama_retrieval_ext.knowledge_base.readers.document_list import NO_TEXT
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncReport
 from llama_retrieval_ext.knowledge_base.storage import batches
 from llama_retrieval_ext.knowledge_base.sync_sources import Found, Source
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.text.normalization import composed
 
 # The documents of a source.

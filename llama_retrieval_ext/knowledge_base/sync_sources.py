@@ -26,7 +26,7 @@ from llama_retrieval_ext.knowledge_base.readers.files import (
     read_files,
     source_name,
 )
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, source_in
+from llama_retrieval_ext.scope import KB_KEY, TENANT_KEY, source_in
 from llama_retrieval_ext.urls import expanded_path
 
 # Two edits within a tick may get the same time. Linux counts in up to 10 ms, FAT in 2 s.

@@ -52,17 +52,9 @@ from llama_retrieval_ext.pipeline.searching import (
 from llama_retrieval_ext.pipeline.stages import Operand
 from llama_retrieval_ext.pipeline.tree import Shaped, embed_models_of
 from llama_retrieval_ext.pipeline.why_not import FieldWords, TracedRequest
-from llama_retrieval_ext.query import (
-    KNOWN_NOW,
-    Query,
-    Scope,
-    SearchOptions,
-    check_principals,
-    check_scope,
-    check_top_k,
-    isolates,
-)
+from llama_retrieval_ext.query import Query, SearchOptions, check_top_k
 from llama_retrieval_ext.results import Hit, SearchResult, hits_shown_to
+from llama_retrieval_ext.scope import KNOWN_NOW, Scope, check_principals, check_scope, isolates
 from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:

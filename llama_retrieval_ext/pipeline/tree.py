@@ -15,7 +15,7 @@ from llama_retrieval_ext.arguments import (
 )
 from llama_retrieval_ext.filter_syntax import describe_filters
 from llama_retrieval_ext.lazy import shown
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 
 _VIEW: Final = "pipeline.retriever"
 

@@ -10,7 +10,7 @@ from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import Direction, GraphNode, Hop
 from llama_retrieval_ext.graph.rules.matching import plan_matches
 from llama_retrieval_ext.graph.rules.rule import Pattern, Where
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 
 APPLIES_TO: Final = "APPLIES_TO"
 TYPES_KEY: Final = "engineering_types"

@@ -13,9 +13,10 @@ from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.branches import chosen_names, unique_legs
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.scope import Scope
 
 
 class FallbackRetriever(Retriever):

@@ -28,10 +28,11 @@ from llama_retrieval_ext.graph.seeded_walk import DAMPING, SeededWalk, similarit
 from llama_retrieval_ext.parameters import Count, Range
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import name_of
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Hit, ordered, with_origin
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.hit_embeddings import stored_embeddings
 from llama_retrieval_ext.stores.engine.backend import Backend
 from llama_retrieval_ext.stores.engine.search import EngineBackend

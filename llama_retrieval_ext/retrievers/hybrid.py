@@ -39,7 +39,7 @@ from llama_retrieval_ext.pipeline.leg_weights import (
 )
 from llama_retrieval_ext.pipeline.tree import Sketch
 from llama_retrieval_ext.pipeline.why_not import FieldWords
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, score_of
 from llama_retrieval_ext.retrievers.fields import check_fields, note_fields, words_by_field
 from llama_retrieval_ext.retrievers.store_retriever import (
@@ -49,6 +49,7 @@ from llama_retrieval_ext.retrievers.store_retriever import (
     keyword_text,
     search_of,
 )
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.fusion import WeightedSum
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import (

@@ -25,7 +25,7 @@ from llama_retrieval_ext.graph.text_to_cypher import GeneratedRetriever, TextToC
 from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.searching import search_plan
-from llama_retrieval_ext.query import Query, Scope, SearchOptions
+from llama_retrieval_ext.query import Query, SearchOptions
 from llama_retrieval_ext.results import Hit, ResultList, ordered
 from llama_retrieval_ext.retrievers.kg_rule import (
     TYPE_KEY,
@@ -49,6 +49,7 @@ from llama_retrieval_ext.retrievers.knowledge_response import (
     named,
 )
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.open import Storage, open_store
 from llama_retrieval_ext.wording import nearest, quoted
 

@@ -21,10 +21,11 @@ from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.why_not import FieldWords
-from llama_retrieval_ext.query import Query, Scope, described_binding
+from llama_retrieval_ext.query import Query, described_binding
 from llama_retrieval_ext.results import Hit, Origin, asked_for, with_origin
 from llama_retrieval_ext.retrievers.fields import check_fields, note_fields, words_by_field
 from llama_retrieval_ext.retrievers.gate import checked_hits
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search
 from llama_retrieval_ext.stores.engine.search import EngineBackend

@@ -16,7 +16,7 @@ import llama_retrieval_ext as ext
 from llama_retrieval_ext.checks import MOST_PROBLEMS, problem
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.llm.functions import AnyLLM
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.serve.document_routes import document_router, ranking_router
 from llama_retrieval_ext.serve.guard import DEADLINE_HEADER, Guard, ServeLimits
 from llama_retrieval_ext.serve.http_errors import HttpError

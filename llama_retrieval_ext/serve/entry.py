@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.kg_rule import Rules
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.serve.guard import ServeLimits
 from llama_retrieval_ext.serve.keys import ApiKeys
 

@@ -22,7 +22,7 @@ from llama_retrieval_ext.errors import ConfigurationError, DeadlineExceededError
 from llama_retrieval_ext.execution.context import Context, Session, entered
 from llama_retrieval_ext.execution.single_flight import SingleFlight
 from llama_retrieval_ext.parameters import Count, Seconds
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, raised_at
 from llama_retrieval_ext.serve.keys import ApiKeys, KeyHolder
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from llama_retrieval_ext.checks import problems
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError
-from llama_retrieval_ext.query import Scope, check_scope
+from llama_retrieval_ext.scope import Scope, check_scope
 from llama_retrieval_ext.text.yaml_nodes import Reader, composed, position
 
 _ENV: Final = "env:"

@@ -31,9 +31,10 @@ from llama_retrieval_ext.graph.elements import GraphNode, Hop
 from llama_retrieval_ext.graph.entity_linking import EntityLinker
 from llama_retrieval_ext.knowledge_base.kinds import StoreKind
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Query, Scope, at_time
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.retrievers.kg_rule import Rules
+from llama_retrieval_ext.scope import Scope, at_time
 from llama_retrieval_ext.serve.guard import (
     CONTEXT,
     App,

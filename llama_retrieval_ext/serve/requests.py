@@ -22,7 +22,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.filters import SCOPE_KEYS
 from llama_retrieval_ext.knowledge_base.documents import check_keys
 from llama_retrieval_ext.knowledge_base.kinds import SearchKind
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 
 MAX_TEXT = 10_000
 MAX_CURSOR = 100_000

@@ -16,7 +16,8 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from llama_retrieval_ext.execution.drivers import in_thread
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.serve.guard import CONTEXT, RequestContext, ServeLimits
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of
 from llama_retrieval_ext.serve.requests import (

@@ -22,8 +22,9 @@ from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.execution.running import asynchronous, blocking, called, within
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, NameFinder
-from llama_retrieval_ext.query import Query, Scope, check_top_k
+from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.results import Hit, ResultList
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.services.related import (
     RelatedEntity,
     related_in_graph,

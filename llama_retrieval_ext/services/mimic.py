@@ -13,7 +13,8 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking, called
 from llama_retrieval_ext.llm.functions import takes_temperature
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.services.scoped import USER_KEY, ScopedService, by_metadata
 
 CONVERSATION_KEY: Final = "conversation_id"

@@ -12,8 +12,8 @@ from llama_retrieval_ext.graph.entity_linking import EntityLinker, NameFinder, n
 from llama_retrieval_ext.graph.expansion import plan_expand
 from llama_retrieval_ext.graph.passage_links import DOCUMENT_LABEL
 from llama_retrieval_ext.graph.phrases import phrase_spans, words
-from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.text.normalization import dominant_script, normal
 from llama_retrieval_ext.text.segmentation import chinese_persons
 

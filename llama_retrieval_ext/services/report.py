@@ -19,7 +19,7 @@ from llama_retrieval_ext.checks import checked_call, declared_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking, called, within
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.services.scoped import USER_KEY, ScopedService, by_metadata
 
 # Start of a heading, list, quotation, table or link target.

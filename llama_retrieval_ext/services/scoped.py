@@ -8,7 +8,7 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.checks import declared_arguments
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
-from llama_retrieval_ext.query import Scope, check_scope, isolates
+from llama_retrieval_ext.scope import Scope, check_scope, isolates
 
 USER_KEY: Final = "user_id"
 

@@ -18,16 +18,9 @@ from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.parameters import Advice
-from llama_retrieval_ext.query import (
-    KB_KEY,
-    TENANT_KEY,
-    Query,
-    Scope,
-    check_top_k,
-    document_of,
-    without_allowed,
-)
+from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.results import Hit, ResultList, score_of
+from llama_retrieval_ext.scope import KB_KEY, TENANT_KEY, Scope, document_of, without_allowed
 from llama_retrieval_ext.services.scoped import ScopedService
 
 # Passages per document in the first search, and growth factor of each further search.

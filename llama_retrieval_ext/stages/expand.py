@@ -16,7 +16,9 @@ from llama_retrieval_ext.filter_syntax import as_metadata_filters
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, both, matches
 from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.stages import Refine
-from llama_retrieval_ext.query import (
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.results import Hit, origin_of
+from llama_retrieval_ext.scope import (
     DOCUMENT_FIELD,
     KB_KEY,
     PATH_KEY,
@@ -27,11 +29,9 @@ from llama_retrieval_ext.query import (
     TENANT_KEY,
     TIME_KEY,
     TURN_KEY,
-    Query,
     allowed_in,
     document_of,
 )
-from llama_retrieval_ext.results import Hit, origin_of
 
 # Bounds of what is read for a hit, and of the white space between two passages, in characters.
 _PER_TOKEN: Final = 6

@@ -12,8 +12,9 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_merged
 from llama_retrieval_ext.parameters import Count, Portion
 from llama_retrieval_ext.pipeline.stages import Refine
-from llama_retrieval_ext.query import Query, source_of_node
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, score_of
+from llama_retrieval_ext.scope import source_of_node
 from llama_retrieval_ext.text.near_duplicates import first_of_alike, shingles
 from llama_retrieval_ext.text.normalization import normal
 

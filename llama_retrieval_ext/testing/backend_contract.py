@@ -22,7 +22,7 @@ from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import comparisons, matches
 from llama_retrieval_ext.pipeline.fusion import FusedId
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search, hybrid_backend
 from llama_retrieval_ext.testing.corpus import (

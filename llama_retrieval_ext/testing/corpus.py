@@ -8,7 +8,7 @@ from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 
 ACME = Scope("acme")
 GLOBEX = Scope("globex")

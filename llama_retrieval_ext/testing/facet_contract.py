@@ -13,7 +13,8 @@ from llama_retrieval_ext.filter_syntax import parse_filter_texts
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.knowledge_base.facets import Facets
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Query, Scope, document_of
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.scope import Scope, document_of
 from llama_retrieval_ext.testing.with_pytest import case, pytest
 
 FIELDS = ("genres", "year", "day", "mixed", "nobody")

@@ -10,7 +10,7 @@ from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.backend import GraphBackend, WritableGraph
 from llama_retrieval_ext.graph.elements import Contents, Direction, Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.expansion import expand
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.with_pytest import pytest
 
 T = TypeVar("T")

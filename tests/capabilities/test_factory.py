@@ -16,7 +16,7 @@ from llama_retrieval_ext.capabilities.tools import retrieval_tool
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.llm.functions import CallableLLM
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM
 from tests.capabilities.conftest import ACME, BETA, cited

@@ -12,7 +12,7 @@ from llama_index.core.memory import Memory as LlamaIndexMemory
 from llama_retrieval_ext.capabilities import MemoryManager
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing import FakeEmbedding
 from tests.capabilities.conftest import ACME, BETA, MICROSECOND, NOON, texts
 

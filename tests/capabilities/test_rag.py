@@ -14,7 +14,8 @@ from llama_retrieval_ext.capabilities.query_engine import as_hits
 from llama_retrieval_ext.capabilities.rag import RAGAnswer, check_citations
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing import FakeRetriever, FlakyRetriever, ScriptedLLM
 from tests.capabilities.conftest import ACME, QUESTION
 

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from llama_retrieval_ext.graph.backend import GraphBackend, WritableGraph
 from llama_retrieval_ext.graph.elements import Direction, Edge, EdgeId, Hop
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 
 FUNCTIONAL = "WORKS_AT"
 PLURAL = "KNOWS"

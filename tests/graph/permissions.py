@@ -12,7 +12,7 @@ from llama_retrieval_ext.graph.backend import WritableGraph, summary
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.rules.inference import infer
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.graph_contract import ACME, answer
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from llama_retrieval_ext.graph.adjacency import Adjacency, Changes, NodeEntry
 from llama_retrieval_ext.graph.elements import Direction, Edge, EdgeId, Hop, edge_order
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 
 
 def put(graph: Adjacency, *edges: Edge) -> None:

@@ -16,7 +16,7 @@ from llama_retrieval_ext.graph.neo4j import Neo4jGraph
 from llama_retrieval_ext.graph.rules.matching import find_matches
 from llama_retrieval_ext.graph.rules.rule import Pattern, Step, Where
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.graph_contract import SCOPE, answer, sample_graph
 from tests.servers.neo4j import neo4j_url
 

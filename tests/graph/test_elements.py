@@ -8,7 +8,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.cypher import batch_rows
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Partition
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 
 
 @pytest.mark.parametrize(

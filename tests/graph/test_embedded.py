@@ -13,7 +13,7 @@ from llama_retrieval_ext.graph import sqlite_rows
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.expansion import expand
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 
 EVERYONE = Scope("acme", principals=[])
 

@@ -12,7 +12,7 @@ from llama_index.core.vector_stores.types import VectorStoreQuery
 
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 

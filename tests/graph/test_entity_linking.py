@@ -15,7 +15,7 @@ from llama_retrieval_ext.graph import entity_linking
 from llama_retrieval_ext.graph.elements import GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.entity_linking import EntityLinker
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from llama_retrieval_ext.text.gazetteer import Gazetteer

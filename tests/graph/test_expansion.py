@@ -12,7 +12,7 @@ from llama_retrieval_ext.graph.backend import ANY_HOP
 from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.expansion import aexpand, expand, expand_each
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 
 
 def test_an_expansion_lists_nodes_by_distance_with_their_paths() -> None:

@@ -10,7 +10,7 @@ from llama_retrieval_ext.graph.elements import Contents, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 
 
 @pytest.fixture

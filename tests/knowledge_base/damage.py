@@ -15,7 +15,7 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.errors import RetrievalExtError, StoreFormatError, StoreUnavailableError
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.embedded.files import copy_folder
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 

@@ -10,7 +10,7 @@ from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.graph import GraphTarget
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 
 LINKS = PassageLinks(entity_fields=["tags"])
 

@@ -13,7 +13,7 @@ from llama_index.core.schema import BaseNode, Document, MediaResource, TextNode
 from llama_retrieval_ext.errors import UnstableIdWarning
 from llama_retrieval_ext.knowledge_base import documents
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.knowledge_base.readers.sample_files import write_pdf
 

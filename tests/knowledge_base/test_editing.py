@@ -25,7 +25,7 @@ from llama_retrieval_ext.knowledge_base import storage
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from llama_retrieval_ext.knowledge_base.write import Writer
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.knowledge_base.engines import EMBEDDED, LEDGERS

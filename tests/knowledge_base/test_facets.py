@@ -13,8 +13,9 @@ from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.knowledge_base.columns import Columns
 from llama_retrieval_ext.knowledge_base.facets import FacetRange, Facets, FacetValue, facets_of
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.schema import Schema
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.facet_contract import (
     FIELDS,
     FacetContract,

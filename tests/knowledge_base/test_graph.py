@@ -20,7 +20,7 @@ from llama_retrieval_ext.graph.open import open_graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.fusion import RRF
 from tests.knowledge_base.engines import EMBEDDED, SERVERS
 from tests.knowledge_base.graphs import LINKS, check_in_step, rows

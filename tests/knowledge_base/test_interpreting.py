@@ -9,8 +9,8 @@ import llama_retrieval_ext as ext
 from llama_retrieval_ext.config.yaml import from_yaml, to_yaml
 from llama_retrieval_ext.interpretation import Interpretation
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.schema import Schema
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 

@@ -7,9 +7,9 @@ from llama_index.core.schema import Document, NodeRelationship, RelatedNodeInfo,
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError, UnsupportedModeError
 from llama_retrieval_ext.knowledge_base.kinds import StoreKind
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.testing.fakes import FakeEmbedding

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from llama_index.core.schema import Document
 
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from tests.knowledge_base.nodes import book
 
 Open = Callable[..., KnowledgeBase]

@@ -14,7 +14,7 @@ from llama_retrieval_ext.embeddings.local import LocalEmbedding
 from llama_retrieval_ext.errors import ModelMismatchError
 from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.knowledge_base.conftest import PickyEmbedding

@@ -18,7 +18,7 @@ from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.ledger.journal import Journal, Reply
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Writable
 from llama_retrieval_ext.knowledge_base.sharing import Sharing
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.knowledge_base.graphs import rows

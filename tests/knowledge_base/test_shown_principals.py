@@ -16,8 +16,9 @@ from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.kinds import Kind, SearchKind
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.pipeline.branches import branches
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.expand import Expand
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.testing.fakes import FakeEmbedding

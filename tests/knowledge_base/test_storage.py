@@ -17,7 +17,7 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.knowledge_base import storage
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.knowledge_base.engines import BESIDE

@@ -26,7 +26,7 @@ from llama_retrieval_ext.knowledge_base.documents import SourceDocument
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.preparation import PreparedBatch
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from tests.knowledge_base.conftest import PickyEmbedding
 from tests.knowledge_base.engines import EMBEDDED
 from tests.knowledge_base.folders import allowed_by_name, folder, is_equal, names

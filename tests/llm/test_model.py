@@ -16,7 +16,7 @@ from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.legs import CircuitBreaker
 from llama_retrieval_ext.execution.plan import Plan, Task, Together
 from llama_retrieval_ext.llm.model import LanguageModel, check_prompt, filled
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.scripted_llm import ScriptedAnswer, ScriptedLLM
 from tests.meeting import Meeting
 from tests.patience import unless_stalled

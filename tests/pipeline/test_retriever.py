@@ -10,10 +10,10 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import SearchResult, node_ids
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.stages.selection import Dedupe, Top

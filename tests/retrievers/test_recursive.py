@@ -11,9 +11,10 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBun
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.pipeline.index_nodes import ScorePolicy
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
 from tests.retrievers.references import finding
 from tests.searching import Searched

@@ -11,9 +11,10 @@ from llama_index.core.postprocessor import SimilarityPostprocessor
 
 from llama_retrieval_ext.errors import ArgumentError, CompositionError, ConfigurationError
 from llama_retrieval_ext.pipeline.stages import Refine, Rewrite
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, node_ids
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever

@@ -12,7 +12,6 @@ from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from llama_retrieval_ext.errors import ScopeViolationError
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import (
@@ -20,6 +19,7 @@ from llama_retrieval_ext.retrievers.store_retriever import (
     StoreRetriever,
     VectorRetriever,
 )
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore

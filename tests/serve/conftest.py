@@ -15,7 +15,7 @@ from llama_index.core import Document
 from starlette.testclient import TestClient
 
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.serve import ApiKeys, create_app
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.knowledge_base.conftest import fast_disk

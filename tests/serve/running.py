@@ -17,7 +17,7 @@ import httpx
 
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 
 
 @dataclass(frozen=True)

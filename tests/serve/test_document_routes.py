@@ -1,7 +1,7 @@
 """Routes for documents: add, list, read, delete."""
 
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.serve import ServeLimits
 from tests.serve.conftest import Connect, bearer, texts
 

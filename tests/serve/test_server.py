@@ -18,7 +18,7 @@ import uvicorn
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.serve import ServeLimits, create_app, serve_http
 from llama_retrieval_ext.serve.guard import App, Message, Receive, Send
 from llama_retrieval_ext.serve.server import TimedHeaders, uvicorn_config

@@ -12,7 +12,7 @@ from llama_retrieval_ext.errors import ConfigurationError, GenerationError
 from llama_retrieval_ext.graph import open_graph
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.services import KnowledgeService
 from llama_retrieval_ext.testing import ScriptedLLM
 from tests.services.conftest import ACME, BETA, DOCUMENTS, SECRET, factory, prompts_of

@@ -10,7 +10,7 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_retrieval_ext.capabilities import CapabilityFactory, documents_only
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.services import SearchService
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing import FakeEmbedding

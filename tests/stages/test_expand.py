@@ -22,10 +22,11 @@ from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.knowledge_base.conversations import ConversationParser
 from llama_retrieval_ext.knowledge_base.passages import PassageParser
 from llama_retrieval_ext.pipeline.chains import refined
-from llama_retrieval_ext.query import DOCUMENT_FIELD, Query, Scope
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Contribution, Hit
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
+from llama_retrieval_ext.scope import DOCUMENT_FIELD, Scope
 from llama_retrieval_ext.stages.expand import Expand
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.encoding.values import filterable

@@ -33,10 +33,10 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     UnsupportedFilterError,
 )
-from llama_retrieval_ext.query import DOCUMENT_FIELD, START_FIELD
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.schema import Schema
+from llama_retrieval_ext.scope import DOCUMENT_FIELD, START_FIELD
 from llama_retrieval_ext.stores.encoding.node_json import row_id
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import Search, hybrid_backend

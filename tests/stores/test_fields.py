@@ -15,9 +15,9 @@ from typing import Final
 import pytest
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
 from llama_retrieval_ext.schema import EVERYTHING, TEXT, Schema
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.servers.elasticsearch import elasticsearch_url

@@ -11,7 +11,7 @@ from llama_retrieval_ext.graph.rules.chaining import RuleSet, Variant
 from llama_retrieval_ext.graph.rules.matching import Match, plan_matches, stored_properties
 from llama_retrieval_ext.graph.rules.rule import Rule
 from llama_retrieval_ext.graph.validity import intersection, period_in_words
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 
 
 @dataclass(frozen=True, slots=True)

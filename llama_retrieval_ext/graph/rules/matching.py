@@ -41,7 +41,7 @@ from llama_retrieval_ext.graph.cypher import (
 from llama_retrieval_ext.graph.elements import Direction, Edge, EdgeId, GraphNode, Hop, Partition
 from llama_retrieval_ext.graph.rules.rule import Pattern, Step
 from llama_retrieval_ext.graph.validity import period_of
-from llama_retrieval_ext.query import ANY_TIME, KB_KEY, TENANT_KEY, Scope, at_time
+from llama_retrieval_ext.scope import ANY_TIME, KB_KEY, TENANT_KEY, Scope, at_time
 
 MAX_MATCHES: Final = 10_000
 # Maximum number of edges that one traversal visits.

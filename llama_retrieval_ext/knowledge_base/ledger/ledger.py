@@ -39,7 +39,7 @@ from llama_retrieval_ext.knowledge_base.ledger.records import (
     synced_record,
 )
 from llama_retrieval_ext.knowledge_base.ledger.sqlite_records import SqliteRecords
-from llama_retrieval_ext.query import ALLOWED_KEY, Scope
+from llama_retrieval_ext.scope import ALLOWED_KEY, Scope
 from llama_retrieval_ext.stores.engine.records import Record, Records, all_of, where
 from llama_retrieval_ext.text.normalization import spellings
 

@@ -13,7 +13,7 @@ from typing import IO, Final, NamedTuple, TypeAlias
 from llama_index.core.schema import BaseNode, Document, MetadataMode
 
 from llama_retrieval_ext.errors import ScopeError
-from llama_retrieval_ext.query import (
+from llama_retrieval_ext.scope import (
     ALLOWED_KEY,
     KB_KEY,
     TENANT_KEY,

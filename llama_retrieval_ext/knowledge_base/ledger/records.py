@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, Self
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
 
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.engine.records import Record, Records, all_of, where
 
 _DOCUMENT: Final = "document"

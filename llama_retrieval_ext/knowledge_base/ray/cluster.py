@@ -29,7 +29,7 @@ from llama_retrieval_ext.knowledge_base.preparation import Preparation, Prepared
 from llama_retrieval_ext.knowledge_base.readers.document_list import NO_TEXT
 from llama_retrieval_ext.knowledge_base.readers.files import Reading, read_files
 from llama_retrieval_ext.knowledge_base.report import IngestionReport
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.readers.encodings import check_encoding
 from llama_retrieval_ext.knowledge_base.readers.files import Reading, find_files
 from llama_retrieval_ext.knowledge_base.report import IngestionReport
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.urls import Location
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import yaml
 
 from llama_retrieval_ext.errors import RetrievalExtError
-from llama_retrieval_ext.query import (
+from llama_retrieval_ext.scope import (
     ALLOWED_KEY,
     KB_KEY,
     PAGE_KEY,

@@ -14,7 +14,7 @@ from llama_retrieval_ext.knowledge_base.readers.word import (
     TITLE_MARK,
     with_visible_text,
 )
-from llama_retrieval_ext.query import PAGE_KEY
+from llama_retrieval_ext.scope import PAGE_KEY
 
 _Element: TypeAlias = Mapping[str, Any]  # of the tree that office_oxide makes
 _NOTES: Final = ("footnote", "endnote")

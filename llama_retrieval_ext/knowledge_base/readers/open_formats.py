@@ -16,7 +16,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.readers.document_list import DocumentList
 from llama_retrieval_ext.knowledge_base.readers.html import lines_of, parsed, tag_name, title_of
 from llama_retrieval_ext.knowledge_base.readers.outline import OutlinedDocument, TextLine, outlined
-from llama_retrieval_ext.query import PAGE_KEY
+from llama_retrieval_ext.scope import PAGE_KEY
 
 if TYPE_CHECKING:
     from lxml.etree import _Element

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeVar
 from llama_index.core.schema import BaseNode, Document, MetadataMode
 
 from llama_retrieval_ext.knowledge_base.readers.code import definitions, is_code
-from llama_retrieval_ext.query import source_in
+from llama_retrieval_ext.scope import source_in
 
 # A line may be of any length; so many characters of one say what it is about.
 _LONGEST: Final = 200

@@ -17,7 +17,7 @@ from llama_index.core.schema import Document
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.readers.document_list import DocumentList
 from llama_retrieval_ext.knowledge_base.readers.outline import Heading, Outline, OutlinedDocument
-from llama_retrieval_ext.query import PAGE_KEY
+from llama_retrieval_ext.scope import PAGE_KEY
 from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:

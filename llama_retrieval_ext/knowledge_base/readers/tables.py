@@ -14,7 +14,7 @@ from llama_index.core.schema import Document
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.readers.encodings import read_text
-from llama_retrieval_ext.query import TABLE_KEY
+from llama_retrieval_ext.scope import TABLE_KEY
 
 # The cells of a row; None where there is none, in a table without fixed columns.
 Row: TypeAlias = Sequence[str | None]

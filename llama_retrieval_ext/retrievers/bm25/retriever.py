@@ -23,12 +23,13 @@ from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.formulas.normalisation import min_max
 from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, node_copy
 from llama_retrieval_ext.retrievers.bm25.docstore_sync import DocstoreFollower, DocstoreLimits
 from llama_retrieval_ext.retrievers.bm25.index import KeywordIndex
 from llama_retrieval_ext.retrievers.bm25.llama_index_arguments import Stemmer, tokenizer_for
 from llama_retrieval_ext.retrievers.bm25.persistence import BM25Settings, Header, read, write
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.stores.open import StoreNodes
 from llama_retrieval_ext.text.tokenizer import Tokenizer

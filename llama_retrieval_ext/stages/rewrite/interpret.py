@@ -10,7 +10,8 @@ from llama_retrieval_ext.execution.running import called
 from llama_retrieval_ext.interpretation import Interpretation
 from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.pipeline.stages import Rewrite
-from llama_retrieval_ext.query import Query, Scope, reworded
+from llama_retrieval_ext.query import Query, reworded
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.wording import quoted
 
 

@@ -27,7 +27,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, Scalar
-from llama_retrieval_ext.query import DOCUMENT_FIELD
+from llama_retrieval_ext.scope import DOCUMENT_FIELD
 from llama_retrieval_ext.stores.elasticsearch.client import Json
 from llama_retrieval_ext.stores.encoding.values import (
     MICROSECOND,

@@ -11,7 +11,7 @@ from llama_index.core.schema import BaseNode
 from pydantic_core import to_json
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreError
-from llama_retrieval_ext.query import TENANT_KEY
+from llama_retrieval_ext.scope import TENANT_KEY
 from llama_retrieval_ext.stores.elasticsearch.client import (
     HttpRequest,
     Json,

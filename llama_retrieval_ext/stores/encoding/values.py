@@ -10,7 +10,7 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 
 from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.query import START_FIELD
+from llama_retrieval_ext.scope import START_FIELD
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 from llama_retrieval_ext.text.normalization import valid_text
 

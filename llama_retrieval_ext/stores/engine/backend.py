@@ -13,8 +13,8 @@ from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.pipeline.fusion import FusedId, Fusion
-from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import Contribution
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_id_in
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.pushdown import LEGS, FusedSearch, NativeFusion

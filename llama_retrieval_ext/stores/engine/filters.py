@@ -19,7 +19,7 @@ from llama_retrieval_ext.filters import (
     in_all_spellings,
     meanings,
 )
-from llama_retrieval_ext.query import ALLOWED_KEY
+from llama_retrieval_ext.scope import ALLOWED_KEY
 from llama_retrieval_ext.stores.encoding.node_json import rows_of
 from llama_retrieval_ext.stores.encoding.values import is_float
 from llama_retrieval_ext.stores.engine.query_modes import Target

@@ -17,7 +17,8 @@ from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, parse_filters
 from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.pipeline.fusion import Fusion
-from llama_retrieval_ext.query import DOCUMENT_FIELD, START_FIELD, check_top_k
+from llama_retrieval_ext.query import check_top_k
+from llama_retrieval_ext.scope import DOCUMENT_FIELD, START_FIELD
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.engine.backend import Candidate, Search, fuse_candidates
 from llama_retrieval_ext.stores.engine.connection import Steps

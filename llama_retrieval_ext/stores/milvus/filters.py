@@ -32,7 +32,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import ORDER_OPERATORS, AllOf, AnyOf, Condition, Not, Scalar
-from llama_retrieval_ext.query import ALLOWED_KEY, DOCUMENT_FIELD, KB_KEY, TENANT_KEY
+from llama_retrieval_ext.scope import ALLOWED_KEY, DOCUMENT_FIELD, KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.values import (
     MICROSECOND,
     date_bound,

@@ -17,7 +17,7 @@ from pymilvus.client.types import LoadState
 from pymilvus.milvus_client.index import IndexParams
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.query import TENANT_KEY
+from llama_retrieval_ext.scope import TENANT_KEY
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 from llama_retrieval_ext.stores.encoding.values import batches, filterable
 from llama_retrieval_ext.stores.engine.collection import Collection, CollectionMissingError

@@ -10,7 +10,7 @@ from pydantic_core import to_jsonable_python
 from qdrant_client import models
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
+from llama_retrieval_ext.scope import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection, CollectionMissingError

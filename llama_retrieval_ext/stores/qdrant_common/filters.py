@@ -14,7 +14,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, Scalar
-from llama_retrieval_ext.query import DOCUMENT_FIELD, START_FIELD
+from llama_retrieval_ext.scope import DOCUMENT_FIELD, START_FIELD
 from llama_retrieval_ext.stores.encoding.values import date_bound
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage, target_parts
 from llama_retrieval_ext.stores.engine.query_modes import Target

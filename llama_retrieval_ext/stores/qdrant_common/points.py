@@ -27,7 +27,7 @@ from uuid import NAMESPACE_OID, UUID
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.dates import instant
-from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY
+from llama_retrieval_ext.scope import ALLOWED_KEY, KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.node_json import node_to_text
 from llama_retrieval_ext.stores.encoding.values import MICROSECOND, is_comparable, plain_value
 from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors

@@ -22,7 +22,7 @@ from llama_retrieval_ext.graph.open import graph_of, open_graph
 from llama_retrieval_ext.graph.rules.matching import Match, find_matches, plan_matchable
 from llama_retrieval_ext.graph.rules.rule import FromContext, Pattern, RuleValue, Step, Where
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.graph_contract import answer
 from tests.servers.neo4j import neo4j_url
 

@@ -8,7 +8,7 @@ from llama_index.core.schema import Document
 
 from llama_retrieval_ext.errors import ConfigurationError, ModelMismatchError
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.knowledge_base.engines import LEDGERS
 

@@ -13,7 +13,7 @@ from llama_index.core.schema import BaseNode, Document
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.knowledge_base.report import IngestionReport
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 EMBEDDED = pytest.mark.parametrize("engine", ["embedded"], indirect=True)

@@ -14,7 +14,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation import Judgements
 from llama_retrieval_ext.knowledge_base import KnowledgeBase, read_documents
 from llama_retrieval_ext.knowledge_base.readers.files import iter_documents
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing import FakeEmbedding
 
 

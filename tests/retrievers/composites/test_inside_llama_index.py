@@ -23,10 +23,10 @@ from llama_index.core.storage.storage_context import StorageContext
 from llama_index.core.tools import QueryEngineTool, RetrieverTool
 
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.corpus import sample_nodes

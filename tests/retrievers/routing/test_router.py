@@ -13,7 +13,7 @@ from llama_index.core.tools import ToolMetadata
 
 from llama_retrieval_ext.errors import ConfigurationError, TooFewLegsError
 from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import SearchResult, node_ids
 from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
@@ -24,6 +24,7 @@ from llama_retrieval_ext.retrievers.routing.selectors import (
     Selection,
     Selector,
 )
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.fusion import RRF, Max
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM

@@ -16,9 +16,9 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError, StoreFormatError
-from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.schema import EVERYTHING
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.elasticsearch.client import HttpRequest, Json
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
 from llama_retrieval_ext.stores.elasticsearch.texts import TEXT, indexed_texts, matches_of

@@ -12,8 +12,9 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import VectorStoreQuery
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.embedded import directory, index, search
 from llama_retrieval_ext.stores.embedded.files import EmbeddedRequest
 from llama_retrieval_ext.stores.embedded.shard import Draft
@@ -204,7 +205,8 @@ def test_the_vector_type_is_fixed_and_the_kind_of_index_may_change(tmp_path: Pat
 _KILLED = """
 import os, signal
 from tests.stores.embedded.test_index import EmbeddedVectorStore, nodes
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stores.embedded import directory, index, search
 from llama_retrieval_ext.stores.embedded.files import EmbeddedRequest

@@ -12,7 +12,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.filters import Compare, Condition, Not, both
 from llama_retrieval_ext.formulas.normalisation import Normalisation
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.fusion import RRF, Max, WeightedSum
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, Line, NativeFusion, check_native

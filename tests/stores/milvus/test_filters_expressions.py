@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.milvus.filters import Expression, compile_condition, compile_target
 from llama_retrieval_ext.stores.milvus.llama_index_store import prefilter

@@ -17,7 +17,7 @@ from qdrant_client import QdrantClient
 
 from llama_retrieval_ext.errors import StoreError, StoreUnavailableError
 from llama_retrieval_ext.filters import Compare
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.qdrant.client import Version
