@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.errors import ScoreError
+from llama_retrieval_ext.hits import node_ids, ordered, score_of
 from llama_retrieval_ext.reordering import ScoreKind, calibrated, in_order, reranked
-from llama_retrieval_ext.results import Contribution, Hit, node_ids, ordered, score_of
+from llama_retrieval_ext.results import Contribution, Hit
 
 SCORES = st.lists(st.sampled_from([-1.0, 0.0, 0.3, 0.5, 1.0]), min_size=1, max_size=8)
 

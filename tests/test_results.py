@@ -15,15 +15,8 @@ from llama_index.core.schema import (
 
 from llama_retrieval_ext import KnowledgeBase, LocalEmbedding
 from llama_retrieval_ext.errors import ScoreError
-from llama_retrieval_ext.results import (
-    Contribution,
-    Hit,
-    SearchResult,
-    as_hit,
-    asked_for,
-    ordered,
-    score_of,
-)
+from llama_retrieval_ext.hits import as_hit, ordered, score_of
+from llama_retrieval_ext.results import Contribution, Hit, SearchResult, asked_for
 from llama_retrieval_ext.text import highlighting
 from llama_retrieval_ext.trace import Degradation, Trace
 

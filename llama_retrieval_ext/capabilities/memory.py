@@ -31,12 +31,12 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.formulas.decay import exponential_decay
+from llama_retrieval_ext.hits import score_of
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.conversations import SAID_KEY
 from llama_retrieval_ext.llm.model import count_tokens
 from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.query import Query, check_top_k
-from llama_retrieval_ext.results import score_of
 from llama_retrieval_ext.scope import SESSION_KEY, SPEAKER_KEY, Scope, shown_to
 from llama_retrieval_ext.stores.engine.backend import Backend
 

@@ -44,6 +44,7 @@ from llama_retrieval_ext.execution.running import (
     streamed,
     within,
 )
+from llama_retrieval_ext.hits import as_hit
 from llama_retrieval_ext.llm.model import (
     LanguageModel,
     check_prompt,
@@ -53,7 +54,7 @@ from llama_retrieval_ext.llm.model import (
 )
 from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.scope import Scope, source_in
 from llama_retrieval_ext.trace import Degradation
 from llama_retrieval_ext.wording import on_one_line

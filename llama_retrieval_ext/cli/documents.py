@@ -63,7 +63,7 @@ def show(
     with options.open() as opened:
         nodes = _apply(opened.get, source, opened, options)
     if as_json:
-        from llama_retrieval_ext.results import passage_to_dict  # noqa: PLC0415 - imports slowly
+        from llama_retrieval_ext.hits import passage_to_dict  # noqa: PLC0415 - imports slowly
 
         say_json([*map(passage_to_dict, nodes)])
         return

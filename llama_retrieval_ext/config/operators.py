@@ -18,11 +18,12 @@ from llama_retrieval_ext.dates import Moment
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import visible
+from llama_retrieval_ext.hits import ordered
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import items_of
 from llama_retrieval_ext.query import Query, check_top_k
-from llama_retrieval_ext.results import Hit, ResultList, ordered
+from llama_retrieval_ext.results import Hit, ResultList
 from llama_retrieval_ext.scope import KB_KEY, TENANT_KEY, Scope
 
 # The names of a record's fields that differ from those of `Hit.to_dict`.

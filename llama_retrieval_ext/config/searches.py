@@ -11,13 +11,14 @@ from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.embeddings.resolve import languages_of, vector_share_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.normalisation import min_max
+from llama_retrieval_ext.hits import score_of
 from llama_retrieval_ext.parameters import Count, FieldWeights, Share, Weight
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import with_score
-from llama_retrieval_ext.results import Hit, score_of
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.hybrid import CANDIDATES, HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.selection import Collapse

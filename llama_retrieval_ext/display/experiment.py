@@ -11,7 +11,7 @@ from llama_retrieval_ext.display.results import console_table
 from llama_retrieval_ext.evaluation.comparison import Comparison
 from llama_retrieval_ext.evaluation.experiment import SIGNIFICANT, Experiment
 from llama_retrieval_ext.evaluation.tuning import Tuning
-from llama_retrieval_ext.results import document_title
+from llama_retrieval_ext.hits import document_title
 from llama_retrieval_ext.wording import counted, short
 
 Cells = Sequence[str]

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from llama_retrieval_ext.display.html import Markup, bars, chip, highlighted, join, page, tag
-from llama_retrieval_ext.results import Contribution, Hit, SearchResult, document_title
+from llama_retrieval_ext.hits import document_title
+from llama_retrieval_ext.results import Contribution, Hit, SearchResult
 from llama_retrieval_ext.scope import without_allowed
 from llama_retrieval_ext.text.highlighting import excerpt
 from llama_retrieval_ext.trace import Trace

@@ -18,12 +18,13 @@ from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.formulas.pairwise import pairwise_weights
 from llama_retrieval_ext.formulas.query_adapter import adapted, query_adapter
+from llama_retrieval_ext.hits import score_of
 from llama_retrieval_ext.knowledge_base.learned import Learned, packed
 from llama_retrieval_ext.knowledge_base.learning import Teachable
 from llama_retrieval_ext.knowledge_base.rankings import scope_key
 from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, score_of
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.hybrid import CANDIDATES
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.ranking import Boost

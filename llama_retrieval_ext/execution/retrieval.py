@@ -21,8 +21,9 @@ from llama_retrieval_ext.execution.drivers import (
 from llama_retrieval_ext.execution.plan import Call, Plan, Task, Together
 from llama_retrieval_ext.execution.running import reporting
 from llama_retrieval_ext.filters import matches
+from llama_retrieval_ext.hits import as_hit, finite_score
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, Origin, as_hit, finite_score, with_origin
+from llama_retrieval_ext.results import Hit, Origin, with_origin
 
 
 def embed(query: Query, model: BaseEmbedding) -> Plan[list[float]]:

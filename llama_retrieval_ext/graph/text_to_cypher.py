@@ -15,11 +15,12 @@ from llama_retrieval_ext.execution.running import callers
 from llama_retrieval_ext.filters import matches, parse_filters
 from llama_retrieval_ext.graph.backend import CypherGraph, GraphBackend, GraphSummary, summary
 from llama_retrieval_ext.graph.cypher import Rows, without_internal
+from llama_retrieval_ext.hits import ordered
 from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel, filled
 from llama_retrieval_ext.llm.parsing import without_thinking
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, ordered
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.scope import Scope
 
 NAME: Final = "text_to_cypher"

@@ -13,6 +13,7 @@ from llama_retrieval_ext.errors import ExecutionError, ScoreError
 from llama_retrieval_ext.execution.context import note_degraded, step
 from llama_retrieval_ext.execution.legs import or_degraded
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.hits import as_hit, ordered, score_of
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.stages import (
     FanOut,
@@ -27,7 +28,7 @@ from llama_retrieval_ext.pipeline.stages import (
 )
 from llama_retrieval_ext.query import Query, reworded
 from llama_retrieval_ext.reordering import in_order, with_score
-from llama_retrieval_ext.results import Hit, as_hit, ordered, score_of, with_relevance
+from llama_retrieval_ext.results import Hit, with_relevance
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -16,17 +16,11 @@ from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, ScoreError
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.formulas.scores import ranked, sum_of_legs
+from llama_retrieval_ext.hits import as_hit, with_path_of
 from llama_retrieval_ext.pipeline.leg_weights import MinSuccess, Weights, resolved_weights
 from llama_retrieval_ext.pipeline.stages import Operand, Refine, RefineFunction, ranking_of
 from llama_retrieval_ext.reordering import in_order
-from llama_retrieval_ext.results import (
-    Contribution,
-    Hit,
-    as_hit,
-    origin_of,
-    with_origin,
-    with_path_of,
-)
+from llama_retrieval_ext.results import Contribution, Hit, origin_of, with_origin
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.pipeline.chains import FusionChain

@@ -15,8 +15,9 @@ from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.filters import matches
+from llama_retrieval_ext.hits import as_hit, ordered
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, as_hit, ordered
+from llama_retrieval_ext.results import Hit
 
 # The target of an index node; None for an unknown id.
 Target: TypeAlias = BaseNode | NodeWithScore | BaseRetriever | BaseQueryEngine | None

@@ -16,10 +16,11 @@ from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.drivers import awaits, blocking_or_awaited
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import visible
+from llama_retrieval_ext.hits import as_hit, node_copy, node_ids
 from llama_retrieval_ext.pipeline.stages import Refine, RefineFunction, ranking_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind, calibrated, replaced, with_score
-from llama_retrieval_ext.results import Contribution, Hit, as_hit, node_copy, node_ids
+from llama_retrieval_ext.results import Contribution, Hit
 from llama_retrieval_ext.wording import counted
 
 

@@ -39,6 +39,7 @@ from llama_retrieval_ext.execution.running import (
     within,
 )
 from llama_retrieval_ext.filters import parse_filters
+from llama_retrieval_ext.hits import hits_shown_to
 from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.explanation import Explanation, explanation_of
 from llama_retrieval_ext.pipeline.index_nodes import Resolver
@@ -53,7 +54,7 @@ from llama_retrieval_ext.pipeline.stages import Operand
 from llama_retrieval_ext.pipeline.tree import Shaped, embed_models_of
 from llama_retrieval_ext.pipeline.why_not import FieldWords, TracedRequest
 from llama_retrieval_ext.query import Query, SearchOptions, check_top_k
-from llama_retrieval_ext.results import Hit, SearchResult, hits_shown_to
+from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.scope import KNOWN_NOW, Scope, check_principals, check_scope, isolates
 from llama_retrieval_ext.wording import counted
 

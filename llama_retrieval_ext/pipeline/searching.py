@@ -21,8 +21,9 @@ from llama_retrieval_ext.execution.context import (
 )
 from llama_retrieval_ext.execution.hints import conclude
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
+from llama_retrieval_ext.hits import as_hit
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import SearchResult, as_hit, asked_for, correction_in
+from llama_retrieval_ext.results import SearchResult, asked_for, correction_in
 from llama_retrieval_ext.trace import Trace, details_by_path
 
 if TYPE_CHECKING:

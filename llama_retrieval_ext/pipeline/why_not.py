@@ -11,8 +11,9 @@ from llama_retrieval_ext.errors import ConfigurationError, StoreError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.filter_syntax import describe_unmet
 from llama_retrieval_ext.filters import matches
+from llama_retrieval_ext.hits import document_title
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, document_title
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.trace import Trace
 from llama_retrieval_ext.wording import counted, quoted
 

@@ -17,13 +17,14 @@ from llama_retrieval_ext.execution.legs import or_degraded
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.filters import matches
+from llama_retrieval_ext.hits import node_ids, ordered, score_of
 from llama_retrieval_ext.parameters import Range
 from llama_retrieval_ext.pipeline.index_nodes import objects_by_id
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
-from llama_retrieval_ext.results import Hit, node_ids, ordered, score_of
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.wording import counted
 
 # Deeper than any real hierarchy; it stops the loop if parents form a cycle.

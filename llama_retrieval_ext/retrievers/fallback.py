@@ -10,12 +10,13 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import current_context
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.hits import as_hit
 from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.branches import chosen_names, unique_legs
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
-from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.scope import Scope
 
 

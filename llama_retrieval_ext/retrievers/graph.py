@@ -25,12 +25,13 @@ from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs, as_passage_graphs
 from llama_retrieval_ext.graph.passage_links import MENTIONS
 from llama_retrieval_ext.graph.seeded_walk import DAMPING, SeededWalk, similarity_share
+from llama_retrieval_ext.hits import ordered
 from llama_retrieval_ext.parameters import Count, Range
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
-from llama_retrieval_ext.results import Hit, ordered, with_origin
+from llama_retrieval_ext.results import Hit, with_origin
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.hit_embeddings import stored_embeddings

@@ -27,6 +27,7 @@ from llama_retrieval_ext.execution.legs import Ask, CircuitBreaker, Leg, ask, at
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed_text
 from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.hits import score_of
 from llama_retrieval_ext.parameters import Count, Share
 from llama_retrieval_ext.pipeline.fusion import FusedId, Fusion
 from llama_retrieval_ext.pipeline.leg_weights import (
@@ -40,7 +41,7 @@ from llama_retrieval_ext.pipeline.leg_weights import (
 from llama_retrieval_ext.pipeline.tree import Sketch
 from llama_retrieval_ext.pipeline.why_not import FieldWords
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, score_of
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.fields import check_fields, note_fields, words_by_field
 from llama_retrieval_ext.retrievers.store_retriever import (
     KeywordRetriever,

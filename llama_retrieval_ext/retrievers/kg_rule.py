@@ -30,9 +30,10 @@ from llama_retrieval_ext.graph.open import Graph, graph_of
 from llama_retrieval_ext.graph.rules.chaining import RuleSet
 from llama_retrieval_ext.graph.rules.inference import Conclusion, ProcessRequirements, infer
 from llama_retrieval_ext.graph.rules.yaml import load_rules, parse_rules
+from llama_retrieval_ext.hits import ordered
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, ProofEdge, ordered
+from llama_retrieval_ext.results import Hit, ProofEdge
 from llama_retrieval_ext.retrievers.engineering_types import (
     of_type_or_any,
     processes_of_type,

@@ -22,11 +22,12 @@ from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.graph.open import Graph, open_graph
 from llama_retrieval_ext.graph.text_to_cypher import GeneratedRetriever, TextToCypher
+from llama_retrieval_ext.hits import ordered
 from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.searching import search_plan
 from llama_retrieval_ext.query import Query, SearchOptions
-from llama_retrieval_ext.results import Hit, ResultList, ordered
+from llama_retrieval_ext.results import Hit, ResultList
 from llama_retrieval_ext.retrievers.kg_rule import (
     TYPE_KEY,
     KGRetriever,

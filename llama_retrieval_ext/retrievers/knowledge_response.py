@@ -17,9 +17,10 @@ from llama_index.core.vector_stores.types import (
 from llama_retrieval_ext.checks import Part
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_degraded
+from llama_retrieval_ext.hits import as_hit, ordered
 from llama_retrieval_ext.parameters import Count, Range, Share
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Contribution, Hit, SearchResult, as_hit, ordered
+from llama_retrieval_ext.results import Contribution, Hit, SearchResult
 from llama_retrieval_ext.retrievers.kg_rule import PROCESSES_KEY, TYPE_KEY
 from llama_retrieval_ext.scope import KB_KEY, without_allowed
 

@@ -6,13 +6,13 @@ from llama_index.core.base.base_retriever import BaseRetriever
 
 from llama_retrieval_ext.execution.context import current_context, note_details
 from llama_retrieval_ext.execution.legs import Ask, Leg, Rankings
+from llama_retrieval_ext.hits import as_hit
 from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S
 from llama_retrieval_ext.pipeline.branches import Branches
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
 from llama_retrieval_ext.pipeline.stages import FanOut
 from llama_retrieval_ext.pipeline.tree import name_of
-from llama_retrieval_ext.results import as_hit
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.hyde import HYDE_PROMPT, HyDEFanOut
 from llama_retrieval_ext.stages.rewrite.multi_query import MULTI_QUERY_PROMPT, MultiQuery

@@ -6,8 +6,8 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request, Response
 from llama_index.core import Document
 
+from llama_retrieval_ext.hits import passage_to_dict
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.results import passage_to_dict
 from llama_retrieval_ext.scope import without_allowed
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of
 from llama_retrieval_ext.serve.requests import AddRequest, ShareRequest

@@ -17,9 +17,10 @@ from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Togeth
 from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filters import matches
+from llama_retrieval_ext.hits import score_of
 from llama_retrieval_ext.parameters import Advice
 from llama_retrieval_ext.query import Query, check_top_k
-from llama_retrieval_ext.results import Hit, ResultList, score_of
+from llama_retrieval_ext.results import Hit, ResultList
 from llama_retrieval_ext.scope import KB_KEY, TENANT_KEY, Scope, document_of, without_allowed
 from llama_retrieval_ext.services.scoped import ScopedService
 

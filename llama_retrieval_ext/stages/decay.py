@@ -12,11 +12,12 @@ from llama_retrieval_ext.dates import NANOSECONDS, instant, validity_in_words
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.formulas.decay import exponential_decay
+from llama_retrieval_ext.hits import ordered, score_of
 from llama_retrieval_ext.parameters import Advice, Range, Share
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import found_by, with_score
-from llama_retrieval_ext.results import Contribution, Hit, ordered, score_of
+from llama_retrieval_ext.results import Contribution, Hit
 
 _DAY_NS: Final = 86_400 * NANOSECONDS
 # Factor for the score of what no longer holds, or not yet.

@@ -16,11 +16,12 @@ from llama_retrieval_ext.checks import checked_arguments
 from llama_retrieval_ext.errors import ConfigFileError, ConfigurationError, RetrievalExtError
 from llama_retrieval_ext.filter_syntax import parse_filter_texts
 from llama_retrieval_ext.filters import Condition, matches, parse_filters
+from llama_retrieval_ext.hits import score_of
 from llama_retrieval_ext.parameters import Count, Range, is_number
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import found_by, in_order, with_score
-from llama_retrieval_ext.results import Contribution, Hit, score_of
+from llama_retrieval_ext.results import Contribution, Hit
 from llama_retrieval_ext.stages.decay import Recency
 from llama_retrieval_ext.text.yaml_nodes import Reader, composed, position
 

@@ -10,10 +10,11 @@ from llama_index.core.schema import BaseNode, MetadataMode
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_merged
+from llama_retrieval_ext.hits import score_of
 from llama_retrieval_ext.parameters import Count, Portion
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, score_of
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.scope import source_of_node
 from llama_retrieval_ext.text.near_duplicates import first_of_alike, shingles
 from llama_retrieval_ext.text.normalization import normal

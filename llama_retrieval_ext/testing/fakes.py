@@ -17,9 +17,10 @@ from pydantic import Field, PrivateAttr
 
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filters import matches
+from llama_retrieval_ext.hits import ordered
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, ordered
+from llama_retrieval_ext.results import Hit
 
 Row: TypeAlias = (
     tuple[str, float | None]

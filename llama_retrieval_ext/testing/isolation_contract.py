@@ -16,9 +16,9 @@ from llama_index.core.vector_stores.types import (
 
 from llama_retrieval_ext.errors import InvalidFilterError, ScopeError
 from llama_retrieval_ext.filters import Condition, matches, parse_filters
+from llama_retrieval_ext.hits import node_ids, score_of
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import node_ids, score_of
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.corpus import ACME, CORPUS_SIZE, GLOBEX, SAMPLE_QUERIES
 from llama_retrieval_ext.testing.with_pytest import case, pytest

@@ -5,9 +5,9 @@ from random import Random
 from typing import ClassVar
 
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.facet_contract import random_nodes
 from llama_retrieval_ext.testing.with_pytest import case, pytest

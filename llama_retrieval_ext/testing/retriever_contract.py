@@ -15,9 +15,10 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.tools import RetrieverTool
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.hits import node_ids, score_of
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, node_ids, score_of
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.corpus import ACME, CORPUS_SIZE, GLOBEX, sample_nodes
 from llama_retrieval_ext.testing.isolation_contract import (

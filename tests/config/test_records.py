@@ -7,8 +7,8 @@ import pytest
 from llama_retrieval_ext import Scope
 from llama_retrieval_ext.config import Registry
 from llama_retrieval_ext.errors import ConfigurationError, ScoreError, UnsupportedModeError
+from llama_retrieval_ext.hits import scored_ids
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.results import scored_ids
 from tests.config.conftest import ask
 
 

@@ -7,7 +7,8 @@ from llama_index.core import Document
 from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext import Hit, KnowledgeBase, SearchResult
-from llama_retrieval_ext.results import ProofEdge, document_title
+from llama_retrieval_ext.hits import document_title
+from llama_retrieval_ext.results import ProofEdge
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
 from tests.display.conftest import full_result, printed
 

@@ -17,8 +17,8 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation.questions import known_item_questions
 from llama_retrieval_ext.evaluation.trial import Trial
 from llama_retrieval_ext.evaluation.tunable import FusedPipeline, Setting
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.evaluation.conftest import Shifted, tuned

@@ -11,9 +11,10 @@ from llama_retrieval_ext.errors import DeadlineExceededError, ExecutionError, To
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Call, Plan, Sleep, Task, Together
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, node_ids
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeRetriever, HangingRetriever
 from tests.execution.conftest import Composite, Search
 from tests.patience import unless_stalled

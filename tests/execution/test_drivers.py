@@ -14,7 +14,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_retrieval_ext.execution.drivers import arun, awaits, run
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Call, Effect, Plan, Sleep, Task, Together
-from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeRetriever, HangingRetriever
 from tests.execution.conftest import Composite, Search
 from tests.meeting import Meeting, Meets, MeetsAsync, met_by_the_loop

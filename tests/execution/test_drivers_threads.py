@@ -14,8 +14,8 @@ from functools import partial
 import pytest
 
 from llama_retrieval_ext.execution.drivers import DaemonPool, LoopThread
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.testing.fakes import FakeRetriever
 from tests.execution.conftest import Composite
 

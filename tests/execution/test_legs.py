@@ -19,8 +19,8 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.legs import Ask, CircuitBreaker, Leg, ask
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.testing.fakes import (
     FakeAsyncRetriever,
     FakeRetriever,

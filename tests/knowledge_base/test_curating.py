@@ -16,9 +16,10 @@ from llama_retrieval_ext import KnowledgeBase, Query, Ranking, Scope, Top
 from llama_retrieval_ext.errors import ConfigFileError, ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.filter_syntax import as_metadata_filters, parse_filter_texts
 from llama_retrieval_ext.filters import AllOf, Not, matches, parse_filters
+from llama_retrieval_ext.hits import score_of
 from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
 from llama_retrieval_ext.knowledge_base.kinds import Kind
-from llama_retrieval_ext.results import Hit, SearchResult, score_of
+from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.stages import RRF, Block, Boost, LongContextReorder, Pin
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.knowledge_base.conftest import fast_disk

@@ -11,9 +11,10 @@ from llama_index.core.schema import NodeWithScore, TextNode
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, ScoreError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.hits import node_ids, score_of, scored_ids
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.fusion import Fusion, Unscored
-from llama_retrieval_ext.results import Hit, node_ids, score_of, scored_ids
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages.fusion import RRF, Max, WeightedSum
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever

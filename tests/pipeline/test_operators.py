@@ -14,6 +14,7 @@ from llama_index.core.postprocessor import LongContextReorder
 
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.branches import Branches, branches
 from llama_retrieval_ext.pipeline.chains import FusionChain
 from llama_retrieval_ext.pipeline.fusion import Fusion
@@ -21,7 +22,7 @@ from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import FanOut, Refine, Rewrite
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, node_ids
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever

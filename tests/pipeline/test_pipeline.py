@@ -10,11 +10,11 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 from llama_retrieval_ext.errors import TooFewLegsError
 from llama_retrieval_ext.execution.legs import CircuitBreaker, Leg
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum

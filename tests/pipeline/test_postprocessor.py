@@ -27,10 +27,11 @@ from pydantic import Field
 from llama_retrieval_ext import RRF, RerankChain, RerankRetriever, Top
 from llama_retrieval_ext.errors import CompositionError, ExecutionError, ScoreError
 from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Contribution, Hit, node_ids
+from llama_retrieval_ext.results import Contribution, Hit
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever

@@ -8,9 +8,10 @@ import pytest
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.results import SearchResult, node_ids
+from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.scope import Scope

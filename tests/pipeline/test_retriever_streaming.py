@@ -7,10 +7,11 @@ import pytest
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_retrieval_ext.errors import TooFewLegsError
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import SearchResult, node_ids
+from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.fakes import FixedRetriever, HangingRetriever

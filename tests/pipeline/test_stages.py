@@ -16,8 +16,9 @@ from llama_retrieval_ext import (
     Top,
 )
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.hits import node_ids, score_of
 from llama_retrieval_ext.pipeline.stages import Refine
-from llama_retrieval_ext.results import Hit, node_ids, score_of
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
 from tests.pipeline.parts import RefineBy
 from tests.searching import Searched

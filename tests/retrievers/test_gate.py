@@ -9,7 +9,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 from llama_retrieval_ext.errors import ScopeViolationError
 from llama_retrieval_ext.execution.context import Context, Session, entered
 from llama_retrieval_ext.filters import Compare
-from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.retrievers.gate import checked_hits
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.engine.backend import Candidate

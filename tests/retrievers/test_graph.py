@@ -16,7 +16,7 @@ from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
-from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever

@@ -17,9 +17,9 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum

@@ -8,9 +8,10 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_retrieval_ext.arguments import arguments_of
 from llama_retrieval_ext.errors import CompositionError, ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import SearchResult, node_ids
+from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.retrievers.intent import (
     GENERAL,
     IntentAdaptive,

@@ -17,7 +17,7 @@ from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, TextN
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever

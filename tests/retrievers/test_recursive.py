@@ -10,9 +10,9 @@ from llama_index.core.query_engine import CustomQueryEngine
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle, TextNode
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.index_nodes import ScorePolicy
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever

@@ -10,9 +10,10 @@ import pytest
 from llama_index.core.postprocessor import SimilarityPostprocessor
 
 from llama_retrieval_ext.errors import ArgumentError, CompositionError, ConfigurationError
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.stages import Refine, Rewrite
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, node_ids
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.fusion import RRF

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError, ScoreError
-from llama_retrieval_ext.results import SearchResult, node_ids
+from llama_retrieval_ext.hits import node_ids
+from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.stages.decay import Recency, ScoreDecay
 from llama_retrieval_ext.testing.fakes import FakeRetriever, Row
 

@@ -10,8 +10,9 @@ from llama_index.core.schema import NodeWithScore, TextNode
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.fusion import Fusion
-from llama_retrieval_ext.results import Contribution, Hit, node_ids
+from llama_retrieval_ext.results import Contribution, Hit
 from llama_retrieval_ext.stages.fusion import RRF, Max, WeightedSum
 from llama_retrieval_ext.testing.fakes import FakeRetriever
 

@@ -26,10 +26,11 @@ from llama_retrieval_ext import (
 )
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, node_ids, origin_of
+from llama_retrieval_ext.results import Hit, origin_of
 from llama_retrieval_ext.stages.rerank.mmr import MMR
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from tests.searching import Searched

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.errors import ConfigFileError, ConfigurationError
-from llama_retrieval_ext.results import Hit, node_ids, score_of
+from llama_retrieval_ext.hits import node_ids, score_of
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages.ranking import Block, Boost, Boosts, Pin, Ranking, boosted, placed
 from llama_retrieval_ext.testing.fakes import FakeRetriever
 

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.hits import node_ids, ordered, score_of
 from llama_retrieval_ext.pipeline.chains import refined
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Contribution, Hit, node_ids, ordered, score_of
+from llama_retrieval_ext.results import Contribution, Hit
 from llama_retrieval_ext.stages.decay import ScoreDecay
 from llama_retrieval_ext.stages.rerank.chain import RerankChain
 from llama_retrieval_ext.stages.rerank.llm import LLMRerank

@@ -14,9 +14,9 @@ import pytest
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import BaseNode
 
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.samples.python_topics import python_topics

@@ -6,8 +6,8 @@ import threading
 import numpy as np
 import pytest
 
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.fakes import (
     FakeEmbedding,

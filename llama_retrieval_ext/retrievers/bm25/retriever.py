@@ -21,10 +21,11 @@ from llama_retrieval_ext.execution.hints import Metadata, Passages, note_keys
 from llama_retrieval_ext.execution.plan import Call, Plan, finished
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.formulas.normalisation import min_max
+from llama_retrieval_ext.hits import node_copy
 from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, node_copy
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.bm25.docstore_sync import DocstoreFollower, DocstoreLimits
 from llama_retrieval_ext.retrievers.bm25.index import KeywordIndex
 from llama_retrieval_ext.retrievers.bm25.llama_index_arguments import Stemmer, tokenizer_for

@@ -17,6 +17,7 @@ from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, TooFe
 from llama_retrieval_ext.execution.context import current_context, note_degraded, note_details
 from llama_retrieval_ext.execution.legs import Ask, Leg, Rankings, ask, or_degraded
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.hits import as_hit
 from llama_retrieval_ext.parameters import Advice, Count
 from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of, unique_legs
 from llama_retrieval_ext.pipeline.fusion import Fusion
@@ -25,7 +26,7 @@ from llama_retrieval_ext.pipeline.leg_weights import resolved_min_success, resol
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
-from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.routing.selectors import (
     AnySelector,
     Choice,

@@ -13,11 +13,12 @@ from llama_retrieval_ext.execution.drivers import either_way
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.formulas.cosine import cosines, matrix
+from llama_retrieval_ext.hits import node_copy
 from llama_retrieval_ext.parameters import Count, TimeLimit
 from llama_retrieval_ext.pipeline.stages import ranking_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind, calibrated, reranked
-from llama_retrieval_ext.results import Hit, node_copy, origin_of
+from llama_retrieval_ext.results import Hit, origin_of
 from llama_retrieval_ext.stages.hit_embeddings import origin_embeddings, text_embeddings
 from llama_retrieval_ext.stages.rerank.reranker import Reranker
 

@@ -10,11 +10,12 @@ from llama_index.core.schema import MetadataMode
 
 from llama_retrieval_ext.checks import Part
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.hits import ordered
 from llama_retrieval_ext.parameters import Weight
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind, replaced, with_score
-from llama_retrieval_ext.results import Contribution, Hit, ordered
+from llama_retrieval_ext.results import Contribution, Hit
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 

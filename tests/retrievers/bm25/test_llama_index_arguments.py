@@ -8,7 +8,7 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.retrievers.bm25.llama_index_arguments import tokenizer_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer

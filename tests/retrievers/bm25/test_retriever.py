@@ -17,8 +17,8 @@ from llama_retrieval_ext.errors import (
     ScopeError,
     ScopeViolationError,
 )
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes

@@ -10,9 +10,9 @@ import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import IndexNode, NodeWithScore
 
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever

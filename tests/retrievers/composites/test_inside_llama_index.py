@@ -22,8 +22,8 @@ from llama_index.core.selectors import LLMSingleSelector
 from llama_index.core.storage.storage_context import StorageContext
 from llama_index.core.tools import QueryEngineTool, RetrieverTool
 
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.scope import Scope

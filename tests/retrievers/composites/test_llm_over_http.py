@@ -7,8 +7,8 @@ import pytest
 from llama_index.core.llms import LLM
 from llama_index.llms.openai_like import OpenAILike
 
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.llm_queries import HyDERetriever, MultiQueryRetriever
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector

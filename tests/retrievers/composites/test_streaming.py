@@ -14,11 +14,12 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import retrieval
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import Refine, Rewrite
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, SearchResult, node_ids
+from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever
 from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
 from llama_retrieval_ext.retrievers.intent import IntentAdaptiveRetriever, IntentProfile

@@ -8,7 +8,7 @@ from llama_index.core.selectors import EmbeddingSingleSelector, LLMMultiSelector
 from llama_index.core.tools import RetrieverTool
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedAnswer, ScriptedLLM

@@ -8,9 +8,9 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.hits import node_ids, score_of
 from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import node_ids, score_of
 from llama_retrieval_ext.stages.rerank.chain import RerankChain, as_reranker
 from llama_retrieval_ext.stages.rerank.llm import LLMRerank
 from llama_retrieval_ext.stages.rerank.mmr import MMR

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.hits import node_ids, score_of
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import node_ids, score_of
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.stages.rerank.llm import LLMRerank, relevances_in
 from llama_retrieval_ext.testing.fakes import FakeRetriever

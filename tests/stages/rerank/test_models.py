@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.hits import node_ids, score_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind
-from llama_retrieval_ext.results import node_ids, score_of
 from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank, ModelRerank
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from tests.onnx_models import cross_encoder

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.results import Hit, node_ids, score_of
+from llama_retrieval_ext.hits import node_ids, score_of
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank, RuleWeights, longest_run
 from llama_retrieval_ext.testing.fakes import FakeRetriever, Row
 

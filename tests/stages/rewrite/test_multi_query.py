@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.multi_query import Decompose, MultiQuery, StepBack
 from llama_retrieval_ext.testing.fakes import FakeRetriever

@@ -15,8 +15,8 @@ from llama_index.vector_stores.elasticsearch import base
 from llama_retrieval_ext import MMR
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.filters import ORDER_OPERATORS, Compare, Scalar, matches
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.elasticsearch.llama_index_store import (

@@ -10,9 +10,10 @@ from llama_index.core.schema import NodeRelationship, QueryBundle, RelatedNodeIn
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.filters import Condition
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.fusion import Fusion, LegRanking
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, node_ids
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.scope import Scope
