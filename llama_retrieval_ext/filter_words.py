@@ -137,7 +137,8 @@ def _time_of(match: re.Match[str], today: date) -> tuple[str, Days]:
     if name:
         month = next(n for n, other in enumerate(MONTHS, 1) if other.lower().startswith(name))
     if day:
-        return "d", (date(year, month, day),) * 2
+        on = date(year, month, day)
+        return "d", (on, on)
     return ("d", month_of(year, month)) if month else ("y", month_of(year, 1, 12))
 
 
@@ -193,10 +194,11 @@ class Field:
 
     def _ends(self, operand: object, today: date) -> tuple[Any, Any] | None:
         """Return the first and the last value that an operand means; None if it has none."""
-        if self.kind == "date" or not isinstance(operand, tuple):
-            is_fit = isinstance(operand, tuple) is (self.kind == "date")
-            return (operand if isinstance(operand, tuple) else (operand,) * 2) if is_fit else None
+        if not isinstance(operand, tuple):
+            return None if self.kind == "date" else (operand, operand)
         first, last = operand
+        if self.kind == "date":
+            return first, last
         is_whole = (first.month, first.day, last.month, last.day) == (1, 1, 12, 31)
         return (first.year, last.year) if is_whole or last == today else None
 

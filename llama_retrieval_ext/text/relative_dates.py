@@ -144,7 +144,8 @@ def _back(today: date, count: int, unit: str) -> Days:
         year, month = divmod(12 * today.year + today.month - 1 - count, 12)
         return month_of(year, month + 1)
     if unit in {"day", "天"}:
-        return (today - timedelta(days=count),) * 2
+        day = today - timedelta(days=count)
+        return day, day
     monday = today - timedelta(days=today.weekday() + 7 * count)
     return monday, monday + timedelta(days=6)
 

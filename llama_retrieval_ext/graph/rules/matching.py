@@ -159,12 +159,13 @@ def plan_matchable(
     compares_times = any(pattern.times for pattern in possible) or any(
         map(compares_dates, on_nodes)
     )
+    rows = graph  # as for type checkers it is one that answers Cypher, below
     if not compares_times and answers_cypher(graph, scope) and not (yield graph.plan_has_dates()):
         return graph
     # The conditions on time, and the traversal, choose among all facts.
     scope = at_time(scope, ANY_TIME, None)
-    ids = None if seeds is None else (yield from _reached(graph, possible, seeds, scope))
-    return LoadedGraph((yield graph.plan_contents(ids, scope=scope)))
+    ids = None if seeds is None else (yield from _reached(rows, possible, seeds, scope))
+    return LoadedGraph((yield rows.plan_contents(ids, scope=scope)))
 
 
 def _reached(
