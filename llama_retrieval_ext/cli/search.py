@@ -163,7 +163,7 @@ def facets(  # noqa: PLR0913 - a command's options are its parameters
     as_json: AsJson = False,
     options: QueryOptions,
 ) -> None:
-    """Count documents by the values of metadata fields, and by ranges of numbers and dates."""
+    """Count documents by the values of metadata fields."""
     # The import of LlamaIndex takes two seconds; --help does not need it.
     from llama_retrieval_ext.filter_syntax import parse_filter_texts  # noqa: PLC0415
 

@@ -41,7 +41,7 @@ def pairwise_weights(
     Examples:
         >>> pairs = [[1.0, 0.0]] * 50
         >>> pairwise_weights(pairs, [1] * 50, [1, 1], strength=[1, 1], least=[0, 0]).round(2)
-        array([3.87, 1.  ])
+        array([2.65, 1.  ])
 
     """
     x, s, p, strengths, lowest = map(np.asarray, (differences, shares, prior, strength, least))

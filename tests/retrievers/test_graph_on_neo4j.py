@@ -86,6 +86,7 @@ def test_neo4j_gets_one_request_a_hop_and_none_for_a_walk(
     store: EmbeddedVectorStore, server: Neo4jGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = Mock(wraps=server.connection.read)
+    expand(server, ["canteen"], max_hops=3, scope=Scope("acme"))  # asks whether facts have dates
     monkeypatch.setattr(server.connection, "read", read)
     expand(server, ["canteen"], max_hops=3, scope=Scope("acme"))
     assert read.call_count == 3
