@@ -25,11 +25,13 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
     EXACT,
     FILLED,
     LIST,
+    LONG,
     LOWER,
     META,
     START,
     TIME,
     boolean,
+    is_rounded,
     marked,
     path,
     point_id,
@@ -138,7 +140,11 @@ class PayloadFilters(Generic[E]):
         if isinstance(value, str):
             return self.make.equals(_path(key), [value])
         # A range, because the engine's value match distinguishes 3 from 3.0.
-        return self.make.within(_path(key), gte=value, lte=value)
+        near = self.make.within(_path(key), gte=value, lte=value)
+        return self.make.any_of([near, self._exactly(key, value)]) if is_rounded(value) else near
+
+    def _exactly(self, key: str, number: float) -> E:
+        return self.make.equals(path(LONG, key), [marked(number)])
 
     def _among(self, key: str, values: Sequence[Scalar]) -> E:
         texts = [value for value in values if isinstance(value, str)]
@@ -154,7 +160,13 @@ class PayloadFilters(Generic[E]):
         def write(key: str, value: Scalar) -> E:
             if isinstance(value, str):
                 return self.make.within(path(TIME, key), **{bound: date_bound(value, bound)})
-            return self.make.within(_path(key), **{bound: value})
+            near = self.make.within(_path(key), **{bound: value})
+            if not is_rounded(value):
+                return near
+            exact = self._exactly(key, value)
+            if bound in ("gte", "lte"):
+                return self.make.any_of([near, exact])
+            return self.make.group(every=[near], no=[exact])
 
         return write
 

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import lru_cache
 from hashlib import sha1
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -46,6 +47,7 @@ LOWER: Final = "lower"
 TIME: Final = "time"
 BOOLEAN: Final = "bool"
 LIST: Final = "list"
+LONG: Final = "long"  # as text, numbers that the engines round, see `is_rounded`
 # First element of every stored list: whether the list has values.
 FILLED: Final = "+"
 EMPTY: Final = "-"
@@ -54,6 +56,8 @@ _STRING: Final = "s"
 _NOBODY: Final = 0
 # Below this, every integer is a float.
 EXACT: Final = 2**53
+_EXACT_DIGITS: Final = 15
+_EXACT_ZEROS: Final = 22
 
 
 def path(group: str, key: str) -> str:
@@ -87,8 +91,25 @@ def marked(value: str | float) -> str:
     return f"{_STRING}{value}" if isinstance(value, str) else f"n{float(value) + 0.0!r}"
 
 
+def is_rounded(number: float) -> bool:
+    """Return whether the engines may change the last digit of a number.
+
+    They read payloads as JSON again, by serde_json without ``float_roundtrip``, which is exact for
+    numbers of at most 15 digits with at most 22 zeros.
+
+    Examples:
+        >>> is_rounded(0.3), is_rounded(0.1 + 0.2), is_rounded(2**53), is_rounded(1e300)
+        (False, True, True, True)
+
+    """
+    if isinstance(number, int):
+        return abs(number) >= EXACT
+    _, digits, exponent = Decimal(repr(number)).as_tuple()
+    return len(digits) > _EXACT_DIGITS or not -_EXACT_ZEROS <= int(exponent) <= _EXACT_ZEROS
+
+
 def _groups(metadata: Mapping[str, object]) -> Payload:
-    groups: _Groups = {META: {}, LOWER: {}, TIME: {}, BOOLEAN: {}, LIST: {}}
+    groups: _Groups = {META: {}, LOWER: {}, TIME: {}, BOOLEAN: {}, LIST: {}, LONG: {}}
     for key, value in metadata.items():
         _put(groups, key, plain_value(value))
     return {name: group for name, group in groups.items() if group}
@@ -108,7 +129,10 @@ def _put(groups: _Groups, key: str, value: object) -> None:
     elif isinstance(value, int | float) and not math.isnan(value):
         # JSON has no infinity, which the largest float stands for.
         most = sys.float_info.max
-        groups[META][key] = value if abs(value) < EXACT else max(-most, min(float(value), most))
+        number = value if abs(value) < EXACT else max(-most, min(float(value), most))
+        groups[META][key] = number
+        if is_rounded(number):
+            groups[LONG][key] = marked(number)
     else:
         groups[META][key] = {}
 
