@@ -66,6 +66,9 @@ _STATEMENT: Final = re.compile(
 _INDEX: Final = re.compile(r"\[\d+\]")
 # Code, in which brackets are no citations.
 _CODE: Final = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
+# An index that is no citation; what has one elsewhere is a variable: arr[0] tells of arr[1].
+_INDEXED: Final = re.compile(r"\b([A-Za-z]\w*)\[(?:0|-\d+|[A-Za-z]\w*|\d*:\d*)\]")
+_BRACKETED: Final = re.compile(r"\b([A-Za-z]\w*)\[")
 _BRACKETS: Final = "[【［"
 _HIDDEN: Final = "\ue000\ue001\ue002"
 # List item numbers do not count as numbers of the statement.
@@ -162,6 +165,8 @@ def _statements(answer: str) -> Iterator[tuple[str, list[int]]]:
     """Yield the statements that have citations, without these, and the numbers they cite."""
     hidden, shown = str.maketrans(_BRACKETS, _HIDDEN), str.maketrans(_HIDDEN, _BRACKETS)
     plain = _CODE.sub(lambda code: code[0].translate(hidden), answer)
+    variables = {index[1] for index in _INDEXED.finditer(plain)}
+    plain = _BRACKETED.sub(lambda w: w[0].translate(hidden) if w[1] in variables else w[0], plain)
     for match in _STATEMENT.finditer(_CITED.sub(_numbers_cited, plain)):
         numbers = [int(n) for cited in _NUMBERS.findall(match[0]) for n in cited.split(",")]
         if numbers:

@@ -278,6 +278,7 @@ def test_a_citation_beside_code_is_read() -> None:
     [
         "a[1]",
         "x_y[1]",
+        "arr[0] and arr[1]",
         "row[1] = noon",
         "`lunch[1]`",
         "a[1].time",
