@@ -16,7 +16,14 @@ from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.text.gazetteer import normalised
 from llama_retrieval_ext.text.normalization import UNSPACED
 from llama_retrieval_ext.text.numerals import TENS
-from llama_retrieval_ext.text.relative_dates import MONTHS, Days, month_of, periods_in, windows_in
+from llama_retrieval_ext.text.relative_dates import (
+    MONTHS,
+    Days,
+    month_number,
+    month_of,
+    periods_in,
+    windows_in,
+)
 from llama_retrieval_ext.text.segmentation import has_unspaced
 
 # The table says what the classes are. Beside them, n is a number, y a year, d another time, N a
@@ -135,7 +142,7 @@ def _time_of(match: re.Match[str], today: date) -> tuple[str, Days]:
     name = match["month"]
     month = int(match["m"] or match["zm"] or 0)
     if name:
-        month = next(n for n, other in enumerate(MONTHS, 1) if other.lower().startswith(name))
+        month = month_number(name)
     if day:
         on = date(year, month, day)
         return "d", (on, on)

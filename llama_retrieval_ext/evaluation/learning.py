@@ -81,8 +81,7 @@ class _Question:
 
     def adapted(self, adapter: tuple[Values, Values]) -> Values:
         """Return the cosines with the adapted query."""
-        moved = adapted(self.query, *adapter)
-        return self.embeddings @ (moved / max(float(np.linalg.norm(moved)), 1e-12))
+        return self.embeddings @ adapted(self.query, *adapter)
 
 
 def learn(

@@ -14,7 +14,7 @@ from llama_index.core.schema import BaseNode, MetadataMode
 
 from llama_retrieval_ext.embeddings.resolve import embed_model_dimension, embed_model_name
 from llama_retrieval_ext.errors import DimensionMismatchError, ModelMismatchError
-from llama_retrieval_ext.knowledge_base.dating import Dating
+from llama_retrieval_ext.knowledge_base.dating import AS_IT_IS, Dating
 from llama_retrieval_ext.knowledge_base.documents import (
     Allowed,
     ReaderIds,
@@ -81,7 +81,7 @@ class Addition:
         parts: IngestionParts,
         scope: Mapping[str, str],
         allowed: Allowed = None,
-        dating: Dating = Dating(),  # noqa: B008 - frozen
+        dating: Dating = AS_IT_IS,
     ) -> None:
         self.parts = parts
         self.scope = scope

@@ -105,6 +105,10 @@ class Dating:
         return moment.replace(tzinfo=self._zone).isoformat()
 
 
+# For calls that do not say anything of dates.
+AS_IT_IS: Final = Dating()
+
+
 def with_known_from(node: BaseNode, *, keeps: bool) -> BaseNode:
     """Return a node with the time since when it is known, if that is kept or it has a validity."""
     metadata = node.metadata

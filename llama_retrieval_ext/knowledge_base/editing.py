@@ -17,7 +17,7 @@ from llama_retrieval_ext.filter_syntax import as_metadata_filters
 from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.knowledge_base.access import Access, documents_named
 from llama_retrieval_ext.knowledge_base.adding import Addition, IngestionParts
-from llama_retrieval_ext.knowledge_base.dating import Dating, Valid
+from llama_retrieval_ext.knowledge_base.dating import AS_IT_IS, Dating, Valid
 from llama_retrieval_ext.knowledge_base.documents import Allowed, allowed_names
 from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
 from llama_retrieval_ext.knowledge_base.ledger.prepared import key_of_node
@@ -385,10 +385,7 @@ class Editable:
         return self._storage.compact()
 
     def _addition(
-        self,
-        scope: Scope | None,
-        allowed: Allowed = None,
-        dating: Dating = Dating(),  # noqa: B008 - frozen
+        self, scope: Scope | None, allowed: Allowed = None, dating: Dating = AS_IT_IS
     ) -> Addition:
         """Return a new call of `add` in a scope."""
         self._access.check_writable()

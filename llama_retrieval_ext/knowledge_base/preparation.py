@@ -11,7 +11,7 @@ from llama_index.core.schema import BaseNode, Document, MetadataMode
 
 from llama_retrieval_ext.checks import is_vector
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, StoreUnavailableError
-from llama_retrieval_ext.knowledge_base.dating import Dating, with_known_from
+from llama_retrieval_ext.knowledge_base.dating import AS_IT_IS, Dating, with_known_from
 from llama_retrieval_ext.knowledge_base.documents import (
     Allowed,
     SourceDocument,
@@ -134,7 +134,7 @@ class Preparation:
         scope: Mapping[str, str],
         failed: Callable[[str, Exception], object],
         allowed: Allowed = None,
-        dating: Dating = Dating(),  # noqa: B008 - frozen
+        dating: Dating = AS_IT_IS,
     ) -> list[SourceDocument]:
         """Return the documents in groups of nodes with one document id: one for each scope.
 

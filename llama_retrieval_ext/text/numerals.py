@@ -44,6 +44,11 @@ UNITS: Final = {"十": 10, "百": 100, "千": 1000, "拾": 10, "佰": 100, "仟"
 MYRIADS: Final = {"万": 10**4, "亿": 10**8}
 LONGEST: Final = 30
 
+# The names of the months, in full and short, as patterns.
+MONTH_NAMES: Final = (
+    *("jan(?:uary)?", "feb(?:ruary)?", "mar(?:ch)?", "apr(?:il)?", "may", "june?", "july?"),
+    *("aug(?:ust)?", "sept?(?:ember)?", "oct(?:ober)?", "nov(?:ember)?", "dec(?:ember)?"),
+)
 NUMBER: Final = r"\d+(?:[.,'’]\d+)*"
 HAN_DIGIT: Final = "".join(CHINESE)
 HAN_UNIT: Final = "".join([*UNITS, *MYRIADS])

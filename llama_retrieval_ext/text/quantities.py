@@ -16,6 +16,7 @@ from llama_retrieval_ext.text.numerals import (
     HAN_DIGIT,
     HAN_UNIT,
     LONGEST,
+    MONTH_NAMES,
     NUMBER,
     SCALES,
     SMALL,
@@ -51,13 +52,9 @@ class Quantity:
 _SHORT_SCALES: Final = {"k": 10**3, "K": 10**3, "M": 10**6, "mn": 10**6, "bn": 10**9, "B": 10**9}
 _ROMAN: Final = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
 _SHARES: Final = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fifth": 5, "tenth": 10}
-_MONTHS: Final = (
-    *("jan(?:uary)?", "feb(?:ruary)?", "mar(?:ch)?", "apr(?:il)?", "may", "june?", "july?"),
-    *("aug(?:ust)?", "sept?(?:ember)?", "oct(?:ober)?", "nov(?:ember)?", "dec(?:ember)?"),
-)
 _WORD: Final = "|".join(sorted({*ENGLISH, *SCALES}, key=len, reverse=True))
 _SCALE: Final = "|".join(SCALES)
-_MONTH: Final = "|".join(f"(?P<m{number}>{name})" for number, name in enumerate(_MONTHS, 1))
+_MONTH: Final = "|".join(f"(?P<m{number}>{name})" for number, name in enumerate(MONTH_NAMES, 1))
 _HAN: Final = (
     rf"(?:[{HAN_DIGIT}{HAN_UNIT}]{{1,{LONGEST}}}"
     rf"(?:点[{HAN_DIGIT}]{{1,{LONGEST}}}(?![{HAN_UNIT}分]))?)"

@@ -14,6 +14,7 @@ MONTHS: Final = (
     *("September", "October", "November", "December"),
 )
 _LOWER: Final = tuple(map(str.lower, MONTHS))
+MONTH_STARTS: Final = tuple(month[:3] for month in _LOWER)
 _DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _CHINESE: Final = ("一", "二", "三", "四", "五", "六", "七", "八", "九", "十", "十一", "十二")
 _SMALL: Final = (("a", "an", "one"), ("a couple of", "two", "两"), ("three",), ("four",), ("five",))
@@ -125,6 +126,11 @@ def _words(first: date, last: date) -> str:
         return date_words(first.year)
     months = dict.fromkeys((day.year, day.month) for day in (first, last))
     return ", ".join(date_words(*month) for month in months)
+
+
+def month_number(name: str) -> int:
+    """Return the number of the month whose English name has these first three letters, or more."""
+    return MONTH_STARTS.index(name[:3].lower()) + 1
 
 
 def month_of(year: int, month: int, until: int = 0) -> tuple[date, date]:

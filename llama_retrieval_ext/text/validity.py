@@ -5,30 +5,13 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Final, NamedTuple
 
-from llama_retrieval_ext.text.numerals import CHINESE
+from llama_retrieval_ext.text.numerals import HAN_DIGIT, MONTH_NAMES, chinese_value
+from llama_retrieval_ext.text.relative_dates import MONTH_STARTS, month_number
 
-_MONTHS: Final = (
-    "jan",
-    "feb",
-    "mar",
-    "apr",
-    "may",
-    "jun",
-    "jul",
-    "aug",
-    "sep",
-    "oct",
-    "nov",
-    "dec",
-)
-_ENGLISH: Final = re.compile("|".join(_MONTHS))
-_HAN: Final = "".join(CHINESE)
-_MONTH: Final = (
-    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
-    r"sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
-)
+_ENGLISH: Final = re.compile("|".join(MONTH_STARTS))
+_MONTH: Final = rf"(?:{'|'.join(MONTH_NAMES)})\.?"
 _DATE: Final = (
-    rf"((?:\d{{4}}|[{_HAN}]{{4}})\s?年\s?[\d十{_HAN}]{{1,3}}\s?月\s?[\d十{_HAN}]{{1,3}}\s?[日号]"
+    rf"((?:\d{{4}}|[{HAN_DIGIT}]{{4}})\s?年\s?[\d十{HAN_DIGIT}]{{1,3}}\s?月\s?[\d十{HAN_DIGIT}]{{1,3}}\s?[日号]"
     r"|\d{4}-\d{1,2}-\d{1,2}|\d{4}[./]\d{1,2}[./]\d{1,2}"
     rf"|(?:the )?\d{{1,2}}(?:st|nd|rd|th)?(?: of)? {_MONTH},? \d{{4}}"
     rf"|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}})(?!\d)"
@@ -130,23 +113,15 @@ def _day(words: str) -> date | None:
     """Return a date in words; None if it is none of the calendar."""
     month = _ENGLISH.search(words.lower())
     if words[-1] in "日号":
-        year, number, day = (_number(part.strip()) for part in re.split("[年月日号]", words)[:3])
+        year, number, day = (
+            int(chinese_value(part.strip()) or 0) for part in re.split("[年月日号]", words)[:3]
+        )
     elif month is not None:
         day, year = map(int, re.findall(r"\d+", words))
-        number = _MONTHS.index(month[0]) + 1
+        number = month_number(month[0])
     else:
         year, number, day = map(int, re.findall(r"\d+", words))
     try:
         return date(year, number, day)
     except ValueError:
         return None
-
-
-def _number(digits: str) -> int:
-    """Return a number in digits or Chinese numerals, such as 二十一 and 二〇二一."""
-    if digits.isdecimal():
-        return int(digits)
-    tens, ten, ones = digits.rpartition("十")
-    if ten:
-        return 10 * CHINESE.get(tens, 1) + CHINESE.get(ones, 0)
-    return int("".join(str(CHINESE.get(digit, 0)) for digit in digits))
