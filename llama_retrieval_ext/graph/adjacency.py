@@ -25,7 +25,7 @@ from llama_retrieval_ext.graph.elements import (
     shown,
 )
 from llama_retrieval_ext.graph.sqlite_rows import EdgeKey, GraphRows
-from llama_retrieval_ext.graph.validity import When, claimed_edge, facts_at, is_dated
+from llama_retrieval_ext.graph.validity import When, claimed_edge, facts_at, has_dates, is_dated
 from llama_retrieval_ext.scope import ANY_TIME, Scope, at_time
 
 T = TypeVar("T")
@@ -402,7 +402,7 @@ def read_edges(
         ends = ids[source], once(type_, type_), ids[target]
         *_, weight, payload, allowed, _ = claims[0]
         edge: Edge = make(Edge, (*ends, weight, payload or "{}"))
-        if any(claim[4] and ('"valid_' in claim[4] or '"known_' in claim[4]) for claim in claims):
+        if any(claim[4] and has_dates(claim[4]) for claim in claims):
             facts = [(_principals(c[5]), Edge(*ends, c[3], c[4] or "{}")) for c in claims]
             edge = claimed_edge(facts) or edge
         elif allowed:

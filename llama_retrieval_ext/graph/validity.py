@@ -7,6 +7,7 @@ is decided when they are read, from the visible facts alone, so that a hidden on
 """
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
@@ -32,6 +33,7 @@ FACT_KEY: Final = "fact"
 CONTRADICTS_KEY: Final = "contradicts"
 # Separates a document and its fact in the name of a claim.
 MARK: Final = "\x01"
+_TIMES: Final = re.compile(f'"(?:{"|".join(TIME_KEYS)})"')
 
 
 class DatedEdge(Edge):
@@ -94,9 +96,16 @@ def period_of(edge: Edge) -> Period:
     return _period(edge.payload)
 
 
+def has_dates(payload: str) -> bool:
+    """Return whether the properties of an edge, as JSON, have dates."""
+    # Nearly all have no such letters, which is quicker to see than a pattern.
+    may_have = '"valid_' in payload or '"known_' in payload
+    return may_have and _TIMES.search(payload) is not None
+
+
 def is_dated(edge: Edge) -> bool:
     """Return whether an edge is a fact, or has several."""
-    return '"valid_' in edge.payload or '"known_' in edge.payload or type(edge) is DatedEdge
+    return type(edge) is DatedEdge or has_dates(edge.payload)
 
 
 def as_fact(document: str, edge: Edge) -> tuple[str, Edge]:

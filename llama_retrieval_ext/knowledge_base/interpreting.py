@@ -2,9 +2,9 @@
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Final
 
 from llama_index.core.vector_stores.types import FilterOperator
@@ -60,17 +60,18 @@ class Interpreting:
     schema: Callable[[], Schema]
     values: Callable[[Collection[str], Scope | None], Mapping[str, Sequence[Scalar]]]
     types: Callable[[Scope | None], Mapping[str, Mapping[str, int]]]
-    _kept: OrderedDict[int, Interpreter] = field(default_factory=OrderedDict)
+    _kept: OrderedDict[Hashable, Interpreter] = field(default_factory=OrderedDict)
 
     def interpretation(
         self, questions: Sequence[str], scope: Scope | None, today: date | None, llm: AnyLLM | None
     ) -> Plan[Interpretation]:
         """Return the plan for the interpretation of the spelling that states most filters."""
+        today = datetime.now(UTC).date() if today is None else today
         interpreter = yield Call(lambda: self._interpreter(scope))
         readings = [interpreter.interpret(question, today=today) for question in questions]
         reading: Interpretation = max(readings, key=lambda reading: len(reading.sources))
         if llm is not None:
-            prompt = _prompt(interpreter, reading.question, today or date.today())  # noqa: DTZ011
+            prompt = _prompt(interpreter, reading.question, today)
             model = LanguageModel(llm, SEARCH_TIMEOUT_S)
             answers = yield from model.answers("interpretation", prompt, _lines, scope=scope)
             if answers:
@@ -88,7 +89,8 @@ class Interpreting:
         names = dict.fromkeys([*schema.facets, *schema.numbers, *schema.dates])
         title = {"title"} & {*schema.text}
         values = dict(self.values([*names, *title], scope))
-        key = hash(tuple((name, *listed) for name, listed in values.items()))
+        # Not its hash, which the values of another scope can have, too.
+        key = tuple((name, *listed) for name, listed in values.items())
         kept = self._kept.get(key)
         if kept is None:
             types = self.types(scope) if names else {}

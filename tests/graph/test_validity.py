@@ -132,3 +132,10 @@ def test_paths_use_what_holds(graph: WritableGraph) -> None:
     assert len(graph.contents(scope=Scope(as_of="any")).edges) == 2
     (edge,) = graph.claims_of([""])[""].edges[:1]
     assert edge.properties["valid_from"] in {"2010-01-01", "2011-01-01"}
+
+
+def test_properties_that_begin_like_dates_make_no_fact(graph: WritableGraph) -> None:
+    properties = {"known_as": "Annie", "valid_email": "a@b.c"}
+    graph.upsert([], [Edge.of("ann", "KNOWS", "bob", properties)])
+    (edge,) = graph.neighbours(["ann"], Hop(), scope=None)["ann"]
+    assert edge.properties == properties

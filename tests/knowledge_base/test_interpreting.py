@@ -66,6 +66,17 @@ def test_value_that_only_a_hidden_document_has_is_no_filter(kb: KnowledgeBase) -
     assert (filters_of(everyone), everyone.refused) == (filters_of(unknown), unknown.refused)
 
 
+def test_scopes_whose_values_have_one_hash_do_not_share_an_interpreter() -> None:
+    with KnowledgeBase.open(
+        "embedded::memory:", embed_model=FakeEmbedding(dim=8), schema=Schema(facets=["k"])
+    ) as kb:
+        for tenant, number in (("a", -1), ("b", -2)):  # hash(-1) == hash(-2)
+            document = Document(text="x", metadata={"k": number})
+            kb.add([document], scope=Scope(tenant), show_progress=False)
+            values = kb._curating.interpreting._interpreter(Scope(tenant)).fields["k"].values
+            assert [*values] == [number]
+
+
 def test_name_with_a_typing_error_is_corrected(kb: KnowledgeBase) -> None:
     assert filters_of(kb.interpret("comedies with Tom Hnaks")) == [
         "genres any ['Comedy']",
