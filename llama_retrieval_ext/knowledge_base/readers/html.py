@@ -149,6 +149,17 @@ def title_of(root: "_Element") -> str:
     return "" if title is None else " ".join("".join(title.itertext()).split())
 
 
+def attribute(element: "_Element", name: str) -> str:
+    """Return an attribute of any namespace."""
+    return next((str(v) for k, v in element.items() if k.rpartition("}")[2] == name), "")
+
+
+def integer(written: str) -> int:
+    """Return a number of up to nine digits; 1 for anything else."""
+    digits = written.strip()
+    return int(digits) if re.fullmatch(r"-?[0-9]{1,9}", digits) else 1
+
+
 def lines_of(root: "_Element") -> list[TextLine]:
     """Return the lines with text of a page or a part of it."""
     return [*_Lines().read(root)]
@@ -223,13 +234,13 @@ class _Lines:
     def _number(self, name: str, element: "_Element") -> str:
         """Open a list; return the number of an item of a numbered one."""
         if name != "li":
-            start = _integer(element.get("start", "1"))
+            start = integer(element.get("start", "1"))
             self._items.append(start if name == "ol" else None)
             return ""
         number = self._items[-1] if self._items else None
         if number is None:
             return ""
-        number = _integer(element.get("value", str(number)))
+        number = integer(element.get("value", str(number)))
         self._items[-1] = number + 1
         return f"{number}. "
 
@@ -248,11 +259,6 @@ class _Lines:
             level, self._level = self._level, 0
             ends, self._ends = self._ends, 0
             yield TextLine(text, level, table, is_caption=self._is_caption, box=depth, ends=ends)
-
-
-def _integer(written: str) -> int:
-    digits = written.strip()
-    return int(digits) if re.fullmatch(r"-?[0-9]{1,9}", digits) else 1
 
 
 def _space(name: str) -> str:

@@ -14,7 +14,15 @@ from llama_index.core.readers.base import BaseReader
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.readers.document_list import DocumentList
-from llama_retrieval_ext.knowledge_base.readers.html import lines_of, parsed, tag_name, title_of
+from llama_retrieval_ext.knowledge_base.readers.html import (
+    attribute,
+    integer,
+    lines_of,
+    parsed,
+    tag_name,
+    title_of,
+)
+from llama_retrieval_ext.knowledge_base.readers.list_numbers import ListLevel, ListNumbers
 from llama_retrieval_ext.knowledge_base.readers.outline import OutlinedDocument, TextLine, outlined
 from llama_retrieval_ext.scope import PAGE_KEY
 
@@ -36,6 +44,9 @@ _LEVEL: Final = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}outline-level"
 # By level or style; levels are below the title of the document, those from the fifth on as one.
 _HEADINGS: Final = {"Title": "h1", **{str(n): f"h{min(n + 1, 6)}" for n in range(1, 11)}}
 _STYLE: Final = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}style-name"
+# Formats of numbers, as Word names them; those of other scripts are written as decimals.
+_KINDS: Final = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
+_OUTLINE: Final = "outline-style"
 _CLASS: Final = "{urn:oasis:names:tc:opendocument:xmlns:presentation:1.0}class"
 _CONTENT: Final = "content.xml"
 _STYLES: Final = "styles.xml"
@@ -50,8 +61,11 @@ class OpenTextReader(BaseReader):
     def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> DocumentList:
         """Return the document of a file; none without text."""
         with _opened(file) as parts:
-            body, *_ = _as_html(_xml(parts, _CONTENT))
-            styles = _as_html(_xml(parts, _STYLES)) if _STYLES in parts.namelist() else []
+            root = _xml(parts, _CONTENT)
+            shared = [_xml(parts, _STYLES)] if _STYLES in parts.namelist() else []
+        _write_numbers(root, [*shared, root])
+        body, *_ = _as_html(root)
+        styles = [part for styles in shared for part in _as_html(styles)]
         headers, footers = (
             [line for margin in styles if tag_name(margin) == name for line in lines_of(margin)]
             for name in ("header", "footer")
@@ -155,6 +169,60 @@ def _as_html(root: "_Element") -> "list[_Element]":
                 _join_cells(element)
         element.tag = _HTML.get(name, name)
     return [next(root.iter("body"), root), *root.iter("page", "header", "footer")]
+
+
+def _write_numbers(root: "_Element", roots: "Iterable[_Element]") -> None:
+    """Write the number of each heading and item of a list into it, as the styles of a file say."""
+    from lxml.etree import iterwalk  # noqa: PLC0415 - an extra
+
+    named = [style for part in roots for style in part.iter("{*}list-style", "{*}outline-style")]
+    names = [
+        _OUTLINE * (tag_name(style) == _OUTLINE) or attribute(style, "name") for style in named
+    ]
+    numbers = ListNumbers(dict(zip(names, map(_levels, named), strict=True)))
+    opened: list[str] = []
+    for event, element in iterwalk(root, ("start", "end"), ("{*}list", "{*}list-item", "{*}h")):
+        name = tag_name(element)
+        if name == "list" and event == "end":
+            opened.pop()
+        elif name == "list":
+            is_continued = attribute(element, "continue-numbering") == "true"
+            opened.append(attribute(element, "style-name") or (opened[-1] if opened else ""))
+            if len(opened) == 1 and not is_continued and not attribute(element, "continue-list"):
+                numbers.restart(opened[0])
+        elif event == "start" and name == "list-item" and opened:
+            if len(element) and tag_name(element[0]) in ("p", "h"):
+                _write_number(numbers, element, opened[-1], len(opened) - 1)
+        elif event == "start" and not opened and attribute(element, "is-list-header") != "true":
+            _write_number(numbers, element, _OUTLINE, _level(element) - 1)
+
+
+def _write_number(numbers: ListNumbers, element: "_Element", name: str, place: int) -> None:
+    start = attribute(element, "start-value")
+    label = numbers.next(name, place, integer(start) if start else None)
+    if label:
+        line = element if tag_name(element) == "h" else element[0]
+        line.text = f"{label} {line.text or ''}"
+
+
+def _levels(style: "_Element") -> dict[int, ListLevel]:
+    """Return the numbered levels of a style."""
+    formats = {_level(level): attribute(level, "num-format") for level in style}
+    levels = {}
+    for level in style:
+        place = _level(level)
+        first = max(place - integer(attribute(level, "display-levels")), 0) + 1
+        number = ".".join(f"%{n}" for n in range(first, place + 1) if formats.get(n))
+        pattern = f"{attribute(level, 'num-prefix')}{number}{attribute(level, 'num-suffix')}"
+        if formats[place]:
+            start = integer(attribute(level, "start-value"))
+            kind = _KINDS.get(formats[place], "decimal")
+            levels[place - 1] = ListLevel(start, kind, pattern)
+    return levels
+
+
+def _level(element: "_Element") -> int:
+    return min(integer(attribute(element, "level") or attribute(element, "outline-level")), 10)
 
 
 def _join_cells(table: "_Element") -> None:

@@ -24,6 +24,12 @@ _LOOKED_AT: Final = 200
 _LONGEST_TITLE: Final = 200
 # A number, amount, percentage, date or time.
 _VALUE: Final = re.compile(r"[\W_]*\d[\d\W_]*(?:[eE][+-]?\d+)?")
+# A year, month, quarter or day, as they head columns.
+_PERIOD: Final = re.compile(
+    r"(?:19|20)\d\d年?(?:[-/]\d{1,2}){0,2}|\d{1,2}[/-]\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}|\d{1,2}月"
+)
+# Rows below a first row of the same kinds, from which on it is taken for data.
+_LEAST_ROWS: Final = 2
 # By precedence: decimal commas are in files with the other ones.
 _DELIMITERS: Final = ("\t", ";", "|", ",")
 _DECLARED: Final = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)
@@ -88,7 +94,8 @@ def row_documents(rows: Iterable[Row], metadata: Mapping[str, object]) -> list[D
     """Return a document for each row of the tables in a sheet, and for what is above a header.
 
     A table begins with its header: the first row that is as long as most of its rows, behind titles
-    and filters. After an empty row, another table begins if its header has words above numbers.
+    and filters; columns are numbered where that row is data, too. After an empty row, another table
+    begins if its header has words above numbers.
     """
     blocks = [[*block] for is_row, block in groupby(rows, _is_filled) if is_row]
     tables = _Tables(
@@ -136,9 +143,13 @@ class _Tables:
         titles = [*self._held, *block[: head - is_grouped]]
         self._held = []
         self._title = self._add_lines(titles)
-        self._columns = _names(block[head], block[head - 1] if is_grouped else ())
-        self._header = block[head]
-        self._add_rows(block[head + 1 :])
+        if _is_data(block[head], block[head + 1 :]):
+            self._columns, self._header = (), ()
+            self._add_rows(block[head:])
+        else:
+            self._columns = _names(block[head], block[head - 1] if is_grouped else ())
+            self._header = block[head]
+            self._add_rows(block[head + 1 :])
 
     def _add_lines(self, rows: Sequence[Row]) -> str:
         lines = [" | ".join(_text(cell) for cell in _filled(row)) for row in rows]
@@ -197,6 +208,25 @@ def _header_row(block: Sequence[Row]) -> int | None:
         return first - 1 if _is_words(above) and not _is_filter(above) else first
     is_filter = _is_filter(block[first]) and len(full) > 1
     return full[1] if is_filter and _is_words(block[full[1]]) else first
+
+
+def _is_data(row: Row, below: Sequence[Row]) -> bool:
+    """Return whether a row that looks like a header has values where the rows below have them.
+
+    Years, dates and counts name columns, too: a row without other values is a header.
+    """
+    rows = [other for other in below[:_LOOKED_AT] if len(_filled(other)) > 1]
+    values = [n for n, cell in enumerate(row) if _VALUE.fullmatch(_text(cell))]
+    labels = [_text(row[n]) for n in values]
+    counted = [str(n) for n in range(1, len(labels) + 1)]
+    if len(rows) < _LEAST_ROWS or not values or all(map(_PERIOD.fullmatch, labels)):
+        return False
+    return labels != counted and all(
+        sum(bool(_VALUE.fullmatch(_text(cell))) == (n in values) for cell in cells)
+        >= len(cells) * _LEAST_EVEN
+        for n, _ in enumerate(row)
+        for cells in [[other[n] for other in rows if n < len(other) and _text(other[n])]]
+    )
 
 
 def _is_filter(row: Row) -> bool:

@@ -4,17 +4,16 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from zipfile import ZIP_DEFLATED, ZipFile
+
+from llama_retrieval_ext.knowledge_base.readers.html import attribute
+from llama_retrieval_ext.knowledge_base.readers.list_numbers import ListLevel, ListNumbers
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
 
 _TYPES: Final = "[Content_Types].xml"
-_PLACE: Final = re.compile(r"%([1-9])")
-_LAST_ROMAN: Final = 3999
-_ROMAN: Final = ((10, "x"), (9, "ix"), (5, "v"), (4, "iv"), (1, "i"))
-_HUNDREDS: Final = ((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"))
 # How the parts of a formula are written; other elements are written one after the other.
 _FORMULAS: Final[Mapping[str, str]] = {
     "f": "({num})/({den})",
@@ -33,12 +32,6 @@ TITLE_MARK: Final = "\ue000"
 CAPTION_MARK: Final = "\ue001"
 _MARKS: Final = {"title": TITLE_MARK, "caption": CAPTION_MARK}
 _SINGLE: Final = re.compile(r"\((\w?)\)")
-
-
-class _Level(NamedTuple):
-    start: int
-    kind: str
-    pattern: str
 
 
 def with_visible_text(data: bytes) -> bytes:
@@ -63,8 +56,10 @@ def with_visible_text(data: bytes) -> bytes:
         }
         root = roots["main+xml"]
         space = str(QName(root).namespace)
-        styles = {_get(style, "styleId"): style for style in _all(roots.get("styles+xml"), "style")}
-        _number(root, space, styles, _Numbering(roots.get("numbering+xml")))
+        styles = {
+            attribute(style, "styleId"): style for style in _all(roots.get("styles+xml"), "style")
+        }
+        _number(root, space, styles, *_numbering(roots.get("numbering+xml")))
         for formula in _all(root, "oMath"):
             if QName(formula).namespace != space:
                 text = _SINGLE.sub(r"\1", " ".join(_formula(formula).split()))
@@ -79,17 +74,21 @@ def with_visible_text(data: bytes) -> bytes:
 
 
 def _number(
-    root: "_Element", space: str, styles: Mapping[str, "_Element"], numbering: "_Numbering"
+    root: "_Element",
+    space: str,
+    styles: Mapping[str, "_Element"],
+    numbers: ListNumbers,
+    names: Mapping[str, str],
 ) -> None:
     """Write the number of each paragraph into it, and mark titles and captions."""
     for paragraph in root.iter(f"{{{space}}}p"):
         style = styles.get(_value(paragraph, "pPr/{*}pStyle"))
         named = [paragraph, *_bases(style, styles)]
-        numbers = [each.find("{*}pPr/{*}numPr") for each in named]
-        given = [number for number in numbers if number is not None]
-        number = next(filter(None, (_value(each, "numId") for each in given)), "")
-        level = next(filter(None, (_value(each, "ilvl") for each in given)), "0")
-        label = numbering.next_label(number, level)
+        places = [style.find("{*}pPr/{*}numPr") for style in named]
+        given = [place for place in places if place is not None]
+        number = next(filter(None, (_value(place, "numId") for place in given)), "")
+        level = next(filter(None, (_value(place, "ilvl") for place in given)), "0")
+        label = numbers.next(names.get(number, ""), int(level) if level.isdecimal() else 0)
         mark = "" if style is None else _MARKS.get(_value(style, "name").lower(), "")
         if label or mark:
             run = _run(space, f"{mark}{label} " if label else mark)
@@ -102,70 +101,36 @@ def _number(
 
 def _bases(style: "_Element | None", styles: Mapping[str, "_Element"]) -> Iterator["_Element"]:
     seen: set[str] = set()
-    while style is not None and _get(style, "styleId") not in seen:
-        seen.add(_get(style, "styleId"))
+    while style is not None and attribute(style, "styleId") not in seen:
+        seen.add(attribute(style, "styleId"))
         yield style
         style = styles.get(_value(style, "basedOn"))
 
 
-class _Numbering:
-    """The lists of a file, and how far each of their levels has been counted."""
-
-    def __init__(self, root: "_Element | None") -> None:
-        self._counts: dict[str, dict[int, int]] = defaultdict(dict)
-        self._levels: dict[str, dict[int, _Level]] = {}
-        self._lists: dict[str, str] = {}
-        for each in _all(root, "abstractNum"):
-            self._levels[_get(each, "abstractNumId")] = {
-                int(_get(level, "ilvl") or 0): _Level(
-                    int(_value(level, "start") or 1),
-                    _value(level, "numFmt") or "decimal",
-                    _value(level, "lvlText"),
-                )
-                for level in each.findall("{*}lvl")
-            }
-        for each in _all(root, "num"):
-            own = _get(each, "numId")
-            self._lists[own] = _value(each, "abstractNumId")
-            for override in each.findall("{*}lvlOverride/{*}startOverride"):
-                level = int(_get(override.getparent(), "ilvl") or 0)
-                levels = dict(self._levels.get(self._lists[own], {}))
-                if level in levels:
-                    levels[level] = levels[level]._replace(start=int(_get(override, "val") or 1))
-                self._levels[f"num {own}"], self._lists[own] = levels, f"num {own}"
-
-    def next_label(self, number: str, level: str) -> str:
-        """Return what Word writes before the next paragraph of a list; empty for none."""
-        name, place = self._lists.get(number, ""), int(level) if level.isdecimal() else 0
-        levels, counts = self._levels.get(name, {}), self._counts[name]
-        if place not in levels:
-            return ""
-        counts[place] = counts[place] + 1 if place in counts else levels[place].start
-        for deeper in [count for count in counts if count > place]:
-            del counts[deeper]
-        if levels[place].kind in ("bullet", "none"):
-            return "-" if levels[place].kind == "bullet" else ""
-
-        def written(found: re.Match[str]) -> str:
-            at = int(found[1]) - 1
-            one = levels.get(at, levels[place])
-            return _written(counts.get(at, one.start), one.kind)
-
-        return _PLACE.sub(written, levels[place].pattern)
-
-
-def _written(number: int, kind: str) -> str:
-    """Return a number as Word writes it; kinds besides letters and Roman numbers as decimals."""
-    text = str(number)
-    if kind.endswith("Letter") and number > 0:
-        turns, place = divmod(number - 1, 26)
-        text = chr(ord("a") + place) * (turns + 1)
-    elif kind.endswith("Roman") and 0 < number <= _LAST_ROMAN:
-        text = ""
-        for size, letters in (*_HUNDREDS, (50, "l"), (40, "xl"), *_ROMAN):
-            text += letters * (number // size)
-            number %= size
-    return text.upper() if kind.startswith("upper") else text
+def _numbering(root: "_Element | None") -> tuple[ListNumbers, Mapping[str, str]]:
+    """Return the numbers of the lists of a file, and the name of each list."""
+    levels: dict[str, dict[int, ListLevel]] = {}
+    for definition in _all(root, "abstractNum"):
+        levels[attribute(definition, "abstractNumId")] = {
+            int(attribute(level, "ilvl") or 0): ListLevel(
+                int(_value(level, "start") or 1),
+                _value(level, "numFmt") or "decimal",
+                _value(level, "lvlText"),
+            )
+            for level in definition.findall("{*}lvl")
+        }
+    names: dict[str, str] = {}
+    for numbered in _all(root, "num"):
+        number = attribute(numbered, "numId")
+        names[number] = _value(numbered, "abstractNumId")
+        for override in numbered.findall("{*}lvlOverride/{*}startOverride"):
+            place = int(attribute(override.getparent(), "ilvl") or 0)
+            changed = dict(levels.get(names[number], {}))
+            if place in changed:
+                changed[place] = changed[place]._replace(start=int(attribute(override, "val") or 1))
+            names[number] = f"num {number}"
+            levels[names[number]] = changed
+    return ListNumbers(levels), names
 
 
 def _formula(element: "_Element") -> str:
@@ -184,7 +149,7 @@ def _formula(element: "_Element") -> str:
     for child, text in inside:
         parts[child] += f", {text}" if parts[child] else text
     sign = element.find("{*}naryPr/{*}chr")
-    parts["chr"] = "∫" if sign is None else _get(sign, "val")
+    parts["chr"] = "∫" if sign is None else attribute(sign, "val")
     return _FORMULAS[name].format_map(parts)
 
 
@@ -204,9 +169,4 @@ def _all(root: "_Element | None", name: str) -> list["_Element"]:
 
 def _value(element: "_Element", path: str) -> str:
     found = element.find(f"{{*}}{path}")
-    return "" if found is None else _get(found, "val")
-
-
-def _get(element: "_Element", name: str) -> str:
-    """Return an attribute of any namespace."""
-    return next((str(v) for k, v in element.items() if k.rpartition("}")[2] == name), "")
+    return "" if found is None else attribute(found, "val")

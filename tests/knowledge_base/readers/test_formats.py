@@ -59,6 +59,22 @@ def test_csv_is_a_document_for_each_row_with_the_names_of_columns(tmp_path: Path
 
 
 @pytest.mark.parametrize(
+    ("table", "first"),
+    [
+        ("Ann,30,Paris\nBob,41,Rome\nEve,22,Bonn", "column 1: Ann\ncolumn 2: 30\ncolumn 3: Paris"),
+        ("Country,2019,2020\nFrance,5,6\nSpain,7,8", "Country: France\n2019: 5\n2020: 6"),
+        ("产品,1月,2月\n甲,3,4\n乙,5,6", "产品: 甲\n1月: 3\n2月: 4"),
+        ("Room,1,2\na,5,5\nb,6,7", "Room: a\n1: 5\n2: 5"),
+    ],
+)
+def test_first_row_that_is_data_names_no_columns_but_years_and_counts_do(
+    tmp_path: Path, table: str, first: str
+) -> None:
+    (tmp_path / "a.csv").write_text(table, encoding="utf-8")
+    assert texts(tmp_path / "a.csv")[0] == first
+
+
+@pytest.mark.parametrize(
     ("suffix", "package"),
     [
         (".pdf", "pypdfium2"),

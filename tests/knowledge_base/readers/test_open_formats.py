@@ -55,6 +55,38 @@ def test_texts_have_headings_notes_tables_and_footers(tmp_path: Path) -> None:
     assert [block.header for block in outline.blocks] == ["Kind Days a year"]
 
 
+def test_headings_and_lists_of_texts_have_the_numbers_that_are_shown(tmp_path: Path) -> None:
+    """Continued, nested, interrupted, restarted; bullets and items without a text have none."""
+    level = '<text:list-level-style-number text:level="{}" style:num-format="{}"{}/>'
+    styles = (
+        '<text:outline-style><text:outline-level-style text:level="1" style:num-format="I"/>'
+        '<text:outline-level-style text:level="2" style:num-format="1" text:display-levels="2"/>'
+        '</text:outline-style><text:list-style style:name="numbers">'
+        + level.format(1, "1", ' style:num-suffix="." text:start-value="4"')
+        + level.format(2, "a", ' style:num-prefix="(" style:num-suffix=")"')
+        + '</text:list-style><text:list-style style:name="bullets">'
+        '<text:list-level-style-bullet text:level="1" text:bullet-char="•"/></text:list-style>'
+    )
+    item = "<text:list-item{1}><text:p>{0}</text:p>{2}</text:list-item>".format
+    nested = f"<text:list>{item('five a', '', '')}{item('five b', '', '')}</text:list>"
+    numbers = '<text:list text:style-name="numbers"{}>{}</text:list>'.format
+    body = (
+        '<text:h text:outline-level="1">one</text:h><text:h text:outline-level="2">sub</text:h>'
+        + numbers("", item("four", "", "") + item("five", "", nested))
+        + '<text:h text:outline-level="1">two</text:h>'
+        + numbers(' text:continue-numbering="true"', item("six", "", ""))
+        + numbers("", item("again", "", "") + item("nine", ' text:start-value="9"', ""))
+        + f'<text:list text:style-name="bullets">{item("dot", "", "")}</text:list>'
+        + numbers("", f"<text:list-item>{nested}</text:list-item>")
+    )
+    write(tmp_path / "a.odt", content=body, styles=styles)
+    (document,) = read_documents(tmp_path)
+    assert document.text.split("\n") == [
+        *("I one", "I.1 sub", "4. four", "5. five", "(a) five a", "(b) five b", "II two"),
+        *("6. six", "4. again", "9. nine", "dot", "(a) five a", "(b) five b"),
+    ]
+
+
 def test_slides_have_their_number_title_and_notes(tmp_path: Path) -> None:
     write(tmp_path / "a.odp", content=SLIDES)
     first, last = read_documents(tmp_path)

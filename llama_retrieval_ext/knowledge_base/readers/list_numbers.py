@@ -1,0 +1,82 @@
+"""Numbers of lists and headings that a text program shows but does not store as text."""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+_PLACE: Final = re.compile(r"%([1-9])")
+_LAST_ROMAN: Final = 3999
+_ROMAN: Final = ((10, "x"), (9, "ix"), (5, "v"), (4, "iv"), (1, "i"))
+_HUNDREDS: Final = ((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"))
+
+
+class ListLevel(NamedTuple):
+    """How one level of a list is numbered.
+
+    Attributes:
+        start: First number.
+        kind: ``bullet``, ``none``, or a kind of numbers as Word names them, such as ``lowerRoman``.
+        pattern: What is written before an item; ``%2`` stands for the number of the second level.
+
+    """
+
+    start: int
+    kind: str
+    pattern: str
+
+
+class ListNumbers:
+    """The lists of a file, and how far each of their levels has been counted.
+
+    Args:
+        levels: The levels of each list by its name, from 0.
+
+    """
+
+    def __init__(self, levels: Mapping[str, Mapping[int, ListLevel]]) -> None:
+        self._levels = levels
+        self._counts: dict[str, dict[int, int]] = defaultdict(dict)
+
+    def restart(self, name: str) -> None:
+        """Count a list from its start again."""
+        self._counts.pop(name, None)
+
+    def next(self, name: str, place: int, number: int | None = None) -> str:
+        """Return what is written before the next item of a list; empty for none.
+
+        Args:
+            name: The list.
+            place: The level of the item, from 0.
+            number: The number of the item where the file states it.
+        """
+        levels, counts = self._levels.get(name, {}), self._counts[name]
+        if place not in levels:
+            return ""
+        following = counts[place] + 1 if place in counts else levels[place].start
+        counts[place] = following if number is None else number
+        for deeper in [count for count in counts if count > place]:
+            del counts[deeper]
+        if levels[place].kind in ("bullet", "none"):
+            return "-" if levels[place].kind == "bullet" else ""
+
+        def written(match: re.Match[str]) -> str:
+            at = int(match[1]) - 1
+            level = levels.get(at, levels[place])
+            return _written(counts.get(at, level.start), level.kind)
+
+        return _PLACE.sub(written, levels[place].pattern)
+
+
+def _written(number: int, kind: str) -> str:
+    """Return a number as Word writes it; kinds besides letters and Roman numbers as decimals."""
+    text = str(number)
+    if kind.endswith("Letter") and number > 0:
+        turns, place = divmod(number - 1, 26)
+        text = chr(ord("a") + place) * (turns + 1)
+    elif kind.endswith("Roman") and 0 < number <= _LAST_ROMAN:
+        text = ""
+        for size, letters in (*_HUNDREDS, (50, "l"), (40, "xl"), *_ROMAN):
+            text += letters * (number // size)
+            number %= size
+    return text.upper() if kind.startswith("upper") else text
