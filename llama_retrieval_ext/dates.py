@@ -44,10 +44,10 @@ def instant(value: object) -> int | None:
 
     """
     text = value.isoformat() if isinstance(value, date) else value
-    found = _DATE.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    match = _DATE.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
         return None
-    day, time, fraction, zone = found.groups()
+    day, time, fraction, zone = match.groups()
     try:
         moment = datetime.fromisoformat(f"{day}T{time or '00:00'}{(zone or 'Z').upper()}")
     except ValueError:  # such as 30 February

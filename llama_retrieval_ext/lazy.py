@@ -57,10 +57,10 @@ def lazy_names(
     """
     stub = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
     imports = [
-        (name.name, str(each.module))
-        for each in stub.body
-        if isinstance(each, ast.ImportFrom)
-        for name in each.names
+        (name.name, str(statement.module))
+        for statement in stub.body
+        if isinstance(statement, ast.ImportFrom)
+        for name in statement.names
     ]
     module_of = {name: module for name, module in imports if name != "*"}
     stars = [module for name, module in imports if name == "*"]

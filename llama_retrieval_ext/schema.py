@@ -171,11 +171,11 @@ class Schema:
             ConfigurationError: A name is unknown, or a value invalid.
         """
         of_type(data, Mapping, "a schema", instead="write {'text': {'title': 3}, 'facets': []}")
-        known = [field.name for field in fields(cls) if field.init]
+        names = [field.name for field in fields(cls) if field.init]
         for name in data:
-            if name not in known:
+            if name not in names:
                 raise ConfigurationError(
-                    f"a schema has no {name!r}; write {nearest(str(name), known)}"
+                    f"a schema has no {name!r}; write {nearest(str(name), names)}"
                 )
         return cls(**data)  # type: ignore[arg-type]  # checked there
 

@@ -81,10 +81,10 @@ def local_path(path: str | Path) -> Path:
     Raises:
         ConfigurationError: As for `expanded_path`, or symbolic links form a loop.
     """
-    found = expanded_path(path)
-    if is_loop(found):
+    place = expanded_path(path)
+    if is_loop(place):
         raise ConfigurationError(f"the path {str(path)!r} is a loop of symbolic links")
-    return found.resolve()
+    return place.resolve()
 
 
 def is_loop(path: Path) -> bool:
@@ -263,14 +263,14 @@ class UrlForm:
         return seconds(options.pop("timeout_s", str(self.timeout_s)))
 
 
-def _options(query: str, known: Collection[str]) -> dict[str, str]:
+def _options(query: str, names: Collection[str]) -> dict[str, str]:
     """Return the options of a URL's query; raise if one is unknown."""
     options = dict(parse_qsl(query, keep_blank_values=True))
-    unknown = sorted(set(options).difference(known))
+    unknown = sorted(set(options).difference(names))
     if unknown:
         raise ConfigurationError(
             f"the URL has the options {', '.join(unknown)}; it may have "
-            f"{', '.join(sorted(known))}, other settings go into store_params"
+            f"{', '.join(sorted(names))}, other settings go into store_params"
         )
     return options
 

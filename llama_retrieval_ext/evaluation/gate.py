@@ -180,14 +180,14 @@ def _recorded(path: Path, experiment: Experiment) -> dict[str, dict[str, Answer]
     if not file.is_file():
         raise ConfigurationError(f"there is no recorded run {file}; record one with --folder")
     questions = experiment.judgements.queries
-    found: dict[str, dict[str, Answer]] = {}
+    answers: dict[str, dict[str, Answer]] = {}
     for line in file.read_bytes().splitlines():
         answer = Answer.from_json(line)
         if questions.get(answer.query_id) == answer.question and answer.error is None:
-            found.setdefault(answer.retriever, {})[answer.query_id] = answer
-    if not found.keys() & experiment.retrievers.keys():
+            answers.setdefault(answer.retriever, {})[answer.query_id] = answer
+    if not answers.keys() & experiment.retrievers.keys():
         raise ConfigurationError(f"{file} answers none of the questions by the same retrievers")
-    return found
+    return answers
 
 
 def _share_gone(experiment: Experiment, recorded: Mapping[str, Mapping[str, Answer]]) -> float:

@@ -199,24 +199,24 @@ class _Learning:
             boosts += [boost] if spread > _LEAST_SPREAD else []
         return boosts
 
-    def _question(self, id_: str, found: Mapping[str, Mapping[str, Hit]]) -> _Question:
+    def _question(self, id_: str, rankings: Mapping[str, Mapping[str, Hit]]) -> _Question:
         """Return the features of the candidates of a question."""
-        hits = {node_id: hit for by_id in found.values() for node_id, hit in by_id.items()}
+        hits = {node_id: hit for by_id in rankings.values() for node_id, hit in by_id.items()}
         judged = self.judged.relevant[id_]
         names = {node_id: self.judged.names_of(hit.node, id_) for node_id, hit in hits.items()}
         total = {
             node_id: math.fsum(
-                score_of(found[f][node_id]) for f in self.fields if node_id in found[f]
+                score_of(rankings[f][node_id]) for f in self.fields if node_id in rankings[f]
             )
             for node_id in hits
         }
         best = sorted(total, key=lambda node_id: -total[node_id])[:CANDIDATES]
-        fused = {*best, *[*found[""]][:CANDIDATES]}
+        fused = {*best, *[*rankings[""]][:CANDIDATES]}
         ids = [i for i in sorted(hits) if i in fused or not judged.keys().isdisjoint(names[i])]
         last = total[best[-1]] if len(best) == CANDIDATES else 0.0
         span = max(total[best[0]] - last, 1e-9) if best else 1.0
         keyword = [
-            [score_of(found[f][i]) / span if i in found[f] else 0.0 for f in self.fields]
+            [score_of(rankings[f][i]) / span if i in rankings[f] else 0.0 for f in self.fields]
             for i in ids
         ]
         boosts = [[boost.value(hits[i].node.metadata) for boost in self.boosts] for i in ids]

@@ -226,17 +226,17 @@ class QueryLog:
             ScopeRequiredError: A knowledge base of the log requires a scope.
         """
         self._check(scope)
-        found: dict[str, LoggedQuery] = {}
+        queries: dict[str, LoggedQuery] = {}
         for query_id, line in self._read():
             event = json.loads(line)
-            logged = found.get(query_id)
+            logged = queries.get(query_id)
             if "hits" in event:
-                found[query_id] = _logged(event)
+                queries[query_id] = _logged(event)
             elif logged is not None and "rank" in event:
-                found[query_id] = replace(logged, clicks=logged.clicks | {event["rank"]})
+                queries[query_id] = replace(logged, clicks=logged.clicks | {event["rank"]})
             elif logged is not None:
-                found[query_id] = replace(logged, good=event["good"])
-        return [logged for logged in found.values() if _sees(scope, logged.scope)]
+                queries[query_id] = replace(logged, good=event["good"])
+        return [logged for logged in queries.values() if _sees(scope, logged.scope)]
 
     def delete(self, *, scope: Scope) -> int:
         """Delete the rows of a tenant, of a knowledge base, or of a user, and return their number.

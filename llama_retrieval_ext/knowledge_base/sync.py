@@ -29,7 +29,7 @@ from llama_retrieval_ext.knowledge_base.preparation import is_searchable
 from llama_retrieval_ext.knowledge_base.readers.document_list import NO_TEXT
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncReport
 from llama_retrieval_ext.knowledge_base.storage import batches
-from llama_retrieval_ext.knowledge_base.sync_sources import Found, Source
+from llama_retrieval_ext.knowledge_base.sync_sources import Item, Source
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.text.normalization import composed
 
@@ -50,7 +50,7 @@ class SyncOptions:
 class _Read(NamedTuple):
     """A source that was read."""
 
-    found: Found
+    item: Item
     documents: Sequence[SourceDocument]
     refs: AbstractSet[str] = frozenset()  # of these documents, and of those that failed
     reason: str = ""  # why it is left out
@@ -74,7 +74,7 @@ class Sync:
         with ThreadPoolExecutor(1) as pool:  # a server answers both at the same time
             synced = pool.submit(self._parts.ledger.synced, self._owner)
             entries = self._parts.ledger.visible(scope)
-        self._known = {each.key: each for each in synced.result()}
+        self._known = {source.key: source for source in synced.result()}
         self._stored: dict[SourceKey, list[Entry]] = {}
         for entry in entries:
             key = SourceKey(entry.key.tenant, entry.key.kb, entry.source)
@@ -91,9 +91,12 @@ class Sync:
     def run(self, *, show_progress: bool) -> SyncReport:
         """Write and delete what differs from the source, unless it is a dry run."""
         unread, touched = self._unread()
-        missing = [each for key, each in self._known.items() if key not in self._source.found]
-        gone = [each for each in missing if self._options.prune and each.key in self._stored]
-        moved = self._moves(unread, missing, {each.key for each in gone})
+        missing = [
+            recorded for key, recorded in self._known.items() if key not in self._source.items
+        ]
+        is_pruned = self._options.prune
+        gone = [source for source in missing if is_pruned and source.key in self._stored]
+        moved = self._moves(unread, missing, {source.key for source in gone})
         refusal = self._refusal(gone, moved)
         if refusal and not self._options.dry_run:
             raise SyncRefusedError(refusal)
@@ -104,66 +107,66 @@ class Sync:
             for batch in batched(map(self._read, unread), _weight, BATCH_WEIGHT):
                 self._apply(batch, moved)
                 advance(len(batch))
-        gone = [each for each in gone if each.key not in self._kept]
+        gone = [source for source in gone if source.key not in self._kept]
         self._prune(gone, moved)
-        return self._report([each.key.source for each in gone], refusal)
+        return self._report([source.key.source for source in gone], refusal)
 
     # What is to be done
 
-    def _unread(self) -> tuple[list[Found], list[SyncedSource]]:
+    def _unread(self) -> tuple[list[Item], list[SyncedSource]]:
         """Return the sources to read, and records of others whose time or principals differ."""
-        unread: list[Found] = []
+        unread: list[Item] = []
         touched: list[SyncedSource] = []
-        for found in self._source.found.values():
-            recorded = self._known.get(found.key)
-            if recorded is None or not self._is_unchanged(found, recorded):
-                unread.append(found)
+        for item in self._source.items.values():
+            recorded = self._known.get(item.key)
+            if recorded is None or not self._is_unchanged(item, recorded):
+                unread.append(item)
                 continue
-            self._done["unchanged"].append(found.key.source)
+            self._done["unchanged"].append(item.key.source)
             self._there.add(recorded.content)
-            self._owned.update(node.key for node in self._stored[found.key])
+            self._owned.update(node.key for node in self._stored[item.key])
             now = recorded._replace(
-                allowed=principals_json(node.allowed for node in self._stored[found.key])
+                allowed=principals_json(node.allowed for node in self._stored[item.key])
             )
-            if not found.looks_like(recorded):
-                now = now._replace(**found.state._asdict())
+            if not item.looks_like(recorded):
+                now = now._replace(**item.state._asdict())
             if now != recorded:
                 touched.append(now)
         return unread, touched
 
-    def _is_unchanged(self, found: Found, recorded: SyncedSource) -> bool:
+    def _is_unchanged(self, item: Item, recorded: SyncedSource) -> bool:
         """Return whether a source and its stored documents are the recorded ones."""
         if callable(self._addition.allowed):
             return False  # it decides by the documents
-        stored = self._stored.get(found.key, ())
+        stored = self._stored.get(item.key, ())
         if not stored or recorded.stamp != self._stamp(_digests(stored)):
             return False
-        if found.looks_like(recorded) and not self._options.checksum:
+        if item.looks_like(recorded) and not self._options.checksum:
             return True
-        return found.has_content_of(recorded)
+        return item.has_content_of(recorded)
 
     def _stamp(self, digests: _Digests) -> str:
         """Return a digest of documents as they are stored, and of what they depend on."""
         return _digest(json.dumps([self._fingerprint, sorted(digests.items())]))
 
-    def _begun(self, unread: Sequence[Found]) -> list[SyncedSource]:
+    def _begun(self, unread: Sequence[Item]) -> list[SyncedSource]:
         """Return records of new sources, and of those that have what was restricted elsewhere."""
-        new = [found.key for found in unread if found.key not in self._known]
+        new = [item.key for item in unread if item.key not in self._known]
         records = {key: SyncedSource(self._owner, key) for key in new}
         for key, earlier in self._restricted.items():
-            state = self._source.found[key].state
+            state = self._source.items[key].state
             records[key] = SyncedSource(self._owner, key, *state, earlier=earlier)
         return [*records.values()]
 
     def _moves(
-        self, unread: Sequence[Found], missing: Sequence[SyncedSource], gone: AbstractSet[SourceKey]
+        self, unread: Sequence[Item], missing: Sequence[SyncedSource], gone: AbstractSet[SourceKey]
     ) -> dict[SourceKey, SyncedSource]:
         """Return the sources that are gone by those that have their content now.
 
         Note those whose content was restricted elsewhere, also if an earlier sync found it: until
         somebody is named they are not added, although they may change.
         """
-        rewritten = [self._known[found.key] for found in unread if found.key in self._known]
+        rewritten = [self._known[item.key] for item in unread if item.key in self._known]
         left = [s for s in sorted([*missing, *rewritten]) if s.content and not self._is_there(s)]
         movable: dict[str, deque[SyncedSource]] = {}
         restricted: dict[str, str] = {}
@@ -173,21 +176,21 @@ class Sync:
             if source.earlier or any(self._seen_by(source.key)):
                 restricted.setdefault(source.content, source.earlier or source.key.source)
         moved: dict[SourceKey, SyncedSource] = {}
-        for found in unread:
-            content = found.state.content if left else ""
-            before = self._known.get(found.key, SyncedSource(self._owner, found.key))
+        for item in unread:
+            content = item.state.content if left else ""
+            before = self._known.get(item.key, SyncedSource(self._owner, item.key))
             if before.content == content and not before.earlier:
                 self._there.add(content)  # it had this content before, too
                 continue
             if earlier := before.earlier or restricted.get(content):
-                self._restricted[found.key] = earlier
+                self._restricted[item.key] = earlier
             if movable.get(content):
-                moved[found.key] = movable[content].popleft()
+                moved[item.key] = movable[content].popleft()
         return moved
 
     def _is_there(self, recorded: SyncedSource) -> bool:
-        found = self._source.found.get(recorded.key)
-        return found is not None and found.state.content == recorded.content
+        item = self._source.items.get(recorded.key)
+        return item is not None and item.state.content == recorded.content
 
     def _seen_by(self, key: SourceKey) -> set[tuple[str, ...]]:
         """Return the principals of the stored documents of a source, or the recorded ones."""
@@ -200,8 +203,8 @@ class Sync:
         self, gone: Sequence[SyncedSource], moved: Mapping[SourceKey, SyncedSource]
     ) -> str:
         """Return why too much is lost, or ""; content elsewhere, as after a crash, is not lost."""
-        there = {*self._there, *(each.content for each in moved.values())} - {""}
-        lost = [each.key.source for each in gone if each.content not in there]
+        there = {*self._there, *(source.content for source in moved.values())} - {""}
+        lost = [source.key.source for source in gone if source.content not in there]
         n_known = sum(key in self._stored for key in self._known)
         share = self._options.max_deletions
         n_allowed = int(share * n_known) or int(share > 0 and n_known > 1)
@@ -215,14 +218,14 @@ class Sync:
 
     # Doing it
 
-    def _read(self, found: Found) -> _Read:
-        nodes = found.read()
+    def _read(self, item: Item) -> _Read:
+        nodes = item.read()
         if isinstance(nodes, str):
-            return _Read(found, [], reason=nodes)
+            return _Read(item, [], reason=nodes)
         groups = grouped([node for node in nodes if is_searchable(node)])
         names = [name_of(group[0]) for group in groups]
         documents = self._addition.identified(groups)
-        return _Read(found, documents, {*names, *(document.key.ref for document in documents)})
+        return _Read(item, documents, {*names, *(document.key.ref for document in documents)})
 
     def _apply(self, batch: Sequence[_Read], moved: Mapping[SourceKey, SyncedSource]) -> None:
         """Store documents that are new or changed, and delete those that their sources lack."""
@@ -234,17 +237,18 @@ class Sync:
                 self._addition.tally.failed(document.key.ref, ConfigurationError(refusal))
             if not refusal:
                 documents += read.documents
-                origins |= self._origins(read, moved.get(read.found.key))
+                origins |= self._origins(read, moved.get(read.item.key))
         self._owned.update(document.key for document in documents)
         if not self._options.dry_run:
             changed = self._addition.changed(documents)
-            for some in batched(changed, lambda each: weight_of(each.nodes), BATCH_WEIGHT):
-                self._addition.write(some, origins)
+            parts = batched(changed, lambda document: weight_of(document.nodes), BATCH_WEIGHT)
+            for part in parts:
+                self._addition.write(part, origins)
         report = self._addition.tally.report()
-        records = [self._finish(read, moved.get(read.found.key), report) for read in batch]
+        records = [self._finish(read, moved.get(read.item.key), report) for read in batch]
         done = [record for record in records if record is not None]
-        self._record([each for each in done if each.stamp])
-        self._delete(entry for each in done for entry in self._stored.get(each.key, ()))
+        self._record([record for record in done if record.stamp])
+        self._delete(entry for record in done for entry in self._stored.get(record.key, ()))
 
     def _unknown(self, read: _Read) -> str:
         """Return why it is unknown who may see documents of a source, or "".
@@ -252,7 +256,7 @@ class Sync:
         One that names nobody keeps whom its stored version names. A new one is visible to those who
         see all others of its source, or to everyone if one of these is.
         """
-        key = read.found.key
+        key = read.item.key
         stored = {entry.key: entry.allowed for entry in self._stored.get(key, ())}
         digests = _digests(self._stored.get(key, ()))
         unnamed = [document for document in read.documents if document.allowed is None]
@@ -285,23 +289,23 @@ class Sync:
         self, read: _Read, origin: SyncedSource | None, report: IngestionReport
     ) -> SyncedSource | None:
         """Note the outcome of a source; return it as it is now, None if it failed."""
-        key = read.found.key
+        key = read.item.key
         if read.reason or not read.refs.isdisjoint(report.failures):
             if read.reason:
                 self._left_out[key.source] = read.reason
             self._kept.update([] if origin is None else [origin.key])
-            self._owned.update(each.key for each in self._stored.get(key, ()))
+            self._owned.update(entry.key for entry in self._stored.get(key, ()))
             return None
-        if read.found.left_out:
-            self._left_out[key.source] = read.found.left_out
+        if read.item.left_out:
+            self._left_out[key.source] = read.item.left_out
         new = {
             document.key: document.digest
             for document in read.documents
             if document.key.ref not in report.skipped
         }
-        record = SyncedSource(self._owner, key, *read.found.state)
+        record = SyncedSource(self._owner, key, *read.item.state)
         if not new:
-            self._left_out[key.source] = read.found.left_out or NO_TEXT
+            self._left_out[key.source] = read.item.left_out or NO_TEXT
             return record
         self._classify(key, new, origin)
         allowed = principals_json(
@@ -350,7 +354,7 @@ class Sync:
         return SyncReport(
             **{name: tuple(paths) for name, paths in self._done.items()},
             moved=self._moved,
-            deleted=tuple(each for each in gone if each not in self._moved),
+            deleted=tuple(path for path in gone if path not in self._moved),
             left_out=self._left_out,
             failures=stored.failures,
             n_nodes=stored.n_nodes,
@@ -369,4 +373,4 @@ def _weight(read: _Read) -> int:
 
 
 def _digests(stored: Iterable[Entry]) -> dict[DocumentKey, str]:
-    return {each.key: content_of(each.digest) for each in stored}
+    return {entry.key: content_of(entry.digest) for entry in stored}

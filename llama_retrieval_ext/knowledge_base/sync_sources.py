@@ -47,7 +47,7 @@ class State(NamedTuple):
     content: str = ""
 
 
-class Found:
+class Item:
     """The documents or nodes of one source in a list, or the reason why they could not be read.
 
     Attributes:
@@ -85,7 +85,7 @@ class Found:
         return self._reason or self._nodes
 
 
-class FoundFile(Found):
+class FileItem(Item):
     """A file."""
 
     def __init__(self, path: Path, key: SourceKey, encoding: str) -> None:
@@ -149,25 +149,25 @@ class Source:
     """What a knowledge base is made equal to."""
 
     name: str
-    found: Mapping[SourceKey, Found]
-    left_out: Mapping[str, str] = field(default_factory=dict)  # files that are not in `found`
+    items: Mapping[SourceKey, Item]
+    left_out: Mapping[str, str] = field(default_factory=dict)  # files that are not in `items`
     settings: str = ""  # on which the documents depend besides their content
     listed: AbstractSet[SourceKey] = frozenset()  # files and folders, also those that vanished
     again: "Callable[[], Source] | None" = None  # lists files again
 
-    def confirmed(self, known: Iterable[SourceKey]) -> "Source":
+    def confirmed(self, recorded: Iterable[SourceKey]) -> "Source":
         """Return what is there if what is missing was missing twice; raise if that changes.
 
         A file that is renamed while files are listed may be in none of the folders when they are.
         """
-        source, seen = self, {*known}
+        source, seen = self, {*recorded}
         for _ in range(_LISTINGS):
             seen |= source.listed
-            missing = seen - source.found.keys()
+            missing = seen - source.items.keys()
             if self.again is None or not missing:
                 return source
             source = self.again()
-            if (seen | source.listed) - source.found.keys() == missing:
+            if (seen | source.listed) - source.items.keys() == missing:
                 return source
         raise SyncRefusedError(
             f"files in {self.name} keep being renamed or deleted, so that some may be missing; "
@@ -236,15 +236,15 @@ def _source_of_files(
             f"{', '.join(unlisted)} cannot be listed, so that files may be missing; nothing was "
             "changed. Make it readable, or exclude it"
         )
-    found: dict[SourceKey, FoundFile] = {}
+    items: dict[SourceKey, FileItem] = {}
     for file in files:
         with suppress(FileNotFoundError):  # renamed or deleted meanwhile
             key = SourceKey(*place, source_name(file))
-            found[key] = FoundFile(file, key, options.encoding)
-    _wait_for_tick(max((each.mtime_ns for each in found.values()), default=0))
+            items[key] = FileItem(file, key, options.encoding)
+    _wait_for_tick(max((file.mtime_ns for file in items.values()), default=0))
     return Source(
         name or str(folder.resolve().joinpath(*(pattern if folder != path else ()))),
-        found,
+        items,
         {source_name(file): reason for file, reason in reading.left_out.items()},
         f"{_READERS} {options.encoding}",
         {SourceKey(*place, source_name(file)) for file in [*files, *reading.unlisted]},
@@ -271,14 +271,14 @@ def _source_of_documents(
         tenant, kb, ref = key_of_node(group[0], scope)
         key = SourceKey(tenant, kb, source_in(group[0].metadata) or ref)
         members.setdefault(key, []).extend(group)
-    found = {key: Found(key, own) for key, own in members.items()}
+    items = {key: Item(key, nodes) for key, nodes in members.items()}
     for file, reason in left_out.items():  # its documents stay
         key = SourceKey(*place, source_name(Path(file)))
-        if key in found:
-            found[key].left_out = reason
+        if key in items:
+            items[key].left_out = reason
         else:
-            found[key] = Found(key, [], reason)
-    return Source(name, found)
+            items[key] = Item(key, [], reason)
+    return Source(name, items)
 
 
 def _complete(given: Iterable[object]) -> Iterable[object]:

@@ -17,7 +17,7 @@ from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.ledger.records import SourceKey
 from llama_retrieval_ext.knowledge_base.readers import files
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
-from llama_retrieval_ext.knowledge_base.sync_sources import FoundFile
+from llama_retrieval_ext.knowledge_base.sync_sources import FileItem
 from tests.knowledge_base.folders import allowed_by_name
 
 NOBODY = 65534
@@ -195,7 +195,7 @@ def test_a_folder_whose_files_are_renamed_all_the_time_is_refused(
 def test_a_file_without_a_digest_is_left_out_since_it_may_have_moved(tmp_path: Path) -> None:
     file = tmp_path / "a.md"
     write(file, "A text.")
-    found = FoundFile(file, SourceKey("", "", str(file)), "")
+    found = FileItem(file, SourceKey("", "", str(file)), "")
     hidden = file.rename(tmp_path / "b.md")
     assert found.state.content == ""
     hidden.rename(file)
@@ -281,7 +281,7 @@ def test_a_file_written_just_before_a_sync_is_not_read_by_the_next(
 def test_a_file_that_changes_while_it_is_read_has_no_known_state(tmp_path: Path) -> None:
     file = tmp_path / "a.md"
     write(file, "Before.")
-    found = FoundFile(file, SourceKey("", "", str(file)), "")
+    found = FileItem(file, SourceKey("", "", str(file)), "")
     assert found.state.content
     file.write_text("After.")
     assert found.read()

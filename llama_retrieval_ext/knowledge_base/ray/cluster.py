@@ -73,7 +73,7 @@ class Cluster:
             (files, *read.remote(self._preparation, given.scope, given.allowed, encoding, files))
             for files in batches
         )
-        return self._ahead(self._looked_up(*each) for each in begun)
+        return self._ahead(self._looked_up(*batch) for batch in begun)
 
     def of_groups(self, batches: Iterable[Sequence[Group]]) -> Iterator[Work]:
         """Return the work on documents and nodes of this process."""
@@ -95,8 +95,8 @@ class Cluster:
         kind: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=3)(_WriterActor)
         writers = [kind.remote(*target) for _ in range(n_writers)]
         return self._ahead(
-            each if each.result is None else each._replace(result=writer.write.remote(each.result))
-            for each, writer in zip(work, cycle(writers), strict=False)
+            part if part.result is None else part._replace(result=writer.write.remote(part.result))
+            for part, writer in zip(work, cycle(writers), strict=False)
         )
 
     def finish(self, work: Work) -> None:
@@ -112,19 +112,19 @@ class Cluster:
         else:
             self._addition.store(result)
 
-    def _looked_up(self, files: Sequence[Path], documents: Any, found: Any) -> Work:  # noqa: ANN401
+    def _looked_up(self, files: Sequence[Path], documents: Any, identified: Any) -> Work:  # noqa: ANN401
         try:
-            marks, report = _got(found)
+            marks, report = _got(identified)
         except _LOST as error:
             marks, report = [], _lost(files, error)
         self._addition.tally.merge(report)
         return self._work(len(files), documents, self._addition.changed(marks))
 
     def _work(self, weight: int, documents: Any, changed: Sequence[SourceDocument]) -> Work:  # noqa: ANN401
-        keys = [each.key for each in changed]
+        keys = [document.key for document in changed]
         if not keys:
             return Work(weight, keys, None)
-        versions = [(each.key, each.version) for each in changed]
+        versions = [(document.key, document.version) for document in changed]
         return Work(weight, keys, self._prepare.remote(self._preparation, documents, versions))
 
     def _ahead(self, items: Iterable[T]) -> Iterator[T]:
@@ -182,11 +182,14 @@ def _read(
         failures[ref] = _portable(error)
 
     groups = ([document] for document in read_files(files, reading, encoding))
-    found = _fetched(*preparation).identified(groups, scope, failed, allowed)
-    marks = [SourceDocument(each.key, (), each.digest, each.allowed) for each in found]
+    documents = _fetched(*preparation).identified(groups, scope, failed, allowed)
+    marks = [
+        SourceDocument(document.key, (), document.digest, document.allowed)
+        for document in documents
+    ]
     left_out = _left_out(reading)
     failures.update(left_out.failures)
-    return found, (marks, IngestionReport(failures=failures, skipped=left_out.skipped))
+    return documents, (marks, IngestionReport(failures=failures, skipped=left_out.skipped))
 
 
 def _prepare(
@@ -196,7 +199,7 @@ def _prepare(
 ) -> PreparedBatch:
     by_version = {(document.key, document.version): document for document in documents}
     batch = _fetched(*preparation).prepared([by_version[version] for version in versions])
-    return replace(batch, results={key: _portable(each) for key, each in batch.results.items()})
+    return replace(batch, results={key: _portable(result) for key, result in batch.results.items()})
 
 
 def _portable(result: T) -> T | IngestionError:

@@ -112,9 +112,9 @@ def ingest_with_ray(  # noqa: PLR0913 - what is added, to what, and how, in one 
         if n_writers > 1:
             work = cluster.written(work, n_writers, (url, settings, scope))
         with progress(items, show=show_progress) as advance:
-            for each in work:
-                cluster.finish(each)
-                advance(each.weight)
+            for part in work:
+                cluster.finish(part)
+                advance(part.weight)
     return addition.tally.report()
 
 

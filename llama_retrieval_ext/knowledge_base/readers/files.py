@@ -172,7 +172,7 @@ class _Selection:
             return False
         if self.leave_out is not None and Path(entry) == self.leave_out:
             return False
-        return not any(fnmatch(composed(entry.name), composed(each)) for each in self.exclude)
+        return not any(fnmatch(composed(entry.name), composed(pattern)) for pattern in self.exclude)
 
     def takes(self, path: Path, folder: Path) -> bool:
         """Return whether to read a file; patterns match its path in the folder."""
@@ -193,11 +193,11 @@ def _as_paths(paths: object) -> list[str | Path]:
     several = [paths] if isinstance(paths, str | Path) else paths
     if not isinstance(several, Iterable):
         raise ConfigurationError(f"paths must be files and folders, got {paths!r}")
-    found = list(several)
-    for each in found:
-        if not isinstance(each, str | Path) or not str(each):
-            raise ConfigurationError(f"a path is a string or a Path, got {each!r}")
-    return found
+    paths = list(several)
+    for path in paths:
+        if not isinstance(path, str | Path) or not str(path):
+            raise ConfigurationError(f"a path is a string or a Path, got {path!r}")
+    return paths
 
 
 def _patterns(patterns: object, name: str) -> tuple[str, ...]:
@@ -223,10 +223,10 @@ def _files(paths: Iterable[str | Path], selection: _Selection, reading: Reading)
         path = expanded_path(given)
         folder, pattern = folder_and_pattern(path)
         if pattern:
-            found = list(_found(folder.resolve(), pattern, selection, reading))
-            if not found and folder != path:
+            files = list(_found(folder.resolve(), pattern, selection, reading))
+            if not files and folder != path:
                 reading.left_out[path] = "no file matches this pattern"
-            yield from found
+            yield from files
         elif is_loop(path):
             reading.left_out[path] = _LOOP
         else:
@@ -254,7 +254,7 @@ def _walk(
 ) -> Iterator[tuple[Path, bool]]:
     """Yield files with whether a symbolic link leads to them; ``**`` does not follow any."""
     anywhere = {pattern for pattern in patterns if pattern[0] == _ANYWHERE}
-    here = patterns - anywhere | {each[1:] for each in anywhere if each[1:]}
+    here = patterns - anywhere | {path[1:] for path in anywhere if path[1:]}
     for entry in _entries(folder, reading):
         if not selection.enters(entry):
             continue

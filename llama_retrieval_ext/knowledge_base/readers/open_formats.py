@@ -147,7 +147,9 @@ def _document(
 def _with_text(
     documents: Iterable[OutlinedDocument], left_out: Mapping[Path, str] | None = None
 ) -> DocumentList:
-    return DocumentList((each for each in documents if each.text.strip()), left_out or {})
+    return DocumentList(
+        (document for document in documents if document.text.strip()), left_out or {}
+    )
 
 
 def _as_html(root: "_Element") -> "list[_Element]":

@@ -119,7 +119,7 @@ _CLOSING: Final = re.compile(r"(?:[\s})\];,]|end\b)*")
 
 def code_outline(text: str, suffix: str) -> Outline:
     """Return the classes and functions of a source text as headings; it is cut between lines."""
-    lines = [0, *(found.end() for found in re.finditer("\n", text)), len(text)]
+    lines = [0, *(match.end() for match in re.finditer("\n", text)), len(text)]
     headings: list[Heading] = []
     for definition in definitions(text, suffix):
         # Blank lines and closing brackets belong to what they follow.
@@ -162,52 +162,52 @@ def markdown_outline(text: str) -> Outline:
     front = _FRONT_MATTER.search(text)
     code = [] if front is None else [Block(*front.span())]
     behind = 0 if front is None else front.end()
-    code += [Block(*found.span()) for found in _FENCED.finditer(text, behind)]
+    code += [Block(*match.span()) for match in _FENCED.finditer(text, behind)]
     headings = tuple(_outside(code, map(_heading, _HEADING.finditer(text))))
-    tables = list(_outside(code, (_table(text, found) for found in _PIPES.finditer(text))))
+    tables = list(_outside(code, (_table(text, match) for match in _PIPES.finditer(text))))
     named = None if front is None else _TITLE_LINE.search(front[0])
     title = title_in(headings) if named is None else named[1].strip(" \t\"'")
     return Outline(title, headings, tuple(sorted(code + tables)))
 
 
-def _heading(found: re.Match[str]) -> Heading:
-    if found["marks"]:
-        words = found["text"].strip()
+def _heading(match: re.Match[str]) -> Heading:
+    if match["marks"]:
+        words = match["text"].strip()
         open_words = words.rstrip("#")
         if not open_words or open_words[-1].isspace():  # `C#` keeps its own
             words = open_words.rstrip()
-        return Heading(found.start(), len(found["marks"]), words)
-    return Heading(found.start("over"), 1 if found["line"][0] == "=" else 2, found["over"].strip())
+        return Heading(match.start(), len(match["marks"]), words)
+    return Heading(match.start("over"), 1 if match["line"][0] == "=" else 2, match["over"].strip())
 
 
-def _table(text: str, found: re.Match[str]) -> Block:
-    before = text[max(0, found.start() - 2 * _LONGEST) : found.start()].rstrip().rpartition("\n")[2]
+def _table(text: str, match: re.Match[str]) -> Block:
+    before = text[max(0, match.start() - 2 * _LONGEST) : match.start()].rstrip().rpartition("\n")[2]
     caption = before.strip() if _CAPTION.match(before.strip()) else ""
-    return Block(*found.span(), _header(caption, found["header"]))
+    return Block(*match.span(), _header(caption, match["header"]))
 
 
 def _header(caption: str, row: str) -> str:
-    return "\n".join(each[:_LONGEST] for each in (caption, row) if each)
+    return "\n".join(line[:_LONGEST] for line in (caption, row) if line)
 
 
 _Found = TypeVar("_Found", Heading, Block)
 
 
-def _outside(blocks: list[Block], found: Iterable[_Found]) -> Iterator[_Found]:
+def _outside(blocks: list[Block], parts: Iterable[_Found]) -> Iterator[_Found]:
     """Yield what is not in one of the blocks, both in ascending order."""
     ahead = iter(blocks)
     block = next(ahead, None)
-    for each in found:
-        while block is not None and block.end <= each.start:
+    for part in parts:
+        while block is not None and block.end <= part.start:
             block = next(ahead, None)
-        if block is None or each.start < block.start:
-            yield each
+        if block is None or part.start < block.start:
+            yield part
 
 
 def title_in(headings: tuple[Heading, ...]) -> str:
     """Return the first heading if it stands above all others, else nothing."""
     first, *others = headings or (Heading(0, 0, ""),)
-    return first.text if all(each.level > first.level for each in others) else ""
+    return first.text if all(heading.level > first.level for heading in others) else ""
 
 
 _UNDERLINED: Final = re.compile(r"^(\S.*)\n([=\-~^\"'*+#`:._])\2{2,}[ \t]*$", re.MULTILINE)
@@ -217,11 +217,11 @@ def rst_outline(text: str) -> Outline:
     """Return the headings of a reStructuredText; levels are in the order of their underlines."""
     levels: dict[str, int] = {}
     headings: list[Heading] = []
-    for found in _UNDERLINED.finditer(text):
-        words = found[1].strip()
-        if found.end() - found.end(1) > len(words) and any(map(str.isalnum, words)):
-            level = levels.setdefault(found[2], len(levels) + 1)
-            headings.append(Heading(found.start(), level, words))
+    for match in _UNDERLINED.finditer(text):
+        words = match[1].strip()
+        if match.end() - match.end(1) > len(words) and any(map(str.isalnum, words)):
+            level = levels.setdefault(match[2], len(levels) + 1)
+            headings.append(Heading(match.start(), level, words))
     return Outline(title_in(tuple(headings)), tuple(headings))
 
 

@@ -78,7 +78,7 @@ class RTFReader(BaseReader):
 
 def without_base64(text: str) -> str:
     """Return a text without the bytes that are written as letters in it."""
-    return _DATA.sub(lambda found: found[1] or found[2] or "", text)
+    return _DATA.sub(lambda match: match[1] or match[2] or "", text)
 
 
 def _parts(cell: Mapping[str, Any]) -> Iterator[str]:

@@ -42,8 +42,8 @@ def with_visible_text(data: bytes) -> bytes:
     with ZipFile(BytesIO(data)) as archive:
         types = fromstring(archive.read(_TYPES), parser)
         names = {
-            str(each.get("ContentType")).rpartition(".")[2]: str(each.get("PartName")).lstrip("/")
-            for each in types.iter("{*}Override")
+            str(part.get("ContentType")).rpartition(".")[2]: str(part.get("PartName")).lstrip("/")
+            for part in types.iter("{*}Override")
         }
         kinds = {kind: name for kind, name in names.items() if name in archive.namelist()}
         main = kinds.get("main+xml")
@@ -95,8 +95,8 @@ def _number(
             properties = paragraph.find("{*}pPr")
             if properties is not None:
                 properties.addnext(run)
-                for each in properties.findall("{*}numPr"):
-                    properties.remove(each)
+                for number in properties.findall("{*}numPr"):
+                    properties.remove(number)
 
 
 def _bases(style: "_Element | None", styles: Mapping[str, "_Element"]) -> Iterator["_Element"]:
@@ -168,5 +168,5 @@ def _all(root: "_Element | None", name: str) -> list["_Element"]:
 
 
 def _value(element: "_Element", path: str) -> str:
-    found = element.find(f"{{*}}{path}")
-    return "" if found is None else attribute(found, "val")
+    part = element.find(f"{{*}}{path}")
+    return "" if part is None else attribute(part, "val")

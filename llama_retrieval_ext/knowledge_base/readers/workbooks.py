@@ -137,26 +137,26 @@ def _related(archive: ZipFile, part: str, names: set[str], parser: object) -> di
         return {}
     root = fromstring(archive.read(listed), parser)
     return {
-        each.get("Id", ""): normpath(join("/", folder, each.get("Target", ""))).lstrip("/")
-        for each in root.iter("{*}Relationship")
+        relation.get("Id", ""): normpath(join("/", folder, relation.get("Target", ""))).lstrip("/")
+        for relation in root.iter("{*}Relationship")
     }
 
 
 def _add_formulas(root: "_Element", cells: _Cells) -> None:
     for formula in root.iter("{*}f"):
         cell = formula.getparent()
-        found = None if cell is None else _REFERENCE.fullmatch(cell.get("r", ""))
-        if cell is not None and found and formula.text and not cell.findtext("{*}v"):
-            cells[int(found[2]) - 1][_column(found[1])] = f"={formula.text}"
+        place = None if cell is None else _REFERENCE.fullmatch(cell.get("r", ""))
+        if cell is not None and place and formula.text and not cell.findtext("{*}v"):
+            cells[int(place[2]) - 1][_column(place[1])] = f"={formula.text}"
 
 
 def _add_comments(root: "_Element", cells: _Cells) -> None:
     for comment in root.iter("{*}comment", "{*}threadedComment"):
-        found = _REFERENCE.fullmatch(comment.get("ref", ""))
+        place = _REFERENCE.fullmatch(comment.get("ref", ""))
         words = " ".join("".join(map(str, comment.itertext())).split())
-        if found and words:
-            row = cells[int(found[2]) - 1]
-            row[_column(found[1])] = f"{row.get(_column(found[1]), '')} [Comment: {words}]".strip()
+        if place and words:
+            row = cells[int(place[2]) - 1]
+            row[_column(place[1])] = f"{row.get(_column(place[1]), '')} [Comment: {words}]".strip()
 
 
 def _column(letters: str) -> int:
