@@ -26,10 +26,12 @@ from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import SearchResult
+from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.scope import Scope
 
 STORE_MODES = ("vector", "keyword", "hybrid")
 LINKS = PassageLinks(entity_fields=["tags"], phrases=False)
+SCHEMA = Schema(facets=["team", "tags", "codename"], numbers=["year", "salary"])
 TENANTS = ("finance", "engineering", "legal", "security")
 TOPICS = (
     *("vendor contract renewal", "quarterly budget review", "incident response plan"),
@@ -332,6 +334,7 @@ def _observed(
     for channel, what, answer in (
         *_searches(kb, world, hidden_ids),
         *_reads(kb, scope),
+        *_readings(kb, scope),
         *_mcp_answers(kb, scope, hidden_ids),
         *_writes(kb, scope),
         *_http_answers(kb, scope),
@@ -385,6 +388,19 @@ def _reads(kb: KnowledgeBase, scope: Scope) -> Iterator[Answer]:
         yield "graph", "names", sorted(map(str, kb.graph.names(scope=scope)))
         near = kb.graph.neighbours(["Borealis", "Northwind", "Tromso"], scope=scope)
         yield "graph", "neighbours", {name: sorted(map(str, edges)) for name, edges in near.items()}
+
+
+def _readings(kb: KnowledgeBase, scope: Scope) -> Iterator[Answer]:
+    """Yield the filters that words are taken for, and the pages of rankings."""
+    for question in (*QUESTIONS, "leave since 2030", *(str(value) for _, value in HIDDEN_VALUES)):
+        yield "interpretations", question, kb.interpret(question, scope=scope).to_dict()
+    for question in ("leave", "employee Northwind"):
+        result = kb.search(question, "vector", top_k=1, scope=scope)
+        pages = [[hit.node.ref_doc_id for hit in result.hits]]
+        while result.cursor:
+            result = kb.search(question, "vector", scope=scope, cursor=result.cursor)
+            pages.append([hit.node.ref_doc_id for hit in result.hits])
+        yield "pages", question, [pages, result.hints]
 
 
 def _writes(kb: KnowledgeBase, scope: Scope) -> Iterator[Answer]:

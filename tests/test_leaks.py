@@ -24,7 +24,13 @@ def stack() -> Iterator[ExitStack]:
 def opened(stack: ExitStack) -> KnowledgeBase:
     model, graph = FakeEmbedding(dim=32), "graph::memory:"
     return stack.enter_context(
-        KnowledgeBase.open("embedded::memory:", embed_model=model, graph=graph, links=leaks.LINKS)
+        KnowledgeBase.open(
+            "embedded::memory:",
+            embed_model=model,
+            graph=graph,
+            links=leaks.LINKS,
+            schema=leaks.SCHEMA,
+        )
     )
 
 

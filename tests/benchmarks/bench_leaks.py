@@ -189,6 +189,7 @@ def _places(engine: str) -> Iterator[Place]:
                 embed_model=LocalEmbedding(),
                 graph=graph or f"graph:{folder}/graph-{name}",
                 links=leaks.LINKS,
+                schema=leaks.SCHEMA,
             )
 
         yield opened
