@@ -26,7 +26,7 @@ from llama_retrieval_ext.capabilities.memory_storage import (
     text_of,
 )
 from llama_retrieval_ext.checks import checked_call, declared_arguments, of_type
-from llama_retrieval_ext.dates import VALID_FROM, VALID_TO, Moment, holds, instant, moment_of
+from llama_retrieval_ext.dates import VALID_FROM, VALID_TO, Moment, moment_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
@@ -195,10 +195,7 @@ class MemoryManager:
             as_of=as_of,
             top_k=_CANDIDATES_PER_MEMORY * check_top_k(top_k),
         )
-        hits = yield from self._storage.nearest(bound)
-        if as_of is None:
-            moment = instant(self._now()) or 0
-            hits = [hit for hit in hits if holds(hit.node.metadata, moment)]
+        hits = yield from self._storage.nearest(bound, self._now() if as_of is None else None)
         scored = [self._faded(memory_of(hit.node, score=score_of(hit))) for hit in hits]
         return sorted(scored, key=lambda memory: (-(memory.score or 0.0), memory.id))[:top_k]
 

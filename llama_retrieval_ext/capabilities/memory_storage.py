@@ -18,6 +18,7 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_retrieval_ext.checks import of_type
+from llama_retrieval_ext.dates import holds, instant
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import called
@@ -403,8 +404,13 @@ class MemoryStorage:
         hits = yield from self.find(filters, like.scope)
         return sorted((memory_of(hit.node) for hit in hits), key=lambda memory: memory.order)
 
-    def nearest(self, query: Query) -> Plan[list[Hit]]:
-        """Return the plan for the best nodes for a query, by meaning and words if possible."""
+    def nearest(self, query: Query, now: datetime | None) -> Plan[list[Hit]]:
+        """Return the plan for the best nodes for a query, by meaning and words if possible.
+
+        Args:
+            query: The query.
+            now: Only what holds then; None for the time of the query.
+        """
         backend, model, languages = self.backend, self.embed_model, self._languages
         retriever: StoreRetriever
         if backend.features.keyword is None:
@@ -413,5 +419,13 @@ class MemoryStorage:
             retriever = HybridRetriever(
                 backend, embed_model=model, languages=languages, name="memory"
             )
-        result = yield from called(retriever.search, retriever.asearch, query)
-        return result.hits
+        moment = None if now is None else instant(now)
+        is_engine, top_k = isinstance(backend, EngineBackend), query.top_k or 0
+        while True:
+            hits = (yield from called(retriever.search, retriever.asearch, query)).hits
+            holding = [hit for hit in hits if moment is None or holds(hit.node.metadata, moment)]
+            is_last = not is_engine and len(hits) < (query.top_k or 0)
+            if len(holding) == len(hits) or len(holding) >= top_k or is_last:
+                return holding[:top_k]
+            # Only now, as a condition on dates takes longer; other stores compare them as text.
+            query = query.but(as_of=now) if is_engine else query.but(top_k=2 * len(hits))
