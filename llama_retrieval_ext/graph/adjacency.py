@@ -62,6 +62,7 @@ class Changes:
     """Nodes and edges to put into an adjacency; None for those to remove."""
 
     nodes: dict[str, NodeEntry | None] = field(default_factory=dict)
+    dated_nodes: set[str] = field(default_factory=set)
     edges: dict[EdgeId, Edge | None] = field(default_factory=dict)
 
 
@@ -77,8 +78,10 @@ class Adjacency:
 
     Attributes:
         nodes: Entries of the nodes by id.
+        dated_nodes: Ids of nodes that have had properties with dates.
         is_restricted: Whether there has been a row that not everyone sees.
         is_dated: Whether there has been an edge with dates.
+        when: The time, and the reader, for whom it is shown; None for each.
     """
 
     __slots__ = (
@@ -86,11 +89,13 @@ class Adjacency:
         "_into",
         "_out",
         "_sorted",
+        "dated_nodes",
         "is_dated",
         "is_restricted",
         "key",
         "nodes",
         "partition",
+        "when",
     )
 
     def __init__(self, partition: Partition = Partition(), key: int = 0) -> None:  # noqa: B008
@@ -98,6 +103,8 @@ class Adjacency:
         self.key = key
         self.is_restricted = False
         self.is_dated = False
+        self.when: When | None = None
+        self.dated_nodes: set[str] = set()
         self._entries: dict[str, NodeEntry] = {}
         self.nodes: Mapping[str, NodeEntry] = self._entries
         self._out: dict[str, list[Edge]] = {}
@@ -119,6 +126,7 @@ class Adjacency:
         self.is_restricted |= any(entry.claims is not None for entry in entries.values())
         self.is_restricted |= any(type(edge) is ClaimedEdge for edge in changes.edges.values())
         self.is_dated |= any(edge is not None and is_dated(edge) for edge in changes.edges.values())
+        self.dated_nodes |= changes.dated_nodes
         self._entries.update(entries)
         for lists, end in ((self._out, 0), (self._into, 2)):
             by_node: dict[str, dict[EdgeId, Edge | None]] = defaultdict(dict)
@@ -140,7 +148,7 @@ class Adjacency:
     def seen_by(self, scope: Scope | None, functional: Collection[str] = ()) -> "Adjacency":
         """Return the rows as the principals of a scope see them, at the time that it asks for."""
         is_restricted = scope is not None and scope.principals is not None
-        if not (is_restricted or self.is_dated or functional):
+        if not (is_restricted or self.is_dated or self.dated_nodes or functional):
             return self
         return VisibleAdjacency(self, scope, functional)
 
@@ -232,11 +240,12 @@ class VisibleAdjacency(Adjacency):
     ) -> None:
         super().__init__(whole.partition, whole.key)
         self._whole, self._scope, self._functional = whole, scope, functional
-        self._when = When.of(scope)
+        self.when = self._when = When.of(scope)
+        self.dated_nodes = whole.dated_nodes
         # The values of functional relations, by source and type.
         self._values: dict[tuple[str, str], list[Edge]] = {}
-        principals = self._when.principals
-        self.nodes = whole.nodes if principals is None else _VisibleNodes(whole.nodes, principals)
+        reader = self._when.principals
+        self.nodes = whole.nodes if reader is None else _VisibleNodes(whole.nodes, reader)
 
     def at_any_time(self) -> Adjacency:
         """Return it with each fact of an edge, whenever it holds."""
@@ -298,10 +307,10 @@ class VisibleAdjacency(Adjacency):
 
         One with facts is returned whole.
         """
-        principals = self._when.principals
-        if principals is None:
+        reader = self._when.principals
+        if reader is None:
             return edge
-        visible = shown(edge.claims, principals) if isinstance(edge, ClaimedEdge) else edge
+        visible = shown(edge.claims, reader) if isinstance(edge, ClaimedEdge) else edge
         is_at_nodes = edge.source in self.nodes and edge.target in self.nodes
         return visible if is_at_nodes else None
 
@@ -344,6 +353,8 @@ def load(rows: GraphRows) -> dict[Partition, Adjacency]:
         for key, (id_, view) in enumerate(zip(ids, homes, strict=True)):
             if id_:
                 view.load_node(id_, entries[key] or named_entry(key, id_))
+        for (key,) in rows.dated_nodes():
+            homes[key].dated_nodes.add(ids[key])
         _load_edges(read_edges(rows, ids), ids, homes)
     return {view.partition: view for view in views.values()}
 
@@ -380,7 +391,7 @@ def read_nodes(
     entries: dict[int, NodeEntry] = {}
     for key, group in groupby(rows.entry_claims(keys), itemgetter(1)):
         claims = {
-            _principals(allowed): _entry(key, claim, *content)
+            principals(allowed): _entry(key, claim, *content)
             if claim > 0
             else named_entry(key, ids[key])
             for allowed, _, claim, *content in group
@@ -403,13 +414,13 @@ def read_edges(
         *_, weight, payload, allowed, _ = claims[0]
         edge: Edge = make(Edge, (*ends, weight, payload or "{}"))
         if any(claim[4] and has_dates(claim[4]) for claim in claims):
-            facts = [(_principals(c[5]), Edge(*ends, c[3], c[4] or "{}")) for c in claims]
+            facts = [(principals(c[5]), Edge(*ends, c[3], c[4] or "{}")) for c in claims]
             edge = claimed_edge(facts) or edge
         elif allowed:
             by_principals: dict[frozenset[str], Edge] = {}
             for *_, weight, payload, allowed, _ in claims:
                 claimed = Edge(*ends, weight, payload or "{}")
-                by_principals.setdefault(_principals(allowed), claimed)
+                by_principals.setdefault(principals(allowed), claimed)
             edge = ClaimedEdge(*edge)
             edge.claims = _restricted(by_principals) or ()
         yield source, target, edge
@@ -435,7 +446,8 @@ def _entry(
 
 
 @lru_cache
-def _principals(allowed: str) -> frozenset[str]:
+def principals(allowed: str) -> frozenset[str]:
+    """Return the principals in a claim on disk; none are everyone."""
     return frozenset(allowed.split("\n") if allowed else ())
 
 

@@ -136,6 +136,10 @@ class WritableGraph(GraphBackend):
     def plan_clear(self, *, scope: Scope | None) -> Call[None]:
         """Remove every visible row."""
 
+    @abstractmethod
+    def set_functional(self, relations: Collection[str]) -> None:
+        """Record the relations that have one value at a time, also for when it is opened again."""
+
     upsert, aupsert = callers(plan_upsert)
     replace_sources, areplace_sources = callers(plan_replace_sources)
     claims_of, aclaims_of = callers(plan_claims_of)

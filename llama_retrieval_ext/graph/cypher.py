@@ -19,7 +19,15 @@ from llama_retrieval_ext.graph.elements import (
     to_json,
     weight_of,
 )
-from llama_retrieval_ext.graph.validity import MARK, as_fact, claimed_edge
+from llama_retrieval_ext.graph.validity import (
+    MARK,
+    When,
+    as_fact,
+    claimed_edge,
+    entity_at,
+    fact_of,
+    is_dated_entity,
+)
 from llama_retrieval_ext.scope import ALLOWED_KEY, KB_KEY, TENANT_KEY, Scope
 
 # Letters of any script, digits and a few separators; no character that ends an identifier.
@@ -174,7 +182,7 @@ def projected(
 ) -> str:
     """Return the projection of a row to the properties that `node_of` and `edge_of` read.
 
-    With `dated` it is that of an edge with all its facts.
+    With `dated` it has all facts of the row.
     """
     claims = f"{variable}._claims"
     # A visible row with one claim is what this says.
@@ -289,6 +297,7 @@ def _add(rows: dict[Any, dict[str, Any]], key: object, row: dict[str, Any]) -> N
 
 def _node_row(node: GraphNode, source: str) -> dict[str, Any]:
     allowed, node = allowed_of(node.properties), node.stored()
+    source, node = as_fact(source, node)
     properties = _native(node.properties)
     properties |= {"text": node.text} if node.is_passage else {"name": node.name}
     if node.embedding is not None:
@@ -349,7 +358,7 @@ def contents_by_source(rows: Rows, sources: Sequence[str]) -> dict[str, Contents
                 properties = json.loads(claim.content) | restriction
                 contents[document].edges.append(Edge.of(*edge.id, properties))
             else:
-                stored = node_of(row["node"])  # with its embedding
+                stored = _stored_node(row["node"])  # with its embedding
                 node = stored if claim is claims[0] else _claimed_node(stored, claim.content)
                 node = replace(node, properties={**node.properties, **restriction})
                 contents[document].nodes.append(node)
@@ -370,7 +379,7 @@ def greatest_rows(rows: Rows) -> dict[str, list[dict[str, Any]]]:
     for row in rows:
         content = _greatest_first(_stored(row))[0].content
         if row["edge"] is None:
-            node = _claimed_node(node_of(row["node"]), content)
+            node = _claimed_node(_stored_node(row["node"]), content)
             nodes.append({**_node_row(node, ""), "claims": []})
         else:
             edge = _claimed_edge(edge_of(row["edge"]), content)
@@ -399,6 +408,19 @@ def _properties(stored: Mapping[str, Any], hidden: Sequence[str]) -> dict[str, A
 
 def node_of(row: Mapping[str, Any], scope: Scope | None = None) -> GraphNode:
     """Return the node of a row with labels and properties, as the scope sees it."""
+    stored, node = row["properties"], _stored_node(row)
+    content = _shown_content(stored, scope)
+    if content is not None:
+        node = _claimed_node(node, content)
+    claims = [claim for claim in _greatest_first(stored) if claim.content]
+    if any(MARK in claim.source for claim in claims):
+        facts = [(frozenset(c.allowed), fact_of(json.loads(c.content)[2])) for c in claims]
+        return entity_at(node, When.of(scope), facts)
+    return entity_at(node, When.of(scope)) if is_dated_entity(node) else node
+
+
+def _stored_node(row: Mapping[str, Any]) -> GraphNode:
+    """Return the node of a row as it is stored, by its greatest claim."""
     stored = row["properties"]
     id_ = stored.get("_id") or stored["id"]
     labels = sorted(set(row["labels"]).difference(_SYSTEM_LABELS))
@@ -408,9 +430,7 @@ def node_of(row: Mapping[str, Any], scope: Scope | None = None) -> GraphNode:
     else:
         named = [label for label in labels if label != _CHUNK]
         label, name, text = (named or [CHUNK_LABEL])[0], id_, stored.get("text") or ""
-    node = GraphNode(id_, label, name, properties, text, stored.get("embedding"))
-    content = _shown_content(stored, scope)
-    return node if content is None else _claimed_node(node, content)
+    return GraphNode(id_, label, name, properties, text, stored.get("embedding"))
 
 
 def edge_of(row: Sequence[Any], scope: Scope | None = None) -> Edge:

@@ -1,9 +1,11 @@
 """`EmbeddedGraph`: an in-process graph with adjacency in memory and rows in SQLite."""
 
+import json
 from collections import ChainMap, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import product
+from itertools import groupby, product
+from operator import itemgetter
 from pathlib import Path
 from threading import RLock
 from typing import Final, TypeVar
@@ -19,6 +21,7 @@ from llama_retrieval_ext.graph.adjacency import (
     named_entry,
     names_in,
     neighbours_in,
+    principals,
     read_edges,
     read_nodes,
 )
@@ -34,7 +37,7 @@ from llama_retrieval_ext.graph.elements import (
     check_deletion,
 )
 from llama_retrieval_ext.graph.sqlite_rows import FILE, EdgeClaim, EdgeKey, GraphRows, NodeClaim
-from llama_retrieval_ext.graph.validity import as_fact
+from llama_retrieval_ext.graph.validity import as_fact, entity_at, fact_of
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.embedded.files import DirectoryLock
 from llama_retrieval_ext.urls import local_path
@@ -179,6 +182,12 @@ class EmbeddedGraph(WritableGraph):
         """Remove every visible row."""
         return Call(lambda: self._change(scope, lambda write: write.delete_nodes(None)))
 
+    def set_functional(self, relations: Collection[str]) -> None:
+        """Record the relations that have one value at a time."""
+        with self._writing() as rows, rows.transaction():
+            rows.set_functional(relations)
+            self.functional = frozenset(relations)
+
     @property
     def was_closed(self) -> bool:
         """Whether its file was closed cleanly before it was opened."""
@@ -212,6 +221,7 @@ class EmbeddedGraph(WritableGraph):
 
     def _load(self, rows: GraphRows) -> None:
         self._partitions, self._cache = load(rows), {}
+        self.functional = rows.functional()
 
     def _open_rows(self) -> GraphRows:
         if self._rows is None:
@@ -256,17 +266,39 @@ class EmbeddedGraph(WritableGraph):
 
     def _nodes(self, ids: Sequence[str], views: Sequence[Adjacency]) -> dict[str, GraphNode]:
         with suppress(KeyError):  # unless all are in the cache
-            return _shown(ids, views, self._cache)
+            return self._shown(_entries(ids, views), self._cache)
         with self._lock:  # no write between the look at memory and the one at the disk
-            entries = ((id_, view.nodes.get(id_)) for id_, view in product(ids, views))
-            claims = {entry.claim: id_ for id_, entry in entries if entry is not None}
+            entries = _entries(ids, views)
+            claims = {entry.claim: id_ for id_, (_, entry) in entries.items()}
             missing = {claim: id_ for claim, id_ in claims.items() if claim not in self._cache}
             read = self._open_rows().contents(missing)
-            nodes = _shown(ids, views, ChainMap(read, self._cache))
+            nodes = self._shown(entries, ChainMap(read, self._cache))
             if len(self._cache) > _CACHED:
                 self._cache.clear()
             self._cache.update(read)
             return nodes
+
+    def _shown(
+        self, entries: Mapping[str, tuple[Adjacency, NodeEntry]], nodes: Mapping[int, GraphNode]
+    ) -> dict[str, GraphNode]:
+        """Return nodes, which are by claim, with the properties that hold."""
+        shown = {
+            id_: nodes[entry.claim] if entry.claim else view.named(id_)
+            for id_, (view, entry) in entries.items()
+        }
+        dated = {
+            entry.key: (id_, view.when)
+            for id_, (view, entry) in entries.items()
+            if view.when is not None and id_ in view.dated_nodes
+        }
+        if dated:
+            with self._lock:
+                rows = [*self._open_rows().properties_of(dated)]
+            for key, group in groupby(rows, itemgetter(0)):
+                id_, when = dated[key]
+                claims = [(principals(row[1]), fact_of(json.loads(row[2]))) for row in group]
+                shown[id_] = entity_at(shown[id_], when, claims)
+        return shown
 
     def _contents(self, views: Sequence[Adjacency], ids: Collection[str] | None) -> Contents:
         """Return contents without the cache, which so many nodes would flush."""
@@ -277,24 +309,24 @@ class EmbeddedGraph(WritableGraph):
                     list(view.nodes) if ids is None else [id_ for id_ in ids if id_ in view.nodes]
                 )
                 claims = {view.nodes[id_].claim: id_ for id_ in listed}
-                nodes += self._open_rows().contents(claims, embeddings=False).values()
-                nodes += [view.named(id_) for id_ in listed if not view.nodes[id_].claim]
+                read = self._open_rows().contents(claims, embeddings=False)
+                nodes += self._shown(_entries(listed, [view]), read).values()
         edges = (edge for view in views for edge in view.outgoing())
         return Contents(
             nodes, [e for e in edges if ids is None or (e.source in ids and e.target in ids)]
         )
 
 
-def _shown(
-    ids: Iterable[str], views: Sequence[Adjacency], nodes: Mapping[int, GraphNode]
-) -> dict[str, GraphNode]:
-    """Return the nodes with ids in the first view that has them; nodes are by claim."""
-    shown: dict[str, GraphNode] = {}
+def _entries(
+    ids: Iterable[str], views: Sequence[Adjacency]
+) -> dict[str, tuple[Adjacency, NodeEntry]]:
+    """Return the entries of ids, with the first view that has each."""
+    entries: dict[str, tuple[Adjacency, NodeEntry]] = {}
     for id_, view in product(ids, views):
-        entry = None if id_ in shown else view.nodes.get(id_)
+        entry = None if id_ in entries else view.nodes.get(id_)
         if entry is not None:
-            shown[id_] = nodes[entry.claim] if entry.claim else view.named(id_)
-    return shown
+            entries[id_] = view, entry
+    return entries
 
 
 class _Write:
@@ -382,7 +414,9 @@ class _Write:
 
     def _node_claim(self, document: str, node: GraphNode) -> NodeClaim:
         view, allowed = self._view(node.partition), allowed_of(node.properties)
-        node = node.stored()
+        claim, node = as_fact(document, node.stored())
+        if claim != document:
+            self._changes[view].dated_nodes.add(node.id)
         before = self._entry(view, node.id)
         key = self._new_key(view, node.id) if before is None else before.key
         self._last_claim += 1
@@ -390,7 +424,7 @@ class _Write:
         self._changes[view].nodes[node.id] = NodeEntry(key, self._last_claim, *names)
         if allowed or (before is not None and before.claims is not None):
             self._nodes[key] = view, node.id
-        return NodeClaim(self._last_claim, document, key, allowed, node)
+        return NodeClaim(self._last_claim, claim, key, allowed, node)
 
     def _edge_claim(self, document: str, edge: Edge) -> EdgeClaim:
         properties = edge.properties

@@ -144,31 +144,43 @@ class Neo4jGraph(WritableGraph):
         self, ids: Sequence[str], *, scope: Scope | None = None
     ) -> Call[dict[str, GraphNode]]:
         """Return the visible nodes with these ids, by id."""
-        statement = (
-            f"{nodes_by_id('n', '$ids')} WHERE {sees_node('n', scope)} "
-            f"RETURN {_NODE.format(projected('n', scope))} AS node"
-        )
         unique = list(dict.fromkeys(ids))
 
-        def by_id(rows: Rows) -> dict[str, GraphNode]:
+        def plan() -> Plan[dict[str, GraphNode]]:
+            dated = yield self.plan_has_dates()
+            statement = (
+                f"{nodes_by_id('n', '$ids')} WHERE {sees_node('n', scope)} "
+                f"RETURN {_NODE.format(projected('n', scope, dated=dated))} AS node"
+            )
+            rows = yield self.plan_read(statement, {"ids": unique, **scope_parameters(scope)})
             nodes = [node_of(row["node"], scope) for row in rows]
             nodes.sort(key=lambda node: node.partition.order, reverse=True)
             first = {node.id: node for node in nodes}
             return {id_: first[id_] for id_ in unique if id_ in first}
 
-        return self.plan_read(statement, {"ids": unique, **scope_parameters(scope)}).then(by_id)
+        return _call_of(plan)
 
     def plan_has_dates(self) -> Call[bool]:
-        """Return whether an edge has dates, or a relation has one value at a time."""
+        """Return whether a row has dates, or a relation has one value at a time."""
         if self._has_dates or self.functional or monotonic() < self._looked_at_s + _LOOK_EVERY_S:
             return immediate(lambda: self._has_dates or bool(self.functional))
+        return self._recorded_dates()
 
+    def _recorded_dates(self) -> Call[bool]:
         def has_dates(rows: Rows) -> bool:
             self._has_dates, self._looked_at_s = bool(rows), monotonic()
+            self.functional |= {type_ for row in rows for type_ in row["functional"] or ()}
             return self._has_dates
 
-        statement = "MATCH (d:__Source__ {_key: $key}) RETURN 1"
+        statement = "MATCH (d:__Source__ {_key: $key}) RETURN d.functional AS functional"
         return self.plan_read(statement, {"key": _DATED}).then(has_dates)
+
+    def set_functional(self, relations: Collection[str]) -> None:
+        """Record the relations that have one value at a time."""
+        self.functional = frozenset(relations)
+        recorded = {"key": _DATED, "functional": sorted(relations) or None}
+        statement = "MERGE (d:__Source__ {_key: $key}) SET d.functional = $functional"
+        self._write((statement, recorded)).function()
 
     def plan_neighbours(
         self, frontier: Sequence[str], hop: Hop = ANY_HOP, *, scope: Scope | None = None
@@ -261,7 +273,7 @@ class Neo4jGraph(WritableGraph):
     def _contents(
         self, ids: Collection[str] | None, scope: Scope | None, *, dated: bool
     ) -> Call[Rows]:
-        node = _NODE.format(projected("n", scope, embedding=False))
+        node = _NODE.format(projected("n", scope, embedding=False, dated=dated))
         edge = _EDGE.format(projected("r", scope, dated=dated))
         nodes = "MATCH (n:__Node__) WITH n" if ids is None else nodes_by_id("n", "$ids")
         among = "" if ids is None else f" AND {own_id('other')} IN $ids"
@@ -335,7 +347,10 @@ class Neo4jGraph(WritableGraph):
         """Remove every visible row."""
         check_deletion(scope)
         labels = "__Node__|__Source__" if scope is None else "__Node__"
-        statement = f"MATCH (n:{labels}) WHERE {sees_node('n', scope)} DETACH DELETE n"
+        statement = (
+            f"MATCH (n:{labels}) WHERE {sees_node('n', scope)} "
+            "AND NOT (n:__Source__ AND n.functional IS NOT NULL) DETACH DELETE n"
+        )
         return self._write((statement, scope_parameters(scope)), needs_schema=False)
 
     def compact(self) -> int:
@@ -359,13 +374,11 @@ class Neo4jGraph(WritableGraph):
                     yield self.connection.write(statement, {})
                 self._has_schema = True
             for statement, parameters in statements:
-                rows = parameters.get("edges")
-                claims = (
-                    (c for row in rows for c in row["claims"]) if isinstance(rows, list) else ()
-                )
+                rows: Any = [*parameters.get("edges", ()), *parameters.get("nodes", ())]  # type: ignore[misc]
+                claims = (claim for row in rows for claim in row["claims"])
                 if not self._has_dates and any(MARK in claim for claim in claims):
                     yield self.connection.write("MERGE (:__Source__ {_key: $key})", {"key": _DATED})
-                    self._has_dates = True
+                    yield self._recorded_dates()
                 yield self.connection.write(statement, parameters, _storing_greatest)
                 self.version += 1
 
@@ -403,8 +416,9 @@ _LOCKED: Final = "SET {0}._claims = coalesce({0}._claims, []) WITH {0}, row, {0}
 
 def _claimed(variable: str, new: str = "row.claims") -> str:
     """Return the clauses that add claims to a row, or replace those of the same sources."""
-    # A fact replaces what its document wrote of the edge without dates.
-    sources = f"[added IN {new} | {source_in('added')}] + [added IN {new} | {document_in('added')}]"
+    sources = f"[added IN {new} | {source_in('added')}]"
+    if variable == "r":  # a fact replaces what its document wrote of the edge without dates
+        sources += f" + [added IN {new} | {document_in('added')}]"
     others = f"[c IN old WHERE NOT {_SOURCE} IN {sources}]"
     return f"SET {variable}._claims = {others} + {new} {set_allowed(variable)}"
 

@@ -14,7 +14,7 @@ from llama_retrieval_ext.graph.backend import ANY_HOP, GraphBackend, WritableGra
 from llama_retrieval_ext.graph.elements import Contents, Edge, EdgeId, GraphNode, Hop, is_visible
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
-from llama_retrieval_ext.graph.validity import When, facts_at
+from llama_retrieval_ext.graph.validity import When, entity_at, facts_at, is_dated_entity
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.urls import shown_url
 
@@ -25,7 +25,7 @@ _EMBEDDED: Final = "graph"
 _NEO4J: Final = ("neo4j", "neo4js", "bolt", "bolts")
 
 
-def open_graph(url: str, *, functional: Iterable[str] = ()) -> WritableGraph:
+def open_graph(url: str, *, functional: Iterable[str] | None = None) -> WritableGraph:
     """Open or create the graph that a URL names; the caller closes it.
 
     Args:
@@ -34,7 +34,8 @@ def open_graph(url: str, *, functional: Iterable[str] = ()) -> WritableGraph:
             instead of a cluster. Credentials come from environment variables, named in the
             URL: ``?user_env=NAME&password_env=NAME``.
         functional: Relations that have one value at a time, such as ``["WORKS_AT"]``: with dates, a
-            later fact ends the earlier one where it starts. Not recorded.
+            later fact ends the earlier one where it starts. They are recorded with the graph; None
+            for those that are.
 
     Raises:
         ConfigurationError: The URL names no graph.
@@ -53,7 +54,6 @@ def open_graph(url: str, *, functional: Iterable[str] = ()) -> WritableGraph:
         raise ConfigurationError(f"a graph is named by a URL, got {url!r}; write 'graph:./graph'")
     if isinstance(functional, str):
         raise ConfigurationError(f"functional is a list of relations, got {functional!r}")
-    relations = frozenset(functional)
     scheme, _, place = url.partition(":")
     opened: WritableGraph | None = None
     if scheme == _EMBEDDED and place and not place.startswith("//"):
@@ -61,7 +61,8 @@ def open_graph(url: str, *, functional: Iterable[str] = ()) -> WritableGraph:
     elif scheme in _NEO4J and place.startswith("//"):
         opened = _neo4j_graph().open(url)
     if opened is not None:
-        opened.functional = relations
+        if functional is not None:
+            opened.set_functional(frozenset(functional))
         return opened
     schemes = (_EMBEDDED, *_NEO4J)
     near = [] if scheme in schemes else difflib.get_close_matches(scheme, schemes, n=1)
@@ -136,7 +137,7 @@ class PropertyGraph(GraphBackend):
             for edge in self._edges_of(list(visible), scope):
                 for id_ in {edge.source, edge.target} & edges.keys():
                     edges[id_].append(edge)
-            return {id_: hop.first(id_, own) for id_, own in edges.items()}
+            return {id_: hop.first(id_, incident) for id_, incident in edges.items()}
 
         return Call(function)
 
@@ -146,8 +147,8 @@ class PropertyGraph(GraphBackend):
         """Return the visible nodes, without embeddings, and the visible edges between them."""
 
         def function() -> Contents:
-            found = self._every(scope) if ids is None else self._nodes(ids, scope).values()
-            nodes = {n.id: replace(n, embedding=None) for n in found}
+            visible = self._every(scope) if ids is None else self._nodes(ids, scope).values()
+            nodes = {node.id: replace(node, embedding=None) for node in visible}
             edges = self._edges_of(list(nodes), scope)
             between = [edge for edge in edges if {edge.source, edge.target} <= nodes.keys()]
             return Contents(list(nodes.values()), between)
@@ -195,4 +196,6 @@ class PropertyGraph(GraphBackend):
 
 def _visible(nodes: Iterable[LabelledNode], scope: Scope | None) -> list[GraphNode]:
     seen = (node for node in nodes if node.id and is_visible(node.properties, scope))
-    return [GraphNode.from_llama_index(node).stored() for node in seen]
+    stored = (GraphNode.from_llama_index(node).stored() for node in seen)
+    when = When.of(scope)
+    return [entity_at(node, when) if is_dated_entity(node) else node for node in stored]

@@ -5,6 +5,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from llama_retrieval_ext.checks import check_count, of_type
+from llama_retrieval_ext.dates import now
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.execution.running import callers
@@ -17,9 +18,9 @@ from llama_retrieval_ext.scope import Scope
 
 
 class _Derived(NamedTuple):
-    """Passage graph of a scope, its evidence, and the version of the source graph."""
+    """Passage graph of a scope, its evidence, and the version of the source graph with the day."""
 
-    version: tuple[int, int]
+    version: tuple[object, ...]
     graph: PassageGraph
     evidence: TextEvidence
 
@@ -29,7 +30,8 @@ class PassageGraphs:
 
     The first query of a scope derives the links; the first query after a write through this object
     updates them incrementally; all other queries use the cache. Writes of other processes to a
-    shared graph, or to a generic LlamaIndex store, are visible after `refresh`.
+    shared graph, or to a generic LlamaIndex store, are visible after `refresh`; facts that begin or
+    end, from the next day on.
 
     Args:
         graph: A URL, a LlamaIndex property graph store or index, or a backend.
@@ -86,8 +88,8 @@ class PassageGraphs:
         return graph
 
     @property
-    def _version(self) -> tuple[int, int]:
-        return self.backend.version, self._refreshes
+    def _version(self) -> tuple[object, ...]:
+        return self.backend.version, self._refreshes, now()[: len("2021-09-01")]
 
     def _derive(self, scope: Scope | None) -> PassageGraph:
         with self._lock:

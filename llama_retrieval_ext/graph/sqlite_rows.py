@@ -25,7 +25,7 @@ EdgeKey: TypeAlias = tuple[int, str, int]
 """Key of the source, type, and key of the target."""
 
 FILE: Final = "graph.sqlite3"
-FORMAT: Final = 2
+FORMAT: Final = 3
 _APPLICATION: Final = 0x4C524758  # "LRGX", in the file's header
 # A claim is what one document writes of a row; the greatest key is the latest. One that only names
 # a node, as the end of an edge, has a negative key. `allowed` has a line for each principal; it is
@@ -40,6 +40,7 @@ CREATE TABLE node_claims (
 );
 CREATE INDEX node_claims_by_node ON node_claims (node, allowed);
 CREATE INDEX node_claims_of_some ON node_claims (node) WHERE allowed <> '';
+CREATE INDEX node_facts ON node_claims (node) WHERE instr(document, char(1));
 CREATE TABLE edge_claims (
     source INTEGER NOT NULL, type TEXT NOT NULL, target INTEGER NOT NULL, document TEXT NOT NULL,
     key INTEGER NOT NULL, allowed TEXT NOT NULL, weight REAL NOT NULL, properties TEXT NOT NULL,
@@ -47,11 +48,12 @@ CREATE TABLE edge_claims (
 ) WITHOUT ROWID;
 CREATE INDEX edge_claims_by_document ON edge_claims (document);
 CREATE INDEX edge_claims_of_some ON edge_claims (source) WHERE allowed <> '';
+CREATE TABLE functional (type TEXT PRIMARY KEY);
 CREATE TABLE last_claim (key INTEGER NOT NULL);
 INSERT INTO last_claim VALUES (0);
 """
 _KEYS: Final = "(SELECT value FROM json_each(?))"
-# Claims of a document: of an edge, and of each fact of an edge, whose names begin with it.
+# Claims of a document, and of each fact of it, whose names begin with it.
 _OF_DOCUMENT: Final = (
     f"(document = ?1 OR document > ?1 || '{MARK}' AND document < ?1 || '{chr(ord(MARK) + 1)}')"
 )
@@ -188,15 +190,37 @@ class GraphRows:
         )
         return {key: _node(ids[key], *row) for key, *row in rows}
 
+    def dated_nodes(self) -> sqlite3.Cursor:
+        """Return the key of each node with facts."""
+        return self._read("SELECT DISTINCT node FROM node_claims WHERE instr(document, char(1))")
+
+    def properties_of(self, nodes: Iterable[int]) -> sqlite3.Cursor:
+        """Return node, principals and properties of the claims of nodes, the greatest first."""
+        return self._read(
+            "SELECT node, allowed, properties FROM node_claims "  # noqa: S608
+            f"WHERE node IN {_KEYS} AND key > 0 ORDER BY node, key DESC",
+            (json.dumps([*nodes]),),
+        )
+
+    def functional(self) -> frozenset[str]:
+        """Return the relations that have one value at a time."""
+        return frozenset(type_ for (type_,) in self._read("SELECT type FROM functional"))
+
+    def set_functional(self, relations: Iterable[str]) -> None:
+        """Replace the relations that have one value at a time."""
+        self._db.execute("DELETE FROM functional")
+        self._db.executemany("INSERT INTO functional VALUES (?)", ((type_,) for type_ in relations))
+
     def sources(self) -> set[str]:
         """Return the documents with claims of nodes."""
-        return {document for (document,) in self._read("SELECT DISTINCT document FROM node_claims")}
+        documents = self._read("SELECT DISTINCT document FROM node_claims")
+        return {document.partition(MARK)[0] for (document,) in documents}
 
     def contents_of(self, document: str) -> Contents:
         """Return what a document writes, with embeddings, without the ends that it only names."""
         nodes = self._read(
-            "SELECT allowed, id, label, name, properties, text, embedding FROM node_claims "
-            "JOIN nodes ON nodes.key = node WHERE document = ? AND node_claims.key > 0 "
+            "SELECT allowed, id, label, name, properties, text, embedding FROM node_claims "  # noqa: S608
+            f"JOIN nodes ON nodes.key = node WHERE {_OF_DOCUMENT} AND node_claims.key > 0 "
             "ORDER BY node_claims.key",
             (document,),
         )
@@ -285,8 +309,8 @@ class GraphRows:
             Key, partition and id of their nodes, and of their edges.
         """
         nodes = self._read(
-            "SELECT node, partition, id FROM node_claims JOIN nodes ON nodes.key = node "
-            "WHERE document = ?",
+            "SELECT DISTINCT node, partition, id FROM node_claims JOIN nodes "  # noqa: S608
+            f"ON nodes.key = node WHERE {_OF_DOCUMENT}",
             (document,),
         )
         deleted_nodes = [row for row in nodes if row[1] in partitions]
@@ -301,7 +325,7 @@ class GraphRows:
             if partition in partitions
         ]
         self._db.executemany(
-            "DELETE FROM node_claims WHERE document = ? AND node = ?",
+            f"DELETE FROM node_claims WHERE {_OF_DOCUMENT} AND node = ?2",  # noqa: S608
             ((document, key) for key, _, _ in deleted_nodes),
         )
         self._db.executemany(

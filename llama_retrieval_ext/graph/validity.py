@@ -1,19 +1,21 @@
-"""Facts: edges with dates, of which a reader sees those that hold, and were known, at some time.
+"""Facts: edges and entities with dates, shown as they hold, and were known, at some time.
 
-An edge with ``valid_from``, ``valid_to`` or ``known_from`` in its properties is a fact. Each one
-stays a claim of its own beside the earlier ones of the same edge. Facts of one edge with the same
-start, or the same property ``fact``, are versions of one: the latest known counts. Everything else
-is decided when they are read, from the visible facts alone, so that a hidden one closes nothing.
+An edge or an entity with ``valid_from``, ``valid_to`` or ``known_from`` in its properties is a
+fact. Each one stays a claim of its own beside the earlier ones. Facts of one edge or entity with
+the same start, or the same property ``fact``, are versions of one: the latest known counts.
+Everything else is decided when they are read, from the visible facts alone, so that a hidden one
+closes nothing.
 """
 
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from math import inf
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from llama_retrieval_ext.dates import (
     KNOWN_FROM,
@@ -24,9 +26,10 @@ from llama_retrieval_ext.dates import (
     moment_of,
     now,
 )
-from llama_retrieval_ext.graph.elements import Claims, Edge, EdgeId, Partition
+from llama_retrieval_ext.graph.elements import Claims, Edge, EdgeId, GraphNode, Partition
 from llama_retrieval_ext.scope import ANY_TIME, Scope
 
+Row = TypeVar("Row", GraphNode, Edge)
 # Property that names a fact, if its start is corrected later.
 FACT_KEY: Final = "fact"
 # Property of a fact of a functional relation: the other ends that hold from the same start.
@@ -64,6 +67,10 @@ class When(NamedTuple):
         principals = None if scope.principals is None else frozenset(scope.principals)
         as_of = None if scope.as_of == ANY_TIME else instant(scope.as_of) or moment
         return cls(as_of, instant(scope.known_at) or moment, principals)
+
+    def sees(self, allowed: frozenset[str]) -> bool:
+        """Return whether the reader sees what names these principals; none are everyone."""
+        return not allowed or self.principals is None or not allowed.isdisjoint(self.principals)
 
 
 class Period(NamedTuple):
@@ -108,21 +115,58 @@ def is_dated(edge: Edge) -> bool:
     return type(edge) is DatedEdge or has_dates(edge.payload)
 
 
-def as_fact(document: str, edge: Edge) -> tuple[str, Edge]:
-    """Return the name of a document's claim of an edge, and the edge as it is stored.
+def as_fact(document: str, row: Row) -> tuple[str, Row]:
+    """Return the name of a document's claim of a node or an edge, and the row as it is stored.
 
     Raises:
-        ConfigurationError: A date of the edge cannot be read.
+        ConfigurationError: A date of the row cannot be read.
     """
-    if not is_dated(edge):
-        return document, edge
-    properties = edge.properties
+    if not (is_dated(row) if isinstance(row, Edge) else is_dated_entity(row)):
+        return document, row
+    properties = dict(row.properties)
     for key in TIME_KEYS:
         if properties.get(key) is not None:
-            properties[key] = moment_of(properties[key], f"{key} of {edge}")
+            what = row if isinstance(row, Edge) else row.id
+            properties[key] = moment_of(properties[key], f"{key} of {what}")
     known_from = properties.setdefault(KNOWN_FROM, now())
-    edge = Edge.of(*edge.id, properties)
-    return f"{document}{MARK}{period_of(edge).fact}{MARK}{known_from}", edge
+    name = f"{document}{MARK}{period_of(fact_of(properties)).fact}{MARK}{known_from}"
+    if isinstance(row, Edge):
+        return name, Edge.of(*row.id, properties)
+    return name, replace(row, properties=properties)
+
+
+def is_dated_entity(node: GraphNode) -> bool:
+    """Return whether a node has properties that hold for a time; passages hold as a whole."""
+    return not node.is_passage and not node.properties.keys().isdisjoint(TIME_KEYS)
+
+
+def fact_of(properties: Mapping[str, object]) -> Edge:
+    """Return what is claimed of a node, as an edge from it to itself, whose ends are left out."""
+    return Edge.of("", "", "", properties)
+
+
+def entity_at(
+    node: GraphNode, when: When, claims: Iterable[tuple[frozenset[str], Edge]] | None = None
+) -> GraphNode:
+    """Return an entity with the properties that hold at a time, and from when until when they do.
+
+    They are those of its latest claim without dates, and over them those of the facts that hold,
+    over which those of a later start win.
+
+    Args:
+        node: The entity, by its greatest visible claim.
+        when: The time, and the reader; for any time, all facts count.
+        claims: All claims of its properties, greatest first; None if it has the one alone.
+    """
+    listed = [(frozenset[str](), fact_of(node.properties))] if claims is None else [*claims]
+    visible = [edge for allowed, edge in listed if when.sees(allowed)]
+    facts = _known((claim for claim in listed if is_dated(claim[1])), when)
+    holding = [fact for fact in facts if when.as_of is None or _holds(fact, when.as_of)]
+    holding.sort(key=lambda fact: period_of(fact)[::2])
+    properties: dict[str, Any] = node.partition.properties  # Any: JSON values
+    for claim in (*[edge for edge in visible if not is_dated(edge)][:1], *holding):
+        properties |= claim.properties
+    return replace(node, properties=properties | intersection(holding))
 
 
 def claimed_edge(claims: Sequence[tuple[frozenset[str], Edge]]) -> Edge | None:
@@ -148,10 +192,10 @@ def facts_at(edges: Iterable[Edge], when: When, functional: Collection[str] = ()
     groups: dict[tuple[object, ...], list[Edge]] = defaultdict(list)
     for edge in edges:
         if edge.type in functional:
-            for fact in _known(edge, when):
+            for fact in _known(_claims_of(edge), when):
                 groups[period_of(fact).home, fact.source, fact.type].append(fact)
         elif is_dated(edge):
-            facts += _known(edge, when)
+            facts += _known(_claims_of(edge), when)
         else:
             always.append(edge)
     facts += [fact for group in groups.values() for fact in _closed(group)]
@@ -163,21 +207,27 @@ def _holding(facts: Iterable[Edge], moment: float) -> list[Edge]:
     best: dict[tuple[EdgeId, Partition], Edge] = {}
     for fact in facts:
         period = period_of(fact)
-        if period.start <= moment < period.end:
+        if _holds(fact, moment):
             other = best.setdefault((fact.id, period.home), fact)
             if period_of(other)[::2] < period[::2]:
                 best[fact.id, period.home] = fact
     return [*best.values()]
 
 
-def _known(edge: Edge, when: When) -> Iterable[Edge]:
-    """Return the latest version of each fact of an edge that was known then, and is visible."""
-    claims: Claims[Edge] = edge.claims if isinstance(edge, DatedEdge) else ((frozenset(), edge),)
+def _holds(fact: Edge, moment: float) -> bool:
+    return period_of(fact).start <= moment < period_of(fact).end
+
+
+def _claims_of(edge: Edge) -> Claims[Edge]:
+    return edge.claims if isinstance(edge, DatedEdge) else ((frozenset(), edge),)
+
+
+def _known(claims: Iterable[tuple[frozenset[str], Edge]], when: When) -> Iterable[Edge]:
+    """Return the latest version of each fact that was known then, and is visible."""
     latest: dict[str, Edge] = {}
     for allowed, fact in claims:
         period = period_of(fact)
-        is_visible = not allowed or when.principals is None or allowed & when.principals
-        if is_visible and period.known_from <= when.known_at < period.known_to:
+        if when.sees(allowed) and period.known_from <= when.known_at < period.known_to:
             other = latest.setdefault(period.fact, fact)
             if period.known_from > period_of(other).known_from:
                 latest[period.fact] = fact

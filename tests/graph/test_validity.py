@@ -1,18 +1,24 @@
 """Facts of a graph: what held and was known when, on both graphs."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext import Scope, open_graph
 from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.graph import Edge
+from llama_retrieval_ext.graph import Edge, GraphNode
 from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.graph.elements import Hop
 from llama_retrieval_ext.graph.expansion import expand
+from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
 from llama_retrieval_ext.graph.rules.inference import infer
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
+from llama_retrieval_ext.retrievers.graph import GraphRetriever
 from llama_retrieval_ext.retrievers.kg_rule import KGRuleRetriever
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from tests.graph.facts import Facts, wrong_answers
 from tests.servers.neo4j import neo4j_url
 
@@ -54,6 +60,8 @@ def graph(request: pytest.FixtureRequest) -> Iterator[WritableGraph]:
     with open_graph(url, functional=["WORKS_AT"]) as opened:
         opened.clear(scope=None)
         yield opened
+        opened.set_functional([])
+        opened.clear(scope=None)
 
 
 def add(graph: WritableGraph, person: str, company: str, start: str, end: str = "") -> None:
@@ -139,3 +147,93 @@ def test_properties_that_begin_like_dates_make_no_fact(graph: WritableGraph) -> 
     graph.upsert([], [Edge.of("ann", "KNOWS", "bob", properties)])
     (edge,) = graph.neighbours(["ann"], Hop(), scope=None)["ann"]
     assert edge.properties == properties
+
+
+PRICES = parse_rules(
+    """
+rules:
+  - id: cheap
+    match:
+      - {node: shop}
+      - {follow: SELLS, node: bread}
+    where:
+      - {node: bread, property: price, operator: "<", value: 4}
+    then: "{shop} sells bread for {bread.price}"
+"""
+)
+
+
+def test_properties_of_an_entity_are_those_of_the_time(graph: WritableGraph) -> None:
+    def write(**properties: object) -> None:
+        graph.upsert([GraphNode("bread", "Good", "Bread", properties)], [], source="list")
+
+    def bread(as_of: str = "now", **scope: object) -> dict[str, object]:
+        times = Scope(as_of=as_of, **scope)  # type: ignore[arg-type]
+        (node,) = graph.contents(["bread"], scope=times).nodes
+        assert node == graph.nodes(["bread"], scope=times)["bread"]
+        assert (node.label, node.name) == ("Good", "Bread")
+        return {key: value for key, value in node.properties.items() if key != "known_from"}
+
+    write(price=5, valid_from="2023-01-01", known_from="2024-01-01")
+    write(price=3, valid_from="2021-01-01", valid_to="2025-01-01", known_from="2020-01-01")
+    write(price=4, valid_from="2023-01-01", known_from="2022-01-01")  # was corrected
+    write(baker="Ann", valid_from="2022-01-01", valid_to="2024-06-01", allowed=["group:hr"])
+    write(origin="DE")
+    assert bread() == {"origin": "DE", "price": 5, "valid_from": "2023-01-01"}
+    assert bread("2020-01-01") == {"origin": "DE"}
+    assert bread("2023-06-01") == {
+        "origin": "DE",
+        "price": 5,
+        "baker": "Ann",
+        "valid_from": "2023-01-01",
+        "valid_to": "2024-06-01",
+    }
+    assert bread("2023-06-01", known_at="2023-01-01")["price"] == 4
+    assert "baker" not in bread("2023-06-01", principals=["user:bob"])
+    graph.upsert([], [Edge.of("shop", "SELLS", "bread")], source="shop")
+    (cheap,) = run(infer(graph, PRICES, seeds=["shop"], scope=Scope(as_of="2022-01-01")))
+    assert cheap.text == "shop sells bread for 3"
+    assert cheap.validity["valid_to"] == "2024-06-01"
+    assert run(infer(graph, PRICES, seeds=["shop"])) == []
+    assert len(graph.claims_of(["list"])["list"].nodes) == 5
+    graph.delete_sources(["list"], scope=None)
+    assert graph.nodes(["bread"], scope=None)["bread"].properties == {}
+
+
+@pytest.mark.parametrize("engine", ["embedded", pytest.param("neo4j", marks=pytest.mark.slow)])
+def test_functional_relations_are_recorded(
+    engine: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    is_server = engine == "neo4j"
+    url = request.getfixturevalue("neo4j_url") if is_server else f"graph:{tmp_path}"
+    with open_graph(url, functional=["WORKS_AT"]) as graph:
+        graph.clear(scope=None)
+    for at, company in enumerate(("acme", "beta")):
+        with open_graph(url) as graph:
+            add(graph, "ann", company, f"201{at}-01-01")
+    with open_graph(url) as graph:
+        assert [edge.target for edge in graph.neighbours(["ann"])["ann"]] == ["beta"]
+    with open_graph(url, functional=[]) as graph:
+        assert len(graph.neighbours(["ann"])["ann"]) == 2
+        graph.clear(scope=None)
+
+
+def test_a_walk_is_of_the_time_of_its_question() -> None:
+    passages = [
+        TextNode(id_=id_, text=text, embedding=[1.0, 0.0])
+        for id_, text in (("ann", "About Ann."), ("acme", "The firm."), ("beta", "The other."))
+    ]
+    store = EmbeddedVectorStore(":memory:")
+    graph = open_graph("graph::memory:", functional=["WORKS_AT"])
+    with store, graph:
+        store.add(passages)
+        graph.upsert(*passage_rows(passages, PassageLinks()))
+        graph.upsert([GraphNode("Ann"), GraphNode("acme inc"), GraphNode("beta inc")], [])
+        mentions = [("ann", "Ann"), ("acme", "acme inc"), ("beta", "beta inc")]
+        graph.upsert([], [Edge.of(passage, "MENTIONS", entity) for passage, entity in mentions])
+        add(graph, "Ann", "acme inc", "2010-01-01")
+        add(graph, "Ann", "beta inc", "2015-01-01")
+        retriever = GraphRetriever(store, graph=graph, seed=KeywordRetriever(store))
+        for as_of, firm in (("2012-01-01", "acme"), (None, "beta"), ("2020-01-01", "beta")):
+            result = retriever.search("About Ann", as_of=as_of)
+            assert [hit.node_id for hit in result] == ["ann", firm]

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from llama_index.core import Document
 
-from llama_retrieval_ext import KnowledgeBase, Query, Scope
+from llama_retrieval_ext import KnowledgeBase, Query, Scope, Top
+from llama_retrieval_ext.config import from_yaml, to_yaml, validate_yaml
 from llama_retrieval_ext.dates import instant, now
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.knowledge_base.kinds import Kind
@@ -93,6 +94,17 @@ def test_as_of_asks_for_another_time_at_each_entrance(dated: KnowledgeBase) -> N
     assert "new" in ids(bound.search(query, as_of="now"))  # the query's counts
     with pytest.raises(ConfigurationError, match="must be a date"):
         dated.search(query, as_of="last year")
+
+
+def test_a_time_in_yaml_is_read_back(dated: KnowledgeBase) -> None:
+    then = Scope(as_of="2021-05-05")
+    pipeline = (dated.retriever("keyword") >> Top(5)).for_scope(then)
+    for part in (dated.retriever("hybrid", as_of="2021-05-05"), pipeline):
+        text = to_yaml(part, dated)
+        assert "type: Scope\n    as_of: '2021-05-05'" in text
+        assert ids(from_yaml(text, dated).search("leave is days"))[0] == "old"
+    (problem,) = validate_yaml(text.replace("'2021-05-05'", "2021-05-05"), dated)
+    assert "put it in quotes" in problem
 
 
 def test_a_document_says_what_its_dates_came_from_and_since_when_it_is_known(

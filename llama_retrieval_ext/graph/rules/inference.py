@@ -10,7 +10,12 @@ from llama_retrieval_ext.graph.elements import Edge, GraphNode, Partition
 from llama_retrieval_ext.graph.rules.chaining import RuleSet, Variant
 from llama_retrieval_ext.graph.rules.matching import Match, plan_matches, stored_properties
 from llama_retrieval_ext.graph.rules.rule import Rule
-from llama_retrieval_ext.graph.validity import intersection, period_in_words
+from llama_retrieval_ext.graph.validity import (
+    fact_of,
+    intersection,
+    is_dated_entity,
+    period_in_words,
+)
 from llama_retrieval_ext.scope import Scope
 
 
@@ -26,6 +31,7 @@ class Conclusion:
         bindings: Node id of each variable; None for a missing optional one.
         proof: The edges that prove it.
         nodes: The nodes of the bindings and of the proof, by id.
+        facts: The properties with dates that conditions test, or the sentence names.
     """
 
     rule: Rule
@@ -35,6 +41,7 @@ class Conclusion:
     bindings: tuple[tuple[str, str | None], ...]
     proof: tuple[Edge, ...]
     nodes: Mapping[str, GraphNode] = field(default_factory=dict, compare=False, repr=False)
+    facts: tuple[Edge, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def start(self) -> str:
@@ -62,7 +69,7 @@ class Conclusion:
     @property
     def validity(self) -> dict[str, str]:
         """From when until when it holds: as long as everything that supports it."""
-        return intersection(self.proof)
+        return intersection((*self.proof, *self.facts))
 
     def to_dict(self) -> dict[str, object]:
         """Return the conclusion as JSON."""
@@ -134,7 +141,8 @@ def _nodes(
     for home, inner in ids.items():
         kbs = None if home.kb_id is None else (home.kb_id,)
         principals = None if scope is None else scope.principals
-        narrow = scope if home == Partition() else Scope(home.tenant_id, kbs, principals)
+        times = (None, None) if scope is None else (scope.as_of, scope.known_at)
+        narrow = scope if home == Partition() else Scope(home.tenant_id, kbs, principals, *times)
         nodes[home] = yield graph.plan_nodes(sorted(inner), scope=narrow)
         if outer := inner - nodes[home].keys():
             nodes[home] |= yield graph.plan_nodes(sorted(outer), scope=scope)
@@ -158,6 +166,8 @@ def _conclusion(
         if id_ is not None and id_ in nodes:
             names[name] = name_in(nodes[id_], language)
             properties[name] = stored_properties(nodes[id_])
+    used = {*way.rule.properties_of, *(where.variable for where in way.pattern.where)}
+    tested = (nodes.get(id_ or "") for name, id_ in bound.items() if name in used)
     return Conclusion(
         way.rule,
         way.rule.text(names, properties),
@@ -166,6 +176,7 @@ def _conclusion(
         bindings,
         tuple(dict.fromkeys(chain.from_iterable(match.proof))),
         {id_: nodes[id_] for id_ in match.node_ids if id_ in nodes},
+        tuple(fact_of(node.properties) for node in tested if node and is_dated_entity(node)),
     )
 
 

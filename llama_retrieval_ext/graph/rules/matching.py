@@ -40,7 +40,7 @@ from llama_retrieval_ext.graph.cypher import (
 )
 from llama_retrieval_ext.graph.elements import Direction, Edge, EdgeId, GraphNode, Hop, Partition
 from llama_retrieval_ext.graph.rules.rule import Pattern, Step
-from llama_retrieval_ext.graph.validity import period_of
+from llama_retrieval_ext.graph.validity import is_dated_entity, period_of
 from llama_retrieval_ext.scope import ANY_TIME, KB_KEY, TENANT_KEY, Scope, at_time
 
 MAX_MATCHES: Final = 10_000
@@ -162,10 +162,13 @@ def plan_matchable(
     rows = graph  # as for type checkers it is one that answers Cypher, below
     if not compares_times and answers_cypher(graph, scope) and not (yield graph.plan_has_dates()):
         return graph
-    # The conditions on time, and the traversal, choose among all facts.
-    scope = at_time(scope, ANY_TIME, None)
-    ids = None if seeds is None else (yield from _reached(rows, possible, seeds, scope))
-    return LoadedGraph((yield rows.plan_contents(ids, scope=scope)))
+    # The conditions on time, and the traversal, choose among all facts of edges.
+    at_any_time = at_time(scope, ANY_TIME, None)
+    ids = None if seeds is None else (yield from _reached(rows, possible, seeds, at_any_time))
+    contents = yield rows.plan_contents(ids, scope=at_any_time)
+    if any(map(is_dated_entity, contents.nodes)):
+        contents = contents._replace(nodes=(yield rows.plan_contents(ids, scope=scope)).nodes)
+    return LoadedGraph(contents)
 
 
 def _reached(

@@ -228,6 +228,11 @@ class Rule:
         for problem in self._problems():
             raise RuleError(f"rule {self.id!r}: {problem}")
 
+    @property
+    def properties_of(self) -> set[str]:
+        """Variables of which the sentence names a property."""
+        return {slot[1] for slot in _SLOT.finditer(self.then) if slot[2] is not None}
+
     def text(self, names: Mapping[str, str], properties: Mapping[str, Mapping[str, object]]) -> str:
         """Return the conclusion for the node names and properties of the bound variables."""
 
