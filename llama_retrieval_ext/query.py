@@ -80,13 +80,14 @@ class Query(QueryBundle):
     as_of: Moment | None = None
     known_at: Moment | None = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self) -> None:  # noqa: C901 - a check of each value
         if not isinstance(self.query_str, str):
             raise ConfigurationError(
                 f"a query is a string, or a QueryBundle or Query of one, got {self.query_str!r}; "
                 "several queries go to retrieve_many"
             )
-        self.query_str = valid_text(self.query_str)  # as stored texts are
+        if not self.query_str.isascii():
+            self.query_str = valid_text(self.query_str)  # as stored texts are
         for number in (self.top_k, self.at_least):
             if number is not None:
                 check_count(number, "top_k")
@@ -94,7 +95,8 @@ class Query(QueryBundle):
             check_seconds(self.timeout_s, "timeout_s", otherwise="for no limit leave it out")
         if self.scope is not None:
             check_scope(self.scope)
-        self.scope = at_time(self.scope, self.as_of, self.known_at)
+        if self.as_of is not None or self.known_at is not None:
+            self.scope = at_time(self.scope, self.as_of, self.known_at)
         of_type(self.context, Mapping, "context")
         if self.fields is not None:
             check_weights(self.fields, "fields")
@@ -152,10 +154,14 @@ class Query(QueryBundle):
 
         A leg returns ``top_k`` hits if given, else its own number, but at least ``at_least``.
         """
-        child = object.__new__(type(self))
         # The deadline is part of the execution context.
-        vars(child).update(vars(self), top_k=top_k, timeout_s=None)
-        return child
+        return self.unchecked(top_k=top_k, timeout_s=None)
+
+    def unchecked(self, **values: object) -> Self:
+        """Return a copy with values that are known to be valid, other than filters."""
+        copy = object.__new__(type(self))
+        vars(copy).update(vars(self), **values)
+        return copy
 
     @property
     def condition(self) -> Condition | None:

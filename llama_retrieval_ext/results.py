@@ -1,7 +1,7 @@
 """Results of a search: `SearchResult`, `Hit` and `Contribution`."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Final, Self, TypeVar, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -18,7 +18,6 @@ from llama_retrieval_ext.text.highlighting import (
     highlights_by_meaning,
     highlights_by_words,
 )
-from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.trace import Degradation, Trace
 from llama_retrieval_ext.wording import quoted
 
@@ -387,30 +386,29 @@ def document_id(node: BaseNode) -> str | None:
     return node.node_id if isinstance(node, Document) else node.ref_doc_id
 
 
-def with_origin(hit: Hit, origin: Origin | None) -> Hit:
-    """Attach an origin to a new hit and return the hit; its copies inherit it.
+def with_origin(hit: Hit, origin: Origin | None, question: Question | None = None) -> Hit:
+    """Attach an origin, and a question, to a new hit and return the hit; its copies inherit both.
 
-    The origin is not part of the hit's value: `repr`, comparison, JSON and pickle leave it out.
+    They are not part of the hit's value: `repr`, comparison, JSON and pickle leave them out.
     """
+    # In `__dict__`, as pydantic stores cached properties: a private attribute would double the time
+    # to create a hit.
     if origin is not None:
-        # In `__dict__`, as pydantic stores cached properties: a private attribute would double the
-        # time to create a hit.
         vars(hit)[_ORIGIN] = origin
+    if question is not None:
+        vars(hit)[_QUESTION] = question
     return hit
 
 
-def asked_for(
-    hit: Hit, text: str, tokenizer: Tokenizer | None = None, synonyms: tuple[str, ...] = ()
-) -> Hit:
-    """Attach the question to a new hit and return the hit; its copies inherit it.
-
-    Without a tokenizer it has that of the question before, and its synonyms.
-    """
-    if tokenizer is None and hit.question is not None:
-        tokenizer, synonyms = hit.question.tokenizer, hit.question.synonyms
-    # No part of the value, as the origin.
-    vars(hit)[_QUESTION] = Question(text, tokenizer, synonyms)
-    return hit
+def answered(hit: NodeWithScore, source: str, text: str) -> Hit:
+    """Return a new `Hit` of the answer to a question; ``source`` is for hits without one."""
+    if not isinstance(hit, Hit):
+        made = Hit(node=hit.node, score=hit.score, source=source)
+    else:
+        made = hit.model_copy(update={} if hit.source else {"source": source})
+    before = vars(made).get(_QUESTION)
+    vars(made)[_QUESTION] = replace(before, text=text) if before else Question(text)
+    return made
 
 
 def origin_of(hit: NodeWithScore) -> Origin | None:

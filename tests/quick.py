@@ -33,7 +33,7 @@ _SLOW_EXAMPLES = (
 _CLIENT = re.compile(r"\[(.*-)?(elasticsearch|milvus|qdrant)\b")
 # A quarter of the time of the contracts; the quick run has them for basic retrievers and BM25.
 _PROMISES = re.compile(
-    r"tests/retrievers/(?!test_store_retriever\.|bm25/).*::Test\w+::"
+    r"tests/retrievers/(?!test_single_search\.|bm25/).*::Test\w+::"
     r"test_(threads_|many_queries_at_once_|a_query_of_ten_thousand_words_|it_works_under_uvloop"
     r"|it_is_a_leg_of_a_fusion_|it_is_a_tool_|a_query_engine_|sync_calls_work_inside_)"
 )

@@ -16,7 +16,7 @@ from llama_index.core.schema import (
 from llama_retrieval_ext import KnowledgeBase, LocalEmbedding
 from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.hits import as_hit, ordered, score_of
-from llama_retrieval_ext.results import Contribution, Hit, SearchResult, asked_for
+from llama_retrieval_ext.results import Contribution, Hit, SearchResult, answered
 from llama_retrieval_ext.text import highlighting
 from llama_retrieval_ext.trace import Degradation, Trace
 
@@ -251,12 +251,12 @@ def test_a_hit_without_words_of_the_question_has_the_nearest_sentence(pets: Know
     assert "<mark>barks</mark>" in result._repr_html_()
     unknown = Hit(node=TextNode(text=TALK))
     assert (unknown.highlights, "highlights" in unknown.to_dict()) == ((), False)
-    lexical = asked_for(unknown, "all barking")  # without a static model
+    lexical = answered(unknown, "", "all barking")  # without a static model
     assert [each.text for each in lexical.highlights] == ["barks"]
-    assert [each.text for each in asked_for(unknown, "doggish").highlights] == [
+    assert [each.text for each in answered(unknown, "", "doggish").highlights] == [
         "The dog barks loudly."
     ]
-    assert asked_for(Hit(node=TextNode(text="...")), "dog").highlights == ()
+    assert answered(Hit(node=TextNode(text="...")), "", "dog").highlights == ()
 
 
 def test_a_search_does_not_compute_highlights(

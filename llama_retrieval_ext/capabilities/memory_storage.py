@@ -35,9 +35,9 @@ from llama_retrieval_ext.knowledge_base.conversations import (
 from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.query import Query, reworded
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.gate import checked_hits
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, checked_hits
 from llama_retrieval_ext.scope import (
     ALLOWED_KEY,
     KB_KEY,

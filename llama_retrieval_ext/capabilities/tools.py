@@ -30,7 +30,8 @@ from llama_retrieval_ext.pipeline.tree import children_of
 from llama_retrieval_ext.query import Query, narrowed_filters
 from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.scope import ALLOWED_KEY, Scope, check_scope
 from llama_retrieval_ext.wording import as_data, is_field_name, on_one_line
 

@@ -20,7 +20,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import with_score
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.hybrid import CANDIDATES, HybridRetriever
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.selection import Collapse
 
 

@@ -104,11 +104,6 @@ class Browsable:
         self._ledger = ledger
 
     @property
-    def schema(self) -> Schema:
-        """The fields that are searched, with weights, counted and compared."""
-        return self._storage.store.field_schema
-
-    @property
     def graph(self) -> WritableGraph | None:
         """The graph that is updated with it; None if it has none."""
         side = self._storage.graph

@@ -93,7 +93,8 @@ class _Words:
             return groups
         kept = self.groups.get(scope)
         if kept is None or kept[0] != len(groups):
-            seen = [group for group in groups if matches(scope.condition, _metadata_of(group))]
+            condition = scope.condition
+            seen = [g for g in groups if matches(condition, dict(g))]  # type: ignore[call-overload]  # of `_group_of`
             kept = self.groups[scope] = len(groups), seen
         return kept[1]
 
@@ -206,15 +207,16 @@ class Correcting:
                 "typing errors are not corrected yet: the words of all passages are being read"
             )
             return query
-        found = replacements(query.query_str, words.vocabulary, words.groups_of(query.scope))
+        text, groups = query.query_str, words.groups_of(query.scope)
+        corrections = replacements(text, words.vocabulary, groups)
         if self.is_shared:
-            found = yield from self._confirmed(found, query.scope)
-        if not found:
+            corrections = yield from self._confirmed(corrections, query.scope)
+        if not corrections:
             return query
-        text = query.query_str
-        for part in reversed(found):
+        for part in reversed(corrections):
             text = f"{text[: part.start]}{part.meant}{text[part.end :]}"
-        note_hint(Correction(query.query_str, text, {part.typed: part.meant for part in found}))
+        pairs = {part.typed: part.meant for part in corrections}
+        note_hint(Correction(query.query_str, text, pairs))
         return replace(query, query_str=text)
 
     def _new_words(self) -> _Words:
@@ -222,12 +224,12 @@ class Correcting:
         return _Words(Vocabulary(self.tokenizer), self.text_of, max_age_s)
 
     def _confirmed(
-        self, found: Sequence[Replacement], scope: Scope | None
+        self, corrections: Sequence[Replacement], scope: Scope | None
     ) -> Plan[list[Replacement]]:
         """Return the replacements that are right now: another process may have written."""
         search = Search(1, None if scope is None else scope.condition, scope)
         confirmed: list[Replacement] = []
-        for part in found:
+        for part in corrections:
             has_meant = yield from call(self.backend.keyword(part.meant, search))
             has_typed = yield from call(self.backend.keyword(part.typed, search))
             confirmed += [part] if has_meant and not has_typed else []
@@ -241,8 +243,3 @@ def _group_of(node: BaseNode) -> Hashable:
         for key in SCOPE_KEYS
         if (value := node.metadata.get(key)) is not None
     )
-
-
-def _metadata_of(group: Hashable) -> dict[str, object]:
-    pairs: Iterable[tuple[str, object]] = group  # type: ignore[assignment]  # of `_group_of`
-    return {key: [*value] if isinstance(value, tuple) else value for key, value in pairs}

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from llama_index.core.schema import BaseNode
 
-from llama_retrieval_ext.dates import validity_in_words
+from llama_retrieval_ext.dates import VALID_FROM, VALID_TO, validity_in_words
 from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.execution.context import (
     current_context,
@@ -109,7 +109,7 @@ class Curating:
         return hits
 
     def _curated(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
-        query, typed = replace(query, is_curated=True), query.query_str
+        query, typed = query.unchecked(is_curated=True, synonyms=()), query.query_str
         if query.correct:
             query = yield from self.correcting.corrected(query)
         if query.interpret:
@@ -120,7 +120,12 @@ class Curating:
         if query.scope is None or query.scope.as_of is None:
             search = partial(_holding_first, search)
         rankings = self.stored.of(query.scope)
-        query = replace(query, synonyms=self._synonyms(query.query_str, rankings))
+        if not rankings:
+            return (yield from search(query))
+        if any(scoped.phrases for scoped in rankings):
+            words = self.correcting.tokenizer.query_tokens(query.query_str)
+            synonyms = [word for scoped in rankings for word in scoped.synonyms(words)]
+            query = query.unchecked(synonyms=tuple(dict.fromkeys(synonyms)))
         if not any(r.ranking.boosts or r.ranking.pins or r.ranking.blocks for r in rankings):
             return (yield from search(query))
         return (yield from step("ranking rules", self._ranked(query, search, rankings)))
@@ -139,11 +144,11 @@ class Curating:
         search: Callable[[Query], Plan[list[Hit]]],
         rankings: Sequence[ScopedRanking],
     ) -> Plan[list[Hit]]:
-        boosts = [(each.condition, boost) for each in rankings for boost in each.ranking.boosts]
+        boosts = [(scoped.condition, b) for scoped in rankings for b in scoped.ranking.boosts]
         blocked = [
-            (each.condition, block.document)
-            for each in rankings
-            for block in each.ranking.blocks
+            (scoped.condition, block.document)
+            for scoped in rankings
+            for block in scoped.ranking.blocks
             if block.document
         ]
         top_k, unblocked = query.top_k, _without_blocked(query, rankings)
@@ -151,11 +156,12 @@ class Curating:
         least = _CANDIDATES if weight > _LITTLE else _FEW_CANDIDATES
         count = top_k and max(top_k, least if boosts else 0)
         hits = yield from _enough(unblocked, search, blocked, count)
+        tokens = self.correcting.tokenizer.query_tokens
         pins = [
-            (pin, each.condition)
-            for each in reversed(rankings)  # the narrowest scope first
-            for pin in each.ranking.pins
-            if self._is_for(pin, query)
+            (pin, scoped.condition)
+            for scoped in reversed(rankings)  # the narrowest scope first
+            for pin in scoped.ranking.pins
+            if not pin.query or tokens(pin.query) == tokens(query.query_str)
         ]
         if boosts:
             hits = boosted(hits, boosts, top_k=None if pins else top_k)
@@ -171,17 +177,6 @@ class Curating:
             )
         return hits[:top_k]
 
-    def _synonyms(self, text: str, rankings: Sequence[ScopedRanking]) -> tuple[str, ...]:
-        """Return the synonyms of the words and phrases of a question, each once."""
-        if not any(each.phrases for each in rankings):
-            return ()
-        words = self.correcting.tokenizer.query_tokens(text)
-        return tuple(dict.fromkeys(word for each in rankings for word in each.synonyms(words)))
-
-    def _is_for(self, pin: Pin, query: Query) -> bool:
-        tokens = self.correcting.tokenizer.query_tokens
-        return not pin.query or tokens(pin.query) == tokens(query.query_str)
-
     def _pinned(
         self, pin: Pin, condition: Condition | None, query: Query, hits: Sequence[Hit]
     ) -> Hit | None:
@@ -194,14 +189,16 @@ class Curating:
             for node in self.find(pin.document, query.scope)
             if matches(condition, node.metadata) and matches(query.condition, node.metadata)
         ]
-        first = min(nodes, key=lambda node: (_start_of(node), node.node_id), default=None)
-        return None if first is None else Hit(node=first, score=None, source="pin")
+        nodes.sort(key=lambda node: (getattr(node, "start_char_idx", None) or 0, node.node_id))
+        return Hit(node=nodes[0], score=None, source="pin") if nodes else None
 
 
 def _holding_first(search: Callable[[Query], Plan[list[Hit]]], query: Query) -> Plan[list[Hit]]:
     """Return the plan for hits of which those that hold now come first; see `holding_first`."""
     hits = yield from search(query)
-    if not any(validity_in_words(hit.node.metadata) for hit in hits):
+    metadata = [hit.node.metadata for hit in hits]
+    dated = [values for values in metadata if VALID_FROM in values or VALID_TO in values]
+    if not any(map(validity_in_words, dated)):
         return hits
     holding = yield from step("what holds now", search(query.but(as_of="now")))
     return holding_first(hits, holding, top_k=query.top_k)
@@ -209,10 +206,10 @@ def _holding_first(search: Callable[[Query], Plan[list[Hit]]], query: Query) -> 
 
 def _without_blocked(query: Query, rankings: Sequence[ScopedRanking]) -> Query:
     """Return the query with a filter that excludes what is blocked by filters."""
-    for each in rankings:
-        for block in each.ranking.blocks:
+    for scoped in rankings:
+        for block in scoped.ranking.blocks:
             if block.where:
-                where, condition = condition_of(block.where), each.condition
+                where, condition = condition_of(block.where), scoped.condition
                 part = where if condition is None else AllOf((condition, where))
                 query = query.but(filters=as_metadata_filters(Not(part)))
     return query
@@ -243,7 +240,3 @@ def _is_blocked(node: BaseNode, blocked: Sequence[tuple[Condition | None, str]])
 
 def _is_named(node: BaseNode, document: str) -> bool:
     return document in (node.ref_doc_id or node.node_id, source_in(node.metadata))
-
-
-def _start_of(node: BaseNode) -> int:
-    return getattr(node, "start_char_idx", None) or 0

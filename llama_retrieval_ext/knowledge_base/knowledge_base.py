@@ -124,11 +124,11 @@ class KnowledgeBase(Faceted, Teachable):
             self,
             access,
             backend,
+            storage,
             parts.preparation.embed_model,
             languages=languages,
             vector_share=config.vector_share,
             cursor_key=config.cursor_key,
-            graphs=None if storage.graph is None else storage.graph.graphs,
             curation=self._curating,
         )
         Browsable.__init__(self, access, storage, ledger)

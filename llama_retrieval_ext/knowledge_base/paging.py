@@ -8,7 +8,7 @@ import hmac
 import json
 import struct
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from operator import itemgetter
@@ -63,9 +63,12 @@ class Paging:
         secret = key.encode()
         question: list[object] = [query.query_str, query.filter, query.fields, query.correct]
         question += [query.interpret, query.embedding, sort, *how]
-        asked = (repr(query.scope), json.dumps(schema.to_dict(), sort_keys=True), repr(question))
-        scope, fields, text = (_digest(secret, part, 8) for part in asked)
-        return cls(secret, (scope, fields, text), most, sort)
+        asked = (
+            _digest(secret, repr(query.scope), 8),
+            _digest(secret, json.dumps(schema.to_dict(), sort_keys=True), 8),
+            _digest(secret, repr(question), 8),
+        )
+        return cls(secret, asked, most, sort)
 
     def page(
         self,
@@ -89,9 +92,9 @@ class Paging:
             depth, seen, left = self._read(cursor)
         elif depth is None and self.sort is None:  # nobody may ask for the next page
             result = yield from ranked(top_k)
-            shown = [*map(self._mark, result)]
-            depth = self._depth(None, top_k)
-            return self._with_cursor(result, depth, shown, None, len(result) == top_k)
+            if len(result.hits) < top_k:
+                return result
+            return self._with_cursor(result, self._depth(None, top_k), result.hits, [])
         depth = self._depth(depth, top_k)
         result = yield from ranked(depth)
         marked = {self._mark(hit): hit for hit in self._sorted(result.hits)}
@@ -104,22 +107,23 @@ class Paging:
             marked = {self._mark(hit): hit for hit in (yield from ranked(deeper))}
         hits = [marked[mark] for mark in left[:top_k] if mark in marked]
         left, is_cut = left[top_k:], len(result) >= depth
-        notes = [*self._notes(result.hits), *([_END.format(depth)] if is_cut and not left else [])]
+        notes = [_END.format(depth)] if is_cut and not left else []
+        field = (self.sort or "").removeprefix("-")
+        if field and result.hits and not any(any(_places(hit, field)) for hit in result.hits):
+            notes.insert(
+                0, f"no hit has a number or a date as {quoted(field)}; the order is by score"
+            )
         page = replace(result, hits=hits, hints=(*result.hints, *notes))
-        return self._with_cursor(page, depth, [], left, bool(left))
+        return self._with_cursor(page, depth, [], left) if left else page
 
     def _with_cursor(
-        self,
-        result: SearchResult,
-        depth: int,
-        seen: Sequence[bytes],
-        left: Sequence[bytes] | None,
-        has_more: bool,  # noqa: FBT001 - of a private method
+        self, result: SearchResult, depth: int, seen: Sequence[Hit], left: Sequence[bytes]
     ) -> SearchResult:
-        if not has_more:
-            return result
-        body = _HEAD.pack(depth, len(seen), *self.asked) + b"".join([*seen, *(left or ())])
-        return replace(result, cursor=urlsafe_b64encode(self._mac(body) + body).decode())
+        """Return the result with the cursor of the next page: after these, or of these."""
+        marks = b"".join([*map(self._mark, seen), *left])
+        body = _HEAD.pack(depth, len(seen), *self.asked) + marks
+        mac = _digest(self.key, body, _MAC)
+        return replace(result, cursor=urlsafe_b64encode(mac + body).decode())
 
     def _read(self, cursor: str) -> tuple[int, list[bytes], list[bytes] | None]:
         """Return the depth, what was shown, and what is left, or raise."""
@@ -129,16 +133,16 @@ class Paging:
             depth, n_seen, *asked = _HEAD.unpack_from(body)
         except (ValueError, struct.error):
             mac, body, asked, depth, n_seen = b"", b"", [], 0, 0
-        if not hmac.compare_digest(mac, self._mac(body)):
+        if not hmac.compare_digest(mac, _digest(self.key, body, _MAC)):
             raise ConfigurationError(
                 "the cursor is damaged, or of another knowledge base; search without it"
             )
         if asked[0] != self.asked[0]:
             raise ScopeError("the cursor is of another scope; search without it")
-        for digest, own, what in zip(
+        for digest, expected, what in zip(
             asked[1:], self.asked[1:], ("schema", "question, or its options"), strict=True
         ):
-            if digest != own:
+            if digest != expected:
                 raise ConfigurationError(
                     f"the cursor is of another {what}; ask the same, or search without the cursor"
                 )
@@ -167,20 +171,13 @@ class Paging:
         sorted_.sort(key=itemgetter(0), reverse=is_falling)
         return [hit for _, hit in sorted_] + [hit for place, hit in ranked if place is None]
 
-    def _notes(self, hits: Sequence[Hit]) -> Iterator[str]:
-        field = (self.sort or "").removeprefix("-")
-        if self.sort is not None and hits and not any(any(_places(hit, field)) for hit in hits):
-            yield f"no hit has a number or a date as {quoted(field)}; the order is by score"
-
     def _mark(self, hit: Hit) -> bytes:
         return _digest(self.key, hit.node.node_id, _MARK)
 
-    def _mac(self, body: bytes) -> bytes:
-        return blake2b(body, key=self.key, digest_size=_MAC).digest()
 
-
-def _digest(key: bytes, text: str, size: int) -> bytes:
-    return blake2b(text.encode("utf-8", "surrogatepass"), key=key, digest_size=size).digest()
+def _digest(key: bytes, value: str | bytes, size: int) -> bytes:
+    data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+    return blake2b(data, key=key, digest_size=size).digest()
 
 
 def _places(hit: Hit, field: str) -> list[tuple[Any, ...]]:

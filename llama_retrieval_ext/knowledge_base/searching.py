@@ -30,6 +30,7 @@ from llama_retrieval_ext.knowledge_base.kinds import (
     StoreKind,
 )
 from llama_retrieval_ext.knowledge_base.paging import Paging
+from llama_retrieval_ext.knowledge_base.storage import Storage
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.searching import search_plan
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from llama_index.core.llms import LLM
     from llama_index.core.query_engine import RetrieverQueryEngine
 
-    from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
     from llama_retrieval_ext.llm.functions import AnyLLM
     from llama_retrieval_ext.retrievers.graph import GraphRetriever
     from llama_retrieval_ext.retrievers.kg_rule import KGRuleRetriever
@@ -70,23 +70,16 @@ class Searchable:
         embed_model: The embedding model.
     """
 
-    if TYPE_CHECKING:
-
-        @property
-        def schema(self) -> Schema:
-            """The fields that are searched; `Browsable` has it."""
-            ...
-
     def __init__(  # noqa: PLR0913 - what its retrievers are made of
         self,
         access: Access,
         backend: Backend,
+        storage: Storage,
         embed_model: BaseEmbedding,
         *,
         languages: Sequence[str] | None,
         vector_share: float | None,
         cursor_key: str,
-        graphs: "PassageGraphs | None",
         curation: Curating,
     ) -> None:
         self.url = access.url
@@ -96,7 +89,8 @@ class Searchable:
         self._check_open = access.check_open
         self._backend = backend
         self._languages = languages
-        self._graphs = graphs
+        self._store = storage.store
+        self._graphs = None if storage.graph is None else storage.graph.graphs
         self._curation = curation
         self._cursor_key = cursor_key
         self._query_model = embed_model
@@ -106,6 +100,11 @@ class Searchable:
         """Give vector search a share in hybrid searches from now on; None for the model's."""
         self._vector_share = vector_share_of(self.embed_model) if share is None else share
         self._prototypes: dict[tuple[object, ...], StoreRetriever] = {}  # by kind and arguments
+
+    @property
+    def schema(self) -> Schema:
+        """The fields that are searched, with weights, counted and compared."""
+        return self._store.field_schema
 
     @property
     def vector_share(self) -> float:
@@ -224,19 +223,15 @@ class Searchable:
         retriever = parts.bound(made)
         if fields is not None:
             self._check_fields(fields, kind)
-            retriever.fields = fields
-            if takes_argument(type(retriever), "fields"):
-                record_argument(retriever, "fields", fields)
-        if name is not None:
-            retriever.name = name
-            if takes_argument(type(retriever), "name"):
-                record_argument(retriever, "name", name)
+        for argument, value in (("fields", fields), ("name", name)):
+            if value is not None:
+                setattr(retriever, argument, value)
+                if takes_argument(type(retriever), argument):
+                    record_argument(retriever, argument, value)
         return retriever
 
-    def _check_fields(self, fields: Mapping[str, float] | None, kind: Kind) -> None:
+    def _check_fields(self, fields: Mapping[str, float], kind: Kind) -> None:
         """Raise `ConfigurationError` if a retriever does not search these fields."""
-        if fields is None:
-            return
         self.schema.weights(fields)
         if kind in _BY_VECTOR:
             raise ConfigurationError(
@@ -318,7 +313,8 @@ class Searchable:
             ScopeRequiredError: The knowledge base requires a scope.
         """
         self._check_open()
-        self._check_fields(fields, mode)
+        if fields is not None:
+            self._check_fields(fields, mode)
         bound = Query.of(query).but(
             filters=filters,
             scope=scope,
@@ -337,12 +333,11 @@ class Searchable:
             arguments: dict[str, Any] = {"top_k": count}  # Any: values of different parameters
             if collapse is not None:
                 arguments["collapse"] = collapse
-            prototype = self._prototype(mode, arguments)
-            query = bound if bound.top_k is None else replace(bound, top_k=count)
-            if prototype is not None:
-                return search_plan(prototype, query)
-            made = self.retriever(mode, filters=filters, scope=scope, **arguments)
-            return search_plan(made, query)
+            searcher: Retriever | None = self._prototype(mode, arguments)
+            if searcher is None:
+                searcher = self.retriever(mode, filters=filters, scope=scope, **arguments)
+            one_page = bound if bound.top_k is None else bound.unchecked(top_k=count)
+            return search_plan(searcher, one_page)
 
         most, asked = self._backend.features.most_hits, (bound, self.schema, mode, collapse)
         paging = Paging.of(self._cursor_key, *asked, most=most, sort=sort)
@@ -422,12 +417,8 @@ class Searchable:
         Raises:
             ConfigurationError: There is no LLM, or an argument is unknown.
         """
-        retriever = self.as_retriever(
-            similarity_top_k=similarity_top_k,
-            mode=mode,
-            filters=filters,
-            scope=scope,
-            fields=fields,
+        retriever = self.retriever(
+            mode, top_k=similarity_top_k, filters=filters, scope=scope, fields=fields
         )
         return query_engine(retriever, llm, arguments)
 
@@ -462,11 +453,7 @@ class Searchable:
         Raises:
             ConfigurationError: There is no LLM, or the mode or an argument is unknown.
         """
-        retriever = self.as_retriever(
-            similarity_top_k=similarity_top_k,
-            mode=mode,
-            filters=filters,
-            scope=scope,
-            fields=fields,
+        retriever = self.retriever(
+            mode, top_k=similarity_top_k, filters=filters, scope=scope, fields=fields
         )
         return chat_engine(retriever, llm, chat_mode, arguments)

@@ -15,7 +15,7 @@ from llama_retrieval_ext.embeddings.resolve import vector_share_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.hits import scored_ids
 from llama_retrieval_ext.retrievers.hybrid import CANDIDATES, default_fusion
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.text.tokenizer import Tokenizer

@@ -4,9 +4,9 @@ import copy
 import inspect
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
@@ -15,7 +15,6 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBun
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_call
-from llama_retrieval_ext.dates import Moment
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.execution.context import (
     call,
@@ -26,35 +25,19 @@ from llama_retrieval_ext.execution.context import (
     recording,
 )
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.hints import listed
+from llama_retrieval_ext.execution.hints import conclude
 from llama_retrieval_ext.execution.plan import Call, Plan, finished
-from llama_retrieval_ext.execution.retrieval import HonoursQuery
-from llama_retrieval_ext.execution.running import (
-    Reporting,
-    async_streamed,
-    asynchronous,
-    blocking,
-    reporting,
-    streamed,
-    within,
-)
+from llama_retrieval_ext.execution.running import reporting, within
 from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.hits import hits_shown_to
 from llama_retrieval_ext.parameters import Count
-from llama_retrieval_ext.pipeline.explanation import Explanation, explanation_of
 from llama_retrieval_ext.pipeline.index_nodes import Resolver
-from llama_retrieval_ext.pipeline.searching import (
-    answers,
-    end_retrieval,
-    search_apart,
-    search_plan,
-    without_span,
-)
+from llama_retrieval_ext.pipeline.searching import Searches, end_retrieval, without_span
 from llama_retrieval_ext.pipeline.stages import Operand
 from llama_retrieval_ext.pipeline.tree import Shaped, embed_models_of
 from llama_retrieval_ext.pipeline.why_not import FieldWords, TracedRequest
-from llama_retrieval_ext.query import Query, SearchOptions, check_top_k
-from llama_retrieval_ext.results import Hit, SearchResult
+from llama_retrieval_ext.query import Query, check_top_k
+from llama_retrieval_ext.results import Hit, ResultList
 from llama_retrieval_ext.scope import KNOWN_NOW, Scope, check_principals, check_scope, isolates
 from llama_retrieval_ext.wording import counted
 
@@ -77,7 +60,7 @@ class Curation(Protocol):
         ...
 
 
-class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
+class Retriever(BaseRetriever, Searches, Shaped, Operand, ABC):
     """LlamaIndex retriever with the contract of this package.
 
     It returns at most ``top_k`` hits, best first, ids unique, scores finite, ties by node id; an
@@ -108,8 +91,6 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     requires_scope: bool = False
     requires_principals: bool = False
     keeps_history: bool = False
-    # Fields of keyword searches, with weights, for queries that have none.
-    fields: Mapping[str, float] | None = None
     # Set by a knowledge base, for every retriever over it.
     curation: Curation | None = None
     # False where names in a query are linked to a graph, whose words may be in no passage.
@@ -175,128 +156,6 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         bound.scope = scope if self.scope is None else self.scope.narrowed(scope)
         return bound
 
-    @blocking
-    def search(  # noqa: PLR0913 - the options of a query
-        self,
-        query: QueryType,
-        *,
-        filters: MetadataFilters | None = None,
-        scope: Scope | None = None,
-        top_k: int | None = None,
-        timeout_s: float | None = None,
-        context: Mapping[str, object] | None = None,
-        fields: Mapping[str, float] | None = None,
-        correct: bool | None = None,
-        interpret: bool | None = None,
-        as_of: Moment | None = None,
-        known_at: Moment | None = None,
-    ) -> Plan[SearchResult]:
-        """Return the hits together with degraded parts, trace and details.
-
-        Args:
-            query: Text, ``QueryBundle`` or `Query`.
-            filters: Further conditions on metadata, for this call.
-            scope: The scope of this call; it narrows the retriever's own.
-            top_k: Number of hits, for this call.
-            timeout_s: Seconds for the whole answer.
-            context: Values for the application's own stages.
-            fields: The fields of keyword searches, with weights, for this call.
-            correct: Whether typing errors are corrected, as for `Query`; None for True.
-            interpret: Whether words that state filters become filters, as for `Query`.
-            as_of: The time for which the query asks, as for `Query`.
-            known_at: The time at which it was known, as for `Query`.
-
-        Returns:
-            The hits of ``retrieve``, the degraded parts, and the trace.
-        """
-        bound = Query.of(query).but(
-            filters=filters,
-            scope=scope,
-            top_k=top_k,
-            timeout_s=timeout_s,
-            context=context,
-            fields=fields,
-            correct=correct,
-            interpret=interpret,
-            as_of=as_of,
-            known_at=known_at,
-        )
-        return search_plan(self, bound)
-
-    asearch = asynchronous(search)
-
-    @blocking
-    def explain(self, query: QueryType, **options: Unpack[SearchOptions]) -> Plan[Explanation]:
-        """Return the result of `search` with the ranking of each stage and an account of each hit.
-
-        It has the arguments of `search`.
-
-        Returns:
-            The result of `search`, with an account of each hit, and ``why_not`` for any other node.
-        """
-        bound = Query.of(query).but(**options)
-        return explanation_of((yield from search_plan(self, bound, verbose=True)))
-
-    aexplain = asynchronous(explain)
-
-    @streamed
-    def stream(self, query: QueryType) -> Reporting[SearchResult]:
-        """Yield partial results: the fused ranking after each leg, then the complete answer.
-
-        Partial rankings come from the outermost fusion, before refinement, or in sequence from
-        retrievers that run one after another. Parts inside a leg and retrievers of other packages
-        report none.
-        """
-        bound = Query.of(query)
-        return lambda report: self._reported(bound, report)
-
-    astream = async_streamed(stream)
-
-    @blocking
-    def retrieve_many(
-        self, queries: Sequence[QueryType], *, at_once: int = 8
-    ) -> Plan[list[list[NodeWithScore]]]:
-        """Return the answers to several queries, in order; an error of a query is raised.
-
-        `search_many` also returns answers if some queries fail, with the missing parts of each.
-
-        Each distinct text is embedded once.
-
-        Args:
-            queries: Texts, ``QueryBundle``s or `Query`s.
-            at_once: Number of queries in parallel, at least 1.
-
-        Raises:
-            ConfigurationError: ``at_once`` is below 1, or ``queries`` is a query, not a list.
-            Exception: The error of the first failed query, after those in parallel are done; its
-                notes contain the query. Queries after these do not run.
-        """
-        return answers(self, queries, lambda child, query: child.answer(query), at_once=at_once)
-
-    aretrieve_many = asynchronous(retrieve_many)
-
-    @blocking
-    def search_many(
-        self, queries: Sequence[QueryType], *, at_once: int = 8
-    ) -> Plan[list[SearchResult]]:
-        """Return the results of several queries, in order, executed as in `retrieve_many`.
-
-        A failed query does not affect the others: its result has no hits, ``degraded`` has the
-        reason under the name of the retriever, and the trace has the error. Errors of queries are
-        never raised, including those of a missing scope or an unsupported filter.
-
-        Args:
-            queries: Texts, ``QueryBundle``s or `Query`s.
-            at_once: Number of queries in parallel, at least 1.
-
-        Raises:
-            ConfigurationError: ``at_once`` is below 1, ``queries`` is a query, not a list, or an
-                item is not a query.
-        """
-        return answers(self, queries, search_apart, at_once=at_once)
-
-    asearch_many = asynchronous(search_many)
-
     def read_node(self, node_id: str) -> Plan[BaseNode | None]:  # noqa: ARG002 - subclasses use it
         """Return a plan for a stored node by its id, in any scope; None if it does not exist.
 
@@ -359,18 +218,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
     def _returned(self, query_bundle: QueryBundle) -> Plan[list[NodeWithScore]]:
         plan = self._ranking(Query.of(query_bundle))
-        return plan if in_answer() else listed(plan)
-
-    def _reported(
-        self, query: Query, report: Callable[[SearchResult], object]
-    ) -> Plan[SearchResult]:
-        top_k, scope = query.top_k or self.top_k, self._bound(query).scope
-
-        def on_partial(hits: list[Hit]) -> None:
-            shown = hits_shown_to(scope, hits[:top_k])
-            report(SearchResult(shown, query=query.query_str))
-
-        return search_plan(self, query, on_partial=on_partial)
+        return plan if in_answer() else _listed(plan)
 
     def _ranking(self, query: Query) -> Plan[list[NodeWithScore]]:
         query = self._bound(query)
@@ -444,14 +292,16 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         return nodes
 
     def _bound(self, query: Query) -> Query:
-        top_k = self.top_k and max(self.top_k, query.at_least or 0)
+        top_k = query.top_k
+        if top_k is None and self.top_k is not None:
+            top_k = max(check_top_k(self.top_k), query.at_least or 0)
+        # Of its parts it needs as many hits as its caller.
+        bound = query.unchecked(top_k=top_k, at_least=query.top_k or query.at_least)
         fields = self.fields if query.fields is None else None
-        bound = query.but(
-            filters=self.filters, scope=self.scope, top_k=query.top_k or top_k, fields=fields
-        )
+        if self.filters is not None or self.scope is not None or fields is not None:
+            bound = bound.but(filters=self.filters, scope=self.scope, fields=fields)
         if self.keeps_history and (bound.scope is None or bound.scope.known_at is None):
             bound = bound.but(filters=KNOWN_NOW)
-        bound.at_least = query.top_k or query.at_least  # the caller's number
         if self.requires_scope and not isolates(bound.scope):
             raise ScopeRequiredError(
                 f"{self.name} searches a knowledge base that requires a scope; pass "
@@ -475,3 +325,12 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         ) -> "Pipeline": ...
         def __or__(self, other: "BaseRetriever | Leg | Branches") -> "Branches": ...
         def __ror__(self, other: "BaseRetriever | Leg") -> "Branches": ...
+
+
+def _listed(plan: Plan[list[NodeWithScore]]) -> Plan[list[NodeWithScore]]:
+    """Return the plan's ranking with what is missing of it."""
+    session, hits = current_context().session, (yield from plan)
+    hints: tuple[str, ...] = ()
+    if session.hints or session.inquiries:
+        hints = yield from conclude(found=bool(hits))
+    return ResultList(hits, degraded=session.degraded, hints=hints)

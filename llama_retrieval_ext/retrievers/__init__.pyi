@@ -28,5 +28,5 @@ from llama_retrieval_ext.retrievers.routing.selectors import Choice as Choice
 from llama_retrieval_ext.retrievers.routing.selectors import EmbeddingSelector as EmbeddingSelector
 from llama_retrieval_ext.retrievers.routing.selectors import Selection as Selection
 from llama_retrieval_ext.retrievers.routing.selectors import Selector as Selector
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever as KeywordRetriever
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever as VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever as KeywordRetriever
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever as VectorRetriever

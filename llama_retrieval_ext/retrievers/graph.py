@@ -95,7 +95,7 @@ class GraphRetriever(Retriever):
         >>> from llama_index.core.schema import TextNode
         >>> from llama_retrieval_ext.graph.embedded import EmbeddedGraph
         >>> from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
-        >>> from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
+        >>> from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
         >>> from llama_retrieval_ext.stores.open import open_store
         >>> film = TextNode(id_="film", text="Night Train was directed by Anne Lister.")
         >>> anne = TextNode(id_="anne", text="Born in York.", metadata={"title": "Anne Lister"})

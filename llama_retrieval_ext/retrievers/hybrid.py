@@ -42,13 +42,14 @@ from llama_retrieval_ext.pipeline.tree import Sketch
 from llama_retrieval_ext.pipeline.why_not import FieldWords
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.fields import check_fields, note_fields, words_by_field
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.retrievers.store_retriever import (
-    KeywordRetriever,
     StoreRetriever,
-    VectorRetriever,
+    check_fields,
     keyword_text,
+    note_fields,
     search_of,
+    words_by_field,
 )
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.fusion import WeightedSum
@@ -235,13 +236,13 @@ class HybridRetriever(StoreRetriever):
 
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Run both searches, then fuse."""
-        if self._embeds and query.embedding is None:
+        if self.embed_model is None and self._embeds and query.embedding is None:
             self._model()  # raises here so that the message names this retriever
         backend = self.keyword_source.backend
-        check_fields(query, backend.store)
+        if query.fields is not None:
+            check_fields(query, backend.store)
         hits = yield from self._collapsed(partial(self._answer, set(self._breakers)), query)
-        text = keyword_text(query)[0]
-        yield from note_fields(query, hits, backend, text, partial(self._passages, query))
+        yield from note_fields(query, hits, backend, partial(self._passages, query))
         return hits
 
     def read_node(self, node_id: str) -> Plan[BaseNode | None]:
@@ -289,7 +290,7 @@ class HybridRetriever(StoreRetriever):
         both = engine.hybrid(embedding, text, search, nodes_last=nodes_last)
         if factor != 1:
             both = both.then(
-                lambda found: replace(found, keyword=[(k, factor * s) for k, s in found.keyword])
+                lambda legs: replace(legs, keyword=[(k, factor * s) for k, s in legs.keyword])
             )
         rankings = self._rankings_of(both, query)
         plan = step("search in one round trip", self._fused(rankings, set(LEGS), query, weights))

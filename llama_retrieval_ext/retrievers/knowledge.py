@@ -49,7 +49,7 @@ from llama_retrieval_ext.retrievers.knowledge_response import (
     knowledge_query,
     named,
 )
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.open import Storage, open_store
 from llama_retrieval_ext.wording import nearest, quoted

@@ -1,40 +1,59 @@
-"""Retrievers over one store: their base class, vector search and keyword search."""
+"""`StoreRetriever`: base of retrievers over one store, its gate, and the fields of keyword search.
 
-from collections.abc import Callable, Mapping, Sequence
+The gate stands behind every search of a store: each hit is checked once more, in plain Python.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
-from threading import Lock
-from typing import TYPE_CHECKING, Final, Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.schema import BaseNode
-from llama_index.core.vector_stores.types import FilterOperator, MetadataFilters
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    FilterOperator,
+    MetadataFilters,
+)
 
-from llama_retrieval_ext.checks import one_top_k
-from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
-from llama_retrieval_ext.execution.context import call, note_degraded, note_inquiry, recording, step
+from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError
+from llama_retrieval_ext.execution.context import (
+    ScopeViolationEvent,
+    call,
+    current_context,
+    emit,
+    note_degraded,
+    note_hint,
+    note_inquiry,
+    recording,
+    step,
+)
 from llama_retrieval_ext.execution.hints import Metadata, Passages, note_keys
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed
-from llama_retrieval_ext.filters import Condition
+from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.parameters import Count
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.why_not import FieldWords
 from llama_retrieval_ext.query import Query, described_binding
-from llama_retrieval_ext.results import Hit, Origin, asked_for, with_origin
-from llama_retrieval_ext.retrievers.fields import check_fields, note_fields, words_by_field
-from llama_retrieval_ext.retrievers.gate import checked_hits
+from llama_retrieval_ext.results import Hit, Origin, with_origin
+from llama_retrieval_ext.schema import EVERYTHING, keys_of
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.selection import Collapse
-from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search
+from llama_retrieval_ext.stores.encoding.node_json import assembled
+from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search, unique
 from llama_retrieval_ext.stores.engine.search import EngineBackend
-from llama_retrieval_ext.stores.generic import nodes_by_id, origin_in
-from llama_retrieval_ext.stores.open import Storage, StoredTexts, StoreNodes, source_of
-from llama_retrieval_ext.wording import counted
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore
+from llama_retrieval_ext.stores.generic import nodes_by_id
+from llama_retrieval_ext.stores.open import Storage, source_of
+from llama_retrieval_ext.text.highlighting import Question, matched_spans
+from llama_retrieval_ext.wording import counted, quoted
 
-if TYPE_CHECKING:
-    from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
+_logger = logging.getLogger(__name__)
+# Default values of a hit's fields. Hits skip validation, which would double their time.
+_HIT: Final = {name: field.default for name, field in Hit.model_fields.items()}
 
 # Returns the plan for the hits of a query, with its ``top_k``.
 Answering: TypeAlias = Callable[[Query], Plan[list[Hit]]]
@@ -43,7 +62,7 @@ Searching: TypeAlias = Callable[[Search], Call[list[Candidate]]]
 # Neighbouring hits of one document often come in pairs, seldom in larger groups.
 _FIRST: Final = 2
 SYNONYM_WEIGHT: Final = 0.5
-_GROWTH: Final = 4
+GROWTH: Final = 4
 
 
 def _within(most: int | None, depth: int, top_k: int) -> int:
@@ -51,8 +70,8 @@ def _within(most: int | None, depth: int, top_k: int) -> int:
     return depth if most is None else min(depth, max(most, top_k))
 
 
-# Seconds for which a query may miss a change of a docstore.
-_CACHE_TTL_S: Final = 60.0
+# Nodes of a field whose scores are read to explain those of the hits.
+_EXPLAINED: Final = 1_000
 
 
 class StoreRetriever(Retriever):
@@ -126,8 +145,11 @@ class StoreRetriever(Retriever):
 
     def _collapsed(self, hits: Answering, query: Query) -> Plan[list[Hit]]:
         """Return a collapsed ranking, and note what to look at if it is empty."""
-        ranking = yield from self._collapse(hits, query)
-        note_keys(query, [hit.node.metadata for hit in ranking], lambda: self._passages(query))
+        ranking = yield from (
+            hits(query) if self.collapse is None else self._collapse(self.collapse, hits, query)
+        )
+        if query.filter is not None:
+            note_keys(query, [hit.node.metadata for hit in ranking], lambda: self._passages(query))
         if not ranking:
             # A vector search finds every node that it may.
             key = ("filters", id(self.backend.store), query.condition)
@@ -150,12 +172,9 @@ class StoreRetriever(Retriever):
         candidates = yield from call(self.backend.dense(probe, search))
         return [candidate.node.metadata for candidate in candidates]
 
-    def _collapse(self, hits: Answering, query: Query) -> Plan[list[Hit]]:
+    def _collapse(self, collapse: Collapse, hits: Answering, query: Query) -> Plan[list[Hit]]:
         """Return a collapsed ranking; request more hits until enough are left."""
-        collapse, top_k = self.collapse, query.top_k or 1
-        if collapse is None:
-            return (yield from hits(query))
-        most = self.backend.features.most_hits
+        most, top_k = self.backend.features.most_hits, query.top_k or 1
         depth = _within(most, _FIRST * top_k, top_k)
         while True:
             ranking = yield from hits(query.but(top_k=depth))
@@ -169,26 +188,26 @@ class StoreRetriever(Retriever):
                     f"from the first {depth}, and the engine returns no more at once",
                 )
                 return kept
-            depth = _within(most, _GROWTH * depth, top_k)
+            depth = _within(most, GROWTH * depth, top_k)
 
     @property
     def _origin(self) -> Origin:
         """Source of stored data beside the text of the hits, for stages."""
-        return origin_in(self.backend, self.embed_model)
+        nodes = self.backend.nodes if isinstance(self.backend, EngineBackend) else None
+        return Origin(self.backend.store, self.embed_model, nodes)
 
     def _gated(self, candidates: Sequence[Candidate], query: Query) -> list[Hit]:
-        hits = checked_hits(
+        store = self.backend.store
+        tokenizer = getattr(store, "tokenizer", None)
+        return checked_hits(
             candidates,
             query.condition,
-            store=type(self.backend.store).__name__,
+            store=type(store).__name__,
             drop_violations=self.backend.drop_violations,
             source=self.name,
             origin=self._origin,
+            question=Question(query.query_str, tokenizer, query.synonyms),
         )
-        tokenizer = getattr(self.backend.store, "tokenizer", None)
-        for hit in hits:
-            asked_for(hit, query.query_str, tokenizer, query.synonyms)
-        return hits
 
     def _embed(self, query: Query) -> Plan[list[float]]:
         if query.embedding is not None:
@@ -225,189 +244,136 @@ def keyword_text(query: Query) -> tuple[str, float]:
     return " ".join([query.query_str, query.query_str, *query.synonyms]), SYNONYM_WEIGHT
 
 
-class VectorRetriever(StoreRetriever):
-    """Retriever of the nodes whose embeddings are nearest to the query.
+def checked_hits(  # noqa: PLR0913 - what a message names, and what hits carry
+    candidates: Sequence[Candidate],
+    condition: Condition | None,
+    *,
+    store: str,
+    drop_violations: bool,
+    source: str,
+    origin: Origin | None = None,
+    question: Question | None = None,
+) -> list[Hit]:
+    """Return hits of the candidates that satisfy a condition, evaluated again in plain Python.
 
-    Args:
-        store: A URL such as ``embedded:./kb``, a LlamaIndex vector store, or a
-            ``VectorStoreIndex``, with its embedding model.
-        embed_model: The embedding model that the store was filled with. Not needed if every query
-            carries its embedding.
-        top_k: Number of hits if the query sets none; at least 1.
-        filters: Conditions on metadata that every hit satisfies.
-        scope: Scope that limits every query.
-        collapse: Maximum number of hits per document, or per value of a metadata field; the search
-            continues until there are ``top_k`` hits. None for no limit.
-        similarity_top_k: LlamaIndex's name of ``top_k``; pass only one of them.
-        name: Name in traces and ``Hit.source``; ``vector`` unless given.
-
-    Scores are the store's own and raw: cosine in ``[-1, 1]`` for the embedded engine; see
-    ``features.dense`` of the backend for others. Higher is better.
-
-    Examples:
-        >>> from llama_index.core.schema import QueryBundle, TextNode
-        >>> from llama_retrieval_ext import EmbeddedVectorStore
-        >>> store = EmbeddedVectorStore(":memory:")
-        >>> _ = store.add([TextNode(id_="n1", text="leave policy", embedding=[0.6, 0.8])])
-        >>> retriever = VectorRetriever(store)
-        >>> [hit.node_id for hit in retriever.retrieve(QueryBundle("holidays", embedding=[1, 0]))]
-        ['n1']
-
+    Engines and their integrations have bugs; this check keeps hits of other tenants out anyway.
+    A hit that violates it raises `ScopeViolationError`, or is dropped with ``drop_violations``.
     """
-
-    def __init__(  # noqa: PLR0913 - the five that every retriever has, and its own
-        self,
-        store: Storage,
-        *,
-        embed_model: BaseEmbedding | None = None,
-        top_k: Count = 10,
-        filters: MetadataFilters | None = None,
-        scope: Scope | None = None,
-        collapse: Collapse | None = None,
-        similarity_top_k: int | None = None,
-        name: str = "vector",
-    ) -> None:
-        hits = one_top_k(top_k, similarity_top_k)
-        super().__init__(store, embed_model, top_k=hits, filters=filters, scope=scope, name=name)
-        self.collapse = collapse
-
-    def plan(self, query: Query) -> Plan[list[Hit]]:
-        """Embed the query, then search the store by vector."""
-        embedding = yield from step("embedding", self._embed(query))
-        return (yield from self._hits(query, partial(self.backend.dense, embedding)))
-
-
-class KeywordRetriever(StoreRetriever):
-    """Retriever of nodes that share terms with the query, by BM25 in the store; needs no model.
-
-    If the store has no keyword search, but a docstore has its texts, as with a ``VectorStoreIndex``
-    over a ``SimpleVectorStore``, they are searched by BM25 in memory, which the trace says; so are
-    the texts in LlamaIndex's stores of Qdrant and Milvus, which are read as a whole. The first
-    query indexes them; changes are found within a minute. Term statistics then cover all of them.
-    For nodes without a store, see ``BM25Retriever``.
-
-    Args:
-        store: A URL such as ``embedded:./kb``, or a LlamaIndex vector store with keyword search;
-            for another vector store its ``VectorStoreIndex``, or the ``StorageContext`` with its
-            docstore.
-        top_k: Number of hits if the query sets none; at least 1.
-        filters: Conditions on metadata that every hit satisfies.
-        scope: Scope that limits every query. Term statistics cover the visible nodes.
-        collapse: Maximum number of hits per document, or per value of a metadata field; the search
-            continues until there are ``top_k`` hits. None for no limit.
-        similarity_top_k: LlamaIndex's name of ``top_k``; pass only one of them.
-        fields: The fields that are searched, with weights, such as ``{"title": 1}``; None for those
-            of the store's `Schema`.
-        name: Name in traces and ``Hit.source``; ``keyword`` unless given.
-
-    Scores are raw BM25, summed over the fields by weight, above 0 and unbounded; nodes that share
-    no term are not returned.
-
-    Raises:
-        UnsupportedModeError: The store has no keyword search, there is no docstore with nodes, and
-            the texts in the store cannot be read as a whole.
-
-    Examples:
-        >>> from llama_index.core.schema import TextNode
-        >>> from llama_retrieval_ext import EmbeddedVectorStore
-        >>> store = EmbeddedVectorStore(":memory:")
-        >>> _ = store.add([TextNode(id_="n1", text="年假 annual leave", embedding=[1.0])])
-        >>> [hit.node_id for hit in KeywordRetriever(store).retrieve("年假")]
-        ['n1']
-
-    """
-
-    def __init__(  # noqa: PLR0913 - the five that every retriever has, and LlamaIndex's name of one
-        self,
-        store: Storage,
-        *,
-        top_k: Count = 10,
-        filters: MetadataFilters | None = None,
-        scope: Scope | None = None,
-        collapse: Collapse | None = None,
-        similarity_top_k: int | None = None,
-        fields: Mapping[str, float] | None = None,
-        name: str = "keyword",
-    ) -> None:
-        hits = one_top_k(top_k, similarity_top_k)
-        super().__init__(store, None, top_k=hits, filters=filters, scope=scope, name=name)
-        self.collapse, self.fields = collapse, fields
-        self._in_memory: _DocstoreKeywords | None = None
-        if self.backend.features.keyword is None:
-            texts = StoredTexts.beside(self.source)
-            if texts is None:
-                raise _no_keyword_search(self.backend)
-            self._in_memory = _DocstoreKeywords(texts, name)
-
-    def plan(self, query: Query) -> Plan[list[Hit]]:
-        """Search the store by keywords."""
-        check_fields(query, self.backend.store)
-        if self._in_memory is not None:
-            plan = partial(self._in_memory.plan, origin=self._origin)
-            return (yield from self._collapsed(plan, query))
-        text, factor = keyword_text(query)
-
-        def search(parameters: Search) -> Call[list[Candidate]]:
-            found = self.backend.keyword(text, parameters)
-            if factor == 1:
-                return found
-            return found.then(lambda hits: [hit.rescored(factor * hit.score) for hit in hits])
-
-        hits = yield from self._hits(query, search)
-        text = keyword_text(query)[0]
-        yield from note_fields(query, hits, self.backend, text, partial(self._passages, query))
+    hits: list[Hit] = []
+    for candidate in unique(candidates):
+        fields = {"node": candidate.node, "score": candidate.score, "source": source}
+        hit = assembled(Hit, {**_HIT, **fields, "contributions": candidate.contributions})
+        hits.append(with_origin(hit, origin, question))
+    if condition is None:
         return hits
-
-    def field_words(self, query: Query, node: BaseNode) -> FieldWords:
-        """Return the words of a question in the searched fields of a node."""
-        return words_by_field(query, node, self.backend)
-
-    @property
-    def _embeds(self) -> bool:
-        return False
-
-
-class _DocstoreKeywords:
-    """BM25 over the texts of a docstore; the first query indexes them, later ones follow changes.
-
-    Nodes that the vector store lacks are left out.
-    """
-
-    def __init__(self, texts: StoredTexts, name: str) -> None:
-        self._texts = texts
-        self._name = name
-        self._bm25: BM25Retriever | None = None
-        self._lock = Lock()
-
-    def plan(self, query: Query, origin: Origin) -> Plan[list[Hit]]:
-        bm25 = yield Call(self._indexed)
-        top_k = depth = query.top_k or 1
-        while True:
-            hits = bm25.plan(query.but(top_k=depth))
-            what = "store" if isinstance(self._texts.docstore, StoreNodes) else "docstore"
-            ranking = yield from step(f"BM25 in memory, over the {what}", hits)
-            kept = [
-                with_origin(hit, origin) for hit in ranking if self._texts.has(hit.node.node_id)
-            ]
-            if len(kept) >= top_k or len(ranking) < depth:
-                return kept[:top_k]
-            depth *= _GROWTH
-
-    def _indexed(self) -> "BM25Retriever":
-        with self._lock:
-            if self._bm25 is None:
-                # Most stores have keyword search and do not need the module.
-                from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever  # noqa: PLC0415
-
-                self._bm25 = BM25Retriever.from_docstore(
-                    self._texts.docstore, cache_ttl_s=_CACHE_TTL_S, name=self._name
-                )
-            return self._bm25
-
-
-def _no_keyword_search(backend: Backend) -> UnsupportedModeError:
-    return UnsupportedModeError(
-        f"{type(backend.store).__name__} has no keyword search, and there is no docstore with its "
-        "texts; pass the VectorStoreIndex or StorageContext that has them, or a store opened by "
-        "URL, or use BM25Retriever over the nodes"
+    dropped = tuple(hit.node_id for hit in hits if not matches(condition, hit.node.metadata))
+    if not dropped:
+        return hits
+    violations, returned = len(dropped), len(hits)
+    emit(ScopeViolationEvent(store=store, source=source, violations=violations, returned=returned))
+    message = (
+        f"{store} returned {len(dropped)} of {len(hits)} hits from outside the query's scope or "
+        "filters"
     )
+    named = f"{message}: {', '.join(dropped[:5])}; they were dropped"
+    if not drop_violations:
+        raise ScopeViolationError(
+            f"{named}. This is a defect of the store or its integration; to get the other hits all "
+            "the same, give its backend drop_violations=True",
+            dropped,
+        )
+    # Ids go to the log only: the caller may not be allowed to see them.
+    _logger.warning(named)
+    note_degraded(source, f"{message}; they were dropped")
+    return [hit for hit in hits if hit.node_id not in dropped]
+
+
+def check_fields(query: Query, store: BasePydanticVectorStore) -> None:
+    """Raise `ConfigurationError` if a query weighs fields that a store does not search."""
+    current_context().session.weighs_fields = True
+    if not isinstance(store, EngineStore):
+        raise ConfigurationError(
+            f"{type(store).__name__} has no fields to weigh; leave fields out, or use a knowledge "
+            "base, or a store opened by URL"
+        )
+    store.field_schema.weights(query.fields)
+
+
+def note_fields(
+    query: Query, hits: Sequence[Hit], backend: Backend, passages: Callable[[], Passages]
+) -> Plan[None]:
+    """Note fields that are not indexed, or in no passage, and in `explain` what each gave."""
+    store = backend.store
+    if not isinstance(store, EngineStore):
+        return
+    schema = store.field_schema
+    if unindexed := store.unindexed:
+        missing = [quoted(name) for name in unindexed if name in schema.weights(query.fields)]
+        if missing:
+            note_hint(
+                f"not searched, since they are not indexed: {', '.join(missing)}; "
+                "call index_fields() of the knowledge base"
+            )
+    if query.fields is not None or not (hits or schema.is_default):
+        keys = keys_of(schema.weights(query.fields))
+        keys = [key for key in keys if not any(key in hit.node.metadata for hit in hits)]
+        if keys:
+            inquiry = ("fields", id(store), *keys, query.condition)
+            note_inquiry(inquiry, lambda: passages().without(query, keys), always=True)
+    trace = recording()
+    if trace is not None and hits:
+        trace.notes["fields"] = yield from _shares(query, hits, store, backend)
+
+
+def words_by_field(query: Query, node: BaseNode, backend: Backend) -> FieldWords:
+    """Return the words of a question in each searched field of a node, the heaviest field first."""
+    store, text = backend.store, query.query_str
+    if not isinstance(store, EngineStore):
+        return FieldWords()
+    schema, unindexed = store.field_schema, store.unindexed
+    texts = {**schema.texts(node), EVERYTHING: schema.everything(node)}
+    weights = sorted(schema.weights(query.fields).items(), key=lambda item: -item[1])
+    fields = [
+        (name, weight, _words(texts[name], text, store))
+        for name, weight in weights
+        if name not in unindexed
+    ]
+    searched = "\n".join(texts[name] for name, *_ in fields)
+    # The other way round, which takes linear time: parts of the question that the node has.
+    shared = {at for span in matched_spans(text, searched, store.tokenizer) for at in range(*span)}
+    asked = matched_spans(text, text, store.tokenizer)
+    missing = [text[slice(*span)] for span in asked if shared.isdisjoint(range(*span))]
+    return FieldWords(
+        tuple((name, weight, tuple(words)) for name, weight, words in fields if words),
+        tuple(dict.fromkeys(missing)),
+    )
+
+
+def _shares(
+    query: Query, hits: Sequence[Hit], store: EngineStore, backend: Backend
+) -> Plan[dict[str, dict[str, dict[str, object]]]]:
+    """Return the share of each field in the keyword score of hits, with the words it matched."""
+    text = keyword_text(query)[0]
+    schema, scores = store.field_schema, {hit.node_id: dict[str, float]() for hit in hits}
+    for name, weight in schema.weights(query.fields).items():
+        if name in store.unindexed:
+            continue
+        search = Search(_EXPLAINED, query.condition, query.scope, fields={name: weight})
+        for candidate in (yield from call(backend.keyword(text, search))):
+            if candidate.node_id in scores:
+                scores[candidate.node_id][name] = candidate.score
+    shares: dict[str, dict[str, dict[str, object]]] = {}
+    for hit in hits:
+        of_hit, total = scores[hit.node_id], sum(scores[hit.node_id].values())
+        texts = schema.texts(hit.node)
+        texts[EVERYTHING] = schema.everything(hit.node)
+        shares[hit.node_id] = {
+            name: {"share": score / total, "words": _words(texts[name], text, store)}
+            for name, score in sorted(of_hit.items(), key=lambda item: -item[1])
+        }
+    return shares
+
+
+def _words(field: str, text: str, store: EngineStore) -> list[str]:
+    spans = matched_spans(field, text, store.tokenizer)
+    return list(dict.fromkeys(field[start:end] for start, end in spans))

@@ -20,7 +20,7 @@ from llama_index.core.schema import TextNode
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore

@@ -19,7 +19,7 @@ from llama_retrieval_ext import LocalEmbedding, MemoryManager
 from llama_retrieval_ext.knowledge_base import ConversationParser
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.text.relative_dates import dates_in
 from tests.benchmarks.conversation_set import CHINESE, ENGLISH, Conversations, conversations

@@ -17,7 +17,7 @@ from llama_retrieval_ext import LocalEmbedding, Schema
 from llama_retrieval_ext.evaluation.datasets import load_judgements
 from llama_retrieval_ext.evaluation.experiment import Experiment
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from tests.benchmarks.bench_graph import DATA
 

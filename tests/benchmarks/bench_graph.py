@@ -37,7 +37,7 @@ from llama_retrieval_ext.graph.rules.matching import find_matches
 from llama_retrieval_ext.graph.rules.rule import Pattern, Rule, Step
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
 from llama_retrieval_ext.samples.regulations import zh_safety_laws
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.text.gazetteer import Gazetteer

@@ -11,7 +11,7 @@ from llama_retrieval_ext import LocalEmbedding
 from llama_retrieval_ext.evaluation.experiment import Experiment
 from llama_retrieval_ext.evaluation.judgements import Judgements
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from tests.benchmarks.bench_graph import TestSet, laws, load
 

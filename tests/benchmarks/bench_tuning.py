@@ -23,7 +23,7 @@ from llama_retrieval_ext.evaluation.trial import Trial
 from llama_retrieval_ext.evaluation.tunable import FusedPipeline
 from llama_retrieval_ext.evaluation.tuning import LEAST_LABELS
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from tests.benchmarks.bench_graph import DATA, load
 

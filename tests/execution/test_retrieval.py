@@ -28,7 +28,7 @@ from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeEmbedding, FakeRetriever

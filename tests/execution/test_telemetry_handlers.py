@@ -13,7 +13,7 @@ from llama_retrieval_ext import RRF, KnowledgeBase, Scope, branches
 from llama_retrieval_ext.errors import ScopeViolationError
 from llama_retrieval_ext.execution import FusionEvent, ScopeViolationEvent, Telemetry
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.gate import checked_hits
+from llama_retrieval_ext.retrievers.store_retriever import checked_hits
 from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from tests.instrumentation import recorded

@@ -17,7 +17,7 @@ from llama_retrieval_ext.graph.rules.inference import infer
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
 from llama_retrieval_ext.retrievers.kg_rule import KGRuleRetriever
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from tests.graph.facts import Facts, wrong_answers
 from tests.servers.neo4j import neo4j_url

@@ -8,7 +8,7 @@ from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError, U
 from llama_retrieval_ext.knowledge_base.kinds import StoreKind
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.selection import Collapse

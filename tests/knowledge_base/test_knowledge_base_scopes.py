@@ -15,7 +15,7 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 

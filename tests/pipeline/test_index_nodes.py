@@ -24,7 +24,7 @@ from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore

@@ -16,7 +16,7 @@ from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.fake_backend import FakeBackend

@@ -13,7 +13,7 @@ from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank

@@ -12,7 +12,7 @@ from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import SearchResult
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.multi_query import MultiQuery
 from llama_retrieval_ext.stages.selection import Top

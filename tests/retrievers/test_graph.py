@@ -20,7 +20,7 @@ from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever

@@ -16,7 +16,7 @@ from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
 from llama_retrieval_ext.retrievers.kg_rule import KGRetriever
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.graph_contract import answer

@@ -21,7 +21,7 @@ from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore

@@ -14,7 +14,7 @@ from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rerank.mmr import MMR
 from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank

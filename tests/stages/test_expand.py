@@ -25,7 +25,7 @@ from llama_retrieval_ext.pipeline.chains import refined
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Contribution, Hit
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
 from llama_retrieval_ext.scope import DOCUMENT_FIELD, Scope
 from llama_retrieval_ext.stages.expand import Expand
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore

@@ -12,7 +12,7 @@ from llama_retrieval_ext.errors import DeadlineExceededError, StoreUnavailableEr
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from tests.servers.forwarder import Forwarder

@@ -34,7 +34,7 @@ from llama_retrieval_ext.errors import (
     UnsupportedFilterError,
 )
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.scope import DOCUMENT_FIELD, START_FIELD
 from llama_retrieval_ext.stores.encoding.node_json import row_id

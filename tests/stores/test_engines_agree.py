@@ -18,7 +18,7 @@ from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.samples.python_topics import python_topics
 from llama_retrieval_ext.samples.regulations import zh_safety_laws
 from llama_retrieval_ext.scope import Scope

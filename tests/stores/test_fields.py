@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
 from llama_retrieval_ext.schema import EVERYTHING, TEXT, Schema
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore

@@ -28,7 +28,7 @@ from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not
 from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.engine.backend import Candidate, Search
 from llama_retrieval_ext.stores.generic import GenericBackend

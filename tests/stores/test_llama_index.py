@@ -16,7 +16,7 @@ from llama_retrieval_ext import KnowledgeBase, open_store
 from llama_retrieval_ext.config.registry import Registry
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.generic import GenericBackend
 from llama_retrieval_ext.stores.llama_index import llama_index_store, without_secrets

@@ -9,7 +9,7 @@ from llama_index.core.schema import IndexNode, TextNode
 from llama_index.core.storage.storage_context import StorageContext
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.generic import GenericBackend

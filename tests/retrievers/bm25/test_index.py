@@ -15,7 +15,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.retrievers.bm25.index import best
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
 from llama_retrieval_ext.schema import DEFAULT_SCHEMA, Schema
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes

@@ -18,7 +18,7 @@ from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore

@@ -25,7 +25,7 @@ from llama_index.core.tools import QueryEngineTool, RetrieverTool
 from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.selection import Top

@@ -7,7 +7,7 @@ from llama_index.core.schema import TextNode
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.hyde import HyDE, HyDEFanOut, passage_in
 from llama_retrieval_ext.testing.fake_backend import FakeBackend

@@ -13,7 +13,7 @@ import pytest
 from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreError, StoreUnavailableError
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.elasticsearch.client import (
     ClientConfig,

@@ -17,7 +17,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.filters import ORDER_OPERATORS, Compare, Scalar, matches
 from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.elasticsearch.llama_index_store import (
     LlamaIndexElasticsearchBackend,

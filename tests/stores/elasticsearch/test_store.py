@@ -16,7 +16,7 @@ from llama_retrieval_ext.errors import DeadlineExceededError, StoreUnavailableEr
 from llama_retrieval_ext.formulas.bm25 import bm25_term_weight
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.elasticsearch import client
 from llama_retrieval_ext.stores.elasticsearch.client import HttpRequest, Json

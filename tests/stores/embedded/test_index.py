@@ -13,7 +13,7 @@ from llama_index.core.vector_stores.types import VectorStoreQuery
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.embedded import directory, index, search
 from llama_retrieval_ext.stores.embedded.files import EmbeddedRequest
@@ -207,7 +207,7 @@ import os, signal
 from tests.stores.embedded.test_index import EmbeddedVectorStore, nodes
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.stores.embedded import directory, index, search
 from llama_retrieval_ext.stores.embedded.files import EmbeddedRequest
 store = EmbeddedVectorStore({folder!r})

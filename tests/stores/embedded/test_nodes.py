@@ -12,7 +12,7 @@ from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQu
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
 from llama_retrieval_ext.stores.embedded import nodes as embedded_nodes
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from tests.programs import Program

@@ -4,7 +4,7 @@ from llama_index.core.vector_stores.types import VectorStoreQuery
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 
 

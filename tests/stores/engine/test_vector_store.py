@@ -15,7 +15,7 @@ from llama_retrieval_ext.errors import (
     StoreError,
     UnsupportedModeError,
 )
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from tests.stores.store_contract import MODES, found, ids, node, where
 

@@ -12,7 +12,7 @@ from llama_index.core.schema import NodeWithScore, TextNode
 from pymilvus.exceptions import MilvusException
 
 from llama_retrieval_ext.errors import StoreUnavailableError
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.stores.milvus.store import MilvusStore, open_milvus
 from tests.programs import run_program
 from tests.servers.forwarder import Forwarder

@@ -13,7 +13,7 @@ from llama_index.vector_stores.milvus.utils import BM25BuiltInFunction
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.filters import Compare, Condition, matches
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.milvus.llama_index_store import LlamaIndexMilvusBackend

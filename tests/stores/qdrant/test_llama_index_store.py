@@ -14,7 +14,7 @@ from qdrant_client import AsyncQdrantClient, QdrantClient, models
 from llama_retrieval_ext.errors import StoreFormatError, StoreUnavailableError, UnsupportedModeError
 from llama_retrieval_ext.filters import Compare
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend

@@ -14,10 +14,10 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers import store_retriever
+from llama_retrieval_ext.retrievers import single_search
 from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
 from llama_retrieval_ext.stages.rerank.mmr import MMR
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES
@@ -130,7 +130,7 @@ def test_an_index_can_be_the_store_for_keywords_of_another_store(index: VectorSt
 
 
 def test_changes_of_the_docstore_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_retriever, "_CACHE_TTL_S", 0.0)
+    monkeypatch.setattr(single_search, "_CACHE_TTL_S", 0.0)
     index = simple_index()
     retriever = KeywordRetriever(index)
     assert retriever.retrieve("zeppelin") == []
@@ -160,7 +160,7 @@ def test_an_index_that_is_filled_later_is_searched() -> None:
 def test_an_empty_docstore_is_none_and_the_texts_are_read_from_the_store(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_retriever, "_CACHE_TTL_S", 0.0)
+    monkeypatch.setattr(single_search, "_CACHE_TTL_S", 0.0)
     filled = milvus_index(tmp_path) if engine == "milvus" else qdrant_index()
     store = filled.vector_store
     stock = VectorStoreIndex.from_vector_store(store, embed_model=MODEL)
