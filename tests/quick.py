@@ -39,8 +39,7 @@ _PROMISES = re.compile(
 )
 _CONTRACT = "llama_retrieval_ext.testing.isolation_contract"
 _MODULE_MARK = re.compile(r"^pytestmark = (?:\[[^\]]*?)?pytest\.mark\.slow\b", re.MULTILINE)
-# New stores wait for the disk: four folders took 150 s with files in memory, else over 400 s. What
-# servers keep stays on the disk: Elasticsearch runs as another user.
+# New stores wait for the disk: four folders took 150 s with files in memory, else over 400 s.
 _MEMORY = Path("/dev/shm")
 _ROOM_BYTES = 6 * 2**30
 

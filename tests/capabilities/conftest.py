@@ -13,9 +13,9 @@ from llama_retrieval_ext.capabilities.memory_storage import Memory, memory_filte
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM
-from tests.knowledge_base.conftest import elasticsearch_url, engine, fast_disk, milvus_url, url
+from tests.knowledge_base.conftest import elasticsearch_url, engine, milvus_url, url
 
-__all__ = ["elasticsearch_url", "engine", "fast_disk", "milvus_url", "url"]
+__all__ = ["elasticsearch_url", "engine", "milvus_url", "url"]
 
 ACME, BETA = Scope("acme"), Scope("beta")
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)

@@ -7,11 +7,11 @@ import pytest
 
 from llama_retrieval_ext import serve
 from llama_retrieval_ext.cli import main
-from tests.serve.conftest import Connect, connect, fast_disk, gate, kb
+from tests.serve.conftest import Connect, connect, gate, kb
 from tests.serve.test_service_routes import WRITTEN, post
 from tests.servers.openai import Failure, FakeOpenAI
 
-__all__ = ["connect", "fast_disk", "gate", "kb"]
+__all__ = ["connect", "gate", "kb"]
 
 pytestmark = pytest.mark.slow
 

@@ -11,9 +11,6 @@ from llama_retrieval_ext.evaluation.judgements import Judgements, Level
 from llama_retrieval_ext.evaluation.missing import missing_targets
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from tests.evaluation.conftest import tuned
-from tests.knowledge_base.conftest import fast_disk
-
-__all__ = ["fast_disk"]
 
 # The first is found; the next three are there and not found; the last two are not there.
 TARGETS = ["leave", "b.md", "/docs/sub/c.md", "sub/c.md", "typo-id", "/docs/typo.md"]

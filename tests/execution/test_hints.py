@@ -27,9 +27,6 @@ from llama_retrieval_ext.services import SearchService
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
-from tests.knowledge_base.conftest import fast_disk
-
-__all__ = ["fast_disk"]
 
 ACME, OTHER = Scope("acme", principals=["user:ann"]), Scope("other", principals=["user:ann"])
 NO_KEY = "no passage in this scope has the key 'yaer'; there are 'year', 'author', 'tags', 'title'"

@@ -42,7 +42,7 @@ class TestGeneric(GraphContract):
 
 @pytest.mark.slow
 class TestNeo4j(WritableGraphContract, GraphPermissions):
-    turns = 16
+    turns = 6
 
     @pytest.fixture
     def graph(self, neo4j_url: str) -> Iterator[WritableGraph]:

@@ -1,7 +1,5 @@
 """A knowledge base in memory and one on each engine, with an embedding model that can fail."""
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +13,6 @@ from tests.servers.elasticsearch import elasticsearch_url
 from tests.servers.milvus import milvus_url
 
 __all__ = ["elasticsearch_url", "milvus_url"]
-
-MEMORY = Path("/dev/shm")
-ROOM_BYTES = 2**30
 
 
 class PickyEmbedding(FakeEmbedding):
@@ -35,29 +30,13 @@ def model() -> PickyEmbedding:
     return PickyEmbedding(dim=16)
 
 
-@pytest.fixture(autouse=True)
-def fast_disk(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Path]:
-    """Memory in place of a disk, where there is enough: each new store waits for the disk."""
-    if "engine" in request.fixturenames:
-        start(request.getfixturevalue("engine"), request)  # servers stay when this is gone
-    if "servers" in request.fixturenames:
-        request.getfixturevalue("servers")
-    place = tmp_path
-    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM_BYTES:
-        place = Path(tempfile.mkdtemp(dir=MEMORY))
-    monkeypatch.setattr(tempfile, "tempdir", str(place))
-    yield place
-    shutil.rmtree(place, ignore_errors=True)
-
-
 @pytest.fixture(
     params=["embedded", *(pytest.param(server, marks=pytest.mark.slow) for server in SERVERS)]
 )
 def engine(request: pytest.FixtureRequest) -> str:
     """Each engine; a test of some marks itself `EMBEDDED` or `BESIDE`."""
     name: str = request.param
+    start(name, request)
     return name
 
 
@@ -69,8 +48,8 @@ def servers(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture
-def url(engine: str, fast_disk: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    with place(engine, fast_disk, request) as made:
+def url(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    with place(engine, tmp_path, request) as made:
         yield made
 
 

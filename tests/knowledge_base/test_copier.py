@@ -13,9 +13,9 @@ from tests.knowledge_base.conftest import PickyEmbedding
 
 @pytest.mark.parametrize(("count", "least", "most"), [(1, 1, 1), (10, 5, 10), (100, 30, 30)])
 def test_a_sample_is_spread_over_the_documents_and_has_at_most_the_requested_size(
-    fast_disk: Path, model: PickyEmbedding, count: int, least: int, most: int
+    tmp_path: Path, model: PickyEmbedding, count: int, least: int, most: int
 ) -> None:
-    url = f"embedded:{fast_disk / 'kb'}"
+    url = f"embedded:{tmp_path / 'kb'}"
     with KnowledgeBase.open(url, embed_model=model) as kb:
         kb.add([Document(id_=f"d{n}", text=f"Page {n}.") for n in range(30)], show_progress=False)
     with ExitStack() as resources:

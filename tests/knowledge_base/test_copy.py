@@ -35,9 +35,9 @@ LONG = " ".join(f"Sentence number {number} is about leave." for number in range(
 
 
 @pytest.fixture
-def urls(fast_disk: Path) -> list[str]:
+def urls(tmp_path: Path) -> list[str]:
     """Two places on the embedded engine."""
-    return [f"embedded:{fast_disk / name}" for name in ("one", "two")]
+    return [f"embedded:{tmp_path / name}" for name in ("one", "two")]
 
 
 def documents() -> list[BaseNode]:
@@ -76,12 +76,12 @@ def answers(url: str, model: FakeEmbedding, **options: Any) -> list[list[tuple[s
 
 
 @pytest.fixture
-def chain(urls: list[str], fast_disk: Path, request: pytest.FixtureRequest) -> Iterator[list[str]]:
+def chain(urls: list[str], tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[list[str]]:
     """One place on each engine, and a last one on the first."""
     with ExitStack() as places:
         yield [
             urls[0],
-            *(places.enter_context(place(server, fast_disk, request)) for server in SERVERS),
+            *(places.enter_context(place(server, tmp_path, request)) for server in SERVERS),
             urls[1],
         ]
 

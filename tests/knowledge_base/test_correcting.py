@@ -22,9 +22,6 @@ from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
-from tests.knowledge_base.conftest import fast_disk
-
-__all__ = ["fast_disk"]
 
 SENTENCE = "searched for 'employee' instead of 'emploee'"
 DATA = {"text": SENTENCE, "query": "employee leave", "words": {"emploee": "employee"}}

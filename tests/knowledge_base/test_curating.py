@@ -22,11 +22,10 @@ from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.stages import RRF, Block, Boost, LongContextReorder, Pin
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.knowledge_base.conftest import fast_disk
 from tests.knowledge_base.engines import ENGINES, place, start
 from tests.servers.elasticsearch import elasticsearch_url
 
-__all__ = ["elasticsearch_url", "fast_disk"]
+__all__ = ["elasticsearch_url"]
 
 WORDS = ["annual", "leave", "days", "lunch", "sick"]
 TENANTS, KBS, USERS = ["t1", "t2"], ["k1", "k2"], ["user:ann", "user:bob"]

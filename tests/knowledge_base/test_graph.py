@@ -51,10 +51,10 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def graph(engine: str, fast_disk: Path, request: pytest.FixtureRequest) -> str:
+def graph(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
     """The URL of a graph with nothing in it."""
     if engine != "embedded-neo4j":
-        return f"graph:{fast_disk / 'graph'}"
+        return f"graph:{tmp_path / 'graph'}"
     url: str = request.getfixturevalue("neo4j_url")
     with closing(open_graph(url)) as opened:
         opened.clear(scope=None)
@@ -125,14 +125,14 @@ def test_a_graph_search_finds_named_passages_of_its_own_tenant_only(kb: Knowledg
 
 @GRAPHS
 def test_a_copy_includes_the_graph(
-    kb: KnowledgeBase, url: str, graph: str, fast_disk: Path, open_kb: Open
+    kb: KnowledgeBase, url: str, graph: str, tmp_path: Path, open_kb: Open
 ) -> None:
     add(kb, films(), ACME)
     add(kb, films("Bo Ek"), GLOBEX)
     graph_of(kb).upsert([GraphNode("York", "City")], [Edge.of("York", "IN", "UK")])
     expected = rows(graph_of(kb))
     kb.close()
-    target, target_graph = f"embedded:{fast_disk / 'copy'}", f"graph:{fast_disk / 'graph2'}"
+    target, target_graph = f"embedded:{tmp_path / 'copy'}", f"graph:{tmp_path / 'graph2'}"
     with pytest.raises(GraphRequiredError, match="its copy needs one"):
         copy_knowledge_base(url, target, show_progress=False)
     with pytest.raises(ConfigurationError, match="name another"):
@@ -165,7 +165,7 @@ def test_removal_deletes_its_rows_from_the_graph(kb: KnowledgeBase, url: str, gr
 
 @EMBEDDED
 def test_the_graph_of_a_knowledge_base_is_recorded(
-    open_kb: Open, url: str, fast_disk: Path, graph: str
+    open_kb: Open, url: str, tmp_path: Path, graph: str
 ) -> None:
     kb = open_kb(graph=graph)
     assert kb.info().graph == graph
@@ -176,7 +176,7 @@ def test_the_graph_of_a_knowledge_base_is_recorded(
     with pytest.raises(GraphRequiredError, match=graph):
         open_kb()
     with pytest.raises(ConfigurationError, match=graph):
-        open_kb(graph=f"graph:{fast_disk / 'another'}")
+        open_kb(graph=f"graph:{tmp_path / 'another'}")
     with EmbeddedGraph(graph.removeprefix("graph:")) as opened:
         assert len(open_kb(graph=opened).documents()) == 3
         open_kb(graph=opened).close()

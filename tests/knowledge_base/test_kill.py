@@ -25,8 +25,8 @@ def test_a_process_killed_while_adding_leaves_whole_documents(url: str, engine: 
 
 
 @EMBEDDED
-def test_a_process_killed_while_adding_leaves_the_graph_in_step(url: str, fast_disk: Path) -> None:
-    kill(url, "6", "2", "0.1", f"graph:{fast_disk / 'graph'}")
+def test_a_process_killed_while_adding_leaves_the_graph_in_step(url: str, tmp_path: Path) -> None:
+    kill(url, "6", "2", "0.1", f"graph:{tmp_path / 'graph'}")
 
 
 @EMBEDDED

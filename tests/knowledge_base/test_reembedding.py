@@ -25,8 +25,8 @@ LONG = " ".join(f"Sentence number {number} is about leave." for number in range(
 
 
 @pytest.fixture
-def urls(fast_disk: Path) -> list[str]:
-    return [f"embedded:{fast_disk / name}" for name in ("old", "new")]
+def urls(tmp_path: Path) -> list[str]:
+    return [f"embedded:{tmp_path / name}" for name in ("old", "new")]
 
 
 @pytest.fixture
@@ -53,12 +53,12 @@ def vectors(url: str) -> dict[str, list[float]]:
 
 
 def test_texts_embedded_anew_are_those_of_a_fresh_build(
-    urls: list[str], new: PickyEmbedding, fast_disk: Path
+    urls: list[str], new: PickyEmbedding, tmp_path: Path
 ) -> None:
     fill(urls[0], OLD, documents())
     report = copy_knowledge_base(*urls, embed_model=new, show_progress=False)
     assert (report.copied, report.failures) == (4, {})
-    fresh = f"embedded:{fast_disk / 'fresh'}"
+    fresh = f"embedded:{tmp_path / 'fresh'}"
     fill(fresh, new, documents())
     assert vectors(urls[1]) == vectors(fresh)
     with KnowledgeBase.open(urls[1], embed_model=new) as kb:

@@ -363,13 +363,13 @@ def test_other_transformations_cut_all_files_again(
     assert len(cut.sync(folder).unchanged) == 9
 
 
-def test_a_copy_is_synced_further(folder: Path, open_kb: Open, url: str, fast_disk: Path) -> None:
+def test_a_copy_is_synced_further(folder: Path, open_kb: Open, url: str, tmp_path: Path) -> None:
     kb = open_kb()
     kb.sync(folder)
     (folder / "7.md").unlink()
     (folder / "rules").rename(folder / "laws")
-    copy_knowledge_base(url, f"embedded:{fast_disk / 'copy'}", show_progress=False)
-    with KnowledgeBase.open(f"embedded:{fast_disk / 'copy'}") as copied:
+    copy_knowledge_base(url, f"embedded:{tmp_path / 'copy'}", show_progress=False)
+    with KnowledgeBase.open(f"embedded:{tmp_path / 'copy'}") as copied:
         report = copied.sync(folder)
         assert (names(report.deleted), len(report.moved), len(report.unchanged)) == (["7.md"], 4, 4)
     kb.sync(folder)
@@ -379,21 +379,21 @@ def test_a_copy_is_synced_further(folder: Path, open_kb: Open, url: str, fast_di
 @pytest.mark.slow
 @EMBEDDED
 def test_no_byte_of_a_deleted_text_is_left_after_compaction(
-    folder: Path, open_kb: Open, fast_disk: Path
+    folder: Path, open_kb: Open, tmp_path: Path
 ) -> None:
-    kb = open_kb(graph=f"graph:{fast_disk / 'graph'}", links=LINKS)
+    kb = open_kb(graph=f"graph:{tmp_path / 'graph'}", links=LINKS)
     secret = "Zugspitzwetterstation"
     (folder / "8.md").write_text(f"The {secret} is closed.")
     (folder / "9.md").write_text("Rule 9.")
     kb.sync(folder)
     (folder / "9.md").write_text(f"The {secret} is open.")
     kb.sync(folder)  # the journal keeps the new version of an update for a while
-    assert files_with(fast_disk, secret)
+    assert files_with(tmp_path, secret)
     (folder / "8.md").unlink()
     (folder / "9.md").unlink()
     kb.sync(folder)
     kb.compact()
-    assert files_with(fast_disk, secret) == []
+    assert files_with(tmp_path, secret) == []
     assert kb.search("rule", "keyword")
 
 
@@ -427,8 +427,8 @@ def test_a_share_of_deletions_outside_of_zero_to_one_is_refused(
         kb.sync(folder, max_deletions=share)  # type: ignore[arg-type]
 
 
-def test_the_folder_of_the_knowledge_base_is_left_out(folder: Path, fast_disk: Path) -> None:
-    place = fast_disk / "docs"
+def test_the_folder_of_the_knowledge_base_is_left_out(folder: Path, tmp_path: Path) -> None:
+    place = tmp_path / "docs"
     shutil.copytree(folder, place)
     with KnowledgeBase.open(f"embedded:{place / 'kb'}", embed_model="local") as kb:
         assert len(kb.sync(place).added) == 9

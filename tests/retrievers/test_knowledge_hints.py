@@ -16,9 +16,6 @@ from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
 from llama_retrieval_ext.samples.construction_safety import open_construction_safety
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.knowledge_base.conftest import fast_disk
-
-__all__ = ["fast_disk"]
 
 Asking: TypeAlias = Callable[[KnowledgeRetriever], Any]
 CASE = {"chapter": "安全管理", "engineering_type": "地铁"}

@@ -18,9 +18,6 @@ from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.serve import ApiKeys, create_app
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.knowledge_base.conftest import fast_disk
-
-__all__ = ["fast_disk"]
 
 SECRETS = {
     name: f"secret-of-{name}-0123456789" for name in ("acme", "acme-hr", "globex", "reader", "root")

@@ -37,15 +37,15 @@ TENANTS = [f"tenant{n}" for n in range(5)]
 
 
 @pytest.fixture
-def url(fast_disk: Path) -> str:
-    url = f"embedded:{fast_disk / 'kb'}"
+def url(tmp_path: Path) -> str:
+    url = f"embedded:{tmp_path / 'kb'}"
     fill(url, TENANTS, per_tenant=20)
     return url
 
 
 @pytest.fixture
-def written_url(engine: str, fast_disk: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    with place(engine, fast_disk, request) as url:
+def written_url(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    with place(engine, tmp_path, request) as url:
         fill(url, TENANTS, per_tenant=20)
         yield url
 

@@ -30,12 +30,15 @@ class Artifact:
         return f"{name}-{version}.{packaging}"
 
 
-_SYSTEM = tempfile.gettempdir()  # before the tests set theirs
+_SYSTEM = Path(tempfile.gettempdir())  # before the tests set theirs
+# Servers wait for the disk at each write.
+_MEMORY = Path("/dev/shm")
+_ROOM_BYTES = 6 * 2**30
 
 
-def cache() -> Path:
+def cache(parent: Path = _SYSTEM) -> Path:
     """Where what was fetched stays: a folder of this user's that others may enter, not change."""
-    folder = Path(_SYSTEM) / f"llama-retrieval-servers-{os.getuid()}"
+    folder = parent / f"llama-retrieval-servers-{os.getuid()}"
     folder.mkdir(mode=0o755, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
         raise PermissionError(f"{folder} belongs to somebody else; remove it, or set TMPDIR")
@@ -64,8 +67,13 @@ def fetched(artifact: Artifact) -> Path:
 
 
 def own_folder(prefix: str) -> Path:
-    """A new folder for a server of this process; those of killed processes are removed."""
-    for left in cache().glob(f"{prefix}-*{_IN_USE}"):
+    """A new folder, in memory if it has room, for a server of this process.
+
+    Those of killed processes are removed.
+    """
+    in_memory = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ROOM_BYTES
+    parent = cache(_MEMORY if in_memory else _SYSTEM)
+    for left in parent.glob(f"{prefix}-*{_IN_USE}"):
         with left.open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -73,7 +81,7 @@ def own_folder(prefix: str) -> Path:
                 continue
             shutil.rmtree(left.with_name(left.name.removesuffix(_IN_USE)), ignore_errors=True)
             left.unlink(missing_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{prefix}-", dir=cache()))
+    folder = Path(tempfile.mkdtemp(prefix=f"{prefix}-", dir=parent))
     mark = os.open(folder.with_name(folder.name + _IN_USE), os.O_CREAT | os.O_WRONLY)
     fcntl.flock(mark, fcntl.LOCK_EX)  # open, and so locked, until the process ends
     return folder

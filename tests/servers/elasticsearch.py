@@ -39,7 +39,7 @@ _JAVA_OPTIONS = "-Xms512m -Xmx512m -XX:TieredStopAtLevel=1"
 _SETTINGS = """\
 discovery.type: single-node
 network.host: 127.0.0.1
-http.port: {port}
+http.port: 0
 transport.port: 0
 node.portsfile: true
 cluster.routing.allocation.disk.threshold_enabled: false
@@ -66,18 +66,12 @@ def prefetch() -> None:
             _home()
 
 
-def start(*, port: int = 0) -> Server:
-    """Start a server with an empty folder of its own; at a free port for 0."""
+def start() -> Server:
+    """Start a server with an empty folder of its own, at a free port."""
     home = _home()
     folder = own_folder("elasticsearch")
-    _prepare(home, folder, port=port)
+    _prepare(home, folder)
     return _run(home, folder)
-
-
-def start_again(server: Server) -> Server:
-    """Start a server that has ended, with what it wrote; on the same port if it was given one."""
-    (server.folder / "logs/http.ports").unlink(missing_ok=True)
-    return _run(_home(), server.folder)
 
 
 def _run(home: Path, folder: Path) -> Server:
@@ -128,13 +122,12 @@ def _archive() -> Path:
     raise ConnectionError(f"Elasticsearch could not be fetched: {_failures[0]}")
 
 
-def _prepare(home: Path, folder: Path, *, port: int) -> None:
+def _prepare(home: Path, folder: Path) -> None:
     shutil.copytree(home / "config", folder / "config")
     for name in ("data", "logs", "tmp"):
         (folder / name).mkdir()
     paths = f"path.data: {folder / 'data'}\npath.logs: {folder / 'logs'}\n"
-    settings = _SETTINGS.format(port=port) + paths
-    (folder / "config/elasticsearch.yml").write_text(settings)
+    (folder / "config/elasticsearch.yml").write_text(_SETTINGS + paths)
     if os.getuid() == 0:
         for path in (folder, *folder.rglob("*")):
             shutil.chown(path, "nobody", "nogroup")

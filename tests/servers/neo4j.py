@@ -39,6 +39,7 @@ _JAVA = (
         for each in ("java.nio", "java.io", "sun.nio.ch")
     ),
 )
+# A plan is kept: few nodes come and go with each test, and each time all would be made anew.
 _SETTINGS = """\
 server.default_listen_address=127.0.0.1
 server.default_advertised_address=127.0.0.1
@@ -54,6 +55,8 @@ db.tx_log.preallocate=false
 db.tx_log.rotation.size=16m
 db.transaction.monitor.check.interval=100ms
 internal.dbms.bolt.netty_server_shutdown_quiet_period=0
+dbms.cypher.statistics_divergence_threshold=1.0
+dbms.cypher.min_replan_interval=1h
 """
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from threading import Event, Thread
 from typing import Self
@@ -19,17 +18,16 @@ from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.kg_rule import KGRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.servers import elasticsearch, qdrant
-from tests.servers.artifact import missing_tools
+from tests.knowledge_base.engines import remove
+from tests.servers import qdrant
+from tests.servers.elasticsearch import elasticsearch_url
 from tests.servers.forwarder import Forwarder
 from tests.servers.given import collection_url
 from tests.servers.neo4j import neo4j_url
-from tests.servers.process import Server, free_port
 
-__all__ = ["neo4j_url"]
+__all__ = ["elasticsearch_url", "neo4j_url"]
 
 pytestmark = pytest.mark.slow
-ON_JAVA = pytest.mark.skipif(bool(missing_tools()), reason="starts servers by Java and Maven")
 
 TIMEOUT_S = 3.0
 GRACE_S = 5.0  # the machine is shared
@@ -100,11 +98,14 @@ def survive(load: Load, go_down: Callable[[], object], come_back: Callable[[], o
         assert seconds < TIMEOUT_S + GRACE_S
 
 
-@ON_JAVA
-def test_elasticsearch_is_killed_under_load_and_comes_back() -> None:
-    port = free_port()
-    url = f"elasticsearch://127.0.0.1:{port}/outage?timeout_s={TIMEOUT_S}"
-    survive_a_kill(elasticsearch.start(port=port), elasticsearch.start_again, url)
+def test_elasticsearch_goes_away_under_load_and_comes_back(elasticsearch_url: str) -> None:
+    url = urlsplit(elasticsearch_url)
+    if url.scheme != "http" or url.hostname != "127.0.0.1":
+        pytest.skip("the server is not on this machine, or speaks TLS")
+    with Forwarder(url.port or 0) as line:
+        outage = f"elasticsearch://127.0.0.1:{line.port}/outage?timeout_s={TIMEOUT_S}"
+        survive_an_outage(outage, line.down, line.up)
+        remove(outage)
 
 
 @pytest.mark.parametrize("kind", ["http", "grpc"])
@@ -114,16 +115,21 @@ def test_qdrant_is_killed_under_load_and_comes_back(kind: str) -> None:
     base = server.url if kind == "grpc" else qdrant.by_http(server.url)
     url = collection_url(base, "outage")
     timeout = f"{'&' if '?' in url else '?'}timeout_s={TIMEOUT_S:.0f}"
-    survive_a_kill(server, qdrant.start_again, url + timeout)
+    servers = [server]
+    try:
+        survive_an_outage(
+            url + timeout, server.kill, lambda: servers.append(qdrant.start_again(server))
+        )
+    finally:
+        servers[-1].stop()
 
 
-def survive_a_kill(server: Server, start_again: Callable[[Server], Server], url: str) -> None:
-    """Kill a server under searches and writes, and start it again; nothing written is lost."""
+def survive_an_outage(
+    url: str, go_down: Callable[[], object], come_back: Callable[[], object]
+) -> None:
+    """Take a server away under searches and writes, and bring it back; nothing written is lost."""
     written: list[str] = []
-    with ExitStack() as stack:
-        servers = [server]
-        stack.callback(lambda: servers[-1].stop())  # noqa: PLW0108 - the last one by then
-        kb = stack.enter_context(KnowledgeBase.open(url, embed_model=FakeEmbedding(dim=16)))
+    with KnowledgeBase.open(url, embed_model=FakeEmbedding(dim=16)) as kb:
         kb.add([Document(id_="d", text="annual leave")], show_progress=False)
         hybrid, keyword = (kb.retriever(kind, top_k=100) for kind in ("hybrid", "keyword"))
         query = Query("annual", timeout_s=TIMEOUT_S)
@@ -141,13 +147,12 @@ def survive_a_kill(server: Server, start_again: Callable[[Server], Server], url:
             written.append(id_)
 
         calls = [search, lambda: asyncio.run(asearch()), write]
-        survive(Load(calls), servers[0].kill, lambda: servers.append(start_again(servers[0])))
+        survive(Load(calls), go_down, come_back)
         stored = {document.document_id for document in kb.documents()}
         assert stored >= {"d", *written}
         assert len(kb.retriever("keyword", top_k=1000).retrieve("sick")) >= len(written)
 
 
-@ON_JAVA
 def test_neo4j_goes_away_under_load_and_comes_back(neo4j_url: str) -> None:
     url = urlsplit(neo4j_url)
     if url.scheme != "bolt" or url.hostname != "127.0.0.1":

@@ -1,11 +1,13 @@
-"""Pipelines that do not fit: every line marked so is an error, and no other."""
-# ruff: noqa: PLR0915, PLR0917 - a list of lines, not a function
+"""Pipelines that do not fit: type checkers find an error in each line that is marked, or say so."""
+# ruff: noqa: PGH003, PLR0915, PLR0917 - a list of lines, not a function
+# mypy: disable-error-code="ignore-without-code"
+# pyright: reportUnnecessaryTypeIgnoreComment=true
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
 import llama_retrieval_ext
-from llama_retrieval_ext import HybridRetreiver  # wrong
+from llama_retrieval_ext import HybridRetreiver  # type: ignore
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
@@ -25,68 +27,68 @@ def wrong(
     fan_out: FanOut,
 ) -> None:
     """One wrong operator a line."""
-    _ = a >> b  # wrong
-    _ = a >> (a | b)  # wrong
-    _ = a >> RRF()  # wrong
-    _ = a >> (RRF() >> Top(3))  # wrong
-    _ = a >> rewrite  # wrong
-    _ = a >> fan_out  # wrong
-    _ = a >> theirs  # wrong
-    _ = theirs >> a  # wrong
-    _ = theirs >> RRF()  # wrong
-    _ = (a | b) >> Top(3)  # wrong
-    _ = (a | b) >> postprocessor  # wrong
-    _ = (a | b) >> a  # wrong
-    _ = (a | b) >> rewrite  # wrong
-    _ = (a | b) >> fan_out  # wrong
-    _ = branches(a, b) >> Top(3)  # wrong
-    _ = RRF() >> a  # wrong
-    _ = RRF() >> (a | b)  # wrong
-    _ = RRF() >> RRF()  # wrong
-    _ = RRF() >> rewrite  # wrong
-    _ = RRF() >> Top(3) >> a  # wrong
-    _ = Top(3) >> a  # wrong
-    _ = Top(3) >> (a | b)  # wrong
-    _ = Top(3) >> RRF()  # wrong
-    _ = Top(3) >> rewrite  # wrong
-    _ = postprocessor >> a  # wrong
-    _ = postprocessor >> RRF()  # wrong
-    _ = rewrite >> Top(3)  # wrong
-    _ = rewrite >> RRF()  # wrong
-    _ = rewrite >> postprocessor  # wrong
-    _ = rewrite >> leg  # wrong
-    _ = leg >> Top(3)  # wrong
-    _ = fan_out >> Top(3)  # wrong
-    _ = fan_out >> RRF()  # wrong
-    _ = fan_out >> rewrite  # wrong
-    _ = fan_out >> fan_out  # wrong
-    _ = fan_out >> (fan_out >> a)  # wrong
-    _ = fan_out >> (rewrite >> (a | b))  # wrong
-    _ = (fan_out >> a) | b  # wrong
-    _ = a | (fan_out >> b)  # wrong
-    _ = theirs | (fan_out >> b)  # wrong
-    _ = (rewrite >> (a | b)) | a  # wrong
-    _ = (a | b) | (fan_out >> a)  # wrong
-    _ = a | Top(3)  # wrong
-    _ = a | RRF()  # wrong
-    _ = RRF() | a  # wrong
-    _ = rewrite | a  # wrong
-    _ = (a | b) | RRF()  # wrong
-    _ = a >> 3  # wrong
-    _ = a >> str.upper  # wrong
-    _ = a >> Top  # wrong
-    _ = str.upper >> a  # wrong
-    _ = a | "b"  # wrong
-    retriever: BaseRetriever = a | b  # wrong
-    pipeline: Pipeline = RRF() >> Top(3)  # wrong
-    fused: FusionRetriever = fan_out >> a  # wrong
+    _ = a >> b  # type: ignore
+    _ = a >> (a | b)  # type: ignore
+    _ = a >> RRF()  # type: ignore
+    _ = a >> (RRF() >> Top(3))  # type: ignore
+    _ = a >> rewrite  # type: ignore
+    _ = a >> fan_out  # type: ignore
+    _ = a >> theirs  # type: ignore
+    _ = theirs >> a  # type: ignore
+    _ = theirs >> RRF()  # type: ignore
+    _ = (a | b) >> Top(3)  # type: ignore
+    _ = (a | b) >> postprocessor  # type: ignore
+    _ = (a | b) >> a  # type: ignore
+    _ = (a | b) >> rewrite  # type: ignore
+    _ = (a | b) >> fan_out  # type: ignore
+    _ = branches(a, b) >> Top(3)  # type: ignore
+    _ = RRF() >> a  # type: ignore
+    _ = RRF() >> (a | b)  # type: ignore
+    _ = RRF() >> RRF()  # type: ignore
+    _ = RRF() >> rewrite  # type: ignore
+    _ = RRF() >> Top(3) >> a  # type: ignore
+    _ = Top(3) >> a  # type: ignore
+    _ = Top(3) >> (a | b)  # type: ignore
+    _ = Top(3) >> RRF()  # type: ignore
+    _ = Top(3) >> rewrite  # type: ignore
+    _ = postprocessor >> a  # type: ignore
+    _ = postprocessor >> RRF()  # type: ignore
+    _ = rewrite >> Top(3)  # type: ignore
+    _ = rewrite >> RRF()  # type: ignore
+    _ = rewrite >> postprocessor  # type: ignore
+    _ = rewrite >> leg  # type: ignore
+    _ = leg >> Top(3)  # type: ignore
+    _ = fan_out >> Top(3)  # type: ignore
+    _ = fan_out >> RRF()  # type: ignore
+    _ = fan_out >> rewrite  # type: ignore
+    _ = fan_out >> fan_out  # type: ignore
+    _ = fan_out >> (fan_out >> a)  # type: ignore
+    _ = fan_out >> (rewrite >> (a | b))  # type: ignore
+    _ = (fan_out >> a) | b  # type: ignore
+    _ = a | (fan_out >> b)  # type: ignore
+    _ = theirs | (fan_out >> b)  # type: ignore
+    _ = (rewrite >> (a | b)) | a  # type: ignore
+    _ = (a | b) | (fan_out >> a)  # type: ignore
+    _ = a | Top(3)  # type: ignore
+    _ = a | RRF()  # type: ignore
+    _ = RRF() | a  # type: ignore
+    _ = rewrite | a  # type: ignore
+    _ = (a | b) | RRF()  # type: ignore
+    _ = a >> 3  # type: ignore
+    _ = a >> str.upper  # type: ignore
+    _ = a >> Top  # type: ignore
+    _ = str.upper >> a  # type: ignore
+    _ = a | "b"  # type: ignore
+    retriever: BaseRetriever = a | b  # type: ignore
+    pipeline: Pipeline = RRF() >> Top(3)  # type: ignore
+    fused: FusionRetriever = fan_out >> a  # type: ignore
     del retriever, pipeline, fused
-    FusionRetriever(a, RRF())  # wrong
-    Pipeline(a | b)  # wrong
-    Pipeline(a, refines=[RRF()])  # wrong
+    FusionRetriever(a, RRF())  # type: ignore
+    Pipeline(a | b)  # type: ignore
+    Pipeline(a, refines=[RRF()])  # type: ignore
 
 
 def misspelled() -> None:
     """A public name that there is not."""
-    llama_retrieval_ext.Tpo(3)  # wrong
+    llama_retrieval_ext.Tpo(3)  # type: ignore
     HybridRetreiver("embedded::memory:")
