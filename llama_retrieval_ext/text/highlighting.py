@@ -5,12 +5,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from itertools import groupby, pairwise
-from operator import itemgetter
+from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
 from llama_retrieval_ext.text.normalization import aligned, without_broken_words
-from llama_retrieval_ext.text.segmentation import piece_matches, starts_unspaced, term_id, units
+from llama_retrieval_ext.text.segmentation import piece_matches, starts_unspaced, units
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 Embed: TypeAlias = Callable[[list[str]], Sequence[Sequence[float]]]
@@ -21,6 +20,8 @@ _SENTENCE_END: Final = re.compile(r"(?<![.!?])[.!?]++(?=\s|$)|[。！？\n]")  #
 _COMPARED: Final = 20_000
 # Characters of context before the first match of an excerpt.
 _LEAD: Final = 60
+_CHUNK: Final = re.compile(r"\S+")
+_LONG_CHUNK: Final = 40  # rarely repeated
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +78,11 @@ def highlights_by_words(
     fields: Iterable[tuple[str, int | None, str]], question: Question
 ) -> tuple[Highlight, ...]:
     """Return the words of a question in fields: their names, the index in a list, and texts."""
-    words, tokenizer = question.words, question.tokenizer or _TOKENIZER
-    marks: list[Highlight] = []
-    for _, group in groupby(fields, key=itemgetter(0)):
-        items = [*group]
-        # Most lists have no word of the question: one look at all of their items.
-        if not has_terms(" ".join(text for *_, text in items), words, tokenizer):
-            continue
-        marks += [
-            Highlight(name, start, end, text[start:end], item)
-            for name, item, text in items
-            if len(items) == 1 or has_terms(text, words, tokenizer)
-            for start, end in matched_spans(text, words, tokenizer)
-        ]
-    return tuple(marks)
+    return tuple(
+        Highlight(name, start, end, text[start:end], item)
+        for name, item, text in fields
+        for start, end in matched_spans(text, question.words, question.tokenizer)
+    )
 
 
 def highlights_by_meaning(
@@ -113,14 +105,19 @@ def matched_spans(
 
     """
     tokenizer = tokenizer or _TOKENIZER
-    _, tokens = _question_terms(question, tokenizer)
+    terms, without = _question_terms(question, tokenizer)
     plain, offsets = aligned(text)
+    # Hits share most of their words, and finding the words in a chunk takes most of the time.
+    if without.issuperset(plain.split()):
+        return []
     spans: list[tuple[int, int]] = []
-    for piece in piece_matches(plain):
-        if starts_unspaced(piece[0]):
-            spans += _spans_in_run(piece[0], piece.start(), tokens)
-        elif not tokens.isdisjoint(tokenizer.word_tokens(piece[0])):
-            spans.append(piece.span())
+    for chunk in _CHUNK.finditer(plain):
+        if chunk[0] in without:
+            continue
+        inside = _spans_in_chunk(chunk[0], terms, tokenizer)
+        spans += [(chunk.start() + start, chunk.start() + end) for start, end in inside]
+        if not inside and len(chunk[0]) < _LONG_CHUNK:
+            without.add(chunk[0])
     ends = [*offsets[1:], len(text)]
     merged: list[tuple[int, int]] = []
     for first, last in sorted(spans):
@@ -132,24 +129,22 @@ def matched_spans(
     return merged
 
 
-def has_terms(text: str, question: str, tokenizer: Tokenizer | None = None) -> bool:
-    """Return whether a text has a term of a question; faster than `matched_spans`.
-
-    Examples:
-        >>> has_terms("Annual leaves", "leave"), has_terms("Lunch", "leave")
-        (True, False)
-
-    """
-    tokenizer = tokenizer or _TOKENIZER
-    terms = memoryview(tokenizer.term_ids(text)).cast("I")
-    return not _question_terms(question, tokenizer)[0].isdisjoint(terms)
-
-
 @lru_cache(maxsize=256)
-def _question_terms(question: str, tokenizer: Tokenizer) -> tuple[frozenset[int], frozenset[str]]:
-    """Return the terms of a question, as ids and as tokens."""
-    tokens = frozenset(tokenizer.query_tokens(question))
-    return frozenset(map(term_id, tokens)), tokens
+def _question_terms(question: str, tokenizer: Tokenizer) -> tuple[frozenset[str], set[str]]:
+    """Return the terms of a question, and the chunks without one that were looked at."""
+    return frozenset(tokenizer.query_tokens(question)), set()
+
+
+def _spans_in_chunk(
+    chunk: str, terms: frozenset[str], tokenizer: Tokenizer
+) -> list[tuple[int, int]]:
+    spans: list[tuple[int, int]] = []
+    for piece in piece_matches(chunk):
+        if starts_unspaced(piece[0]):
+            spans += _spans_in_run(piece[0], piece.start(), terms)
+        elif not terms.isdisjoint(tokenizer.word_tokens(piece[0])):
+            spans.append(piece.span())
+    return spans
 
 
 def _spans_in_run(run: str, start: int, terms: Collection[str]) -> Iterator[tuple[int, int]]:

@@ -298,7 +298,8 @@ def aligned(text: str) -> tuple[str, Sequence[int]]:
         ('fire', [0, 0, 1, 2])
 
     """
-    gaps = [range(match.end(1), match.end()) for match in _BROKEN.finditer(text)]
+    broken = _BROKEN.finditer(text) if "\n" in text else ()
+    gaps = [range(match.end(1), match.end()) for match in broken]
     if gaps:
         left_out = {index for gap in gaps for index in gap}
         kept = [index for index in range(len(text)) if index not in left_out]
