@@ -180,11 +180,6 @@ class Schema:
         return cls(**data)  # type: ignore[arg-type]  # checked there
 
 
-def indexed_weights(weights: Mapping[str, float], indexed: Schema) -> dict[str, float]:
-    """Return the weights of the fields that a store has indexed."""
-    return {name: weight for name, weight in weights.items() if name in indexed.text}
-
-
 def keys_of(names: Iterable[str]) -> list[str]:
     """Return the metadata keys of fields; `TEXT` and `EVERYTHING` have none."""
     return [_key_of(name) for name in names if name not in {TEXT, EVERYTHING}]

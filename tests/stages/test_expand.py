@@ -30,7 +30,7 @@ from llama_retrieval_ext.scope import DOCUMENT_FIELD, Scope
 from llama_retrieval_ext.stages.expand import Expand
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.encoding.values import filterable
-from llama_retrieval_ext.stores.engine.query_modes import Target
+from llama_retrieval_ext.stores.engine.filters import Target
 from llama_retrieval_ext.testing import ScriptedLLM
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from tests.quick import examples

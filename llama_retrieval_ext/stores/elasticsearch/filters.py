@@ -36,9 +36,8 @@ from llama_retrieval_ext.stores.encoding.values import (
     number_term,
     plain_value,
 )
-from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage, target_parts
+from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage
 from llama_retrieval_ext.stores.engine.llama_index import Prefilter, PrefilterJoints
-from llama_retrieval_ext.stores.engine.query_modes import Target
 
 DOC: Final = "doc"
 TERMS: Final = "terms"
@@ -130,9 +129,7 @@ def _ends(value: object) -> Iterator[str]:
             yield f"t{number_term(moment // MICROSECOND)}"
 
 
-def compile_condition(condition: Condition) -> Json:
-    """Return the query for a condition."""
-    query = _LANGUAGE.write(condition)
+def _check_size(_: Condition, query: Json) -> None:
     clauses, depth = _size(query)
     if clauses > _MAX_CLAUSES or depth > _MAX_DEPTH:
         raise UnsupportedFilterError(
@@ -140,18 +137,6 @@ def compile_condition(condition: Condition) -> Json:
             f"{_MAX_DEPTH} deep, got {clauses} and {depth}; use IN and NIN for many values",
             "",
         )
-    return query
-
-
-def compile_target(target: Target) -> Json | None:
-    """Return the query for the selected nodes; None for every node."""
-    parts = target_parts(
-        target,
-        ids=lambda node_ids: {"ids": {"values": [*map(key_of, node_ids)]}},
-        documents=_of_documents,
-        write=compile_condition,
-    )
-    return all_of(parts) if parts else None
 
 
 def _of_documents(doc_ids: Sequence[str]) -> Json:
@@ -254,7 +239,7 @@ def _size(query: Json) -> tuple[int, int]:
     return sum(size for size, _ in sizes), 1 + max((depth for _, depth in sizes), default=0)
 
 
-_LANGUAGE: Final = FilterLanguage(
+LANGUAGE: Final = FilterLanguage(
     {
         FilterOperator.EQ: lambda key, value: _among(key, [value]),
         FilterOperator.IN: _among,
@@ -274,6 +259,9 @@ _LANGUAGE: Final = FilterLanguage(
     all_of,
     any_of,
     _negated,
+    ids=lambda ids: {"ids": {"values": [*map(key_of, ids)]}},
+    documents=_of_documents,
+    check=_check_size,
 )
 
 

@@ -13,7 +13,7 @@ from llama_retrieval_ext.stores.elasticsearch.client import (
     json_request,
     read,
 )
-from llama_retrieval_ext.stores.elasticsearch.filters import compile_target, key_of
+from llama_retrieval_ext.stores.elasticsearch.filters import LANGUAGE, key_of
 from llama_retrieval_ext.stores.elasticsearch.schema import (
     CONFLICT,
     FIRST_ERROR,
@@ -26,7 +26,7 @@ from llama_retrieval_ext.stores.elasticsearch.schema import (
     stored_document,
 )
 from llama_retrieval_ext.stores.encoding.node_json import fields_from_text
-from llama_retrieval_ext.stores.engine.query_modes import Target
+from llama_retrieval_ext.stores.engine.filters import Target
 from llama_retrieval_ext.stores.engine.records import Record, in_parts, node_of, record_in
 
 T = TypeVar("T")
@@ -55,13 +55,13 @@ class ElasticsearchRecords:
         self, filters: MetadataFilters | None = None, limit: int | None = None
     ) -> list[Record]:
         """Return the records whose fields satisfy filters; all for None."""
-        query = compile_target(Target(filters=filters))
+        query = LANGUAGE.select(Target(filters=filters))
         hits = self._run(self._refreshed(self._index.hits(query, STORED_NODES)))
         return [_record(hit["fields"][NODE][0], hit) for hit in hits[:limit]]
 
     def count(self, filters: MetadataFilters) -> int:
         """Return the number of records that satisfy filters."""
-        query = compile_target(Target(filters=filters))
+        query = LANGUAGE.select(Target(filters=filters))
         return self._run(self._refreshed(self._index.count(query)))
 
     def put(self, records: Sequence[Record]) -> None:

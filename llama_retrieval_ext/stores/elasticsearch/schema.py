@@ -26,23 +26,23 @@ from llama_retrieval_ext.stores.elasticsearch.client import (
 from llama_retrieval_ext.stores.elasticsearch.filters import (
     DOC,
     EVERYTHING,
+    LANGUAGE,
     NOTHING,
     PIECES,
     TERMS,
-    compile_target,
     key_of,
     pieces_of,
     scalar,
     terms_of,
 )
 from llama_retrieval_ext.stores.elasticsearch.params import SIMILARITY_NAMES, IndexParams
-from llama_retrieval_ext.stores.elasticsearch.texts import indexed_texts, text_columns
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 from llama_retrieval_ext.stores.encoding.values import batches, filterable
 from llama_retrieval_ext.stores.encoding.vectors import Distance, cosine_score
 from llama_retrieval_ext.stores.engine.collection import Collection
+from llama_retrieval_ext.stores.engine.columns import column_of, indexed_columns
 from llama_retrieval_ext.stores.engine.config import StoreConfig
-from llama_retrieval_ext.stores.engine.query_modes import Target
+from llama_retrieval_ext.stores.engine.filters import Target
 from llama_retrieval_ext.stores.engine.records import in_parts
 
 FORMAT: Final = 5
@@ -57,6 +57,7 @@ _MISSING_IS_EMPTY: Final = {"ignore_unavailable": "true"}
 ID: Final = "id"
 NODE: Final = "node"
 VECTOR: Final = "vector"
+TEXT: Final = "text"
 
 # Requests the nodes of hits; the engine need not parse their source.
 STORED_NODES: Final[Json] = {"_source": False, "stored_fields": [NODE]}
@@ -121,6 +122,20 @@ def compact_vector(vector: list[float], distance: Distance) -> list[float] | Non
     values = values / largest  # avoids overflow and underflow of the squares
     short: list[float] = np.round(values / np.linalg.norm(values), _DECIMALS).tolist()
     return short
+
+
+def text_columns(config: StoreConfig) -> Json:
+    """Return the mapping of the columns of searched fields."""
+    analyzer = config.params.get("analyzer", "whitespace")
+    column = {"type": "text", "analyzer": analyzer, "index_options": "freqs"}
+    return {column_of(TEXT, name): column for name in config.schema.text}
+
+
+def indexed_texts(node: BaseNode, config: StoreConfig) -> dict[str, str]:
+    """Return the text of each column: terms joined by spaces; unchanged for an analyser."""
+    tokens = config.tokenizer.tokens
+    encode = str if "analyzer" in config.params else lambda text: " ".join(tokens(text))
+    return indexed_columns(node, config.schema, encode, kind=TEXT, separator="\n")
 
 
 def index_body(config: StoreConfig, params: IndexParams) -> Json:
@@ -341,7 +356,7 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
         routes = {key_of(node.node_id): route_of(node.metadata.get(TENANT_KEY)) for node in nodes}
         size = min(PAGE, self.window)
         for ids in in_parts([node.node_id for node in nodes], size):
-            hits = yield from self._page(compile_target(Target(rows=ids)), [], _NO_FIELDS, size)
+            hits = yield from self._page(LANGUAGE.select(Target(rows=ids)), [], _NO_FIELDS, size)
             moved = [_deletion(hit) for hit in hits if hit["_routing"] != routes[hit["_id"]]]
             for batch in _batches(moved):
                 yield from self.write(batch, (CONFLICT, NOT_FOUND))

@@ -9,9 +9,7 @@ from pydantic import PrivateAttr
 from pydantic_core import to_json
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.formulas.normalisation import Normalisation
-from llama_retrieval_ext.schema import indexed_weights
 from llama_retrieval_ext.stages.fusion import WeightedSum
 from llama_retrieval_ext.stores.elasticsearch.client import (
     FORM,
@@ -22,7 +20,7 @@ from llama_retrieval_ext.stores.elasticsearch.client import (
     lines_request,
     read,
 )
-from llama_retrieval_ext.stores.elasticsearch.filters import compile_condition, compile_target
+from llama_retrieval_ext.stores.elasticsearch.filters import LANGUAGE
 from llama_retrieval_ext.stores.elasticsearch.params import IndexParams
 from llama_retrieval_ext.stores.elasticsearch.records import ElasticsearchRecords
 from llama_retrieval_ext.stores.elasticsearch.schema import (
@@ -31,20 +29,21 @@ from llama_retrieval_ext.stores.elasticsearch.schema import (
     SCORES,
     SEARCH_PARAMS,
     STORED_NODES,
+    TEXT,
     VECTOR,
     WINDOW,
     Index,
     compact_vector,
     route_of,
 )
-from llama_retrieval_ext.stores.elasticsearch.texts import Match, matches_of
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES
 from llama_retrieval_ext.stores.engine.backend import Candidate, EngineFeatures, Search
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
+from llama_retrieval_ext.stores.engine.columns import ColumnMatch, column_matches
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
-from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import Records, in_parts
 from llama_retrieval_ext.stores.engine.search import EngineBackend, NativeSearch
+from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 # The engine adds scores; a cosine counts as (1 + cosine) / 2. Other similarities are not linear.
 _FUSIONS: Final = (
@@ -57,6 +56,8 @@ _FILTERED_CANDIDATES: Final = 1_000
 # Score by the rarity of terms on all shards; free with one shard. With a vector and a text in
 # one request the engine always does so; the option must not be sent.
 _GLOBAL_STATISTICS: Final = "dfs_query_then_fetch"
+# Limit of servers for the terms of a query; repeated terms count each time.
+_MAX_TERMS: Final = 1024
 _IDS: Final[Json] = {"docvalue_fields": [ID], "stored_fields": "_none_"}
 _BY_SCORE: Final = [{"_score": "desc"}, {ID: "asc"}]
 
@@ -78,7 +79,7 @@ class IndexSearch(NativeSearch):
     filter: Json | None = None
     route: str | None = None
     vector: list[float] | None = None
-    matches: Sequence[Match] = ()
+    matches: Sequence[ColumnMatch] = ()
     candidates: int = 0
     nearest: int | None = None
     boosts: tuple[float, float] = (1.0, 1.0)
@@ -162,6 +163,7 @@ class ElasticsearchVectorStore(CollectionStore, EngineBackend[IndexSearch, Json]
     whole_keyword_leg: ClassVar[bool] = True
     scoped_rarity: ClassVar[bool] = False
 
+    language = LANGUAGE
     params_type = IndexParams
     connection_type = Transport
     collection_type = Index
@@ -203,10 +205,6 @@ class ElasticsearchVectorStore(CollectionStore, EngineBackend[IndexSearch, Json]
         """Return a record store over this index, which compares and sets in any case."""
         return ElasticsearchRecords(self._collection)
 
-    def compile(self, condition: Condition) -> Json:
-        """Return the engine's filter for a condition."""
-        return compile_condition(condition)
-
     def vector_search(self, embedding: Sequence[float], search: Search) -> IndexSearch:
         """Return the search for the nearest nodes."""
         config = self._collection.config
@@ -223,9 +221,10 @@ class ElasticsearchVectorStore(CollectionStore, EngineBackend[IndexSearch, Json]
 
     def keyword_search(self, text: str, search: Search) -> IndexSearch | None:
         """Return the search for shared terms; None without terms."""
-        config, schema = self._collection.config, self.field_schema
-        weights = indexed_weights(schema.weights(search.fields), config.schema)
-        matches = matches_of(text, config, schema, weights)
+        weights, analyzed = self.field_weights(search), "analyzer" in self._config.params
+        terms = text.strip() if analyzed else query_terms(text, self.tokenizer, len(weights))
+        stops = "" if analyzed else " ".join(self.tokenizer.query_stop_words(text))
+        matches = column_matches(TEXT, weights, self.field_schema, terms=terms, stop_words=stops)
         if not matches:
             return None
         return IndexSearch(
@@ -342,8 +341,11 @@ class ElasticsearchVectorStore(CollectionStore, EngineBackend[IndexSearch, Json]
             "analyzer": self._collection.config.params.get("analyzer", "whitespace"),
         }
 
-    def _compile_target(self, target: Target) -> Json | None:
-        return compile_target(target)
+
+def query_terms(text: str, tokenizer: Tokenizer, n_fields: int) -> str:
+    """Return the terms of a query; the first distinct ones if a server takes no more."""
+    tokens, most = tokenizer.query_tokens(text), _MAX_TERMS // max(1, n_fields)
+    return " ".join(tokens if len(tokens) <= most else list(dict.fromkeys(tokens))[:most])
 
 
 def _params(route: str | None) -> dict[str, str]:

@@ -59,11 +59,10 @@ def _group(
     return Filter(must=list(every) or None, should=list(some) or None, must_not=list(no) or None)
 
 
-FILTERS: Final = PayloadFilters["ConditionType"](
-    Constructors(
-        equals=_equals, within=_within, contains=_contains, empty=_empty, ids=_ids, group=_group
-    )
+CONSTRUCTORS: Final["Constructors[ConditionType]"] = Constructors(
+    equals=_equals, within=_within, contains=_contains, empty=_empty, ids=_ids, group=_group
 )
+LANGUAGE: Final = PayloadFilters(CONSTRUCTORS).language
 NOTHING: Final = _group(every=[_ids(())])
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import ClassVar, Final, TypeAlias, TypeVar
 
+from pydantic import PrivateAttr
 from qdrant_edge import (
     AcornSearchParams,
     CountRequest,
@@ -30,16 +31,16 @@ from qdrant_edge import (
 from llama_retrieval_ext.execution.drivers import drive
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition, matches
-from llama_retrieval_ext.schema import Schema, indexed_weights
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import EmbeddedConfig
-from llama_retrieval_ext.stores.embedded.filters import EVERYTHING, FILTERS, as_filter
+from llama_retrieval_ext.stores.embedded.filters import EVERYTHING, LANGUAGE, as_filter
 from llama_retrieval_ext.stores.embedded.nodes import stored_vectors
 from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE, PointId, count_points
 from llama_retrieval_ext.stores.encoding.node_json import node_id_in
 from llama_retrieval_ext.stores.encoding.vectors import SCORES
 from llama_retrieval_ext.stores.engine.backend import Candidate, Search
 from llama_retrieval_ext.stores.engine.connection import Steps
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.qdrant_common.points import NODE
 from llama_retrieval_ext.stores.qdrant_common.search import PointSearch, PointsSearch, Recipe
 from llama_retrieval_ext.stores.qdrant_common.terms import query_terms
@@ -93,24 +94,19 @@ class VisibleSearch(PointSearch):
         return replace(self, params=SearchParams(exact=True)) if visible < _FEW_VISIBLE else self
 
 
-class EmbeddedSearch(PointsSearch[ScoredPoint]):
+class EmbeddedSearch(EngineStore, PointsSearch[ScoredPoint]):
     """Searches of an embedded store; steps are functions of the shard."""
 
     engine_name: ClassVar[str] = "embedded"
     nodes_last: ClassVar[bool] = True
 
     # Node ids by point, cached to sort ties.
-    _names: dict[str, str]
+    _names: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @property
     @abstractmethod
     def _directory(self) -> StoreDirectory:
         """The open directory."""
-
-    @property
-    @abstractmethod
-    def field_schema(self) -> Schema:
-        """The fields of keyword search, with their weights."""
 
     def call(self, steps: Callable[[], Steps[T]], *, empty: T) -> Call[T]:
         """Return the call that runs steps on one shard, for async callers on their event loop.
@@ -131,7 +127,7 @@ class EmbeddedSearch(PointsSearch[ScoredPoint]):
 
     def compile(self, condition: Condition) -> Filter | None:
         """Return the engine's filter for a condition."""
-        return as_filter(FILTERS.compile(condition))
+        return as_filter(LANGUAGE.compile(condition))
 
     def vector_search(self, embedding: Sequence[float], search: Search) -> PointSearch:
         """Return the search for the nearest points."""
@@ -158,12 +154,10 @@ class EmbeddedSearch(PointsSearch[ScoredPoint]):
 
     def keyword_search(self, text: str, search: Search) -> PointSearch | None:
         """Return the search for shared terms; None without terms."""
-        directory, config, schema = self._directory, self._directory.config, self.field_schema
-        fields = indexed_weights(schema.weights(search.fields), config.schema)
-        weights = query_terms(text, config.tokenizer, schema, fields)
+        weights = query_terms(text, self.tokenizer, self.field_schema, self.field_weights(search))
         if weights is None:
             return None
-        corpus = search.corpus or (EVERYTHING if directory.inexact else None)
+        corpus = search.corpus or (EVERYTHING if self._directory.inexact else None)
         return PointSearch(
             query=Query.Nearest(SparseVector(*weights), using=BM25),
             top_k=search.top_k,

@@ -26,7 +26,7 @@ from llama_retrieval_ext.stores.embedded.files import (
     bytes_on_disk,
     check_room,
 )
-from llama_retrieval_ext.stores.embedded.filters import FILTERS, NOTHING, as_filter, number_of
+from llama_retrieval_ext.stores.embedded.filters import LANGUAGE, NOTHING, as_filter, number_of
 from llama_retrieval_ext.stores.embedded.index import (
     IndexInfo,
     build,
@@ -49,8 +49,7 @@ from llama_retrieval_ext.stores.encoding.node_json import rows_of
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
 from llama_retrieval_ext.stores.engine.connection import Shared, SharedByPath
-from llama_retrieval_ext.stores.engine.query_modes import Target
-from llama_retrieval_ext.stores.engine.vector_store import EngineStore
+from llama_retrieval_ext.stores.engine.filters import Target
 from llama_retrieval_ext.stores.qdrant_common.points import point_id
 from llama_retrieval_ext.stores.qdrant_common.search import fusions_of
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -62,7 +61,7 @@ _PREFIX: Final = "llama-retrieval-ext-"
 _directories: Final = SharedByPath(StoreDirectory, StoreDirectory.close)
 
 
-class EmbeddedVectorStore(EngineStore, EmbeddedSearch):
+class EmbeddedVectorStore(EmbeddedSearch):
     """A serverless vector store in a directory, with keyword search and exact filters.
 
     The directory is created if missing. Only one process can have it open, with any number of store
@@ -115,7 +114,6 @@ class EmbeddedVectorStore(EngineStore, EmbeddedSearch):
 
     _shared: Shared[StoreDirectory] = PrivateAttr()
     _schema: Schema | None = PrivateAttr(default=None)
-    _names: dict[str, str] = PrivateAttr(default_factory=dict)
     _closer: "weakref.finalize[..., EmbeddedVectorStore]" = PrivateAttr()
 
     def __init__(  # noqa: PLR0913 - what makes a store
@@ -362,7 +360,7 @@ class EmbeddedVectorStore(EngineStore, EmbeddedSearch):
         return Call(self._directory.reset)
 
     def _compile_target(self, target: Target) -> Filter | None:
-        return as_filter(FILTERS.for_target(target))
+        return as_filter(LANGUAGE.select(target))
 
 
 @cache

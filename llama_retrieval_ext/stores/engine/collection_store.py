@@ -14,7 +14,7 @@ from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection
 from llama_retrieval_ext.stores.engine.config import ConfigRequest, EngineParams, StoreConfig
 from llama_retrieval_ext.stores.engine.connection import Connection, Steps
-from llama_retrieval_ext.stores.engine.query_modes import Target
+from llama_retrieval_ext.stores.engine.filters import Target
 from llama_retrieval_ext.stores.engine.records import IntentRecords, Records
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeAlias, TypeGuard, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeAlias, TypeGuard, TypeVar
 
-from llama_index.core.vector_stores.types import FilterOperator
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilters
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import (
     MEMBERSHIP_OPERATORS,
+    ORDER_OPERATORS,
     SCOPE_KEYS,
     AllOf,
     AnyOf,
@@ -18,18 +19,47 @@ from llama_retrieval_ext.filters import (
     Scalar,
     in_all_spellings,
     meanings,
+    parse_filters,
 )
-from llama_retrieval_ext.scope import ALLOWED_KEY
+from llama_retrieval_ext.scope import ALLOWED_KEY, DOCUMENT_FIELD, START_FIELD
 from llama_retrieval_ext.stores.encoding.node_json import rows_of
 from llama_retrieval_ext.stores.encoding.values import is_float
-from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.text.normalization import valid_text
 
 E = TypeVar("E")
 # Any: `parse_filters` has checked that each operator has a value of its kind.
 Comparison: TypeAlias = Callable[[str, Any], E]
 
+_EQUALITY: Final = (FilterOperator.EQ, FilterOperator.NE, FilterOperator.IN, FilterOperator.NIN)
+# Fields of a node beside its metadata, which the filters of a selection may name.
+_FIELDS: Final = {DOCUMENT_FIELD: _EQUALITY, START_FIELD: (*_EQUALITY, *ORDER_OPERATORS)}
 _NEGATIONS: Final = {FilterOperator.NE: FilterOperator.EQ, FilterOperator.NIN: FilterOperator.IN}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A selection of nodes that satisfy all its parts.
+
+    Attributes:
+        node_ids: Ids of the nodes; None for any, an empty list for no node.
+        doc_ids: Ids of their documents; None for any.
+        filters: Conditions on their metadata; None for any.
+        rows: Ids of their rows, see `row_id`; None for any.
+    """
+
+    node_ids: Sequence[str] | None = None
+    doc_ids: Sequence[str] | None = None
+    filters: MetadataFilters | None = None
+    rows: Sequence[str] | None = None
+
+    @property
+    def condition(self) -> Condition | None:
+        """The parsed filters; None without filters."""
+        return None if self.filters is None else parse_filters(self.filters, fields=_FIELDS)
+
+
+def _no_selection(ids: Sequence[str]) -> NoReturn:
+    raise NotImplementedError(ids)  # a layout of LlamaIndex, which is only searched
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +75,9 @@ class FilterLanguage(Generic[E]):
         in_choice: Language for the parts of `any_of`; None for this language.
         visible: Returns the expression for nodes that name none or one of the principals in
             `ALLOWED_KEY`; None to compose it of the comparisons.
+        ids: Returns the expression for rows with one of these ids; the list may be empty.
+        documents: Returns the expression for nodes of these documents; the list may be empty.
+        check: Raises `UnsupportedFilterError` if a condition, or its expression, exceeds a limit.
 
     Examples:
         >>> from llama_retrieval_ext.filters import Compare
@@ -62,6 +95,28 @@ class FilterLanguage(Generic[E]):
     negated: Callable[[E], E]
     in_choice: "FilterLanguage[E] | None" = None
     visible: Callable[[Sequence[str]], E] | None = None
+    ids: Callable[[Sequence[str]], E] = _no_selection
+    documents: Callable[[Sequence[str]], E] = _no_selection
+    check: Callable[[Condition, E], None] = lambda *_: None
+
+    def compile(self, condition: Condition) -> E:
+        """Return the engine's filter for a whole condition, or raise if it exceeds a limit."""
+        written = self.write(condition)
+        self.check(condition, written)
+        return written
+
+    def select(self, target: Target) -> E | None:
+        """Return the engine's filter for a selection; None for all nodes."""
+        parts = []
+        if target.node_ids is not None:
+            parts.append(self.ids(rows_of(map(valid_text, target.node_ids))))
+        if target.rows is not None:
+            parts.append(self.ids([*map(valid_text, target.rows)]))
+        if target.doc_ids is not None:
+            parts.append(self.documents([*map(valid_text, target.doc_ids)]))
+        if (condition := target.condition) is not None:
+            parts.append(self.compile(condition))
+        return self.all_of(parts) if parts else None
 
     def write(self, condition: Condition) -> E:  # noqa: PLR0911 - one per kind
         """Return the engine's expression for a condition."""
@@ -109,29 +164,3 @@ class FilterLanguage(Generic[E]):
 
 def _are_texts(values: Sequence[Scalar]) -> TypeGuard[Sequence[str]]:
     return all(isinstance(value, str) for value in values)
-
-
-def target_parts(
-    target: Target,
-    *,
-    ids: Callable[[Sequence[str]], E],
-    documents: Callable[[Sequence[str]], E],
-    write: Callable[[Condition], E],
-) -> list[E]:
-    """Return expressions that every selected node satisfies; empty if all are selected.
-
-    Args:
-        target: The selection.
-        ids: Returns the expression for rows with one of these ids; the list may be empty.
-        documents: Returns the expression for nodes of these documents; the list may be empty.
-        write: Returns the expression for a condition on metadata.
-    """
-    parts = []
-    if target.node_ids is not None:
-        parts.append(ids(rows_of(map(valid_text, target.node_ids))))
-    if target.rows is not None:
-        parts.append(ids([*map(valid_text, target.rows)]))
-    if target.doc_ids is not None:
-        parts.append(documents([*map(valid_text, target.doc_ids)]))
-    condition = target.condition
-    return parts if condition is None else [*parts, write(condition)]

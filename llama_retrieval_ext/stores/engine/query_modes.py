@@ -1,56 +1,23 @@
 """Compilation of LlamaIndex's query modes to engine searches."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from llama_index.core.vector_stores.types import (
-    FilterOperator,
-    MetadataFilters,
-    VectorStoreQuery,
-    VectorStoreQueryMode,
-)
+from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
 
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, parse_filters
 from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.query import check_top_k
-from llama_retrieval_ext.scope import DOCUMENT_FIELD, START_FIELD
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.engine.backend import Candidate, Search, fuse_candidates
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.text.normalization import valid_text
 
-_EQUALITY: Final = (FilterOperator.EQ, FilterOperator.NE, FilterOperator.IN, FilterOperator.NIN)
-# Fields of a node beside its metadata, which the filters of a selection may name.
-_FIELDS: Final = {DOCUMENT_FIELD: _EQUALITY, START_FIELD: (*_EQUALITY, *ORDER_OPERATORS)}
 KEYWORD_MODES: Final = {VectorStoreQueryMode.SPARSE, VectorStoreQueryMode.TEXT_SEARCH}
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A selection of nodes that satisfy all its parts.
-
-    Attributes:
-        node_ids: Ids of the nodes; None for any, an empty list for no node.
-        doc_ids: Ids of their documents; None for any.
-        filters: Conditions on their metadata; None for any.
-        rows: Ids of their rows, see `row_id`; None for any.
-    """
-
-    node_ids: Sequence[str] | None = None
-    doc_ids: Sequence[str] | None = None
-    filters: MetadataFilters | None = None
-    rows: Sequence[str] | None = None
-
-    @property
-    def condition(self) -> Condition | None:
-        """The parsed filters; None without filters."""
-        return None if self.filters is None else parse_filters(self.filters, fields=_FIELDS)
 
 
 # LlamaIndex passes them as ``vector_store_kwargs``.

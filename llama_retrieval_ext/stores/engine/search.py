@@ -24,6 +24,7 @@ from llama_retrieval_ext.stores.engine.backend import (
     tied_keys,
 )
 from llama_retrieval_ext.stores.engine.connection import Steps
+from llama_retrieval_ext.stores.engine.filters import FilterLanguage
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
 
 # The engine's types of a search and a hit.
@@ -61,6 +62,7 @@ class EngineBackend(ABC, Generic[S, H]):
 
     Attributes:
         engine_name: Engine name.
+        language: The engine's filters.
         advice: What to do about a search that the store does not have, by its feature.
         most_candidates: Maximum number of hits that are requested for a fusion.
         nodes_last: Whether `hybrid` may return keys only, for `read` to read the best nodes.
@@ -75,6 +77,7 @@ class EngineBackend(ABC, Generic[S, H]):
     """
 
     engine_name: ClassVar[str]
+    language: ClassVar[FilterLanguage[Any]]
     advice: ClassVar[Mapping[str, str]] = {}
     most_candidates: ClassVar[int] = 10_000
     nodes_last: ClassVar[bool] = False
@@ -110,9 +113,9 @@ class EngineBackend(ABC, Generic[S, H]):
     def call(self, steps: Callable[[], Steps[T]], *, empty: T) -> Call[T]:
         """Return the call that runs steps; its result is `empty` if there is no collection."""
 
-    @abstractmethod
     def compile(self, condition: Condition) -> Any:  # noqa: ANN401 - the engine's filter
         """Return the engine's filter, or raise `UnsupportedFilterError`."""
+        return self.language.compile(condition)
 
     @abstractmethod
     def vector_search(self, embedding: Sequence[float], search: Search) -> S | None:

@@ -19,9 +19,10 @@ from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.encoding.values import storable
 from llama_retrieval_ext.stores.encoding.vectors import Distance
-from llama_retrieval_ext.stores.engine.backend import Candidate
+from llama_retrieval_ext.stores.engine.backend import Candidate, Search
 from llama_retrieval_ext.stores.engine.config import StoreConfig
-from llama_retrieval_ext.stores.engine.query_modes import Target, query_call
+from llama_retrieval_ext.stores.engine.filters import Target
+from llama_retrieval_ext.stores.engine.query_modes import query_call
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -57,6 +58,11 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
     @abstractmethod
     def use_schema(self, schema: Schema) -> None:
         """Search by another schema; an empty store will index its fields."""
+
+    def field_weights(self, search: Search) -> dict[str, float]:
+        """Return the weight of each field that a search takes and stored nodes have."""
+        weights, indexed = self.field_schema.weights(search.fields), self._config.schema.text
+        return {name: weight for name, weight in weights.items() if name in indexed}
 
     @property
     def unindexed(self) -> list[str]:
@@ -318,9 +324,9 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
     def _clear(self) -> Call[None]:
         """Delete all nodes and reset the dimension."""
 
-    @abstractmethod
-    def _compile_target(self, target: Target) -> object:
+    def _compile_target(self, target: Target) -> Any:  # noqa: ANN401 - the engine's filter
         """Return the engine's filter for a selection; None for all nodes."""
+        return self.language.select(target)
 
 
 def _refuse(options: Mapping[str, object], method: str) -> None:

@@ -40,8 +40,7 @@ from llama_retrieval_ext.stores.encoding.values import (
     number_term,
     plain_value,
 )
-from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage, target_parts
-from llama_retrieval_ext.stores.engine.query_modes import Target
+from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage
 
 # An expression, or a constant for every node.
 Expression: TypeAlias = str | bool
@@ -176,33 +175,13 @@ def _boolean(value: bool) -> str:  # noqa: FBT001 - a value
     return "true" if value else "false"
 
 
-def compile_condition(condition: Condition) -> Expression:
-    """Return the expression for a condition; True or False if it is constant."""
-    if _depth(condition) > _MAX_DEPTH:
+def _check_depth(condition: Condition, _: Expression) -> None:
+    if (depth := _depth(condition)) > _MAX_DEPTH:
         raise UnsupportedFilterError(
-            f"Milvus takes filters that are nested at most {_MAX_DEPTH} deep, got "
-            f"{_depth(condition)}; write the same with fewer groups, or with IN and NIN",
+            f"Milvus takes filters that are nested at most {_MAX_DEPTH} deep, got {depth}; write "
+            "the same with fewer groups, or with IN and NIN",
             "",
         )
-    return _LANGUAGE.write(condition)
-
-
-def compile_target(target: Target) -> Expression:
-    """Return the expression for the selected nodes; True for every node.
-
-    Examples:
-        >>> compile_target(Target(doc_ids=["leave.md"]))
-        '(doc == "leave.md")'
-
-    """
-    return all_of(
-        target_parts(
-            target,
-            ids=lambda ids: one_of(ID, [*map(safe_text, ids)]),
-            documents=lambda ids: one_of(DOC, [*map(safe_text, ids)]),
-            write=compile_condition,
-        )
-    )
 
 
 def filter_text(expression: Expression | None) -> str:
@@ -372,6 +351,11 @@ def _comparisons(*, in_choice: bool) -> Mapping[FilterOperator, Comparison[Expre
 _IN_CHOICE: Final = FilterLanguage(
     _comparisons(in_choice=True), all_of, any_of, negated, visible=_visible
 )
-_LANGUAGE: Final = replace(
-    _IN_CHOICE, comparisons=_comparisons(in_choice=False), in_choice=_IN_CHOICE
+LANGUAGE: Final = replace(
+    _IN_CHOICE,
+    comparisons=_comparisons(in_choice=False),
+    in_choice=_IN_CHOICE,
+    ids=lambda ids: one_of(ID, [*map(safe_text, ids)]),
+    documents=lambda ids: one_of(DOC, [*map(safe_text, ids)]),
+    check=_check_depth,
 )

@@ -21,6 +21,7 @@ from llama_retrieval_ext.scope import TENANT_KEY
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 from llama_retrieval_ext.stores.encoding.values import batches, filterable
 from llama_retrieval_ext.stores.engine.collection import Collection, CollectionMissingError
+from llama_retrieval_ext.stores.engine.columns import column_of, indexed_columns
 from llama_retrieval_ext.stores.engine.config import ConfigRequest, StoreConfig
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.records import in_parts
@@ -38,7 +39,6 @@ from llama_retrieval_ext.stores.milvus.filters import (
     safe_text,
 )
 from llama_retrieval_ext.stores.milvus.params import METRICS, MilvusParams, check_index_params
-from llama_retrieval_ext.stores.milvus.texts import BM25, TERMS, column_of, indexed_terms
 
 T = TypeVar("T")
 
@@ -46,6 +46,8 @@ FORMAT: Final = 7
 PROPERTY: Final = "llama_retrieval_ext"
 NODE: Final = "node"
 DENSE: Final = "dense"
+TERMS: Final = "terms"
+BM25: Final = "bm25"
 
 # Limit in UTF-8 bytes, for a string and for all dynamic fields of a node together.
 MAX_BYTES: Final = 65_535
@@ -423,12 +425,17 @@ class Rows:
 def _row(node: BaseNode, vector: list[float], config: StoreConfig) -> Row:
     if not node.node_id:
         raise ConfigurationError("a node has an empty id; Milvus needs one, such as a UUID")
+    counts = config.tokenizer.term_counts
+
+    def encode(text: str) -> str:
+        return joined_terms(counts(text))
+
     strings = {
         ID: safe_text(node.node_id),
         # No document has this id.
         DOC: SEPARATOR if node.ref_doc_id is None else safe_text(node.ref_doc_id),
         NODE: node_to_text(node),
-        **indexed_terms(node, config),
+        **indexed_columns(node, config.schema, encode, kind=TERMS, separator=" "),
         **{column: column_value(node.metadata.get(key)) for key, column in COLUMNS.items()},
     }
     for column, value in strings.items():
@@ -438,6 +445,20 @@ def _row(node: BaseNode, vector: list[float], config: StoreConfig) -> Row:
     size_bytes = len(json.dumps(fields, ensure_ascii=False).encode())
     _check_size(node, "metadata", size_bytes, MAX_FIELDS_BYTES)
     return {**strings, **fields, DENSE: vector}
+
+
+def joined_terms(counts: Mapping[int, int]) -> str:
+    """Return terms with repetitions, joined by spaces.
+
+    Milvus Lite has no analyser that splits at spaces only: ``c++`` would become ``c``. So terms are
+    hexadecimal numbers, which no analyser splits.
+
+    Examples:
+        >>> joined_terms({17: 2, 255: 1})
+        '11 11 ff'
+
+    """
+    return " ".join(f"{term:x}" for term, count in counts.items() for _ in range(count))
 
 
 def _check_size(node: BaseNode, name: str, size_bytes: int, limit_bytes: int) -> None:

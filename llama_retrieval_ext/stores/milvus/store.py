@@ -11,29 +11,26 @@ from pymilvus import AnnSearchRequest, MilvusClient, RRFRanker, WeightedRanker
 from pymilvus.client.abstract import BaseRanker
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.formulas.normalisation import Normalisation
-from llama_retrieval_ext.schema import indexed_weights
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, cosine_score
 from llama_retrieval_ext.stores.engine.backend import Candidate, EngineFeatures, Search
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
+from llama_retrieval_ext.stores.engine.columns import ColumnMatch, column_matches
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
-from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.search import EngineBackend, NativeSearch
 from llama_retrieval_ext.stores.milvus.client import MilvusConnection, parse_address
-from llama_retrieval_ext.stores.milvus.filters import (
-    ID,
-    Expression,
-    compile_condition,
-    compile_target,
-    filter_text,
-    one_of,
-)
+from llama_retrieval_ext.stores.milvus.filters import ID, LANGUAGE, filter_text, one_of
 from llama_retrieval_ext.stores.milvus.params import METRICS, MilvusParams
-from llama_retrieval_ext.stores.milvus.schema import DENSE, NODE, MilvusCollection
-from llama_retrieval_ext.stores.milvus.texts import FieldSearch, field_searches
+from llama_retrieval_ext.stores.milvus.schema import (
+    BM25,
+    DENSE,
+    NODE,
+    MilvusCollection,
+    joined_terms,
+)
+from llama_retrieval_ext.text.segmentation import term_id
 
 Hit: TypeAlias = Mapping[str, Any]  # the type in pymilvus: id, distance, entity
 
@@ -84,7 +81,7 @@ class ColumnSearch(NativeSearch):
     params: Mapping[str, Any] = field(default_factory=lambda: {"metric_type": "BM25"})
     legs: tuple["ColumnSearch", ...] = ()
     ranker: BaseRanker | None = None
-    fields: Sequence[FieldSearch] = ()
+    fields: Sequence[ColumnMatch] = ()
 
 
 class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
@@ -110,6 +107,7 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
     most_candidates: ClassVar[int] = MAX_HITS
     scoped_rarity: ClassVar[bool] = False
 
+    language = LANGUAGE
     params_type = MilvusParams
     connection_type = MilvusConnection
     collection_type = MilvusCollection
@@ -140,10 +138,6 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
         """Make Milvus Lite index its log, which is durable already; a no-op on servers."""
         self.call(self._collection.flush, empty=None).function()
 
-    def compile(self, condition: Condition) -> Expression:
-        """Return the engine's filter for a condition."""
-        return compile_condition(condition)
-
     def vector_search(self, embedding: Sequence[float], search: Search) -> ColumnSearch | None:
         """Return the search for the nearest nodes; None if the filter excludes all nodes."""
         check_top_k_within(search.top_k)
@@ -166,9 +160,10 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
     def keyword_search(self, text: str, search: Search) -> ColumnSearch | None:
         """Return the search for shared terms; None without terms."""
         check_top_k_within(search.top_k)
-        schema = self.field_schema
-        weights = indexed_weights(schema.weights(search.fields), self._collection.config.schema)
-        fields = field_searches(text, self.tokenizer, schema, weights)
+        terms = joined_terms(self.tokenizer.query_terms(text))
+        stops = " ".join(f"{term_id(word):x}" for word in self.tokenizer.query_stop_words(text))
+        weights = self.field_weights(search)
+        fields = column_matches(BM25, weights, self.field_schema, terms=terms, stop_words=stops)
         if search.filter is False or not fields:
             return None
         if len(fields) > 1 or fields[0].weight != 1:
@@ -274,9 +269,6 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
             "collection": self._collection.name,
             "nodes": self.count(),
         }
-
-    def _compile_target(self, target: Target) -> Expression:
-        return compile_target(target)
 
 
 BY_RANK: Final = NativeFusion(kind=RRF, least_k=1, most_k=16_383, equal_weights=True)

@@ -50,8 +50,8 @@ _CONSTRUCTORS: Final[Constructors[models.Condition]] = Constructors(
     equals=_equals, within=_within, contains=_contains, empty=_empty, ids=_ids, group=_group
 )
 NOTHING: Final = _group(every=[_ids(())])
-FILTERS: Final = PayloadFilters(_CONSTRUCTORS)
-FLAT_FILTERS: Final = FlatFilters(_CONSTRUCTORS)
+LANGUAGE: Final = PayloadFilters(_CONSTRUCTORS).language
+FLAT_LANGUAGE: Final = FlatFilters(_CONSTRUCTORS).language
 
 
 def as_filter(condition: models.Condition | None) -> models.Filter | None:

@@ -28,7 +28,7 @@ from llama_retrieval_ext.stores.engine.collection import CollectionMissingError
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.llama_index import LlamaIndexBackend
 from llama_retrieval_ext.stores.qdrant.client import MethodCall, QdrantConnection, scroll
-from llama_retrieval_ext.stores.qdrant.filters import FLAT_FILTERS, as_filter
+from llama_retrieval_ext.stores.qdrant.filters import FLAT_LANGUAGE, as_filter
 from llama_retrieval_ext.stores.qdrant.schema import OUR_DISTANCES
 from llama_retrieval_ext.stores.qdrant.store import QdrantSearch
 from llama_retrieval_ext.stores.qdrant_common.search import PointSearch
@@ -123,7 +123,7 @@ class LlamaIndexQdrantBackend(
     def compile(self, condition: Condition) -> models.Filter | None:
         """Return the filter on LlamaIndex's payload."""
         self._connection.version.check(condition)
-        return as_filter(FLAT_FILTERS.compile(condition))
+        return as_filter(FLAT_LANGUAGE.compile(condition))
 
     def vector_search(self, embedding: Sequence[float], search: Search) -> PointSearch:
         """Return the search for the nearest points."""

@@ -8,15 +8,14 @@ from pydantic import PrivateAttr
 from qdrant_client import QdrantClient, models
 
 from llama_retrieval_ext.filters import Condition
-from llama_retrieval_ext.schema import indexed_weights
 from llama_retrieval_ext.stores.encoding.node_json import SECOND, rows_of
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, SCORES
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures, Search
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
 from llama_retrieval_ext.stores.engine.connection import Steps
-from llama_retrieval_ext.stores.engine.query_modes import Target
+from llama_retrieval_ext.stores.engine.filters import Target
 from llama_retrieval_ext.stores.qdrant.client import MethodCall, QdrantConnection, parse_address
-from llama_retrieval_ext.stores.qdrant.filters import FILTERS, as_filter
+from llama_retrieval_ext.stores.qdrant.filters import LANGUAGE, as_filter
 from llama_retrieval_ext.stores.qdrant.schema import (
     BM25,
     DENSE,
@@ -212,7 +211,7 @@ class QdrantStore(CollectionStore, QdrantSearch):
     def compile(self, condition: Condition) -> models.Filter | None:
         """Return the engine's filter for a condition."""
         self.connection.version.check(condition)
-        return as_filter(FILTERS.compile(condition))
+        return as_filter(LANGUAGE.compile(condition))
 
     def vector_search(self, embedding: Sequence[float], search: Search) -> PointSearch:
         """Return the search for the nearest points."""
@@ -231,9 +230,7 @@ class QdrantStore(CollectionStore, QdrantSearch):
 
     def keyword_search(self, text: str, search: Search) -> PointSearch | None:
         """Return the search for shared terms; None without terms."""
-        config, schema = self._collection.config, self.field_schema
-        fields = indexed_weights(schema.weights(search.fields), config.schema)
-        weights = query_terms(text, config.tokenizer, schema, fields)
+        weights = query_terms(text, self.tokenizer, self.field_schema, self.field_weights(search))
         if weights is None:
             return None
         return PointSearch(
@@ -266,7 +263,7 @@ class QdrantStore(CollectionStore, QdrantSearch):
     def _compile_target(self, target: Target) -> models.Filter | None:
         if target.condition is not None:
             self.connection.version.check(target.condition)
-        return as_filter(FILTERS.for_target(target))
+        return as_filter(LANGUAGE.select(target))
 
 
 open_qdrant: Final = QdrantStore

@@ -13,11 +13,10 @@ from uuid import UUID
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
-from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, Scalar
+from llama_retrieval_ext.filters import ORDER_OPERATORS, Scalar
 from llama_retrieval_ext.scope import DOCUMENT_FIELD, START_FIELD
 from llama_retrieval_ext.stores.encoding.values import date_bound
-from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage, target_parts
-from llama_retrieval_ext.stores.engine.query_modes import Target
+from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage
 from llama_retrieval_ext.stores.qdrant_common.points import (
     ALLOWED,
     BOOLEAN,
@@ -65,15 +64,15 @@ class Constructors(Generic[E]):
     def language(
         self,
         comparisons: dict[FilterOperator, Comparison[E]],
-        visible: Callable[[Sequence[str]], E] | None = None,
+        **parts: Callable[[Sequence[str]], E],
     ) -> FilterLanguage[E]:
-        """Return the language of these filters with the comparisons for a payload layout."""
+        """Return the language of these filters for a payload layout."""
         return FilterLanguage(
             comparisons,
             lambda parts: self.group(every=parts),
             self.any_of,
             lambda part: self.group(no=[part]),
-            visible=visible,
+            **parts,  # type: ignore[arg-type]  # by the names of its fields
         )
 
     def any_of(self, parts: Sequence[E]) -> E:
@@ -105,7 +104,7 @@ class PayloadFilters(Generic[E]):
 
     def __init__(self, make: Constructors[E]) -> None:
         self.make = make
-        self._language = make.language(
+        self.language = make.language(
             {
                 FilterOperator.EQ: self._equal,
                 FilterOperator.IN: self._among,
@@ -117,24 +116,10 @@ class PayloadFilters(Generic[E]):
                 FilterOperator.TEXT_MATCH_INSENSITIVE: self._contains_in_any_case,
                 FilterOperator.IS_EMPTY: self._is_empty,
             },
-            self._visible,
+            visible=self._visible,
+            ids=lambda ids: make.ids(frozenset(map(point_id, ids))),
+            documents=lambda ids: make.equals(DOC, ids) if ids else make.nothing,
         )
-
-    def compile(self, condition: Condition) -> E:
-        """Return the filter for a condition."""
-        return self._language.write(condition)
-
-    def for_target(self, target: Target) -> E | None:
-        """Return the filter for the selected nodes; None for all nodes."""
-        parts = target_parts(
-            target,
-            ids=lambda node_ids: self.make.ids(frozenset(map(point_id, node_ids))),
-            documents=lambda doc_ids: (
-                self.make.equals(DOC, doc_ids) if doc_ids else self.make.nothing
-            ),
-            write=self.compile,
-        )
-        return self.make.group(every=parts) if parts else None
 
     def _equal(self, key: str, value: Scalar) -> E:
         if isinstance(value, str):
@@ -217,7 +202,7 @@ class FlatFilters(Generic[E]):
 
     def __init__(self, make: Constructors[E]) -> None:
         self._make = make
-        self._language = make.language(
+        self.language = make.language(
             {
                 FilterOperator.EQ: lambda key, value: self._scalar(key, self._equal(key, [value])),
                 FilterOperator.IN: lambda key, values: self._scalar(key, self._equal(key, values)),
@@ -234,10 +219,6 @@ class FlatFilters(Generic[E]):
                 FilterOperator.IS_EMPTY: lambda key, _: make.empty(_flat_path(key)),
             }
         )
-
-    def compile(self, condition: Condition) -> E:
-        """Return the filter for a condition; raise for what the payload cannot express."""
-        return self._language.write(condition)
 
     def _scalar(self, key: str, at: Callable[[str], E]) -> E:
         path = _flat_path(key)

@@ -6,7 +6,7 @@ from pydantic_core import to_json
 
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.stores.elasticsearch.client import Json, lines_request
-from llama_retrieval_ext.stores.elasticsearch.filters import compile_condition
+from llama_retrieval_ext.stores.elasticsearch.filters import LANGUAGE
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
 
 Opener = Callable[..., ElasticsearchVectorStore]
@@ -16,7 +16,7 @@ def ids_by_condition(
     store: ElasticsearchVectorStore, conditions: Sequence[Condition]
 ) -> list[set[str]]:
     """The ids of the nodes that each condition finds."""
-    return ids_by_query(store, [compile_condition(condition) for condition in conditions])
+    return ids_by_query(store, [LANGUAGE.compile(condition) for condition in conditions])
 
 
 def ids_by_query(store: ElasticsearchVectorStore, queries: Sequence[Json]) -> list[set[str]]:

@@ -17,11 +17,10 @@ from llama_index.core.vector_stores.types import (
 
 from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError, StoreFormatError
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.schema import EVERYTHING
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.elasticsearch.client import HttpRequest, Json
-from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
-from llama_retrieval_ext.stores.elasticsearch.texts import TEXT, indexed_texts, matches_of
+from llama_retrieval_ext.stores.elasticsearch.schema import TEXT, indexed_texts
+from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore, query_terms
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.engine.records import Record
@@ -93,7 +92,6 @@ def test_a_vector_field_that_contradicts_the_store_is_refused(
 
 
 CONFIG = StoreConfig(Tokenizer())
-WEIGHTS = {EVERYTHING: 1.0}
 EVERY = "".join(map(chr, range(sys.maxunicode + 1)))
 
 
@@ -101,8 +99,8 @@ EVERY = "".join(map(chr, range(sys.maxunicode + 1)))
 def test_the_whitespace_of_the_engine_parts_the_tokenizers_terms(text: str) -> None:
     joined = indexed_texts(TextNode(text=text), CONFIG)[TEXT]
     assert len(joined.split()) == len(CONFIG.tokenizer.tokens(text))
-    for match in matches_of(text, CONFIG, CONFIG.schema, WEIGHTS):
-        assert match.terms == " ".join(match.terms.split())
+    terms = query_terms(text, CONFIG.tokenizer, 1)
+    assert terms == " ".join(terms.split())
 
 
 @pytest.mark.parametrize("text", ["x" * 10_000, "中" * 1000, EVERY])
@@ -122,8 +120,7 @@ def test_the_engine_parts_the_terms_as_python_does(store: ElasticsearchVectorSto
 
 def test_a_long_query_is_cut_to_its_first_1024_terms() -> None:
     text = " ".join(f"word{n % 5000}" for n in range(10_000))
-    (match,) = matches_of(text, CONFIG, CONFIG.schema, WEIGHTS)
-    assert len(match.terms.split()) == 1024
+    assert len(query_terms(text, CONFIG.tokenizer, 1).split()) == 1024
 
 
 def test_a_node_that_moves_to_another_tenant_is_there_once(open_store: Opener) -> None:

@@ -14,8 +14,8 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition
 from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stores.engine.query_modes import Target
-from llama_retrieval_ext.stores.milvus.filters import Expression, compile_condition, compile_target
+from llama_retrieval_ext.stores.engine.filters import Target
+from llama_retrieval_ext.stores.milvus.filters import LANGUAGE, Expression
 from llama_retrieval_ext.stores.milvus.llama_index_store import prefilter
 from llama_retrieval_ext.text.normalization import spellings
 from tests.stores.milvus.hard_metadata import ODD
@@ -80,16 +80,16 @@ def test_the_check_rejects_expressions_that_depend_on_precedence(expression: str
 def test_conditions_do_not_depend_on_precedence_and_alternatives_name_no_partition(
     condition: Condition,
 ) -> None:
-    assert is_clear(compile_condition(condition))
+    assert is_clear(LANGUAGE.compile(condition))
     # A server would search that partition alone: https://github.com/milvus-io/milvus has it in
     # internal/util/exprutil/expr_checker.go, up to 2.6 at least.
-    assert not choices_name_a_partition(compile_condition(condition))
+    assert not choices_name_a_partition(LANGUAGE.compile(condition))
     assert is_clear(prefilter(condition).expression)
 
 
 def test_a_scope_names_its_partition() -> None:
     either = AnyOf((Compare("tenant_id", EQ, "b"), Compare("k", EQ, "x")))
-    written = compile_condition(AllOf((Scope("acme", ["handbook"]).condition, either)))
+    written = LANGUAGE.compile(AllOf((Scope("acme", ["handbook"]).condition, either)))
     assert str(written).startswith('(((tenant == "sacme") and (kb == "shandbook")) and (((exists ')
     assert choices_name_a_partition('((tenant == "sacme") or (exists s_k))')
     assert choices_name_a_partition('((exists s_k) or (not ((tenant == "sa") and (kb == "sb"))))')
@@ -103,27 +103,28 @@ def test_a_scope_names_its_partition() -> None:
 def test_targets_do_not_depend_on_precedence(
     nodes: list[str] | None, docs: list[str] | None, filters: MetadataFilters | None
 ) -> None:
-    assert is_clear(compile_target(Target(node_ids=nodes, doc_ids=docs, filters=filters)))
+    written = LANGUAGE.select(Target(node_ids=nodes, doc_ids=docs, filters=filters))
+    assert written is None or is_clear(written)
 
 
 @pytest.mark.parametrize("group", [AnyOf, AllOf])
 def test_no_chain_is_long(group: type[AnyOf | AllOf]) -> None:
     condition = group(tuple(Compare("k", EQ, f"x{number}") for number in range(3000)))
-    written = compile_condition(condition)
+    written = LANGUAGE.compile(condition)
     assert isinstance(written, str)
     assert max(len(re.split(" and | or ", group)) for group in groups(written)) <= 32
     assert all(f'"x{number}"' in written for number in range(3000))
 
 
 def test_a_negated_scope_does_not_depend_on_precedence() -> None:
-    written = compile_condition(Compare("tenant_id", FilterOperator.NE, "acme"))
+    written = LANGUAGE.compile(Compare("tenant_id", FilterOperator.NE, "acme"))
     assert written == '(not (tenant == "sacme"))'
 
 
 @given(text=st.one_of(st.sampled_from(HOSTILE), st.text()))
 def test_a_value_in_an_expression_has_no_character_of_syntax(text: str) -> None:
     # A text that can be spelled in two ways in Unicode is compared with both.
-    harmless, written = (str(compile_condition(Compare("k", EQ, each))) for each in ("a", text))
+    harmless, written = (str(LANGUAGE.compile(Compare("k", EQ, each))) for each in ("a", text))
     if len(spellings(text)) == 1:
         assert written.split('"')[0::2] == harmless.split('"')[0::2]
     assert len(written.split('"')[1::2]) == len(spellings(text))
@@ -134,9 +135,9 @@ def test_a_value_in_an_expression_has_no_character_of_syntax(text: str) -> None:
 
 def test_ids_and_documents_are_quoted() -> None:
     assert (
-        compile_target(Target(node_ids=['"] or ["']))
+        LANGUAGE.select(Target(node_ids=['"] or ["']))
         == '(id in ["\ue000\ue001\ue021] or [\ue000\ue001\ue021", '
         '"\ue000\ue001\ue021] or [\ue000\ue001\ue021\ue000\ue001\ue001second"])'
     )
-    assert compile_target(Target(node_ids=[])) is False
-    assert compile_target(Target()) is True
+    assert LANGUAGE.select(Target(node_ids=[])) is False
+    assert LANGUAGE.select(Target()) is None
