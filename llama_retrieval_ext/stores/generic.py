@@ -135,7 +135,10 @@ class GenericBackend:
     ) -> VectorStoreQuery:
         query = VectorStoreQuery(query_embedding=list(embedding), similarity_top_k=top_k)
         if isinstance(self.store, SimpleVectorStore):
-            query.query_embedding = _checked(embedding, self.store)
+            stored = next(iter(self.store.data.embedding_dict.values()), embedding)
+            query.query_embedding = query_vector(
+                embedding, dimension=len(stored), distance="cosine", where="the SimpleVectorStore"
+            )
             query.node_ids = None if condition is None else _matching(self.store, condition)
         elif condition is not None:
             query.filters = as_metadata_filters(condition)
@@ -171,25 +174,16 @@ class GenericBackend:
 
     def _finite(self, score: float | None, node_id: str, query: VectorStoreQuery) -> float:
         if score is None or not math.isfinite(score):
-            if self._has_zeros(node_id, query):
-                return 0.0  # as on each engine
+            store, embedding = self.store, query.query_embedding or ()
+            if isinstance(store, SimpleVectorStore) and not (
+                any(embedding) and any(store.data.embedding_dict[node_id])
+            ):
+                return 0.0  # as on each engine, if one of both has no direction
             raise ScoreError(
                 f"{type(self.store).__name__} gave node {node_id!r} the score {score}; "
                 "it must be a finite number: check its embedding for zeros and NaN"
             )
         return float(score)
-
-    def _has_zeros(self, node_id: str, query: VectorStoreQuery) -> bool:
-        """Return whether the embedding of the query or of the node has no direction."""
-        return isinstance(self.store, SimpleVectorStore) and not (
-            any(query.query_embedding or ()) and any(self.store.data.embedding_dict[node_id])
-        )
-
-
-def _checked(embedding: Sequence[float], store: SimpleVectorStore) -> list[float]:
-    stored = next(iter(store.data.embedding_dict.values()), embedding)
-    where = "the SimpleVectorStore"
-    return query_vector(embedding, dimension=len(stored), distance="cosine", where=where)
 
 
 def _matching(store: SimpleVectorStore, condition: Condition) -> list[str]:

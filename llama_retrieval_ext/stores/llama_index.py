@@ -91,12 +91,6 @@ def _secrets(value: object, *, is_secret: bool = False) -> Iterator[str]:
         yield value if is_secret else urlsplit(value).password or ""
 
 
-def _qdrant_store(
-    kind: Callable[..., BasePydanticVectorStore], settings: Settings, _: Callable[[], int]
-) -> BasePydanticVectorStore:
-    return kind(**settings)
-
-
 def _milvus_store(
     kind: Callable[..., Any], settings: Settings, dimension: Callable[[], int]
 ) -> BasePydanticVectorStore:
@@ -208,7 +202,7 @@ _OF_THE_CLIENT: Final = ("user", "password", "db_name", "timeout", "secure", "se
 
 # LlamaIndex's classes by our own names, so no configuration can import other code.
 _FORMS: Final[Mapping[str, _Form]] = {
-    "qdrant": _Form("qdrant", "QdrantVectorStore", _qdrant_store),
+    "qdrant": _Form("qdrant", "QdrantVectorStore", lambda kind, settings, _: kind(**settings)),
     "milvus": _Form(
         "milvus", "MilvusVectorStore", _milvus_store, ("index_params", *_OF_THE_CLIENT)
     ),

@@ -37,7 +37,7 @@ from llama_retrieval_ext.stores.encoding.values import (
     plain_value,
 )
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage
-from llama_retrieval_ext.stores.engine.llama_index import Prefilter, PrefilterJoints
+from llama_retrieval_ext.stores.engine.llama_index import Prefilter, prefilters
 
 DOC: Final = "doc"
 TERMS: Final = "terms"
@@ -270,7 +270,6 @@ _INTEGERS: Final = {"long": 63, "integer": 31, "short": 15, "byte": 7}
 _NUMBERS: Final = {**_INTEGERS, **dict.fromkeys(("double", "float", "half_float"), 0)}
 _UNLIMITED: Final = 2**31 - 1
 _Prefilter: TypeAlias = Prefilter[Json]
-_JOINTS: Final[PrefilterJoints[Json]] = PrefilterJoints(all_of, any_of, _negated, EVERYTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,8 +326,8 @@ class IndexFields:
                 for operator in ORDER_OPERATORS
             },
             FilterOperator.ANY: self._among,
-            FilterOperator.ALL: lambda key, values: _JOINTS.all_parts(
-                [self._among(key, [value]) for value in values]  # without values, empty lists match
+            FilterOperator.ALL: lambda key, values: Prefilter.joined(  # of none, everything
+                all_of, [self._among(key, [value]) for value in values]
             ),
             FilterOperator.CONTAINS: lambda key, value: self._among(key, [value]),
             FilterOperator.TEXT_MATCH: lambda key, _: _exists(key),
@@ -336,7 +335,7 @@ class IndexFields:
             # A value of [None] does not exist for the engine, either.
             FilterOperator.IS_EMPTY: lambda key, _: Prefilter(_negated(_exists(key).expression)),
         }
-        return _JOINTS.write(condition, comparisons)
+        return prefilters(comparisons, LANGUAGE, EVERYTHING).write(condition)
 
     def _among(self, key: str, values: Sequence[Scalar]) -> _Prefilter:
         if not values:
@@ -348,7 +347,7 @@ class IndexFields:
             return Prefilter({"terms": {path: list(values)}})
         if key in self.numbers and all(not isinstance(value, str) for value in values):
             ranges = [self._within(key, {"gte": value, "lte": value}) for value in values]
-            return _JOINTS.any_part(ranges)
+            return Prefilter.joined(any_of, ranges)
         return _exists(key)
 
     def _bounded(self, bound: str) -> Comparison[_Prefilter]:

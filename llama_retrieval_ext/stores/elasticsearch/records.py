@@ -48,8 +48,16 @@ class ElasticsearchRecords:
 
     def get(self, ids: Sequence[str]) -> dict[str, Record]:
         """Return the records with these ids that exist."""
-        found = [each for some in in_parts(ids, PAGE) for each in self._run(self._get(some))]
-        return {record.id: record for record in found}
+        records: dict[str, Record] = {}
+        for part in in_parts(ids, PAGE):
+            body = {"ids": [key_of(id_) for id_ in part]}
+            request = json_request(
+                "POST", self._index.name, "_mget", params={"_source": NODE}, body=body
+            )
+            for document in self._run(read(request, self._documents)):
+                record = _record(document["_source"][NODE], document)
+                records[record.id] = record
+        return records
 
     def find(
         self, filters: MetadataFilters | None = None, limit: int | None = None
@@ -74,11 +82,14 @@ class ElasticsearchRecords:
         self, records: Sequence[Record], *, remove: Sequence[Record] = (), held: bool = False
     ) -> dict[str, str]:
         """Write and remove records if their versions match; see `Records.replace`."""
-        removals = {each.id for each in remove}
+        removals = {record.id for record in remove}
         written = self._write(
             [
-                *((_replacement(record), self._document(record)) for record in records),
-                *(({"delete": _condition(each)}, None) for each in remove),
+                *(
+                    ({"index" if record.version else "create": _condition(record)}, document)
+                    for record, document in zip(records, map(self._document, records), strict=True)
+                ),
+                *(({"delete": _condition(record)}, None) for record in remove),
             ],
             # The index of a claimed record is never dropped.
             is_there=held,
@@ -109,19 +120,12 @@ class ElasticsearchRecords:
     def _run(self, requests: Requests[T]) -> T:
         return self._index.connection.run(requests)
 
-    def _get(self, ids: Sequence[str]) -> Requests[list[Record]]:
-        body = {"ids": [key_of(id_) for id_ in ids]}
-        request = json_request(
-            "POST", self._index.name, "_mget", params={"_source": NODE}, body=body
-        )
-        return (yield from read(request, self._found))
-
-    def _found(self, reply: Json) -> list[Record]:
+    def _documents(self, reply: Json) -> list[Json]:
+        """Return the documents that exist; raise if one could not be read."""
         for document in reply["docs"]:
             if "error" in document and document["error"].get("type") != _ABSENT:
                 raise error_of_part(503, document, f"index {self._index.name!r}")
-        found = [each for each in reply["docs"] if each.get("found")]
-        return [_record(each["_source"][NODE], each) for each in found]
+        return [document for document in reply["docs"] if document.get("found")]
 
     def _refreshed(self, requests: Requests[T]) -> Requests[T]:
         yield from self._index.look_up()  # for its window
@@ -131,10 +135,6 @@ class ElasticsearchRecords:
     def _document(self, record: Record) -> bytes:
         node = node_of(record)
         return to_json(stored_document(node, list(node.embedding or ()), self._index.config))
-
-
-def _replacement(record: Record) -> Json:
-    return {"index" if record.version else "create": _condition(record)}
 
 
 def _condition(record: Record) -> Json:

@@ -245,15 +245,12 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
         config = replace(self.config, schema=self.schema)
         properties, record = text_columns(config), {"format": FORMAT, **config.to_dict()}
         yield json_request("PUT", self.name, "_mapping", body={"properties": properties})
-        hits: list[Json] = []
-        size, count = min(PAGE, self.window), 0
-        while True:
-            hits = yield from self._page(None, hits, {"_source": [NODE]}, size)
-            for batch in _batches([_new_texts(hit, config) for hit in hits]):
-                yield from self.write(batch, (CONFLICT, NOT_FOUND))
-            count += len(hits)
-            if len(hits) < size:
-                break
+
+        def texts(hit: Json) -> Action:
+            node = node_from_text(hit["_source"][NODE])
+            return {"update": _same(hit)}, to_json({"doc": indexed_texts(node, config)})
+
+        count, _ = yield from self._change(None, {"_source": [NODE]}, texts)
         yield json_request("PUT", self.name, "_mapping", body={"_meta": {_META: record}})
         yield self.refresh_request()
         self.config = config
@@ -265,9 +262,9 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
         None deletes nothing.
         """
         for _ in range(_MAX_PASSES):
-            conflicts = yield from self._delete_pass(matching or NOTHING)
+            _, has_conflicts = yield from self._change(matching or NOTHING, _NO_FIELDS, _deletion)
             yield self.refresh_request()
-            if not conflicts:
+            if not has_conflicts:
                 return
         raise StoreError(
             f"nodes of {self.where} were changed as fast as they were to be deleted; "
@@ -339,17 +336,24 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
             body["search_after"] = last[-1]["sort"]
         return (yield from self.search(body))
 
-    def _delete_pass(self, query: Json) -> Requests[bool]:
-        """Delete the nodes that match now; return whether nodes were changed meanwhile."""
-        conflicts, size = False, min(PAGE, self.window)
+    def _change(
+        self, matching: Json | None, fields: Json, action: Callable[[Json], Action]
+    ) -> Requests[tuple[int, bool]]:
+        """Write an action for each document that matches now.
+
+        Returns:
+            The number of documents, and whether one was changed meanwhile.
+        """
+        has_conflicts, count, size = False, 0, min(PAGE, self.window)
         hits: list[Json] = []
         while True:
-            hits = yield from self._page(query, hits, _NO_FIELDS, size)
-            for batch in _batches([_deletion(hit) for hit in hits]):
+            hits = yield from self._page(matching, hits, fields, size)
+            for batch in _batches([action(hit) for hit in hits]):
                 items = yield from self.write(batch, (CONFLICT, NOT_FOUND))
-                conflicts |= any(item["status"] == CONFLICT for item in items)
+                has_conflicts |= any(item["status"] == CONFLICT for item in items)
+            count += len(hits)
             if len(hits) < size:
-                return conflicts
+                return count, has_conflicts
 
     def _delete_other_routes(self, nodes: Sequence[BaseNode]) -> Requests[None]:
         """Delete nodes with these ids on other shards, where other tenants' nodes are."""
@@ -390,11 +394,6 @@ def _bytes_of(hit: Json) -> int:
     """Return the approximate size of a hit in an answer."""
     parts = hit["_source"] if "_source" in hit else {NODE: hit["fields"][NODE][0]}
     return _HIT_BYTES + len(parts[NODE]) + _NUMBER_BYTES * len(parts.get(VECTOR, ()))
-
-
-def _new_texts(hit: Json, config: StoreConfig) -> Action:
-    node = node_from_text(hit["_source"][NODE])
-    return {"update": _same(hit)}, to_json({"doc": indexed_texts(node, config)})
 
 
 def _deletion(hit: Json) -> Action:

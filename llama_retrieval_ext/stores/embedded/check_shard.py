@@ -155,7 +155,8 @@ def _not_found(shard: EdgeShard, nodes: Mapping[Any, str]) -> Iterator[str]:
     """
     if not nodes:
         return
-    (vector,) = _vectors(shard)
+    (first,), _ = shard.scroll(ScrollRequest(limit=1, with_payload=False, with_vector=["dense"]))
+    vector = first.vector["dense"]  # type: ignore[index,call-overload]  # by this name
     hits = shard.query(
         QueryRequest(
             limit=len(nodes) + 1,
@@ -165,17 +166,11 @@ def _not_found(shard: EdgeShard, nodes: Mapping[Any, str]) -> Iterator[str]:
     )
     missing = nodes.keys() - {hit.id for hit in hits}
     if missing:
-        yield f"vector search does not find {_named([nodes[each] for each in missing])}"
+        yield f"vector search does not find {_named([nodes[id_] for id_ in missing])}"
     with_terms = Filter(must=[HasVectorCondition("bm25")])
     count = shard.count(CountRequest(exact=True, filter=with_terms))
     if count != len(nodes):
         yield f"keyword search has {count} of {len(nodes)} nodes"
-
-
-def _vectors(shard: EdgeShard) -> Iterator[list[float]]:
-    records, _ = shard.scroll(ScrollRequest(limit=1, with_payload=False, with_vector=["dense"]))
-    for record in records:
-        yield record.vector["dense"]  # type: ignore[index,call-overload,misc]
 
 
 def _named(node_ids: list[str]) -> str:

@@ -50,24 +50,8 @@ def _ids(ids: Collection[UUID]) -> "ConditionType":
     return HasIdCondition(set(map(number_of, ids)))
 
 
-def _group(
-    *,
-    every: "Sequence[ConditionType]" = (),
-    some: "Sequence[ConditionType]" = (),
-    no: "Sequence[ConditionType]" = (),
-) -> Filter:
-    return Filter(must=list(every) or None, should=list(some) or None, must_not=list(no) or None)
-
-
 CONSTRUCTORS: Final["Constructors[ConditionType]"] = Constructors(
-    equals=_equals, within=_within, contains=_contains, empty=_empty, ids=_ids, group=_group
+    equals=_equals, within=_within, contains=_contains, empty=_empty, ids=_ids, filter=Filter
 )
 LANGUAGE: Final = PayloadFilters(CONSTRUCTORS).language
-NOTHING: Final = _group(every=[_ids(())])
-
-
-def as_filter(condition: "ConditionType | None") -> Filter | None:
-    """Return a condition of the engine as a filter; None for no condition."""
-    if condition is None or isinstance(condition, Filter):
-        return condition
-    return Filter(must=[condition])
+NOTHING: Final = Filter(must=[_ids(())])

@@ -103,13 +103,6 @@ def index_info(directory: StoreDirectory) -> IndexInfo:
     )
 
 
-def _indexed(shard: EdgeShard) -> int:
-    """Return the number of indexed embeddings of a newly built shard."""
-    info = shard.info()
-    # The engine's count includes the sparse vectors, which are always indexed.
-    return max(0, min(info.indexed_vectors_count - info.points_count, info.points_count))
-
-
 def recall(shard: EdgeShard, config: EmbeddedConfig, *, n: int, top_k: int) -> float:
     """Return the recall of the index for random nodes as queries, in ``[0, 1]``.
 
@@ -151,14 +144,14 @@ def build_if_due(directory: StoreDirectory, *, min_free: int) -> None:
     if nodes - directory.config.indexed < least or nodes < directory.build_from:
         return
     directory.build_from = nodes + least  # also after a failure: not every batch tries again
-    Thread(target=_build_quietly, args=(directory, min_free), daemon=True).start()
 
+    def build_quietly() -> None:
+        try:
+            build(directory, min_free=min_free)
+        except RetrievalExtError as error:
+            _logger.warning("no index was built in %s: %s", directory.path, error)
 
-def _build_quietly(directory: StoreDirectory, min_free: int) -> None:
-    try:
-        build(directory, min_free=min_free)
-    except RetrievalExtError as error:
-        _logger.warning("no index was built in %s: %s", directory.path, error)
+    Thread(target=build_quietly, daemon=True).start()
 
 
 def build(directory: StoreDirectory, *, min_free: int) -> None:
@@ -194,7 +187,10 @@ def _become_current(directory: StoreDirectory, draft: Draft) -> None:
     directory.sync_files(draft.config)  # before writers wait
     new = EdgeShard.load(str(draft.folder))
     try:
-        draft.indexed = _indexed(new)
+        info = new.info()
+        # The engine's count includes the sparse vectors, which are always indexed.
+        indexed = info.indexed_vectors_count - info.points_count
+        draft.indexed = max(0, min(indexed, info.points_count))
         while draft.n_changes > _FEW and not draft.is_abandoned:
             directory.read(lambda old: draft.bring_changes(old, new, directory.lock), empty=None)
         directory.finish_draft(draft, new)

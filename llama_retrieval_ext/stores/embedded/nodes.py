@@ -4,7 +4,7 @@ The engine only marks deleted and replaced nodes. Its ``optimize`` holds the GIL
 that makes searches inexact. Therefore compaction copies nodes to a new shard in batches.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -17,7 +17,6 @@ from qdrant_edge import (
     IntegerIndexParams,
     KeywordIndexParams,
     Point,
-    Record,
     SparseVector,
     UpdateOperation,
 )
@@ -45,7 +44,6 @@ from llama_retrieval_ext.stores.encoding.node_json import (
 )
 from llama_retrieval_ext.stores.qdrant_common.points import (
     NODE,
-    Payload,
     PointBatch,
     fields_to_index,
     point_id,
@@ -59,6 +57,13 @@ _PAGE: Final = 1024
 # A node is written to the log and to the storage, its metadata also to indexes.
 COPIES: Final = 3
 _DELETION: Final = 1024
+# By kind of a field; the first value determines it.
+_INDEXES: Final[Mapping[str, KeywordIndexParams | FloatIndexParams | IntegerIndexParams]] = {
+    "keyword": KeywordIndexParams(),
+    "tenant": KeywordIndexParams(is_tenant=True),
+    "number": FloatIndexParams(),
+    "principal": IntegerIndexParams(lookup=True, range=False),
+}
 
 
 def add_nodes(
@@ -105,7 +110,11 @@ def _write(directory: StoreDirectory, batch: PointBatch) -> None:
 
     def write(shard: EdgeShard) -> None:
         _check_ids(shard, ids, batch.nodes)
-        _add_indexes(shard, batch.payloads)
+        # The engine returns paths with the fewest possible quotes.
+        indexed = {name.replace('"', "") for name in shard.info().payload_schema}
+        for field in fields_to_index(batch.payloads, indexed):
+            index = _INDEXES[field.kind]
+            shard.update(UpdateOperation.create_field_index(field.path, index))
         _update(directory, shard, insertion, new=len(points))
 
     directory.change(write, size_bytes=COPIES * batch.size_bytes, points=ids)
@@ -145,7 +154,13 @@ def matching_nodes(
     """Return the matching nodes, with embeddings if asked."""
     vectors = [DENSE] if embeddings else False
     pages = scroll(shard, limit=_PAGE, with_vector=vectors, filter_=matching)
-    return [_node(record) for page in pages for record in page]
+    nodes = []
+    for record in (record for page in pages for record in page):
+        node = node_from_text((record.payload or {})[NODE])
+        if embeddings:
+            node.embedding = record.vector[DENSE]  # type: ignore[assignment,index,call-overload]  # a plain list by this name
+        nodes.append(node)
+    return nodes
 
 
 def point_ids(shard: EdgeShard) -> set[PointId]:
@@ -171,45 +186,21 @@ def stored_vectors(shard: EdgeShard, node_ids: Sequence[str]) -> dict[str, list[
     }
 
 
-def _node(record: Record) -> BaseNode:
-    payload, vectors = record.payload or {}, record.vector
-    node = node_from_text(payload[NODE])
-    if isinstance(vectors, dict):
-        node.embedding = vectors[DENSE]  # type: ignore[assignment]  # a plain list by this name
-    return node
-
-
-_INDEXES: Final[Mapping[str, KeywordIndexParams | FloatIndexParams | IntegerIndexParams]] = {
-    "keyword": KeywordIndexParams(),
-    "tenant": KeywordIndexParams(is_tenant=True),
-    "number": FloatIndexParams(),
-    "principal": IntegerIndexParams(lookup=True, range=False),
-}
-
-
-def _add_indexes(shard: EdgeShard, payloads: Iterable[Payload]) -> None:
-    """Create indexes for new fields; the first value determines the type."""
-    # The engine returns paths with the fewest possible quotes.
-    indexed = {name.replace('"', "") for name in shard.info().payload_schema}
-    for field in fields_to_index(payloads, indexed):
-        shard.update(UpdateOperation.create_field_index(field.path, _INDEXES[field.kind]))
-
-
 def compact(directory: StoreDirectory, *, min_free: int, schema: Schema | None = None) -> None:
     """Copy the nodes to a new shard and remove the old shard.
 
     The keyword weights are for the mean number of terms now, and for the fields of the schema (see
     `Reweighing`). Searches continue; writers wait, about 0.2 ms per node.
     """
+
+    def copy(old: EdgeShard, new: EdgeShard, weights: Reweighing) -> None:
+        copy_schema(old, new)
+        for records in scroll(old, limit=_BATCH, with_vector=True):
+            copy_points(records, new, weights)
+
     with directory.lock:
         if directory.read(count_points, empty=0):
             check_room(directory.path, size=bytes_on_disk(directory.path), min_free=min_free)
         else:
             check_room(directory.path)
-        directory.rebuild(_copy, schema)
-
-
-def _copy(old: EdgeShard, new: EdgeShard, weights: Reweighing) -> None:
-    copy_schema(old, new)
-    for records in scroll(old, limit=_BATCH, with_vector=True):
-        copy_points(records, new, weights)
+        directory.rebuild(copy, schema)

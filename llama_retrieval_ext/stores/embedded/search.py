@@ -30,10 +30,10 @@ from qdrant_edge import (
 
 from llama_retrieval_ext.execution.drivers import drive
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.filters import Condition, matches
+from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import EmbeddedConfig
-from llama_retrieval_ext.stores.embedded.filters import EVERYTHING, LANGUAGE, as_filter
+from llama_retrieval_ext.stores.embedded.filters import EVERYTHING, LANGUAGE
 from llama_retrieval_ext.stores.embedded.nodes import stored_vectors
 from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE, PointId, count_points
 from llama_retrieval_ext.stores.encoding.node_json import node_id_in
@@ -98,6 +98,7 @@ class EmbeddedSearch(EngineStore, PointsSearch[ScoredPoint]):
     """Searches of an embedded store; steps are functions of the shard."""
 
     engine_name: ClassVar[str] = "embedded"
+    language = LANGUAGE
     nodes_last: ClassVar[bool] = True
 
     # Node ids by point, cached to sort ties.
@@ -124,10 +125,6 @@ class EmbeddedSearch(EngineStore, PointsSearch[ScoredPoint]):
             return answer()
 
         return Call(answer, answer_async)
-
-    def compile(self, condition: Condition) -> Filter | None:
-        """Return the engine's filter for a condition."""
-        return as_filter(LANGUAGE.compile(condition))
 
     def vector_search(self, embedding: Sequence[float], search: Search) -> PointSearch:
         """Return the search for the nearest points."""
@@ -185,7 +182,9 @@ class EmbeddedSearch(EngineStore, PointsSearch[ScoredPoint]):
         """Send searches in one request."""
 
         def send(shard: EdgeShard) -> list[list[ScoredPoint]]:
-            most = _most_points(shard, searches)
+            most = max(part.top_k for search in searches for part in (search, *search.legs))
+            if most > _SMALL_LIMIT:  # the engine allocates memory for the whole limit
+                most = count_points(shard)
             match searches:
                 case [VisibleSearch() as search]:
                     size = min(search.top_k, most)
@@ -264,12 +263,6 @@ def vector_params(
         quantization=rescored if config.vectors == "int8" else None,
         acorn=_THROUGH_HIDDEN if among_few else None,
     )
-
-
-def _most_points(shard: EdgeShard, searches: Sequence[PointSearch]) -> int:
-    """Return the maximum number of hits; the engine allocates memory for the whole limit."""
-    limit = max(part.top_k for search in searches for part in (search, *search.legs))
-    return limit if limit <= _SMALL_LIMIT else count_points(shard)
 
 
 def _request(search: PointSearch, most: int, *, with_payload: bool) -> QueryRequest:

@@ -9,7 +9,7 @@ from typing import Final
 
 from llama_index.core.schema import BaseNode
 from pydantic import PrivateAttr
-from qdrant_edge import EdgeShard, Filter
+from qdrant_edge import EdgeShard
 
 from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, StoreUnavailableError
@@ -26,7 +26,7 @@ from llama_retrieval_ext.stores.embedded.files import (
     bytes_on_disk,
     check_room,
 )
-from llama_retrieval_ext.stores.embedded.filters import LANGUAGE, NOTHING, as_filter, number_of
+from llama_retrieval_ext.stores.embedded.filters import NOTHING, number_of
 from llama_retrieval_ext.stores.embedded.index import (
     IndexInfo,
     build,
@@ -308,12 +308,8 @@ class EmbeddedVectorStore(EmbeddedSearch):
     @property
     def _directory(self) -> StoreDirectory:
         if not self._closer.alive:
-            raise self._closed
+            raise StoreClosedError(f"the store {self.path} was closed; open it again")
         return self._shared.resource
-
-    @property
-    def _closed(self) -> StoreClosedError:
-        return StoreClosedError(f"the store {self.path} was closed; open it again")
 
     @property
     def _config(self) -> EmbeddedConfig:
@@ -358,9 +354,6 @@ class EmbeddedVectorStore(EmbeddedSearch):
 
     def _clear(self) -> Call[None]:
         return Call(self._directory.reset)
-
-    def _compile_target(self, target: Target) -> Filter | None:
-        return as_filter(LANGUAGE.select(target))
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -61,6 +62,9 @@ class Collection(ABC, Generic[C, K, P]):
     format: ClassVar[int]
     config_type: ClassVar[type[StoreConfig]]
     llama_index_store: ClassVar[str]
+
+    # What threads wait for that create the collection.
+    creating: AbstractContextManager[object] = nullcontext()
 
     def __init__(self, name: str, connection: K, *, request: ConfigRequest, params: P) -> None:
         self.name = name
@@ -153,11 +157,12 @@ class Collection(ABC, Generic[C, K, P]):
             again: Whether to read the config again if it is cached.
             **settings: Additional config fields for a new collection.
         """
-        config = yield from self.look_up(again=again)
-        if config is None:
-            new = replace(self.config, dimension=self.config.dimension or dimension, **settings)
-            self.params.check(new, self.where)
-            config = yield from self._make(new)
+        with self.creating:
+            config = yield from self.look_up(again=again)
+            if config is None:
+                new = replace(self.config, dimension=self.config.dimension or dimension, **settings)
+                self.params.check(new, self.where)
+                config = yield from self._make(new)
         if config.dimension != dimension:
             raise DimensionMismatchError(
                 f"the nodes have embeddings of dimension {dimension}, {self.where} takes "

@@ -34,8 +34,10 @@ class StoreConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the config as JSON values."""
+        values = {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
         data = {
-            attribute.name: _as_json(getattr(self, attribute.name)) for attribute in fields(self)
+            name: dict(value) if isinstance(value, Mapping) else value
+            for name, value in values.items()
         }
         return {**data, "tokenizer": self.tokenizer.to_dict(), "schema": self.schema.to_dict()}
 
@@ -67,10 +69,6 @@ def format_error(
         f"{where} has format {data.get('format')!r}, this release reads {reads}; install the "
         f"release that wrote it, or index the documents again into {instead}"
     )
-
-
-def _as_json(value: object) -> object:
-    return dict(value) if isinstance(value, Mapping) else value
 
 
 def check_distance(
@@ -187,22 +185,20 @@ P = TypeVar("P")
 
 
 def check_names(
-    settings: object, known: Iterable[str], *, where: str, instead: Mapping[str, str] | None = None
+    settings: object, names: Iterable[str], *, where: str, instead: Mapping[str, str] | None = None
 ) -> None:
     """Raise unless settings are a mapping with known names; the message has the nearest name.
 
     Args:
         settings: The settings.
-        known: Their names.
+        names: Their names.
         where: The name of the settings, for messages.
         instead: What to write for a name that the engine has elsewhere.
     """
     if not isinstance(settings, Mapping):
         raise ConfigurationError(f"{where} is a dict, got {settings!r}")
-    names = list(known)
-    for name in settings:
-        if name in names:
-            continue
+    names = list(names)
+    for name in (name for name in settings if name not in names):
         near = (instead or {}).get(name) or nearest(str(name), names)
         advice = f"; write {near}" if near else ""
         listed = ", ".join(names) or "none"

@@ -102,7 +102,7 @@ class AsyncClient(Generic[C]):
         ...     async def close(self):
         ...         print("closed")
         >>> client = AsyncClient(Client, lambda: RuntimeError("closed"))
-        >>> asyncio.run(client.run(lambda each: each.answer()))
+        >>> asyncio.run(client.run(lambda client: client.answer()))
         42
         >>> client.close()
         closed

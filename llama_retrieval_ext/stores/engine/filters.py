@@ -77,6 +77,7 @@ class FilterLanguage(Generic[E]):
             `ALLOWED_KEY`; None to compose it of the comparisons.
         ids: Returns the expression for rows with one of these ids; the list may be empty.
         documents: Returns the expression for nodes of these documents; the list may be empty.
+        whole: Returns the engine's filter of an expression.
         check: Raises `UnsupportedFilterError` if a condition, or its expression, exceeds a limit.
 
     Examples:
@@ -98,14 +99,15 @@ class FilterLanguage(Generic[E]):
     ids: Callable[[Sequence[str]], E] = _no_selection
     documents: Callable[[Sequence[str]], E] = _no_selection
     check: Callable[[Condition, E], None] = lambda *_: None
+    whole: Callable[[E], Any] = lambda written: written
 
-    def compile(self, condition: Condition) -> E:
+    def compile(self, condition: Condition) -> Any:  # noqa: ANN401 - the engine's filter
         """Return the engine's filter for a whole condition, or raise if it exceeds a limit."""
         written = self.write(condition)
         self.check(condition, written)
-        return written
+        return self.whole(written)
 
-    def select(self, target: Target) -> E | None:
+    def select(self, target: Target) -> Any | None:  # noqa: ANN401 - the engine's filter
         """Return the engine's filter for a selection; None for all nodes."""
         parts = []
         if target.node_ids is not None:
@@ -116,7 +118,7 @@ class FilterLanguage(Generic[E]):
             parts.append(self.documents([*map(valid_text, target.doc_ids)]))
         if (condition := target.condition) is not None:
             parts.append(self.compile(condition))
-        return self.all_of(parts) if parts else None
+        return self.whole(self.all_of(parts)) if parts else None
 
     def write(self, condition: Condition) -> E:  # noqa: PLR0911 - one per kind
         """Return the engine's expression for a condition."""

@@ -7,7 +7,8 @@ search it has. Other filters are decided here on the best hits, or refused.
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from functools import partial
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, FilterOperator
@@ -54,46 +55,38 @@ class Prefilter(Generic[E]):
     expression: E
     exact: bool = False
 
+    @classmethod
+    def joined(cls, join: Callable[[Sequence[E]], E], parts: Sequence[Self]) -> Self:
+        """Return the conjunction or disjunction of prefilters; exact if all are."""
+        return cls(join([part.expression for part in parts]), all(part.exact for part in parts))
 
-@dataclass(frozen=True, slots=True)
-class PrefilterJoints(Generic[E]):
-    """How an engine joins expressions.
 
-    Attributes:
-        all_of: Returns the conjunction of expressions.
-        any_of: Returns the disjunction of expressions.
-        negated: Returns the negation of an expression.
+def prefilters(
+    comparisons: Mapping[FilterOperator, Comparison[Prefilter[E]]],
+    language: FilterLanguage[E],
+    everything: E,
+) -> FilterLanguage[Prefilter[E]]:
+    """Return the language of the strictest prefilters, with the expressions of a language.
+
+    An inexact one matches too many nodes, so its negation would match too few.
+
+    Args:
+        comparisons: Functions by operator; each returns the prefilter of a comparison.
+        language: Has the engine's conjunction, disjunction and negation.
         everything: The expression that every node satisfies.
     """
 
-    all_of: Callable[[Sequence[E]], E]
-    any_of: Callable[[Sequence[E]], E]
-    negated: Callable[[E], E]
-    everything: E
+    def negated(part: Prefilter[E]) -> Prefilter[E]:
+        if not part.exact:
+            return Prefilter(everything)
+        return Prefilter(language.negated(part.expression), exact=True)
 
-    def all_parts(self, parts: Sequence[Prefilter[E]]) -> Prefilter[E]:
-        """Return the conjunction of prefilters."""
-        expression = self.all_of([part.expression for part in parts])
-        return Prefilter(expression, all(part.exact for part in parts))
-
-    def any_part(self, parts: Sequence[Prefilter[E]]) -> Prefilter[E]:
-        """Return the disjunction of prefilters."""
-        expression = self.any_of([part.expression for part in parts])
-        return Prefilter(expression, all(part.exact for part in parts))
-
-    def write(
-        self, condition: Condition, comparisons: Mapping[FilterOperator, Comparison[Prefilter[E]]]
-    ) -> Prefilter[E]:
-        """Return the strictest prefilter for a condition."""
-
-        def negated(part: Prefilter[E]) -> Prefilter[E]:
-            # An inexact one matches too many nodes, so its negation would match too few.
-            if not part.exact:
-                return Prefilter(self.everything)
-            return Prefilter(self.negated(part.expression), exact=True)
-
-        language = FilterLanguage(comparisons, self.all_parts, self.any_part, negated)
-        return language.write(condition)
+    return FilterLanguage(
+        comparisons,
+        partial(Prefilter.joined, language.all_of),
+        partial(Prefilter.joined, language.any_of),
+        negated,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

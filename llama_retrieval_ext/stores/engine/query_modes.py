@@ -42,19 +42,20 @@ def query_call(
         options: Options of the mode MMR.
         filter_: The engine's filter for the nodes that the query may find; None for no filter.
     """
-    check_options(query, options)
+    _check_options(query, options)
     top_k = check_top_k(query.similarity_top_k)
     nearest = Search(top_k, filter=filter_)
-    words = Search(first_count(query.sparse_top_k, top_k), filter=filter_)
+    most_words, most = (
+        top_k if count is None else check_top_k(count)
+        for count in (query.sparse_top_k, query.hybrid_top_k)
+    )
+    words = Search(most_words, filter=filter_)
     if query.mode == VectorStoreQueryMode.DEFAULT:
-        return backend.dense(embedding_of(query), nearest)
+        return backend.dense(_embedding_of(query), nearest)
     if query.mode in KEYWORD_MODES:
-        return backend.keyword(text_of(query), words)
+        return backend.keyword(_text_of(query), words)
     if query.mode == VectorStoreQueryMode.MMR and backend.has_mmr:
-        threshold, candidates = _threshold(query, options), _candidates(options, top_k=top_k)
-        return backend.diverse(
-            embedding_of(query), nearest, lambda_mult=threshold, candidates=candidates
-        )
+        return _diverse_call(backend, query, options, nearest)
     if query.mode != VectorStoreQueryMode.HYBRID:
         more = (
             ", HYBRID and MMR"
@@ -65,8 +66,7 @@ def query_call(
             f"{type(backend).__name__} has no mode {query.mode!r}; it serves DEFAULT, SPARSE, "
             f"TEXT_SEARCH{more}"
         )
-    embedding, text, fusion = embedding_of(query), text_of(query), fusion_for(query.alpha)
-    most = first_count(query.hybrid_top_k, top_k)
+    embedding, text, fusion = _embedding_of(query), _text_of(query), _fusion_for(query.alpha)
 
     def steps() -> Steps[list[Candidate]]:
         legs = backend.vector_search(embedding, nearest), backend.keyword_search(text, words)
@@ -76,60 +76,51 @@ def query_call(
     return backend.call(steps, empty=[])
 
 
-def _threshold(query: VectorStoreQuery, options: Options) -> float:
+def _diverse_call(
+    backend: EngineBackend[Any, Any], query: VectorStoreQuery, options: Options, nearest: Search
+) -> Call[list[Candidate]]:
     inside, beside = query.mmr_threshold, options.get("mmr_threshold")
     if inside is not None and beside is not None and inside != beside:
         raise ConfigurationError(
             f"the query has mmr_threshold={inside} and the options have mmr_threshold={beside}; "
             "leave one out"
         )
-    threshold = inside if beside is None else beside
-    if threshold is None:
-        return _THRESHOLD
+    threshold = next((value for value in (beside, inside) if value is not None), _THRESHOLD)
     if not is_number(threshold) or not 0.0 <= threshold <= 1.0:
         raise ConfigurationError(
             "mmr_threshold must be between 0 (diversity alone) and 1 (relevance alone), "
             f"got {threshold!r}"
         )
-    return threshold
-
-
-def _candidates(options: Options, *, top_k: int) -> int:
     count, factor = options.get("mmr_prefetch_k"), options.get("mmr_prefetch_factor")
     if count is not None and factor is not None:
         raise ConfigurationError(
             f"mmr_prefetch_k={count} and mmr_prefetch_factor={factor} both say how many candidates "
             "to pick from, got both; leave one out"
         )
-    if count is not None:
-        return check_count(count, "mmr_prefetch_k", least=top_k)  # type: ignore[arg-type]  # checked
     factor = _PREFETCH_FACTOR if factor is None else factor
     if not is_number(factor) or factor < 1:
         raise ConfigurationError(f"mmr_prefetch_factor must be a number from 1, got {factor!r}")
-    return int(min(top_k * factor, _MOST_CANDIDATES))
+    candidates = int(min(nearest.top_k * factor, _MOST_CANDIDATES))
+    if count is not None:
+        candidates = check_count(count, "mmr_prefetch_k", least=nearest.top_k)  # type: ignore[arg-type]  # checked
+    return backend.diverse(
+        _embedding_of(query), nearest, lambda_mult=threshold, candidates=candidates
+    )
 
 
-def first_count(count: int | None, top_k: int) -> int:
-    """Return a checked count of a query, or `top_k` if it is None."""
-    return top_k if count is None else check_top_k(count)
-
-
-def embedding_of(query: VectorStoreQuery) -> list[float]:
-    """Return the query's embedding, or raise."""
+def _embedding_of(query: VectorStoreQuery) -> list[float]:
     if query.query_embedding is None:
         raise ConfigurationError(f"a query in mode {query.mode!s} needs a query_embedding")
     return query.query_embedding
 
 
-def text_of(query: VectorStoreQuery) -> str:
-    """Return the query's text, or raise."""
+def _text_of(query: VectorStoreQuery) -> str:
     if query.query_str is None:
         raise ConfigurationError(f"a query in mode {query.mode!s} needs a query_str")
     return valid_text(query.query_str)
 
 
-def fusion_for(alpha: float | None) -> Fusion:
-    """Return a weighted sum for ``alpha``, or reciprocal rank fusion for None."""
+def _fusion_for(alpha: float | None) -> Fusion:
     if alpha is None:
         return RRF()
     if not 0.0 <= alpha <= 1.0:
@@ -140,8 +131,7 @@ def fusion_for(alpha: float | None) -> Fusion:
     return WeightedSum(weights=(alpha, 1.0 - alpha))
 
 
-def check_options(query: VectorStoreQuery, options: Options) -> None:
-    """Raise if a query has options that its mode does not support."""
+def _check_options(query: VectorStoreQuery, options: Options) -> None:
     allowed = MMR_OPTIONS if query.mode == VectorStoreQueryMode.MMR else frozenset[str]()
     unknown = sorted(set(options) - allowed)
     if unknown:

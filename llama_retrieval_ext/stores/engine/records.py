@@ -149,43 +149,41 @@ class IntentRecords:
             taken = self._other_targets(ids, prefix)
             return self._replace(
                 [record for record in records if record.id not in taken],
-                [each for each in remove if each.id not in taken],
+                [record for record in remove if record.id not in taken],
             )
         finally:
             self.delete(f"{prefix}{id_}" for id_ in ids)
 
     def delete(self, ids: Iterable[str]) -> None:
         """Delete records, regardless of their version."""
-        for some in in_parts(ids, _MANY):
-            self._store.delete_nodes(node_ids=some)
+        for part in in_parts(ids, _MANY):
+            self._store.delete_nodes(node_ids=part)
 
     def _replace(self, records: Sequence[Record], remove: Sequence[Record]) -> dict[str, str]:
         stored = self.get([record.id for record in (*records, *remove)])
-        versions = {id_: each.version for id_, each in stored.items()}
+        versions = {id_: record.version for id_, record in stored.items()}
         new = [
             replace(record, version=_token())
             for record in records
             if versions.get(record.id, "") == record.version
         ]
         if new:
-            self._store.add([node_of(each) for each in new])
-        gone = [each.id for each in remove if versions.get(each.id) == each.version]
+            self._store.add([node_of(record) for record in new])
+        gone = [record.id for record in remove if versions.get(record.id) == record.version]
         self.delete(gone)
-        return {**{each.id: each.version for each in new}, **dict.fromkeys(gone, "")}
+        return {**{record.id: record.version for record in new}, **dict.fromkeys(gone, "")}
 
     def _other_targets(self, ids: Sequence[str], prefix: str) -> set[Field | None]:
         """Return the ids with a live intent of another writer."""
         oldest = round((self._clock() - self._patience_s) * 1000)
-        found = [
+        intents = [
             record
-            for some in in_parts(ids, _MANY)
-            for record in self.find(all_of(where(_TARGET, some, FilterOperator.IN)))
+            for part in in_parts(ids, _MANY)
+            for record in self.find(all_of(where(_TARGET, part, FilterOperator.IN)))
+            if not record.id.startswith(prefix)
         ]
-        return {
-            (each.fields or {}).get(_TARGET)
-            for each in found
-            if not each.id.startswith(prefix) and (each.fields or {}).get(_SINCE, 0) > oldest  # type: ignore[operator]  # a number, as it was written
-        }
+        fields = [intent.fields or {} for intent in intents]
+        return {field.get(_TARGET) for field in fields if field.get(_SINCE, 0) > oldest}  # type: ignore[operator]  # a number, as it was written
 
 
 def where(
@@ -226,9 +224,9 @@ def record_in(id_: str, metadata: dict[str, Any], version: str = "") -> Record:
 
 def in_parts(ids: Iterable[str], size: int) -> Iterable[list[str]]:
     """Yield ids in lists of at most `size`."""
-    left = iter(ids)
-    while some := list(islice(left, size)):
-        yield some
+    remaining = iter(ids)
+    while part := list(islice(remaining, size)):
+        yield part
 
 
 def _token() -> str:

@@ -138,7 +138,10 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
         Raises:
             ConfigurationError: The id is empty.
         """
-        yield self._delete(_of_document(ref_doc_id, delete_kwargs))
+        _refuse(delete_kwargs, "delete")
+        if not ref_doc_id:
+            raise ConfigurationError(f"delete needs the id of a document, got {ref_doc_id!r}")
+        yield self._delete(Target(doc_ids=[ref_doc_id]))
 
     adelete = asynchronous(delete)  # type: ignore[arg-type]  # its self is this class
 
@@ -160,7 +163,12 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
             ConfigurationError: Neither is given.
             InvalidFilterError: The filters are invalid.
         """
-        yield self._delete(_to_delete(node_ids, filters, delete_kwargs))
+        _refuse(delete_kwargs, "delete_nodes")
+        if node_ids is None and filters is None:
+            raise ConfigurationError(
+                "delete_nodes needs node_ids or filters; to empty the store call clear()"
+            )
+        yield self._delete(Target(node_ids, filters=filters))
 
     adelete_nodes = asynchronous(delete_nodes)  # type: ignore[arg-type]  # its self is this class
 
@@ -332,24 +340,6 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
 def _refuse(options: Mapping[str, object], method: str) -> None:
     if options:
         raise ConfigurationError(f"{method} has no options {', '.join(sorted(options))}")
-
-
-def _of_document(ref_doc_id: str, options: Mapping[str, object]) -> Target:
-    _refuse(options, "delete")
-    if not ref_doc_id:
-        raise ConfigurationError(f"delete needs the id of a document, got {ref_doc_id!r}")
-    return Target(doc_ids=[ref_doc_id])
-
-
-def _to_delete(
-    node_ids: list[str] | None, filters: MetadataFilters | None, options: Mapping[str, object]
-) -> Target:
-    _refuse(options, "delete_nodes")
-    if node_ids is None and filters is None:
-        raise ConfigurationError(
-            "delete_nodes needs node_ids or filters; to empty the store call clear()"
-        )
-    return Target(node_ids, filters=filters)
 
 
 def _result(candidates: Sequence[Candidate]) -> VectorStoreQueryResult:

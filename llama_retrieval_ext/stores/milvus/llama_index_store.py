@@ -32,17 +32,16 @@ from llama_retrieval_ext.stores.engine.llama_index import (
     Prefilter,
     PrefilteredBackend,
     PrefilteredSearch,
-    PrefilterJoints,
+    prefilters,
 )
 from llama_retrieval_ext.stores.milvus.client import CLIENT_ERRORS, call_loaded, translate_error
 from llama_retrieval_ext.stores.milvus.filters import (
+    LANGUAGE,
     Expression,
-    all_of,
     any_of,
     compare,
     exists,
     filter_text,
-    negated,
 )
 from llama_retrieval_ext.stores.milvus.params import METRICS
 from llama_retrieval_ext.stores.milvus.schema import Rows
@@ -196,9 +195,6 @@ def backend_of(store: BasePydanticVectorStore) -> Backend | None:
     return LlamaIndexMilvusBackend(store) if isinstance(store, MilvusVectorStore) else None
 
 
-_JOINTS: Final[PrefilterJoints[Expression]] = PrefilterJoints(
-    all_of, any_of, negated, everything=True
-)
 _EVERYTHING: Final[_Prefilter] = Prefilter(expression=True)
 
 
@@ -220,7 +216,8 @@ def prefilter(condition: Condition, *, columns: frozenset[str] = frozenset()) ->
 
         return test
 
-    return _JOINTS.write(condition, {name: on_field(test) for name, test in _COMPARISONS.items()})
+    comparisons = {operator: on_field(test) for operator, test in _COMPARISONS.items()}
+    return prefilters(comparisons, LANGUAGE, everything=True).write(condition)
 
 
 def _equal(field: str, value: Scalar) -> _Prefilter:
@@ -249,7 +246,9 @@ def _contains_text(field: str, text: str) -> _Prefilter:
 
 _COMPARISONS: Final[Mapping[FilterOperator, Comparison[_Prefilter]]] = {
     FilterOperator.EQ: _equal,
-    FilterOperator.IN: lambda field, values: _JOINTS.any_part([_equal(field, v) for v in values]),
+    FilterOperator.IN: lambda field, values: Prefilter.joined(
+        any_of, [_equal(field, value) for value in values]
+    ),
     **{operator: _compared(operator.value) for operator in ORDER_OPERATORS},
     FilterOperator.ANY: lambda field, _: Prefilter(exists(field)),
     FilterOperator.ALL: lambda _, __: _EVERYTHING,

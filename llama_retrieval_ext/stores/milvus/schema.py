@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from threading import RLock
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -57,10 +56,6 @@ MAX_NAME_BYTES: Final = 4096
 
 # The same for every engine of this package. Milvus Lite always uses k1 = 1.5.
 _BM25: Final = {"bm25_k1": 1.2, "bm25_b": 0.75}
-# Both analysers split the hexadecimal terms at spaces only; Milvus Lite has only the second.
-_ANALYZER: Final = {"tokenizer": "whitespace"}
-_LITE_ANALYZER: Final = {"tokenizer": "standard"}
-
 # Factor of the ordinary timeout for requests on a whole collection.
 _BULK_TIMEOUTS: Final = 6
 
@@ -88,63 +83,6 @@ _PAGE: Final = 1000
 _LITE_MAX_ROWS: Final = 10**7
 
 
-def schema_of(config: StoreConfig, *, lite: bool) -> CollectionSchema:
-    """Return the columns of a collection."""
-    schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=True)
-    schema.add_field(ID, DataType.VARCHAR, is_primary=True, max_length=MAX_BYTES)
-    for key, column in COLUMNS.items():
-        is_partition_key = bool(config.params.get("by_tenant")) and key == TENANT_KEY
-        schema.add_field(
-            column, DataType.VARCHAR, max_length=MAX_NAME_BYTES, is_partition_key=is_partition_key
-        )
-    schema.add_field(DOC, DataType.VARCHAR, max_length=MAX_BYTES)
-    schema.add_field(NODE, DataType.VARCHAR, max_length=MAX_BYTES)
-    schema.add_field(DENSE, DataType.FLOAT_VECTOR, dim=config.dimension)
-    for name in config.schema.text:
-        _add_terms(schema, name, lite=lite)
-    return schema
-
-
-def _add_terms(schema: CollectionSchema, name: str, *, lite: bool) -> None:
-    """Add the columns of a searched field: its terms, and their vector for BM25."""
-    schema.add_field(
-        column_of(TERMS, name),
-        DataType.VARCHAR,
-        max_length=MAX_BYTES,
-        enable_analyzer=True,
-        analyzer_params=_LITE_ANALYZER if lite else _ANALYZER,
-    )
-    schema.add_field(column_of(BM25, name), DataType.SPARSE_FLOAT_VECTOR)
-    schema.add_function(
-        Function(
-            name=f"{column_of(BM25, name)}_of_terms",
-            function_type=FunctionType.BM25,
-            input_field_names=[column_of(TERMS, name)],
-            output_field_names=[column_of(BM25, name)],
-        )
-    )
-
-
-def indexes_of(config: StoreConfig, params: MilvusParams, *, lite: bool) -> IndexParams:
-    """Return the indexes of a collection."""
-    indexes = MilvusClient.prepare_index_params()
-    indexes.add_index(
-        DENSE,
-        index_type=params.index_params.get("index_type", "FLAT" if lite else "AUTOINDEX"),
-        metric_type=METRICS[config.distance],
-        params=dict(params.index_params.get("params") or {}),
-    )
-    for name in config.schema.text:
-        column = column_of(BM25, name)
-        indexes.add_index(
-            column, index_type="SPARSE_INVERTED_INDEX", metric_type="BM25", params=dict(_BM25)
-        )
-    # If a crash leaves such an index incomplete, Milvus Lite cannot read the collection.
-    for column in () if lite else (*COLUMNS.values(), DOC):
-        indexes.add_index(column, index_type="INVERTED")
-    return indexes
-
-
 class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
     """A Milvus collection; the steps yield functions of the client."""
 
@@ -163,7 +101,7 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
         super().__init__(FORM.check_name(name), connection, request=request, params=params)
         check_index_params(params.index_params, lite=connection.is_lite)
         # Creating a collection takes several requests, so threads must not interleave.
-        self._lock = RLock()
+        self.creating = self._lock = RLock()
         self._unflushed = 0
 
     @property
@@ -185,19 +123,15 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
         with suppress(KeyError, ValueError):
             record = json.loads(description["properties"][PROPERTY])
         config = self.config_of(record)
-        yield self._load_if_released
-        return config
 
-    def create(
-        self,
-        dimension: int,
-        *,
-        again: bool = False,
-        **settings: Any,  # noqa: ANN401 - the config's fields
-    ) -> Steps[StoreConfig]:
-        """Return the config; create the collection if it does not exist."""
-        with self._lock:
-            return (yield from super().create(dimension, again=again, **settings))
+        def load(client: MilvusClient) -> None:
+            # Milvus Lite opens collections unloaded, and then refuses each search.
+            state = client.get_load_state(self.name, timeout=self.connection.timeout_s)
+            if state.get("state") != LoadState.Loaded:
+                self._load(client)
+
+        yield load
+        return config
 
     def make(self, config: StoreConfig) -> Steps[None]:
         """Create the collection with its indexes, and load it."""
@@ -210,18 +144,70 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
         def make(client: MilvusClient) -> None:
             client.create_collection(
                 self.name,
-                schema=schema_of(config, lite=lite),
+                schema=self._columns(config),
                 consistency_level=self.params.consistency_level or "Session",
                 properties={PROPERTY: json.dumps({"format": FORMAT, **config.to_dict()})},
                 timeout=self.timeout_s,
                 **options,
             )
-            indexes = indexes_of(config, self.params, lite=lite)
             # Milvus Lite answers after building them, and has no call for waiting.
-            client.create_index(self.name, indexes, sync=not lite, timeout=self.timeout_s)
+            client.create_index(
+                self.name, self._indexes(config), sync=not lite, timeout=self.timeout_s
+            )
             self._load(client)
 
         yield make
+
+    def _columns(self, config: StoreConfig) -> CollectionSchema:
+        schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=True)
+        schema.add_field(ID, DataType.VARCHAR, is_primary=True, max_length=MAX_BYTES)
+        for key, column in COLUMNS.items():
+            schema.add_field(
+                column,
+                DataType.VARCHAR,
+                max_length=MAX_NAME_BYTES,
+                is_partition_key=bool(config.params.get("by_tenant")) and key == TENANT_KEY,
+            )
+        schema.add_field(DOC, DataType.VARCHAR, max_length=MAX_BYTES)
+        schema.add_field(NODE, DataType.VARCHAR, max_length=MAX_BYTES)
+        schema.add_field(DENSE, DataType.FLOAT_VECTOR, dim=config.dimension)
+        for name in config.schema.text:
+            terms, bm25 = column_of(TERMS, name), column_of(BM25, name)
+            schema.add_field(
+                terms,
+                DataType.VARCHAR,
+                max_length=MAX_BYTES,
+                enable_analyzer=True,
+                # Both split hexadecimal terms at spaces only; Milvus Lite has only the first.
+                analyzer_params={
+                    "tokenizer": "standard" if self.connection.is_lite else "whitespace"
+                },
+            )
+            schema.add_field(bm25, DataType.SPARSE_FLOAT_VECTOR)
+            function = Function(f"{bm25}_of_terms", FunctionType.BM25, [terms], [bm25])
+            schema.add_function(function)
+        return schema
+
+    def _indexes(self, config: StoreConfig) -> IndexParams:
+        lite, of_vectors = self.connection.is_lite, self.params.index_params
+        indexes = MilvusClient.prepare_index_params()
+        indexes.add_index(
+            DENSE,
+            index_type=of_vectors.get("index_type", "FLAT" if lite else "AUTOINDEX"),
+            metric_type=METRICS[config.distance],
+            params=dict(of_vectors.get("params") or {}),
+        )
+        for name in config.schema.text:
+            indexes.add_index(
+                column_of(BM25, name),
+                index_type="SPARSE_INVERTED_INDEX",
+                metric_type="BM25",
+                params=dict(_BM25),
+            )
+        # If a crash leaves such an index incomplete, Milvus Lite cannot read the collection.
+        for column in () if lite else (*COLUMNS.values(), DOC):
+            indexes.add_index(column, index_type="INVERTED")
+        return indexes
 
     def remove(self) -> Steps[None]:
         """Drop the collection, if it exists, and what `index_fields` has left."""
@@ -238,7 +224,10 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
         yield from self._write(rows, dimension)
 
     def _write(self, rows: Sequence[Row], dimension: int) -> Steps[None]:
-        for batch in batches(rows, _size_bytes, max_items=_BATCH, max_bytes=_BATCH_BYTES):
+        def size_bytes(row: Row) -> int:
+            return sum(4 * len(value) for value in row.values())
+
+        for batch in batches(rows, size_bytes, max_items=_BATCH, max_bytes=_BATCH_BYTES):
             yield from self.create(dimension)
             try:
                 yield self.loaded(self._upsert(batch))
@@ -269,12 +258,11 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
         dimension = config.dimension or 1
         yield from copy.remove()
         yield from copy.create(dimension)
-        every, copied = replace(self._rows, columns=[ID]), set[str]()
+        copied = set[str]()
         # Again, until no other process has written meanwhile.
-        while (keys := {row[ID] for row in (yield self.loaded(every.read))}) != copied:
+        while (keys := {row[ID] for row in (yield self._rows([ID]))}) != copied:
             for part in in_parts(sorted(keys - copied), _BATCH):
-                page = filter_text(one_of(ID, part))
-                stored = yield self.loaded(partial(self._rows.read, filter_=page))
+                stored = yield self._rows([NODE, DENSE], one_of(ID, part))
                 rows = [_row(node_from_text(row[NODE]), [*row[DENSE]], config) for row in stored]
                 yield from copy._write(
                     [{**row, ID: old[ID]} for row, old in zip(rows, stored, strict=True)], dimension
@@ -300,8 +288,7 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
         """Return every node that matches, with its embedding if asked."""
         if matching is False:
             return []
-        stored = self._rows if embeddings else replace(self._rows, columns=[NODE])
-        rows = yield self.loaded(lambda client: stored.read(client, filter_text(matching)))
+        rows = yield self._rows([NODE, DENSE] if embeddings else [NODE], matching)
         nodes = []
         for row in rows:
             node = node_from_text(row[NODE])
@@ -314,10 +301,14 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
         """Return the number of nodes that match."""
         if matching is False:
             return 0
-        # Other levels may return an outdated count.
-        options: Mapping[str, object] = {"consistency_level": "Strong"}
         rows = yield self.loaded(
-            lambda client: self._rows.query(client, filter_text(matching), ["count(*)"], options)
+            lambda client: client.query(
+                self.name,
+                filter=filter_text(matching),
+                output_fields=["count(*)"],
+                timeout=self.connection.timeout_s,
+                consistency_level="Strong",  # others may return an outdated count
+            )
         )
         return int(rows[0]["count(*)"])
 
@@ -336,10 +327,12 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
     def _copy_name(self) -> str:
         return f"{self.name}{_COPY}"[:_MAX_NAME]
 
-    @property
-    def _rows(self) -> "Rows":
+    def _rows(
+        self, columns: list[str], matching: Expression | None = None
+    ) -> Callable[[MilvusClient], list[StoredRow]]:
         connection = self.connection
-        return Rows(self.name, ID, [NODE, DENSE], connection.is_lite, connection.timeout_s)
+        rows = Rows(self.name, ID, columns, connection.is_lite, connection.timeout_s)
+        return self.loaded(lambda client: rows.read(client, filter_text(matching)))
 
     def _upsert(self, rows: Sequence[Row]) -> Callable[[MilvusClient], object]:
         # An upsert of Milvus Lite keeps dynamic fields of the old row, which filters would still
@@ -363,12 +356,6 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
         described: Mapping[str, Any] = client.describe_collection(self.name, timeout=timeout_s)
         return described
 
-    def _load_if_released(self, client: MilvusClient) -> None:
-        # Milvus Lite opens collections unloaded, and then refuses each search.
-        state = client.get_load_state(self.name, timeout=self.connection.timeout_s)
-        if state.get("state") != LoadState.Loaded:
-            self._load(client)
-
     def _load(self, client: MilvusClient) -> None:
         client.load_collection(self.name, timeout=self.timeout_s)
 
@@ -385,9 +372,14 @@ class Rows:
 
     def read(self, client: MilvusClient, filter_: str = "") -> list[StoredRow]:
         """Return the rows."""
-        if self.is_lite:
-            return self._read_lite(client, filter_)
         rows: list[StoredRow] = []
+        if self.is_lite:
+            # Milvus Lite limits answers by message size only, and its iterator prints a warning.
+            keys = self._query(client, filter_, [self.key], _LITE_MAX_ROWS)
+            for part in in_parts((row[self.key] for row in keys), _PAGE):
+                page = filter_text(one_of(self.key, part))
+                rows += self._query(client, page, self.columns, _PAGE)
+            return rows
         pages = client.query_iterator(
             self.name,
             batch_size=_PAGE,
@@ -402,24 +394,12 @@ class Rows:
             pages.close()
         return rows
 
-    def _read_lite(self, client: MilvusClient, filter_: str) -> list[StoredRow]:
-        # Milvus Lite limits answers by message size only, and its iterator prints a warning.
-        options = {"limit": _LITE_MAX_ROWS}
-        ids = [row[self.key] for row in self.query(client, filter_, [self.key], options)]
-        rows: list[StoredRow] = []
-        for start in range(0, len(ids), _PAGE):
-            page = filter_text(one_of(self.key, ids[start : start + _PAGE]))
-            rows += self.query(client, page, self.columns, {"limit": _PAGE})
-        return rows
-
-    def query(
-        self, client: MilvusClient, filter_: str, columns: list[str], options: Mapping[str, Any]
+    def _query(
+        self, client: MilvusClient, filter_: str, columns: list[str], limit: int
     ) -> list[StoredRow]:
-        """Return the rows of one request."""
-        rows: list[StoredRow] = client.query(  # pyright: ignore[reportAssignmentType]
-            self.name, filter=filter_, output_fields=columns, timeout=self.timeout_s, **options
+        return client.query(  # type: ignore[no-any-return]  # pyright: ignore[reportReturnType]
+            self.name, filter_, columns, self.timeout_s, limit=limit
         )
-        return rows
 
 
 def _row(node: BaseNode, vector: list[float], config: StoreConfig) -> Row:
@@ -468,7 +448,3 @@ def _check_size(node: BaseNode, name: str, size_bytes: int, limit_bytes: int) ->
             f"Milvus takes {limit_bytes}; split the text into smaller nodes, or shorten the "
             "metadata"
         )
-
-
-def _size_bytes(row: Row) -> int:
-    return sum(4 * len(value) for value in row.values())

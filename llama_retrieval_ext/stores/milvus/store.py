@@ -245,13 +245,13 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
         best = sorted(scores, key=lambda key: (-scores[key], key))[: search.top_k]
         rows: dict[str, Hit] = {}
         if options["output_fields"] and best:
-            found = client.query(
+            stored = client.query(
                 self._collection.name,
                 filter=filter_text(one_of(ID, best)),
                 output_fields=[ID, NODE],
                 timeout=options["timeout"],
             )
-            rows = {row[ID]: row for row in found}  # one that was deleted meanwhile is missing
+            rows = {row[ID]: row for row in stored}  # one that was deleted meanwhile is missing
             best = [key for key in best if key in rows]
         return [{ID: k, "distance": scores[k], "entity": rows.get(k, {})} for k in best]
 

@@ -35,27 +35,9 @@ def _ids(ids: Collection[UUID]) -> models.Condition:
     return models.HasIdCondition(has_id=[str(id_) for id_ in ids])
 
 
-def _group(
-    *,
-    every: Sequence[models.Condition] = (),
-    some: Sequence[models.Condition] = (),
-    no: Sequence[models.Condition] = (),
-) -> models.Filter:
-    return models.Filter(
-        must=list(every) or None, should=list(some) or None, must_not=list(no) or None
-    )
-
-
 _CONSTRUCTORS: Final[Constructors[models.Condition]] = Constructors(
-    equals=_equals, within=_within, contains=_contains, empty=_empty, ids=_ids, group=_group
+    equals=_equals, within=_within, contains=_contains, empty=_empty, ids=_ids, filter=models.Filter
 )
-NOTHING: Final = _group(every=[_ids(())])
+NOTHING: Final = models.Filter(must=[_ids(())])
 LANGUAGE: Final = PayloadFilters(_CONSTRUCTORS).language
 FLAT_LANGUAGE: Final = FlatFilters(_CONSTRUCTORS).language
-
-
-def as_filter(condition: models.Condition | None) -> models.Filter | None:
-    """Return a condition of the client as a filter; None for no condition."""
-    if condition is None or isinstance(condition, models.Filter):
-        return condition
-    return models.Filter(must=[condition])

@@ -16,7 +16,6 @@ from qdrant_client import models
 
 from llama_retrieval_ext.errors import StoreFormatError, StoreUnavailableError
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.stores.encoding.vectors import (
     SCORE_RANGES,
     SCORES,
@@ -28,7 +27,7 @@ from llama_retrieval_ext.stores.engine.collection import CollectionMissingError
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.llama_index import LlamaIndexBackend
 from llama_retrieval_ext.stores.qdrant.client import MethodCall, QdrantConnection, scroll
-from llama_retrieval_ext.stores.qdrant.filters import FLAT_LANGUAGE, as_filter
+from llama_retrieval_ext.stores.qdrant.filters import FLAT_LANGUAGE
 from llama_retrieval_ext.stores.qdrant.schema import OUR_DISTANCES
 from llama_retrieval_ext.stores.qdrant.store import QdrantSearch
 from llama_retrieval_ext.stores.qdrant_common.search import PointSearch
@@ -62,6 +61,7 @@ class LlamaIndexQdrantBackend(
     Keyword search needs ``enable_hybrid`` and uses the store's ``sparse_query_fn`` and its scores.
     """
 
+    language = FLAT_LANGUAGE
     payload: ClassVar[bool | list[str]] = True
     has_mmr: ClassVar[bool] = False
     advice: ClassVar[Mapping[str, str]] = {
@@ -119,11 +119,6 @@ class LlamaIndexQdrantBackend(
                 return empty
 
         return self._connection.call(if_exists)
-
-    def compile(self, condition: Condition) -> models.Filter | None:
-        """Return the filter on LlamaIndex's payload."""
-        self._connection.version.check(condition)
-        return as_filter(FLAT_LANGUAGE.compile(condition))
 
     def vector_search(self, embedding: Sequence[float], search: Search) -> PointSearch:
         """Return the search for the nearest points."""

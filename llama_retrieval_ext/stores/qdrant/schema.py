@@ -88,7 +88,10 @@ class StoreParams(EngineParams):
             mode="json", include=set(self.collection), exclude_none=True
         )
         parts = {_VECTOR: self.vector, _SPARSE: self.sparse_vector}
-        return {**collection, **{name: _as_json(part) for name, part in parts.items() if part}}
+        return {
+            **collection,
+            **to_jsonable_python({k: v for k, v in parts.items() if v}, exclude_none=True),
+        }
 
     @property
     def for_records(self) -> "StoreParams":
@@ -111,10 +114,6 @@ class StoreParams(EngineParams):
             "sparse_vectors_config": {BM25: sparse},
             **collection,
         }
-
-
-def _as_json(part: Mapping[str, object]) -> object:
-    return to_jsonable_python(part, exclude_none=True)
 
 
 def _part(settings: Mapping[str, object], name: str) -> Mapping[str, object]:

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final, TypeAlias, Unpack
+from typing import Any, ClassVar, Final, TypeAlias, Unpack
 
 from pydantic import PrivateAttr
 from qdrant_client import QdrantClient, models
@@ -13,9 +13,9 @@ from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures, Search
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
 from llama_retrieval_ext.stores.engine.connection import Steps
-from llama_retrieval_ext.stores.engine.filters import Target
+from llama_retrieval_ext.stores.engine.filters import FilterLanguage, Target
 from llama_retrieval_ext.stores.qdrant.client import MethodCall, QdrantConnection, parse_address
-from llama_retrieval_ext.stores.qdrant.filters import LANGUAGE, as_filter
+from llama_retrieval_ext.stores.qdrant.filters import LANGUAGE
 from llama_retrieval_ext.stores.qdrant.schema import (
     BM25,
     DENSE,
@@ -75,6 +75,7 @@ class QdrantSearch(PointsSearch[models.ScoredPoint]):
     """
 
     engine_name: ClassVar[str] = "qdrant"
+    language: ClassVar[FilterLanguage[Any]] = LANGUAGE
     payload: ClassVar[bool | list[str]] = [NODE]
 
     @property
@@ -86,6 +87,11 @@ class QdrantSearch(PointsSearch[models.ScoredPoint]):
     @abstractmethod
     def collection_name(self) -> str:
         """Name of the collection."""
+
+    def compile(self, condition: Condition) -> Any:  # noqa: ANN401 - the engine's filter
+        """Return the filter for a condition, or raise if the server cannot evaluate it."""
+        self.connection.version.check(condition)
+        return self.language.compile(condition)
 
     def corpus_params(self, corpus: models.Filter | None) -> models.SearchParams | None:
         """Return the params for IDF on a corpus, on all nodes for None; without deleted nodes."""
@@ -208,11 +214,6 @@ class QdrantStore(CollectionStore, QdrantSearch):
         """Qdrant's client."""
         return self._collection.connection.client
 
-    def compile(self, condition: Condition) -> models.Filter | None:
-        """Return the engine's filter for a condition."""
-        self.connection.version.check(condition)
-        return as_filter(LANGUAGE.compile(condition))
-
     def vector_search(self, embedding: Sequence[float], search: Search) -> PointSearch:
         """Return the search for the nearest points."""
         collection, params = self._collection, self._collection.params.search
@@ -263,7 +264,8 @@ class QdrantStore(CollectionStore, QdrantSearch):
     def _compile_target(self, target: Target) -> models.Filter | None:
         if target.condition is not None:
             self.connection.version.check(target.condition)
-        return as_filter(LANGUAGE.select(target))
+        selection: models.Filter | None = LANGUAGE.select(target)
+        return selection
 
 
 open_qdrant: Final = QdrantStore

@@ -51,7 +51,7 @@ class Constructors(Generic[E]):
         contains: A string of the field, or of a list in it, contains the text, case-sensitive.
         empty: The field is missing, null or an empty list.
         ids: The point has one of the ids; never true for none.
-        group: All of ``every``, any of ``some`` unless it is empty, and none of ``no``.
+        filter: The client's class of filters with ``must``, ``should`` and ``must_not``.
     """
 
     equals: Callable[[str, Sequence[str | int]], E]
@@ -59,7 +59,7 @@ class Constructors(Generic[E]):
     contains: Callable[[str, str], E]
     empty: Callable[[str], E]
     ids: Callable[[Collection[UUID]], E]
-    group: Callable[..., E]
+    filter: Callable[..., E]
 
     def language(
         self,
@@ -69,22 +69,32 @@ class Constructors(Generic[E]):
         """Return the language of these filters for a payload layout."""
         return FilterLanguage(
             comparisons,
-            lambda parts: self.group(every=parts),
+            lambda parts: self.group(must=parts),
             self.any_of,
-            lambda part: self.group(no=[part]),
+            lambda part: self.group(must_not=[part]),
+            whole=self.as_filter,
             **parts,  # type: ignore[arg-type]  # by the names of its fields
         )
+
+    def as_filter(self, condition: E) -> E:
+        """Return a condition as a filter."""
+        is_one = isinstance(condition, self.filter)  # type: ignore[arg-type]  # a class
+        return condition if is_one else self.filter(must=[condition])
+
+    def group(self, **clauses: Sequence[E]) -> E:
+        """Return the filter of clauses by name; an empty one is no clause."""
+        return self.filter(**{name: list(parts) or None for name, parts in clauses.items()})
 
     def any_of(self, parts: Sequence[E]) -> E:
         """Return the disjunction; never true for no parts, which the engines ignore."""
         if len(parts) == 1:
             return parts[0]
-        return self.group(some=parts) if parts else self.nothing
+        return self.group(should=parts) if parts else self.nothing
 
     @property
     def nothing(self) -> E:
         """The filter that no point matches."""
-        return self.group(every=[self.ids(())])
+        return self.group(must=[self.ids(())])
 
 
 # Fields of a node beside its metadata, by the keys of filters.
@@ -151,7 +161,7 @@ class PayloadFilters(Generic[E]):
             exact = self._exactly(key, value)
             if bound in ("gte", "lte"):
                 return self.make.any_of([near, exact])
-            return self.make.group(every=[near], no=[exact])
+            return self.make.group(must=[near], must_not=[exact])
 
         return write
 
@@ -163,8 +173,8 @@ class PayloadFilters(Generic[E]):
     def _has_all(self, key: str, values: Sequence[Scalar]) -> E:
         # Every stored list starts with a marker, so an empty list is not missing.
         return self.make.group(
-            every=[self._has_any(key, [value]) for value in values],
-            no=[self.make.empty(path(LIST, key))],
+            must=[self._has_any(key, [value]) for value in values],
+            must_not=[self.make.empty(path(LIST, key))],
         )
 
     def _contains_in_any_case(self, key: str, text: str) -> E:
@@ -177,7 +187,7 @@ class PayloadFilters(Generic[E]):
 
     def _is_empty(self, key: str, _: None) -> E:
         filled = self.make.equals(path(LIST, key), [FILLED])
-        return self.make.group(every=[self.make.empty(_path(key))], no=[filled])
+        return self.make.group(must=[self.make.empty(_path(key))], must_not=[filled])
 
     def _visible(self, principals: Sequence[str]) -> E:
         numbers = [principal_number(name) for name in principals]
@@ -222,11 +232,11 @@ class FlatFilters(Generic[E]):
 
     def _scalar(self, key: str, at: Callable[[str], E]) -> E:
         path = _flat_path(key)
-        return self._make.group(every=[at(path)], no=[at(f"{path}[]")])
+        return self._make.group(must=[at(path)], must_not=[at(f"{path}[]")])
 
     def _listed(self, key: str, at: Callable[[str], E]) -> E:
         path = _flat_path(key)
-        return self._make.group(every=[at(path), at(f"{path}[]")])
+        return self._make.group(must=[at(path), at(f"{path}[]")])
 
     def _equal(self, key: str, values: Sequence[Scalar]) -> Callable[[str], E]:
         """Return the filter of a path for one of the values."""
@@ -256,7 +266,7 @@ class FlatFilters(Generic[E]):
         if not values:
             raise _refused(key, "cannot tell lists from other fields; leave ALL of no values out")
         return self._make.group(
-            every=[self._listed(key, self._equal(key, [value])) for value in values]
+            must=[self._listed(key, self._equal(key, [value])) for value in values]
         )
 
 

@@ -21,7 +21,7 @@ from qdrant_edge import (
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import AnyOf, Compare, Condition, Not, Value, comparisons, meanings
-from llama_retrieval_ext.stores.embedded.filters import CONSTRUCTORS, as_filter
+from llama_retrieval_ext.stores.embedded.filters import CONSTRUCTORS
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
 from llama_retrieval_ext.stores.qdrant.store import QdrantStore
@@ -127,7 +127,7 @@ def test_the_servers_engine_finds_in_llamaindex_payload_what_matches(
 ) -> None:
     # The binding of the engine in process sends a boolean as a number, the client of a server not.
     assume(not any(_means_boolean(comparison) for comparison in comparisons(condition)))
-    flat = as_filter(FlatFilters(CONSTRUCTORS).language.compile(condition))
+    flat = FlatFilters(CONSTRUCTORS).language.compile(condition)
     records, _ = engine.scroll(ScrollRequest(limit=1000, filter=flat))
     assert {str(record.id) for record in records} == matching(FLAT_NODES, condition)
 
