@@ -96,7 +96,10 @@ class StoreDirectory:
         self._draft: Draft | None = None
         self._last_draft = 0
         self._shard: EdgeShard | None = None
-        self._closed_files = ClosedFiles(path / MANIFEST, self._files)
+        self._closed_files = ClosedFiles(
+            path / MANIFEST,
+            lambda: [path / MANIFEST, *filter(Path.is_file, self._folder.rglob("*"))],
+        )
 
     def open(self, request: ConfigRequest) -> None:
         """Lock and open the directory; if it is open, apply another request to its config.
@@ -119,7 +122,8 @@ class StoreDirectory:
                     with self.lock:
                         self._open_files(request)
                 except BaseException:
-                    self._unlock()
+                    self.lock.release()
+                    self._guard.release()
                     raise
             self._is_open = True
 
@@ -134,10 +138,10 @@ class StoreDirectory:
         self._switch(self.config, self._open_shard(self.config, is_whole=self.was_closed))
         self._unsynced = True  # a killed process may have left changes that are not on the disk
 
-    def _files(self) -> Iterable[Path]:
-        """Return the files of the config and its shard."""
-        folder = shard_folder(self.path, self.config)
-        return [self.path / MANIFEST, *filter(Path.is_file, folder.rglob("*"))]
+    @property
+    def _folder(self) -> Path:
+        """The folder of the current shard."""
+        return shard_folder(self.path, self.config)
 
     def establish(
         self, *, dimension: int, average_lengths: Mapping[str, float], schema: Schema
@@ -203,7 +207,7 @@ class StoreDirectory:
                 return
             if sys.platform == "linux":
                 with self._reaching_disk():
-                    sync_log(shard_folder(self.path, self.config))
+                    sync_log(self._folder)
                 self._unsynced = False
             else:  # where a file has not what was written to its map
                 self.flush()
@@ -304,15 +308,14 @@ class StoreDirectory:
             if self._usable() is None:
                 return None
             self.flush()
-            folder = shard_folder(self.path, self.config)
-            check_room(self.path, size=2 * bytes_on_disk(folder), min_free=min_free)
+            check_room(self.path, size=2 * bytes_on_disk(self._folder), min_free=min_free)
             config = self._next_config()
             same = Reweighing(
                 config.tokenizer, config.schema, config.average_lengths, is_needed=False
             )
             draft = Draft(config, shard_folder(self.path, config), same)
             shutil.rmtree(draft.folder, ignore_errors=True)
-            copy_folder(folder, draft.folder)
+            copy_folder(self._folder, draft.folder)
             self._draft, self._last_draft = draft, config.generation
             return draft
 
@@ -428,11 +431,8 @@ class StoreDirectory:
                 if not (self._temporary or self._has_failed or self._is_damaged):
                     self._closed_files.record()
         finally:
-            self._unlock()
-
-    def _unlock(self) -> None:
-        self.lock.release()
-        self._guard.release()
+            self.lock.release()
+            self._guard.release()
 
     def _usable(self) -> EdgeShard | None:
         if not self._is_open:

@@ -11,12 +11,12 @@ import pytest
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import VectorStoreQuery
 
-from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
+from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.embedded import directory, index, search
-from llama_retrieval_ext.stores.embedded.files import EmbeddedRequest
+from llama_retrieval_ext.stores.embedded.files import EmbeddedRequest, IndexKind, VectorType
 from llama_retrieval_ext.stores.embedded.shard import Draft
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from tests.programs import run_program
@@ -204,7 +204,6 @@ def test_the_vector_type_is_fixed_and_the_kind_of_index_may_change(tmp_path: Pat
 
 _KILLED = """
 import os, signal
-from tests.stores.embedded.test_index import EmbeddedVectorStore, nodes
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.retrievers.single_search import VectorRetriever
@@ -244,3 +243,43 @@ def test_a_process_killed_while_it_builds_loses_nothing(
         assert nearest(store, count - 1)[0] == f"n{count - 1}"
         assert store.build_index()
     assert len(list(folder.glob("shard*"))) == 1
+
+
+__all__ = ["small_graphs"]
+
+
+@pytest.mark.parametrize(
+    ("vectors", "kind"), [("float16", "auto"), ("int8", "exact"), ("int8", "hnsw")]
+)
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_graphs")
+def test_an_index_finds_what_an_exact_search_finds_and_the_trace_says_which_was_used(
+    vectors: VectorType, kind: IndexKind
+) -> None:
+    with EmbeddedVectorStore(":memory:", vectors=vectors, index=kind) as store:
+        store.add(nodes(0, 600))
+        retriever = VectorRetriever(store, top_k=5)
+        before = retriever.search(Query("leave", embedding=embedding(7)))
+        assert store.build_index()
+        store.add(nodes(600, 610))
+        after = retriever.explain(Query("leave", embedding=embedding(7)))
+        exact = retriever.explain(Query("leave", embedding=embedding(7), exact=True))
+        assert store.check_recall(50) >= 0.98
+        assert nearest(store, 605)[0] == "n605"
+        store.delete_nodes(["n605", "n7"])
+        assert "n605" not in nearest(store, 605)
+        assert "n7" not in nearest(store, 7)
+    assert [hit.node_id for hit in after.hits] == [hit.node_id for hit in before.hits]
+    assert [hit.score for hit in after.hits] == pytest.approx([hit.score for hit in before.hits])
+    assert [hit.node_id for hit in exact.hits] == [hit.node_id for hit in after.hits]
+    assert "600 of 610 nodes" in str(after.to_dict())
+    assert "600 of 610" not in str(exact.to_dict())
+
+
+def test_a_failed_build_changes_nothing_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "DATATYPES", {"float32": "Float128"})
+    with EmbeddedVectorStore(":memory:") as store:
+        store.add(nodes(0, 50))
+        with pytest.raises(StoreUnavailableError, match=r"(?s)could not be built.*Float128"):
+            store.build_index()
+        assert (store.count(), store.index_info().indexed) == (50, 0)

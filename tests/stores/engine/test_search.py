@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from llama_index.core.indices.vector_store import VectorStoreIndex
 from llama_index.core.schema import NodeRelationship, QueryBundle, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
+from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.fusion import Fusion, LegRanking
@@ -21,7 +23,9 @@ from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.embedded.search import EmbeddedSearch
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.stores.engine.backend import Search
+from llama_retrieval_ext.stores.engine.backend import Search, hybrid_backend
+from llama_retrieval_ext.stores.open import source_of
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.stores.engines import filled
 
 
@@ -160,3 +164,10 @@ def query_of(seed: int) -> Query:
     random.seed(seed)
     text = " ".join(random.sample(WORDS, k=2))
     return Query.of(QueryBundle(text, embedding=[random.gauss(0, 1) for _ in range(8)]))
+
+
+def test_features_without_their_methods_are_an_error_that_names_the_protocol() -> None:
+    index = VectorStoreIndex([TextNode(text="leave")], embed_model=FakeEmbedding())
+    backend = source_of(index).backend
+    with pytest.raises(UnsupportedModeError, match=r"GenericBackend .* implement HybridBackend"):
+        hybrid_backend(backend)
