@@ -78,24 +78,19 @@ class StoreDirectory:
 
     config: EmbeddedConfig
     lock: FreezingLock
+    inexact: bool
 
     def __init__(self, path: Path, *, temporary: bool = False) -> None:
         self.path = path
         self.drafting = RLock()
         self.was_closed = True
-        self.inexact = False
         self.build_from = 0
         self._temporary = temporary
         self._process = os.getpid()
         self._opening = RLock()
-        self._is_open = False
-        self._unflushed = 0
-        self._unsynced = False
-        self._has_failed = False
-        self._is_damaged = False
+        self._is_open = self._is_damaged = False
         self._draft: Draft | None = None
         self._last_draft = 0
-        self._shard: EdgeShard | None = None
         self._closed_files = ClosedFiles(
             path / MANIFEST,
             lambda: [path / MANIFEST, *filter(Path.is_file, self._folder.rglob("*"))],
@@ -167,8 +162,7 @@ class StoreDirectory:
             except BaseException as error:
                 if not is_engine_error(error) and not is_borrowed(error):
                     raise
-                if is_panic(error):
-                    self._is_damaged = True
+                self._is_damaged |= is_panic(error)
                 if shard is self._shard:
                     raise translate_error(error, self.path) from error
                 # Another thread has replaced the shard or closed the store: try again.
