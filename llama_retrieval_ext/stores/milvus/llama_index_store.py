@@ -132,7 +132,7 @@ class LlamaIndexMilvusBackend(PrefilteredBackend[MilvusVectorStore, Hit]):
         if expression is False:
             return []
         pages = yield lambda client: client.search(
-            self._name,
+            self._store.collection_name,
             data=[data],
             anns_field=column,
             filter=filter_text(expression),
@@ -149,19 +149,15 @@ class LlamaIndexMilvusBackend(PrefilteredBackend[MilvusVectorStore, Hit]):
 
     def all_nodes(self) -> Call[list[BaseNode]]:
         """Return all nodes of the collection."""
+        store = self._store
 
-        def steps() -> Steps[list[BaseNode]]:
+        def read(client: MilvusClient) -> list[BaseNode]:
             key = next(name for name, column in self._columns.items() if column.get("is_primary"))
-            columns = [*_CONTENT, self._store.text_key]
-            rows = Rows(self._name, key, columns, is_lite="://" not in str(self._store.uri))
-            stored = yield lambda client: rows.read(client, "")
-            return [self.node({"entity": row}) for row in stored]
+            columns, is_lite = [*_CONTENT, store.text_key], "://" not in str(store.uri)
+            rows = Rows(store.collection_name, key, columns, is_lite)
+            return [self.node({"entity": row}) for row in rows.read(client)]
 
-        return self.call(steps, empty=[])
-
-    @property
-    def _name(self) -> str:
-        return str(self._store.collection_name)
+        return Call(lambda: self._send(read))
 
     @property
     def _encoder(self) -> BaseSparseEmbeddingFunction | None:
@@ -172,18 +168,22 @@ class LlamaIndexMilvusBackend(PrefilteredBackend[MilvusVectorStore, Hit]):
     def _metric(self) -> str:
         """Metric of the embeddings in the collection's index; the store's setting may differ."""
         column = self._store.embedding_field
-        index = self._send(lambda client: client.describe_index(self._name, column))
+        index = self._send(
+            lambda client: client.describe_index(self._store.collection_name, column)
+        )
         return str((index or {}).get("metric_type") or self._store.similarity_metric)
 
     @cached_property
     def _columns(self) -> Mapping[str, Mapping[str, Any]]:
         """The collection's columns by name."""
-        described = self._send(lambda client: client.describe_collection(self._name))
+        described = self._send(
+            lambda client: client.describe_collection(self._store.collection_name)
+        )
         return {column["name"]: column for column in described["fields"]}
 
     def _send(self, function: Callable[[MilvusClient], Any]) -> Any:  # noqa: ANN401 - pymilvus's
         """Call a function with the store's client; Milvus Lite opens collections unloaded."""
-        name = self._name
+        name = self._store.collection_name
         try:
             return call_loaded(self._store.client, function, lambda c: c.load_collection(name))
         except CLIENT_ERRORS as error:
@@ -239,21 +239,20 @@ def _compared(sign: str) -> Comparison[_Prefilter]:
     return compared
 
 
-def _contains_text(field: str, text: str) -> _Prefilter:
-    is_plain = text and _PLAIN.fullmatch(text)
-    return Prefilter(compare(field, f'like "%{text}%"')) if is_plain else _EVERYTHING
-
-
 _COMPARISONS: Final[Mapping[FilterOperator, Comparison[_Prefilter]]] = {
     FilterOperator.EQ: _equal,
     FilterOperator.IN: lambda field, values: Prefilter.joined(
         any_of, [_equal(field, value) for value in values]
     ),
     **{operator: _compared(operator.value) for operator in ORDER_OPERATORS},
-    FilterOperator.ANY: lambda field, _: Prefilter(exists(field)),
-    FilterOperator.ALL: lambda _, __: _EVERYTHING,
-    FilterOperator.CONTAINS: lambda field, _: Prefilter(exists(field)),
-    FilterOperator.TEXT_MATCH: _contains_text,
-    FilterOperator.TEXT_MATCH_INSENSITIVE: lambda field, _: Prefilter(exists(field)),
-    FilterOperator.IS_EMPTY: lambda _, __: _EVERYTHING,
+    **dict.fromkeys(
+        (FilterOperator.ANY, FilterOperator.CONTAINS, FilterOperator.TEXT_MATCH_INSENSITIVE),
+        lambda field, _: Prefilter(exists(field)),
+    ),
+    **dict.fromkeys((FilterOperator.ALL, FilterOperator.IS_EMPTY), lambda *_: _EVERYTHING),
+    FilterOperator.TEXT_MATCH: lambda field, text: (
+        Prefilter(compare(field, f'like "%{text}%"'))
+        if text and _PLAIN.fullmatch(text)
+        else _EVERYTHING
+    ),
 }

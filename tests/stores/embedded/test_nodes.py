@@ -140,7 +140,7 @@ def test_a_compaction_that_fails_changes_nothing(
         raise Exception("No space left on device")  # noqa: TRY002 - the engine's own kind
 
     with monkeypatch.context() as patched:
-        patched.setattr("llama_retrieval_ext.stores.embedded.nodes._copy", failing)
+        patched.setattr("llama_retrieval_ext.stores.embedded.nodes.copy_points", failing)
         with pytest.raises(StoreUnavailableError, match="no room is left"):
             store.compact()
         patched.setattr(store, "min_free_bytes", 2**60)
