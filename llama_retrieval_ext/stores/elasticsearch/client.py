@@ -41,7 +41,6 @@ _MIN_TIMEOUT_S: Final = 1e-3
 # busy machine. Waiting on the server needs the "monitor" privilege, which few users have.
 _RETRY_PAUSES_S: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0)
 
-_OK: Final = 200
 _TOO_BUSY: Final = 429
 _SERVER_ERROR: Final = 500
 _DENIED: Final = {401: "does not accept the credentials", 403: "does not allow it"}
@@ -119,14 +118,6 @@ def hits_of(answer: Json) -> list[Json]:
     """Return the hits of a search's answer."""
     hits: list[Json] = answer["hits"]["hits"]
     return hits
-
-
-def hits_of_part(part: Json, index: str) -> list[Json]:
-    """Return the hits of one answer of a multi-search."""
-    status = part.get("status", _OK)
-    if status != _OK:
-        raise error_of_part(status, part, index)
-    return hits_of(part)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from llama_retrieval_ext.stores.elasticsearch.client import (
     Json,
     Requests,
     Transport,
-    hits_of_part,
+    error_of_part,
+    hits_of,
     lines_request,
     read,
 )
@@ -58,6 +59,7 @@ _FILTERED_CANDIDATES: Final = 1_000
 _GLOBAL_STATISTICS: Final = "dfs_query_then_fetch"
 # Limit of servers for the terms of a query; repeated terms count each time.
 _MAX_TERMS: Final = 1024
+_OK: Final = 200
 _IDS: Final[Json] = {"docvalue_fields": [ID], "stored_fields": "_none_"}
 _BY_SCORE: Final = [{"_score": "desc"}, {ID: "asc"}]
 
@@ -83,11 +85,6 @@ class IndexSearch(NativeSearch):
     candidates: int = 0
     nearest: int | None = None
     boosts: tuple[float, float] = (1.0, 1.0)
-
-    @property
-    def is_by_vector(self) -> bool:
-        """Whether the search has a vector only; otherwise the engine orders ties by node id."""
-        return self.vector is not None and not self.matches
 
     def body(self, limit: int, *, exhaustive: bool) -> Json:
         """Return the body of the request, without the fields of its hits."""
@@ -269,7 +266,7 @@ class ElasticsearchVectorStore(CollectionStore, EngineBackend[IndexSearch, Json]
             with_nodes=with_nodes,
         )
         for position, (search, limit) in enumerate(zip(searches, limits, strict=True)):
-            if search.is_by_vector and search.filter is None:
+            if search.vector is not None and not search.matches and search.filter is None:
                 few = len(pages[position]) < limit
                 if few and not small:
                     body = search.body(limit, exhaustive=True)
@@ -321,12 +318,14 @@ class ElasticsearchVectorStore(CollectionStore, EngineBackend[IndexSearch, Json]
         lines = []
         for body, search in zip(bodies, searches, strict=True):
             lines += [to_json({"index": name, **search.params}), to_json({**body, **fields})]
-        together = lines_request("_msearch", lines=lines)
-        return (
-            yield from read(
-                together, lambda answer: [hits_of_part(part, name) for part in answer["responses"]]
-            )
-        )
+
+        def decode(answer: Json) -> list[list[Json]]:
+            for part in answer["responses"]:
+                if (status := part.get("status", _OK)) != _OK:
+                    raise error_of_part(status, part, name)
+            return [hits_of(part) for part in answer["responses"]]
+
+        return (yield from read(lines_request("_msearch", lines=lines), decode))
 
     def _route(self, search: Search) -> str | None:
         scope = search.scope

@@ -191,7 +191,7 @@ def _become_current(directory: StoreDirectory, draft: Draft) -> None:
         # The engine's count includes the sparse vectors, which are always indexed.
         indexed = info.indexed_vectors_count - info.points_count
         draft.indexed = max(0, min(indexed, info.points_count))
-        while draft.n_changes > _FEW and not draft.is_abandoned:
+        while len(draft.points) + len(draft.deletions) > _FEW and not draft.is_abandoned:
             directory.read(lambda old: draft.bring_changes(old, new, directory.lock), empty=None)
         directory.finish_draft(draft, new)
     finally:

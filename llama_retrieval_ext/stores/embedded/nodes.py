@@ -10,7 +10,6 @@ from typing import Final
 
 from llama_index.core.schema import BaseNode
 from qdrant_edge import (
-    CountRequest,
     EdgeShard,
     Filter,
     FloatIndexParams,
@@ -161,17 +160,6 @@ def matching_nodes(
             node.embedding = record.vector[DENSE]  # type: ignore[assignment,index,call-overload]  # a plain list by this name
         nodes.append(node)
     return nodes
-
-
-def point_ids(shard: EdgeShard) -> set[PointId]:
-    """Return the ids of all points."""
-    pages = scroll(shard, limit=_PAGE, with_vector=False, with_payload=False)
-    return {record.id for page in pages for record in page}
-
-
-def count_matching(shard: EdgeShard, matching: Filter | None) -> int:
-    """Return the number of matching nodes."""
-    return shard.count(CountRequest(exact=True, filter=matching))
 
 
 def stored_vectors(shard: EdgeShard, node_ids: Sequence[str]) -> dict[str, list[float]]:

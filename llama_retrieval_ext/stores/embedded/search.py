@@ -94,7 +94,7 @@ class VisibleSearch(PointSearch):
         return replace(self, params=SearchParams(exact=True)) if visible < _FEW_VISIBLE else self
 
 
-class EmbeddedSearch(EngineStore, PointsSearch[ScoredPoint]):
+class EmbeddedSearch(EngineStore, PointsSearch):
     """Searches of an embedded store; steps are functions of the shard."""
 
     engine_name: ClassVar[str] = "embedded"

@@ -185,11 +185,6 @@ class Draft:
     is_changed: bool = False
     indexed: int = 0
 
-    @property
-    def n_changes(self) -> int:
-        """Number of recorded changes."""
-        return len(self.points) + len(self.deletions)
-
     def abandon(self) -> None:
         """Stop the build, because the copy is out of date."""
         self.is_abandoned = True

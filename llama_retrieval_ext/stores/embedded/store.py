@@ -9,7 +9,7 @@ from typing import Final
 
 from llama_index.core.schema import BaseNode
 from pydantic import PrivateAttr
-from qdrant_edge import EdgeShard
+from qdrant_edge import CountRequest, EdgeShard
 
 from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, StoreUnavailableError
@@ -38,13 +38,11 @@ from llama_retrieval_ext.stores.embedded.nodes import (
     COPIES,
     add_nodes,
     compact,
-    count_matching,
     delete_matching,
     matching_nodes,
-    point_ids,
 )
 from llama_retrieval_ext.stores.embedded.search import EmbeddedSearch
-from llama_retrieval_ext.stores.embedded.shard import PointId
+from llama_retrieval_ext.stores.embedded.shard import PointId, scroll
 from llama_retrieval_ext.stores.encoding.node_json import rows_of
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
@@ -57,6 +55,7 @@ from llama_retrieval_ext.urls import local_path
 
 MEMORY: Final = ":memory:"
 _PREFIX: Final = "llama-retrieval-ext-"
+_PAGE: Final = 1024
 # Module state: the engine refuses to open a directory twice.
 _directories: Final = SharedByPath(StoreDirectory, StoreDirectory.close)
 
@@ -267,8 +266,12 @@ class EmbeddedVectorStore(EmbeddedSearch):
 
     def missing(self, node_ids: Iterable[str]) -> list[str]:
         """Return the ids of nodes that the store does not have; reads ids only."""
-        none: set[PointId] = set()
-        held = self._directory.read(point_ids, empty=none)
+
+        def ids(shard: EdgeShard) -> set[PointId]:
+            pages = scroll(shard, limit=_PAGE, with_vector=False, with_payload=False)
+            return {record.id for page in pages for record in page}
+
+        held = self._directory.read(ids, empty=set[PointId]())
         return [
             node_id
             for node_id in node_ids
@@ -348,9 +351,8 @@ class EmbeddedVectorStore(EmbeddedSearch):
 
     def _count(self, target: Target) -> Call[int]:
         matching = self._compile_target(target)
-        return Call(
-            lambda: self._directory.read(lambda shard: count_matching(shard, matching), empty=0)
-        )
+        request = CountRequest(exact=True, filter=matching)
+        return Call(lambda: self._directory.read(lambda shard: shard.count(request), empty=0))
 
     def _clear(self) -> Call[None]:
         return Call(self._directory.reset)

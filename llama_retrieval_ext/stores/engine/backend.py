@@ -1,9 +1,7 @@
 """`Backend`: the adapter that retrievers use to search a LlamaIndex vector store."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any, Final, Protocol, Self, TypeAlias, runtime_checkable
 
 from llama_index.core.schema import BaseNode
@@ -93,18 +91,6 @@ EVERY_OPERATOR: Final = frozenset(FilterOperator)
 
 # A node's id, and its raw score.
 ScoredId: TypeAlias = tuple[str, float]
-_SCORE: Final[Callable[[ScoredId], float]] = itemgetter(1)
-
-
-def in_order_of_ids(leg: list[ScoredId], ids: Mapping[str, str]) -> list[ScoredId]:
-    """Return keys with scores, best first, equal scores by node id, or by key without one."""
-    return sorted(leg, key=lambda pair: (-pair[1], ids.get(pair[0], pair[0])))
-
-
-def tied_keys(leg: Sequence[ScoredId]) -> list[str]:
-    """Return the keys whose score occurs more than once in the leg."""
-    counts = Counter(map(_SCORE, leg))
-    return [key for key, score in leg if counts[score] > 1] if len(counts) < len(leg) else []
 
 
 @dataclass(frozen=True, slots=True)

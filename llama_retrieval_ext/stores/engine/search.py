@@ -1,6 +1,7 @@
 """`EngineBackend`: the searches of an engine, as the backend of a store."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Generic, TypeVar
@@ -19,9 +20,7 @@ from llama_retrieval_ext.stores.engine.backend import (
     Search,
     check_exact,
     fuse_candidates,
-    in_order_of_ids,
     ordered_candidates,
-    tied_keys,
 )
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.filters import FilterLanguage
@@ -191,13 +190,15 @@ class EngineBackend(ABC, Generic[S, H]):
     ) -> Call[HybridRankings]:
         """Return the rankings of both searches, from one request."""
         search = self._compiled(search, "dense", "keyword")
-        rank = self._keys_of_both if nodes_last and self.nodes_last else self._both
-        return self.call(
-            lambda: rank(
-                self.vector_search(embedding, search), self.keyword_search(text, search), search
-            ),
-            empty=_NO_RANKINGS,
-        )
+        nodes_last = nodes_last and self.nodes_last
+
+        def steps() -> Steps[HybridRankings]:
+            legs = self.vector_search(embedding, search), self.keyword_search(text, search)
+            if nodes_last:
+                return (yield from self._keys_of_both(legs, search))
+            return HybridRankings.of(*(yield from self.rankings(legs)))
+
+        return self.call(steps, empty=_NO_RANKINGS)
 
     def fused(
         self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
@@ -262,25 +263,26 @@ class EngineBackend(ABC, Generic[S, H]):
         pages = iter((yield from self.pages(sent, with_nodes=with_nodes)) if sent else [])
         return [[] if search is None else next(pages) for search in searches]
 
-    def _both(self, vector: S | None, keyword: S | None, _: Search) -> Steps[HybridRankings]:
-        return HybridRankings.of(*(yield from self.rankings([vector, keyword])))
-
-    def _keys_of_both(
-        self, vector: S | None, keyword: S | None, search: Search
-    ) -> Steps[HybridRankings]:
+    def _keys_of_both(self, searches: Sequence[S | None], search: Search) -> Steps[HybridRankings]:
         """Return both rankings by key; nodes are read only if their ids decide between ties."""
-        pages = yield from self._pages([vector, keyword], with_nodes=False)
+        pages = yield from self._pages(searches, with_nodes=False)
         legs: list[list[ScoredId]] = []
-        for leg, hits in zip((vector, keyword), pages, strict=True):
-            scores = [] if leg is None else self.scores(leg, hits)
-            pairs = list(zip(self.keys(hits), scores, strict=True))
-            is_positive = leg is not None and leg.positive
-            legs.append([pair for pair in pairs if pair[1] > 0] if is_positive else pairs)
-        tied = [key for leg in legs for key in tied_keys(leg)]
+        tied: list[str] = []
+        for native, hits in zip(searches, pages, strict=True):
+            scores = [] if native is None else self.scores(native, hits)
+            leg = list(zip(self.keys(hits), scores, strict=True))
+            if native is not None and native.positive:
+                leg = [pair for pair in leg if pair[1] > 0]
+            counts = Counter(score for _, score in leg)
+            if len(counts) < len(leg):
+                tied += [key for key, score in leg if counts[score] > 1]
+            legs.append(leg)
         ids = (yield from self.ids_of_tied(tied)) if tied else {}
+        for leg in legs:
+            leg.sort(key=lambda pair: (-pair[1], ids.get(pair[0], pair[0])))
 
         def read(keys: Sequence[str]) -> Call[Mapping[str, Candidate]]:
             return self.call(lambda: self.read(keys, search), empty={})
 
-        nearest, words = (in_order_of_ids(leg, ids) for leg in legs)
+        nearest, words = legs
         return HybridRankings(nearest, words, {}, read)

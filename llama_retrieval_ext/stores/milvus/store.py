@@ -46,17 +46,12 @@ def check_top_k_within(top_k: int) -> None:
         raise ConfigurationError(f"Milvus returns at most {MAX_HITS} hits, got top_k={top_k}")
 
 
-def negative_root(squared: float) -> float:
-    """Return a squared distance as a score."""
-    return -math.sqrt(max(0.0, squared))
-
-
 # By metric. Milvus reports squared Euclidean distances, and only Milvus Lite negates BM25 scores;
 # none is below 0.
 SCORES: Final[Mapping[str, Callable[[float], float]]] = {
     "COSINE": cosine_score,
     "IP": float,
-    "L2": negative_root,
+    "L2": lambda squared: -math.sqrt(max(0.0, squared)),
     "BM25": abs,
 }
 

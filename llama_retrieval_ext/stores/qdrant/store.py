@@ -67,7 +67,7 @@ def _prefetch(leg: PointSearch) -> models.Prefetch:
     )
 
 
-class QdrantSearch(PointsSearch[models.ScoredPoint]):
+class QdrantSearch(PointsSearch):
     """Searches of a collection created by this package or by LlamaIndex.
 
     Attributes:

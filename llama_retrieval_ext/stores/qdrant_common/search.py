@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final
 
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
@@ -69,23 +69,6 @@ def recipe_of(how: FusedSearch) -> Recipe:
     return Recipe(lines=lines, constant=sum(line.intercept for line in lines.values()))
 
 
-class Point(Protocol):
-    """A point returned by a search."""
-
-    @property
-    def score(self) -> float:
-        """The engine's score."""
-        ...
-
-    @property
-    def payload(self) -> dict[str, Any] | None:
-        """The requested part of the stored payload."""
-        ...
-
-
-P = TypeVar("P", bound=Point)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointSearch(NativeSearch):
     """One search, with the classes of the client.
@@ -105,7 +88,7 @@ class PointSearch(NativeSearch):
     legs: tuple["PointSearch", ...] = ()
 
 
-class PointsSearch(EngineBackend[PointSearch, P], Generic[P]):
+class PointsSearch(EngineBackend[PointSearch, Any]):
     """Searches of points in the format of this package."""
 
     has_mmr: ClassVar[bool] = True
@@ -126,11 +109,11 @@ class PointsSearch(EngineBackend[PointSearch, P], Generic[P]):
             legs=(vector, keyword),
         )
 
-    def scores(self, search: PointSearch, hits: Sequence[P]) -> list[float]:
+    def scores(self, search: PointSearch, hits: Sequence[Any]) -> list[float]:
         """Return our scores of hits."""
         return [search.score(hit.score) for hit in hits]
 
-    def candidate(self, hit: P, score: float) -> Candidate:
+    def candidate(self, hit: Any, score: float) -> Candidate:  # noqa: ANN401 - the client's class
         """Return the candidate of a point."""
         return Candidate.stored((hit.payload or {})[NODE], score)
 
