@@ -97,15 +97,18 @@ class GenericBackend:
             return Call(list)
         query = self._query(embedding, search.top_k, None if condition is True else condition)
 
+        def unsupported(error: NotImplementedError) -> UnsupportedFilterError:
+            return UnsupportedFilterError(f"{self.engine} cannot evaluate {condition}: {error}", "")
+
         async def search_async() -> list[Candidate]:
-            with self._refusals(condition):
+            with _refused(unsupported):
                 result = await awaited_or_in_thread(
                     lambda: self.store.aquery(query), lambda: self.store.query(query)
                 )
                 return self._found(result, query, search.top_k)
 
         def search_blocking() -> list[Candidate]:
-            with self._refusals(condition), np.errstate(invalid="ignore"):  # cosines of zeros
+            with _refused(unsupported), np.errstate(invalid="ignore"):  # cosines of zeros
                 return self._found(self.store.query(query), query, search.top_k)
 
         return Call(search_blocking, search_async if self.features.real_async else None)
@@ -120,15 +123,6 @@ class GenericBackend:
     def describe(self) -> Mapping[str, object]:
         """Return the store's class."""
         return {"engine": self.engine}
-
-    @contextmanager
-    def _refusals(self, condition: object) -> Generator[None]:
-        try:
-            yield
-        except NotImplementedError as error:
-            raise UnsupportedFilterError(
-                f"{type(self.store).__name__} cannot evaluate {condition}: {error}", ""
-            ) from error
 
     def _query(
         self, embedding: Sequence[float], top_k: int, condition: Condition | None
@@ -215,12 +209,18 @@ def nodes_by_id(backend: Backend, ids: Sequence[str]) -> Call[dict[str, BaseNode
     if isinstance(backend, EngineBackend) and (call := backend.nodes(node_ids)) is not None:
         return call
 
+    def unreadable(_: NotImplementedError) -> ConfigurationError:
+        return ConfigurationError(
+            f"{type(store).__name__} cannot give nodes by their ids, which graphs know them by; "
+            "pass a VectorStoreIndex with a docstore, or a store opened by URL"
+        )
+
     def read() -> dict[str, BaseNode]:
-        with _readable(store):
+        with _refused(unreadable):
             return {node.node_id: node for node in store.get_nodes(node_ids=node_ids)}
 
     async def aread() -> dict[str, BaseNode]:
-        with _readable(store):
+        with _refused(unreadable):
             return {node.node_id: node for node in await store.aget_nodes(node_ids=node_ids)}
 
     return Call(read, aread if awaits(store.aget_nodes) else None)
@@ -231,14 +231,12 @@ async def _nothing() -> dict[str, BaseNode]:
 
 
 @contextmanager
-def _readable(store: BasePydanticVectorStore) -> Generator[None]:
+def _refused(error: Callable[[NotImplementedError], Exception]) -> Generator[None]:
+    """Replace the error of a store that does not implement something."""
     try:
         yield
-    except NotImplementedError as error:
-        raise ConfigurationError(
-            f"{type(store).__name__} cannot give nodes by their ids, which graphs know them by; "
-            "pass a VectorStoreIndex with a docstore, or a store opened by URL"
-        ) from error
+    except NotImplementedError as cause:
+        raise error(cause) from cause
 
 
 _DECIDED_BY_NO_VALUES: Final[Mapping[FilterOperator, bool]] = {

@@ -271,39 +271,22 @@ def _engine_of_llama_index(kind: type[BasePydanticVectorStore]) -> str | None:
 def _with_docstore(storage: VectorStoreIndex | StorageContext) -> StoreSource:
     docstore, store = storage.docstore, storage.vector_store
     index = storage if isinstance(storage, VectorStoreIndex) else None
-    texts = StoredTexts(docstore, _membership(store, index))
-    lookup = _docstore_lookup(docstore)
+
+    def lookup(ids: Sequence[str]) -> Mapping[str, BaseNode]:
+        names = {} if index is None else index.index_struct.nodes_dict
+        node_ids = [names.get(id_, id_) for id_ in ids]
+        nodes = {node.node_id: node for node in docstore.get_nodes(node_ids, raise_error=False)}
+        pairs = zip(ids, node_ids, strict=True)
+        return {id_: nodes[node_id] for id_, node_id in pairs if node_id in nodes}
+
+    def has(node_id: str) -> bool:
+        """Return whether the store has a node, as far as LlamaIndex knows."""
+        if isinstance(store, SimpleVectorStore):
+            return node_id in store.data.embedding_dict
+        return index is None or node_id in index.index_struct.nodes_dict
+
+    backend, texts = backend_for(store, lookup=lookup), StoredTexts(docstore, has)
     if index is None:
-        return StoreSource(backend_for(store, lookup=lookup), texts=texts)
-    backend = backend_for(store, lookup=_index_lookup(index, lookup))
+        return StoreSource(backend, texts=texts)
     # LlamaIndex has no public access to these two.
     return StoreSource(backend, index._embed_model, index._object_map, texts)  # noqa: SLF001
-
-
-def _index_lookup(index: VectorStoreIndex, read: Lookup) -> Lookup:
-    def lookup(ids: Sequence[str]) -> Mapping[str, BaseNode]:
-        names = index.index_struct.nodes_dict
-        node_ids = {id_: names.get(id_, id_) for id_ in ids}
-        nodes = read(list(node_ids.values()))
-        return {id_: nodes[node_id] for id_, node_id in node_ids.items() if node_id in nodes}
-
-    return lookup
-
-
-def _docstore_lookup(docstore: BaseDocumentStore) -> Lookup:
-    def lookup(ids: Sequence[str]) -> Mapping[str, BaseNode]:
-        nodes = docstore.get_nodes(list(ids), raise_error=False)
-        return {node.node_id: node for node in nodes}
-
-    return lookup
-
-
-def _membership(
-    store: BasePydanticVectorStore, index: VectorStoreIndex | None
-) -> Callable[[str], bool]:
-    """Return the function that says whether a store has a node, as far as LlamaIndex knows."""
-    if isinstance(store, SimpleVectorStore):
-        return lambda node_id: node_id in store.data.embedding_dict
-    if index is not None:
-        return lambda node_id: node_id in index.index_struct.nodes_dict
-    return lambda _: True

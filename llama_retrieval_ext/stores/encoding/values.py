@@ -72,20 +72,14 @@ def _check_values(node: BaseNode) -> None:
     for key, value in node.metadata.items():
         for item in value if isinstance(value, list | tuple) else (value,):
             reason = ""
-            if isinstance(item, str):
-                if len(item) > _WHOLE_SECONDS and item[4] == "-":
-                    reason = _imprecise(item)
+            if isinstance(item, str) and len(item) > _WHOLE_SECONDS and item[4] == "-":
+                moment = instant(item) or 0
+                if moment % MICROSECOND or not is_float(moment // MICROSECOND):
+                    reason = "dates have at most six digits after the second"
             elif isinstance(item, int) and not is_float(item):
                 reason = _NO_FLOAT
             if reason:
                 raise ConfigurationError(f"node {node.node_id!r} has {item!r} in {key!r}: {reason}")
-
-
-def _imprecise(date: str) -> str:
-    """Return why filters cannot compare a date exactly; empty if they can, or it is no date."""
-    moment = instant(date) or 0
-    exact = moment % MICROSECOND == 0 and is_float(moment // MICROSECOND)
-    return "" if exact else "dates have at most six digits after the second"
 
 
 def is_float(number: int) -> bool:

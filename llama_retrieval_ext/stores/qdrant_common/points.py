@@ -282,15 +282,13 @@ def fields_to_index(payloads: Iterable[Payload], indexed: AbstractSet[str]) -> l
             values = payload.get(group)
             for key, value in values.items() if isinstance(values, dict) else ():
                 name = f"{group}.{key}"
-                if name in new or name in indexed or name == _NAMES or not _fits(key, value):
+                if name in new or name in indexed or name == _NAMES:
+                    continue
+                # {} replaces values that filters do not support. A long string is text.
+                is_text = isinstance(value, str) and len(value) > LONGEST_VALUE
+                if is_text or value == {} or '"' in key or "\\" in key:
                     continue
                 if len(indexed) + len(new) >= MOST_FIELDS:
                     return list(new.values())
                 new[name] = metadata_field(key, value, group=group)
     return list(new.values())
-
-
-def _fits(key: str, value: object) -> bool:
-    # {} replaces values that filters do not support. A long string is text.
-    text = isinstance(value, str) and len(value) > LONGEST_VALUE
-    return value != {} and not text and '"' not in key and "\\" not in key
