@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from llama_index.core.schema import BaseNode
@@ -48,6 +49,7 @@ class NativeSearch:
     positive: bool = False
 
 
+_SCORE: Final[Callable[[ScoredId], float]] = itemgetter(1)
 _NO_RANKINGS: Final = HybridRankings([], [], {})
 
 
@@ -273,7 +275,7 @@ class EngineBackend(ABC, Generic[S, H]):
             leg = list(zip(self.keys(hits), scores, strict=True))
             if native is not None and native.positive:
                 leg = [pair for pair in leg if pair[1] > 0]
-            counts = Counter(score for _, score in leg)
+            counts = Counter(map(_SCORE, leg))
             if len(counts) < len(leg):
                 tied += [key for key, score in leg if counts[score] > 1]
             legs.append(leg)
