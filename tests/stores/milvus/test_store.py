@@ -1,13 +1,21 @@
 """The promises of every store, in a file and on a server; the limit of hits, and terms."""
 
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 
 import pytest
 from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.schema import Schema
-from llama_retrieval_ext.stores.milvus.store import MilvusStore
+from llama_retrieval_ext.stores.milvus.store import MilvusStore, open_milvus
+from llama_retrieval_ext.testing.backend_contract import BackendContract
+from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing.isolation_contract import IsolationContract
+from tests.servers.given import collection_url
 from tests.stores.store_contract import MODES, StoreContract, found, node
 
 pytestmark = pytest.mark.slow
@@ -56,3 +64,39 @@ def test_an_indexing_of_fields_that_was_killed_is_finished_or_forgotten(opened: 
     store.client.create_collection(copy, 2)
     wider.clear()
     assert (opened().count(), found(wider)) == (0, [])
+
+
+MODEL = FakeEmbedding()
+
+
+@pytest.fixture(scope="module")
+def in_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusStore]:
+    with open_milvus(f"milvus:{tmp_path_factory.mktemp('lite')}/kb.db") as store:
+        store.add(sample_nodes(MODEL))
+        yield store
+
+
+class TestInProcess(BackendContract):
+    @pytest.fixture
+    def backend(self, in_process: MilvusStore) -> MilvusStore:
+        return in_process
+
+
+@pytest.fixture(scope="module")
+def on_server(milvus_url: str) -> Iterator[MilvusStore]:
+    with open_milvus(collection_url(milvus_url, f"t{uuid.uuid4().hex}")) as store:
+        store.add(sample_nodes(MODEL))
+        yield store
+        store.clear()
+
+
+class TestServer(BackendContract):
+    @pytest.fixture
+    def backend(self, on_server: MilvusStore) -> MilvusStore:
+        return on_server
+
+
+class TestHybridRetriever(IsolationContract):
+    @pytest.fixture
+    def retriever(self, in_process: MilvusStore) -> Retriever:
+        return HybridRetriever(in_process, embed_model=MODEL)

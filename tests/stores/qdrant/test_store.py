@@ -17,14 +17,17 @@ from qdrant_client import QdrantClient
 
 from llama_retrieval_ext.errors import StoreError, StoreUnavailableError
 from llama_retrieval_ext.filters import Compare
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.qdrant.client import Version
 from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
 from llama_retrieval_ext.stores.qdrant.store import QdrantStore
+from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from tests.stores.qdrant.llama_index_stores import llama_index_store, nodes_with_uuids
 from tests.stores.store_contract import StoreContract, node
 
@@ -170,3 +173,15 @@ def test_stores_that_share_a_local_client_share_its_lock() -> None:
         assert list(pool.map(read, backends)) == [3 * READS] * 4
     assert len({id(backend._connection._lock) for backend in backends}) == 1
     client.close()
+
+
+class TestBackend(BackendContract):
+    @pytest.fixture
+    def backend(self, filled: QdrantStore) -> QdrantStore:
+        return filled
+
+
+class TestHybridRetriever(IsolationContract):
+    @pytest.fixture
+    def retriever(self, filled: QdrantStore) -> HybridRetriever:
+        return HybridRetriever(filled, embed_model=MODEL, top_k=5)
