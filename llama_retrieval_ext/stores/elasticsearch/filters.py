@@ -294,13 +294,12 @@ class IndexFields:
     @classmethod
     def of_index(cls, description: Json, *, vector_field: str) -> "IndexFields":
         """Return the fields from the engine's description of an index."""
-        for index in description.values():
-            properties: Json = index.get("mappings", {}).get("properties", {})
-            vector = properties.get(vector_field, {})
-            fields = cls(vector.get("similarity"), vector.get("dims"))
-            fields._collect(properties.get("metadata", {}), "")
-            return fields
-        return cls()
+        index: Json = next(iter(description.values()), {})
+        properties: Json = index.get("mappings", {}).get("properties", {})
+        vector = properties.get(vector_field, {})
+        fields = cls(vector.get("similarity"), vector.get("dims"))
+        fields._collect(properties.get("metadata", {}), "")
+        return fields
 
     def _collect(self, parent: Json, key: str) -> None:
         """Collect the fields of a metadata mapping, nested ones included."""
@@ -321,10 +320,10 @@ class IndexFields:
         comparisons: Mapping[FilterOperator, Comparison[_Prefilter]] = {
             FilterOperator.EQ: lambda key, value: self._among(key, [value]),
             FilterOperator.IN: self._among,
-            **{
-                operator: self._bounded(f"{operator.name[0].lower()}te")
-                for operator in ORDER_OPERATORS
-            },
+            FilterOperator.GT: lambda key, value: self._within(key, gte=value),
+            FilterOperator.GTE: lambda key, value: self._within(key, gte=value),
+            FilterOperator.LT: lambda key, value: self._within(key, lte=value),
+            FilterOperator.LTE: lambda key, value: self._within(key, lte=value),
             FilterOperator.ANY: self._among,
             FilterOperator.ALL: lambda key, values: Prefilter.joined(  # of none, everything
                 all_of, [self._among(key, [value]) for value in values]
@@ -345,25 +344,19 @@ class IndexFields:
         path, longest = self.strings.get(key, ("", -1))
         if all(isinstance(value, str) and len(value) <= longest for value in values):
             return Prefilter({"terms": {path: list(values)}})
-        if key in self.numbers and all(not isinstance(value, str) for value in values):
-            ranges = [self._within(key, {"gte": value, "lte": value}) for value in values]
-            return Prefilter.joined(any_of, ranges)
-        return _exists(key)
+        if key not in self.numbers or any(isinstance(value, str) for value in values):
+            return _exists(key)
+        ranges = [self._within(key, gte=value, lte=value) for value in values]
+        return Prefilter.joined(any_of, ranges)
 
-    def _bounded(self, bound: str) -> Comparison[_Prefilter]:
-        def compare(key: str, value: Scalar) -> _Prefilter:
-            if isinstance(value, str) or key not in self.numbers:  # a string is a date
-                return _exists(key)
-            return self._within(key, {bound: value})
-
-        return compare
-
-    def _within(self, key: str, bounds: Mapping[str, Scalar]) -> _Prefilter:
-        path, bits = self.numbers[key]
+    def _within(self, key: str, **bounds: Scalar) -> _Prefilter:
+        path, bits = self.numbers.get(key, ("", 0))
+        if not path or any(isinstance(bound, str) for bound in bounds.values()):  # a date
+            return _exists(key)
         if bits:  # the engine cuts decimals off what it indexes, and refuses larger bounds
             least, most = -(2**bits), 2**bits - 1
             bounds = {name: max(least, min(int(value), most)) for name, value in bounds.items()}
-        return Prefilter({"range": {path: dict(bounds)}})
+        return Prefilter({"range": {path: bounds}})
 
 
 def _exists(key: str) -> _Prefilter:
