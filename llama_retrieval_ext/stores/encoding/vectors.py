@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import neg
 from typing import Final, Literal, TypeAlias
 
 from llama_index.core.schema import BaseNode
@@ -32,16 +33,11 @@ def cosine_score(score: float) -> float:
     return score if -1.0 <= score <= 1.0 else min(1.0, max(-1.0, score))
 
 
-def negated(distance: float) -> float:
-    """Return the negated distance, a score."""
-    return -distance
-
-
 # Converts an engine's cosines, inner products and distances to our scores.
 SCORES: Final[Mapping[Distance, Callable[[float], float]]] = {
     "cosine": cosine_score,
     "dot": float,
-    "euclid": negated,
+    "euclid": neg,
 }
 SCORE_RANGES: Final[Mapping[Distance, ScoreRange]] = {
     "cosine": ScoreRange("cosine", -1.0, 1.0),

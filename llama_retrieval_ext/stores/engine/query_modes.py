@@ -17,7 +17,7 @@ from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.text.normalization import valid_text
 
-KEYWORD_MODES: Final = {VectorStoreQueryMode.SPARSE, VectorStoreQueryMode.TEXT_SEARCH}
+_KEYWORD_MODES: Final = {VectorStoreQueryMode.SPARSE, VectorStoreQueryMode.TEXT_SEARCH}
 
 
 # LlamaIndex passes them as ``vector_store_kwargs``.
@@ -52,7 +52,7 @@ def query_call(
     words = Search(most_words, filter=filter_)
     if query.mode == VectorStoreQueryMode.DEFAULT:
         return backend.dense(_embedding_of(query), nearest)
-    if query.mode in KEYWORD_MODES:
+    if query.mode in _KEYWORD_MODES:
         return backend.keyword(_text_of(query), words)
     if query.mode == VectorStoreQueryMode.MMR and backend.has_mmr:
         return _diverse_call(backend, query, options, nearest)
