@@ -18,7 +18,7 @@ from llama_retrieval_ext.errors import (
     StoreError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
+from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.elasticsearch.client import (
     FORM,

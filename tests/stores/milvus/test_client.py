@@ -13,7 +13,7 @@ from pymilvus import MilvusClient
 from pymilvus.exceptions import MilvusException
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.stores.milvus.client import check_version, is_lite, parse_address, token_of
 from llama_retrieval_ext.stores.milvus.store import MilvusStore, open_milvus
 from llama_retrieval_ext.urls import Address
