@@ -15,9 +15,11 @@ from collections.abc import Generator, Iterator
 from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from types import FunctionType
+from zlib import crc32
 
 import pytest
 from _pytest.doctest import DoctestModule
+from _pytest.mark.structures import ParameterSet
 from hypothesis import settings
 
 # Examples that draw, or import the client of a server.
@@ -54,6 +56,25 @@ def trials(number: int) -> int:
     """So many in the full run, a fifth of them in the quick one, more as `MORE_TRIALS` says."""
     quick = settings.get_current_profile_name() == "quick"
     return max(5, number // 5) if quick else number * int(os.environ.get(MORE_TRIALS, "1"))
+
+
+def in_turn(*names: str) -> list[ParameterSet]:
+    """Parameters, of which each test gets one, by its own name; all of them as `MORE_TRIALS` says.
+
+    So each promise is tested on one of the servers, and each server with its share of the promises.
+    """
+    return [
+        pytest.param(name, marks=[pytest.mark.slow, pytest.mark.in_turn(place, len(names))])
+        for place, name in enumerate(names)
+    ]
+
+
+def _has_its_turn(item: pytest.Item) -> bool:
+    turn = item.get_closest_marker("in_turn")
+    if turn is None or MORE_TRIALS in os.environ:
+        return True
+    place, count = turn.args
+    return bool(crc32(item.nodeid.partition("[")[0].encode()) % count == place)
 
 
 def examples(number: int) -> settings:
@@ -120,6 +141,7 @@ class SlowTests:
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Mark what has no mark of its own; workers begin with what takes longest."""
+        items[:] = [item for item in items if _has_its_turn(item)]
         for item in items:
             promise = _CLIENT.search(item.nodeid) or _PROMISES.match(item.nodeid)
             if promise or self._is_slow_example(item.path):

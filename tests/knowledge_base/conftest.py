@@ -9,6 +9,7 @@ import pytest
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.knowledge_base.engines import SERVERS, place, start
+from tests.quick import in_turn
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.servers.milvus import milvus_url
 
@@ -30,11 +31,9 @@ def model() -> PickyEmbedding:
     return PickyEmbedding(dim=16)
 
 
-@pytest.fixture(
-    params=["embedded", *(pytest.param(server, marks=pytest.mark.slow) for server in SERVERS)]
-)
+@pytest.fixture(params=["embedded", *in_turn(*SERVERS)])
 def engine(request: pytest.FixtureRequest) -> str:
-    """Each engine; a test of some marks itself `EMBEDDED` or `BESIDE`."""
+    """The embedded engine and one of the others; tests of some mark themselves, as `BESIDE`."""
     name: str = request.param
     start(name, request)
     return name

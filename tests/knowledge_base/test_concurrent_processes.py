@@ -11,6 +11,7 @@ from llama_index.core.schema import Document
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.programs import Program
+from tests.quick import in_turn
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +68,7 @@ def open_with_documents(open_kb: Open) -> KnowledgeBase:
     return kb
 
 
-@pytest.mark.parametrize("engine", ["milvus-server", "elasticsearch"], indirect=True)
+@pytest.mark.parametrize("engine", in_turn("milvus-server", "elasticsearch"), indirect=True)
 def test_processes_that_add_different_documents_neither_fail_nor_queue(
     open_kb: Open, url: str
 ) -> None:
@@ -85,7 +86,7 @@ def test_processes_that_add_different_documents_neither_fail_nor_queue(
     assert together_s < 2 * alone_s + 1
 
 
-@pytest.mark.parametrize("engine", ["qdrant-server", "elasticsearch"], indirect=True)
+@pytest.mark.parametrize("engine", in_turn("qdrant-server", "elasticsearch"), indirect=True)
 def test_concurrent_writes_of_one_document_leave_one_whole_version(open_kb: Open, url: str) -> None:
     kb = open_with_documents(open_kb)
     run_writers(url, [["same", "other"] * 4, ["other", "same"] * 4], ["1", "2"])

@@ -43,7 +43,7 @@ def test_four_writing_and_four_reading_threads_lose_no_document(open_kb: Open) -
         kb, scope = kbs[writer % 2], Scope(f"tenant {writer}")
         added = 0
         for version in range(2):
-            for number in range(3):
+            for number in range(2):
                 text = f"version {version} of the leave policy"
                 report = kb.add([Document(id_=f"d{number}", text=text)], scope=scope)
                 added += report.raise_for_failures().added
@@ -63,14 +63,14 @@ def test_four_writing_and_four_reading_threads_lose_no_document(open_kb: Open) -
     with ThreadPoolExecutor(8) as pool:
         readers = [pool.submit(read, number) for number in range(4)]
         try:
-            assert list(pool.map(write, range(4))) == [3] * 4
+            assert list(pool.map(write, range(4))) == [2] * 4
         finally:
             done.set()
         assert all(reader.result() for reader in readers)
     for tenant in range(4):
         hits = kbs[0].retriever("keyword", scope=Scope(f"tenant {tenant}")).retrieve("leave")
         assert sorted((hit.node.ref_doc_id, hit.text) for hit in hits) == [
-            (f"d{number}", "version 1 of the leave policy") for number in range(1, 3)
+            ("d1", "version 1 of the leave policy")
         ]
 
 

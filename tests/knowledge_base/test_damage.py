@@ -7,13 +7,14 @@ import pytest
 
 from llama_retrieval_ext.errors import StoreFormatError
 from tests.knowledge_base.damage import ENDS, Trials, build, copied, counted, open_in
+from tests.quick import trials
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ENDS)
 def test_a_damaged_file_gives_an_error_or_the_same_answers(tmp_path: Path, end: str) -> None:
-    with Trials(tmp_path) as trials:
-        results = [*trials.run(16, end=end, seed=3)]
+    with Trials(tmp_path) as damaged:
+        results = [*damaged.run(trials(8), end=end, seed=3)]
     assert counted(results).keys() <= {"same", "error"}, results
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from llama_retrieval_ext.graph.open import open_graph
 from tests.knowledge_base.engines import EMBEDDED
+from tests.quick import trials
 from tests.servers.neo4j import neo4j_url
 
 __all__ = ["neo4j_url"]
@@ -21,12 +22,12 @@ pytestmark = [
 
 @pytest.mark.timeout(300)
 def test_a_process_killed_while_adding_leaves_whole_documents(url: str, engine: str) -> None:
-    kill(url, *(("5", "1", "0.05") if engine == "embedded" else ("2", "1", "0.4")))
+    kill(url, 5 if engine == "embedded" else 2, "1", "0.05" if engine == "embedded" else "0.4")
 
 
 @EMBEDDED
 def test_a_process_killed_while_adding_leaves_the_graph_in_step(url: str, tmp_path: Path) -> None:
-    kill(url, "6", "2", "0.1", f"graph:{tmp_path / 'graph'}")
+    kill(url, 5, "2", "0.1", f"graph:{tmp_path / 'graph'}")
 
 
 @EMBEDDED
@@ -35,7 +36,7 @@ def test_a_process_killed_while_adding_leaves_the_graph_on_neo4j_in_step(
 ) -> None:
     with closing(open_graph(neo4j_url)) as graph:
         graph.clear(scope=None)
-    kill(url, "2", "3", "0.6", neo4j_url)
+    kill(url, 2, "3", "0.6", neo4j_url)
 
 
 # One engine in files, and one on a server.
@@ -44,16 +45,17 @@ def test_a_process_killed_while_adding_leaves_the_graph_on_neo4j_in_step(
 def test_a_folder_synced_by_processes_that_are_killed_is_as_in_a_new_build(
     url: str, engine: str, tmp_path: Path
 ) -> None:
-    edits = 36 if engine == "embedded" else 18
+    edits = trials(18 if engine == "embedded" else 12)
     graph = [f"graph:{tmp_path / 'graph'}"] if engine == "embedded" else []
     (tmp_path / "handbook").mkdir()
     arguments = [url, str(tmp_path / "handbook"), "40", str(edits), "6", "1", *graph]
     assert run("sync_edits.py", *arguments).startswith(f"{edits} edits of 40 files, ")
 
 
-def kill(*arguments: str) -> None:
+def kill(url: str, rounds: int, *arguments: str) -> None:
     """Kill a process that adds, some times, and look at what is left each time."""
-    assert run("kills.py", *arguments).startswith(f"{arguments[1]} rounds")
+    times = str(trials(rounds))
+    assert run("kills.py", url, times, *arguments).startswith(f"{times} rounds")
 
 
 def run(program: str, *arguments: str) -> str:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.quick import trials
 from tests.servers.elasticsearch import URL_VARIABLE, elasticsearch_url
 
 __all__ = ["elasticsearch_url"]
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 10
+SECONDS = trials(4)
 
 
 @pytest.mark.slow

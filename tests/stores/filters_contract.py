@@ -41,7 +41,7 @@ class FiltersContract(Generic[S]):
         return [{each.node_id for each in call.function()} for call in calls]
 
     @pytest.mark.slow
-    @examples(10)
+    @examples(5)
     @given(data=st.data())
     def test_the_engine_finds_what_matches_among_many(self, corpus: S, data: st.DataObject) -> None:
         conditions = data.draw(st.lists(self.odd.conditions, min_size=BATCH, max_size=BATCH))
@@ -49,7 +49,7 @@ class FiltersContract(Generic[S]):
             assert found == matching(self.nodes, condition), condition
 
     @pytest.mark.slow
-    @examples(10)
+    @examples(5)
     @given(data=st.data())
     def test_the_engine_agrees_on_any_metadata(self, changing: S, data: st.DataObject) -> None:
         pairs = st.tuples(self.odd.metadata, self.odd.conditions)

@@ -20,6 +20,7 @@ from llama_retrieval_ext.schema import EVERYTHING, TEXT, Schema
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from tests.quick import trials
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.stores.engines import filled
 
@@ -169,13 +170,13 @@ def _check(
     assert scaled == pytest.approx(expected, rel=meaning.close), (query, fields, schema, tenant)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(trials(8)))
 def test_scores_are_the_weighted_sum_of_bm25_over_the_fields(seed: int) -> None:
     chance = random.Random(seed)
     nodes = [_node(chance, place) for place in range(chance.randint(1, 40))]
     with EmbeddedVectorStore(":memory:", schema=_schema(chance)) as store:
         store.add(nodes)
-        for _ in range(50):
+        for _ in range(20):
             _check(chance, store, nodes, EMBEDDED)
 
 
@@ -184,7 +185,7 @@ def test_scores_are_the_weighted_sum_of_bm25_over_the_fields(seed: int) -> None:
 def test_each_engine_answers_as_its_oracle(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    for seed in range(20):
+    for seed in range(trials(5)):
         chance = random.Random(seed)
         nodes = [_node(chance, place) for place in range(chance.randint(1, 40))]
         settings = {"store_params": {"number_of_replicas": 0}} if engine == "elasticsearch" else {}

@@ -46,13 +46,12 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-@pytest.mark.parametrize("engine", ["embedded", "qdrant-server"], indirect=True)
+@pytest.mark.parametrize("engine", ["qdrant-server"], indirect=True)
 def test_files_are_stored_as_add_stores_them_and_again_they_are_unchanged(
-    ingest: Ingest, folder: Path, open_kb: Any, engine: str, obstructed: ObstructedEmbedding
+    ingest: Ingest, folder: Path, open_kb: Any, obstructed: ObstructedEmbedding
 ) -> None:
     scope = Scope(kb_ids=("hr",))
-    writers = {"n_writers": 2} if engine == "qdrant-server" else {}
-    report = ingest(folder, scope=scope, **writers)
+    report = ingest(folder, scope=scope, n_writers=2)
     expected = added(read_documents(folder), obstructed, scope)
     assert len(expected) == 2 * N_BATCH + 8
     assert report.added == len(expected)

@@ -21,6 +21,7 @@ from llama_retrieval_ext.testing.fusion_agreement import (
     assert_fusion_agrees,
     sample_fusions,
 )
+from tests.quick import trials
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.stores.engines import filled
 
@@ -87,7 +88,7 @@ def test_native_fusion_agrees_with_ours(
             for native in backend.features.fusions
             for fusion in sample_fusions(native, candidates=candidates)
         ]
-        for _ in range(25):
+        for _ in range(trials(10)):
             assert_fusion_agrees(backend, random_case(rng), rng.choice(fusions))
 
 

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 
+from tests.quick import in_turn
 from tests.servers import qdrant
 from tests.servers.given import collection_url
 from tests.servers.qdrant import by_grpc, by_http
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 KEY = "s3cret-key"
 # In memory local mode is what it is in files.
-PLACES = ["path", "http", "grpc"]
+PLACES = ["path", *in_turn("http", "grpc")]
 
 
 @contextmanager
