@@ -15,7 +15,16 @@ from llama_retrieval_ext.filters import AllOf, Compare, Condition, Scalar
 from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.text.gazetteer import normalised
 from llama_retrieval_ext.text.normalization import UNSPACED
-from llama_retrieval_ext.text.numerals import TENS
+from llama_retrieval_ext.text.numerals import (
+    CHINESE,
+    ENGLISH,
+    HAN_DIGIT,
+    HAN_UNIT,
+    SCALES,
+    TENS,
+    chinese_value,
+    english_value,
+)
 from llama_retrieval_ext.text.relative_dates import (
     MONTHS,
     Days,
@@ -30,9 +39,21 @@ from llama_retrieval_ext.text.segmentation import has_unspaced
 # name, v another value, and x another word.
 _TABLE: Final = Path(__file__).with_suffix(".tsv").read_text("utf-8").splitlines()
 _ROWS: Final = [row.split("\t") for row in _TABLE if not row.startswith("#")]
-_WORDS: Final = [row for row in _ROWS if row[0] != "F"]
+_WORDS: Final = [row for row in _ROWS if row[0] not in {"F", "U"}]
 # Words for the same field.
-SYNONYMS: Final = [words.split("|") for code, _, words, _ in _ROWS if code == "F"]
+SYNONYMS: Final = [
+    f"{words}|{signs}".strip("|").split("|") for code, _, words, signs in _ROWS if code == "F"
+]
+# What says of a field no more than its kind: 创建日期 is when it was created.
+_SUFFIX: Final = re.compile(r"(?<=\w)(?: (?:date|at|on|time|name|count)|(?<=..)(?:日期|时间|数|名称))$")
+_DIMENSIONS: Final = {"price", "duration", "weight", "length", "storage"}
+_UNITS: Final = [row for row in _ROWS if row[0] == "U"]
+_UNIT: Final = "|".join(
+    rf"(?P<u{number}>(?:{words})(?![^\W_])|{signs or '(?!)'})"
+    for number, (_, _, words, signs) in enumerate(_UNITS)
+)
+_CURRENCIES: Final = {"$": "usd", "€": "eur", "£": "gbp", "¥": "cny"}
+_NUMERAL: Final = "|".join(sorted({*ENGLISH, *SCALES}, key=len, reverse=True))
 _CLASSES: Final = re.compile(
     "|".join(
         rf"(?P<n{number}>(?<![^\W_])(?:{words or '(?!)'})(?![^\W_])|{signs or '(?!)'})"
@@ -44,15 +65,24 @@ _TIME: Final = re.compile(
     r"(?<![\w.])(?P<iso>[12]\d{3})[-/](?P<m>0[1-9]|1[0-2])(?:[-/](?P<d>\d\d))?(?![\w-])"
     rf"|(?:(?P<day>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?)?\b(?P<month>{_MONTH})\.?,? "
     r"(?:(?P<us>\d{1,2})(?:st|nd|rd|th)?,? )?(?P<of>[12]\d{3})(?!\w)"
+    rf"|(?P<first>{_MONTH})(?= (?:and|to|through|until|till|-|–) (?:{_MONTH}) (?P<until>[12]\d{{3}}))"
     r"|(?<!\d)(?P<zh>[12]\d{3})年(?:(?P<zm>\d{1,2})月(?:(?P<zd>\d{1,2})[日号])?)?(?!代)"
-    r"|(?<![\w.])(?P<decade>(?:[12]\d)?\d0)(?:['’]?s\b|年代)"
+    r"|(?<=[到至—~-])(?P<same>\d{1,2})月(?:(?P<sd>\d{1,2})[日号])?"
+    r"|(?<![\w.])(?P<decade>(?:[12]\d)?\d0)(?:['’]?s\b|年代)|(?P<tens>[二三四五六七八九])十年代"
     rf"|\b(?P<ties>{'|'.join(word[:-1] + 'ies' for word in TENS)})\b"
-    r"|(?<![\w.,])(?P<year>[12]\d{3})(?!\w|[.,]\d|-\d\d(?!\d))"
+    r"|(?<![\w.,])(?P<year>[12]\d{3})(?=[至到和及或与]|(?!\w|[.,]\d|-\d\d(?!\d)))"
 )
+_SIGN: Final = f"[{''.join(_CURRENCIES)}]"
 _NUMBER: Final = re.compile(
-    r"(?<![a-z0-9_.])(?P<number>-?\d{1,15}(?:,\d{3})*(?:\.\d{1,9})?)\s?(?P<scale>k\b|m\b|thousand|million|万|亿)?"
-    r"(?:\s?(?:stars?|points?|分(?!钟)|票))?(?![a-z0-9_]|\.\d)"
+    rf"(?<![a-z0-9_.])(?P<sign>{_SIGN}\s?)?"
+    r"(?:(?P<number>-?\d{1,15}(?:,\d{3})*(?:\.\d{1,9})?)"
+    r"\s?(?P<scale>k\b|m\b|thousand\b|million\b|万|亿)?"
+    rf"|(?P<en>(?:half )?an?(?= hour)|(?:{_NUMERAL})(?:[ -](?:{_NUMERAL})){{0,6}})"
+    rf"|(?P<zh>半(?=个?小时)|[{HAN_DIGIT}{HAN_UNIT}]{{1,12}}))"
+    rf"(?:\s?(?:stars?|points?|分(?!钟)|票|次)|[\s-]?(?:{_UNIT})|\s?(?P<behind>{_SIGN}))?"
+    r"(?![a-z0-9_]|\.\d)"
 )
+_LARGE: Final = re.compile("[百千万亿]|(?:hundred|thousand|million)$")
 _SCALES: Final = {"k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "万": 1e4, "亿": 1e8}
 _CENTURY: Final = 100
 _OLD_DECADES: Final = 30  # "the 30s" are the 1930s
@@ -63,8 +93,19 @@ _SAMPLE: Final = 1_000
 _YEARS: Final = range(1000, 2200)
 _MOST: Final = 0.9
 _LONG_CHINESE: Final = 5
+_ACRONYM: Final = 3  # letters, of which a value in capitals may be another word in lower case
+# Chinese laws are named without it.
+_STATE: Final = "中华人民共和国"
 _LETTER: Final = rf"(?![{UNSPACED}])[^\W_]"
 _ANY: Final = re.compile(rf"(?!non-)(?:{_LETTER})+(?:(?!['’]s\b)['’-](?!\d)(?:{_LETTER})+)*|\w")
+
+
+class Amount(NamedTuple):
+    """A number with a unit: "500 g" is 500, of weight, in units of .001 of its first unit."""
+
+    number: float
+    dimension: str
+    size: str  # or the currency
 
 
 class Token(NamedTuple):
@@ -90,8 +131,8 @@ def tokens(question: str, mentions: Iterable[Token], today: date) -> list[Token]
         start, end = offsets[token.start], offsets[token.end - 1] + 1
         spans.append(token._replace(start=start, end=end))
     # No value is called "not"; but kinds of documents may be values.
-    spans.sort(key=lambda token: token.code in "agorx")
-    at = sum(token.code not in "agorx" for token in spans)
+    spans.sort(key=lambda token: token.code in "agjorx")
+    at = sum(token.code not in "agjorx" for token in spans)
     spans[at:at] = mentions
     kept: list[Token] = []
     for token in sorted(spans, key=lambda token: (token.start, -token.end)):  # stable
@@ -122,25 +163,53 @@ def _times(plain: str, today: date) -> Iterator[Token]:
     """Yield numbers (n), years (y), and other periods (d), each with its value or its days."""
     for period in (*windows_in(plain, today), *periods_in(plain, today)):
         yield Token(period.start, period.end, "d", (period.first, period.last))
+    year = 0  # of the time before, to which "至8月" belongs
     for match in _TIME.finditer(plain):
         with suppress(ValueError):  # no date of the calendar
-            yield Token(*match.span(), *_time_of(match, today))
+            code, days = _time_of(match, today, year)
+            year = days[0].year
+            yield Token(*match.span(), code, days)
     for match in _NUMBER.finditer(plain):
+        sign = (match["sign"] or match["behind"] or "").strip()
+        units = (name for name, text in match.groupdict().items() if name[0] == "u" and text)
+        unit = f"price {_CURRENCIES[sign]}" if sign else _unit(next(units, ""))
+        # "one" and "a hundred" are words of many questions.
+        if unit or match["number"] or _LARGE.search(match[0]):
+            value = _number(match)
+            yield Token(*match.span(), "n", Amount(value, *unit.split()) if unit else value)
+
+
+def _unit(name: str) -> str:
+    """Return the dimension of a unit and its size, or its currency; empty for no unit."""
+    return _UNITS[int(name[1:])][1] if name else ""
+
+
+def _number(match: re.Match[str]) -> float:
+    words = match["en"] or match["zh"]
+    if not words:
         value = float(match["number"].replace(",", "")) * _SCALES.get(match["scale"], 1)
-        yield Token(*match.span(), "n", int(value) if value.is_integer() else value)
+    elif words.startswith(("half", "半")):
+        value = 0.5
+    elif match["zh"]:
+        value = float(chinese_value(words) or 0)
+    else:
+        value = float(english_value(words) or 1)
+    return int(value) if value.is_integer() else value
 
 
-def _time_of(match: re.Match[str], today: date) -> tuple[str, Days]:
-    decade, ties = match["decade"], match["ties"]
-    if decade or ties:
+def _time_of(match: re.Match[str], today: date, before: int) -> tuple[str, Days]:
+    decade, ties, tens = match["decade"], match["ties"], match["tens"]
+    if decade or ties or tens:
+        if tens:
+            decade = 10 * CHINESE[tens]
         year = int(decade or 10 * TENS.index(f"{ties[:-3]}y") + 20)
         if year < _CENTURY:
             year += 2000 if 2000 + year <= today.year and year < _OLD_DECADES else 1900
         return "d", (date(year, 1, 1), date(year + 9, 12, 31))
-    year = int(match["iso"] or match["of"] or match["zh"] or match["year"])
-    day = int(match["d"] or match["day"] or match["us"] or match["zd"] or 0)
-    name = match["month"]
-    month = int(match["m"] or match["zm"] or 0)
+    year = int(next(filter(None, match.group("iso", "of", "until", "zh", "year")), before))
+    day = int(next(filter(None, match.group("d", "day", "us", "zd", "sd")), 0))
+    name = match["month"] or match["first"]
+    month = int(match["m"] or match["zm"] or match["same"] or 0)
     if name:
         month = month_number(name)
     if day:
@@ -154,6 +223,7 @@ class Field:
 
     def __init__(self, name: str, values: Sequence[Scalar], *, is_list: bool) -> None:
         self.name, self.values, self.is_list = name, values, is_list
+        self.words, self._dimension, self._size = _words_of(name)
         sample, self.kind = values[:_SAMPLE], "words"
         if all(map(is_number, sample)):
             years = sum(value in _YEARS for value in values)  # others say that it is not known
@@ -180,6 +250,8 @@ class Field:
 
         None if a value cannot be exact, such as a year for "after May 2020".
         """
+        if self.kind == "words":
+            return None
         ends = [self._ends(operand, today) for operand in operands]
         if not all(ends):
             return None
@@ -199,8 +271,35 @@ class Field:
             return self.among([low])
         return AllOf((Compare(self.name, _GTE, low), Compare(self.name, below, high)))
 
+    def spans(self, operands: Sequence[object]) -> bool:
+        """Return whether operands without the name of a field may be its: amounts, or times."""
+        if isinstance(operands[0], tuple) and not isinstance(operands[0], Amount):
+            return self.kind in {"year", "date"}
+        values = [self.measured(operand) for operand in operands]
+        low, high = (min(self.values), max(self.values)) if self._dimension else (0, 0)
+        return all(value is not None and low <= value <= high for value in values)
+
+    def measured(self, operand: object) -> float | None:
+        """Return an amount in the unit of the field; None if it measures something else.
+
+        The unit is the last word of its name, as in ``price_eur``, or else the first one of its
+        dimension: kilograms, minutes, metres, gigabytes, and for a price any currency. A number
+        without a unit may be a price: "under 300".
+        """
+        if not isinstance(operand, Amount):
+            return operand if self._dimension == "price" and is_number(operand) else None
+        if operand.dimension != self._dimension or self.kind != "number":
+            return None
+        if operand.size.isalpha():
+            return operand.number if self._size in {"", operand.size} else None
+        value = round(operand.number * float(operand.size) / float(self._size or 1), 9)
+        return int(value) if value.is_integer() else value
+
     def _ends(self, operand: object, today: date) -> tuple[Any, Any] | None:
         """Return the first and the last value that an operand means; None if it has none."""
+        if isinstance(operand, Amount):
+            operand = self.measured(operand)
+            return None if operand is None else (operand, operand)
         if not isinstance(operand, tuple):
             return None if self.kind == "date" else (operand, operand)
         first, last = operand
@@ -208,6 +307,44 @@ class Field:
             return first, last
         is_whole = (first.month, first.day, last.month, last.day) == (1, 1, 12, 31)
         return (first.year, last.year) if is_whole or last == today else None
+
+
+def _words_of(field: str) -> tuple[set[str], str, str]:
+    """Return the words that name a field, singular and plural; its dimension, and its unit."""
+    parts = re.sub(r"[_\W]+", " ", field).strip().casefold().split()
+    match = re.fullmatch(_UNIT, parts[-1]) if len(parts) > 1 else None
+    unit = "" if match is None else _unit(match.lastgroup or "")
+    name = " ".join(parts[:-1] if unit else parts)
+    single = name.removesuffix("s")
+    stem = _SUFFIX.sub("", name)
+    rows = [row for row in SYNONYMS if {name, single, stem, unit.partition(" ")[0]} & {*row}]
+    synonyms = {form for row in rows for word in row for form in (word, plural(word))}
+    dimension = next((row[0] for row in rows if row[0] in _DIMENSIONS), "")
+    dimension, _, size = (unit or dimension).partition(" ")
+    return {name, single, stem, plural(single), *synonyms} - {""}, dimension, size
+
+
+def plural(word: str) -> str:
+    """Return the plural of an English word."""
+    if word.endswith("y") and word[-2:-1] not in "aeou":
+        return f"{word[:-1]}ies"
+    return f"{word}es" if word.endswith(("s", "x", "z", "ch", "sh")) else f"{word}s"
+
+
+def inflections(field: Field, value: str) -> Iterator[tuple[str, bool]]:
+    """Yield the other forms of a value, and whether one is a plural: "comedies", 消防法."""
+    if has_unspaced(value):
+        for spelling in {value.removeprefix(_STATE), value.replace(" ", "")} - {value}:
+            yield spelling, False
+    elif not field.has_names:
+        word = value.casefold()
+        if word != value and len(word) > _ACRONYM:  # README, but not IT
+            yield word, False
+        adjective = re.sub("ation$", "ated", re.sub("ance$", "antic", word))
+        for spelling in {word.removesuffix("s"), word.replace("-", " "), adjective} - {word}:
+            yield spelling, False
+        for spelling in {plural(word), plural(word.replace("-", " "))}:
+            yield spelling, True
 
 
 def is_name(value: str) -> bool:

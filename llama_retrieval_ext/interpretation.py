@@ -6,47 +6,62 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from functools import partial
+from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilters
 
 from llama_retrieval_ext.filter_syntax import Scalar, as_metadata_filters, describe_filters
-from llama_retrieval_ext.filter_words import SYNONYMS, Field, Token, is_document, is_name, tokens
+from llama_retrieval_ext.filter_words import (
+    Amount,
+    Field,
+    Token,
+    inflections,
+    is_document,
+    is_name,
+    tokens,
+)
 from llama_retrieval_ext.filters import AllOf, AnyOf, Condition, Not
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.text.gazetteer import Gazetteer
 from llama_retrieval_ext.text.segmentation import has_unspaced
+from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
 
 # Longer texts are no questions.
 _LONGEST: Final = 400
-_ACRONYM: Final = 3  # letters, of which a value in capitals may be another word in lower case
-# Chinese laws are named without it.
-_STATE: Final = "中华人民共和国"
 
 # Phrases in the classes of `filter_words`: a time or a number; a list of values.
 _PHRASE: Final = re.compile(
-    r"(?P<time>(?P<not>(?:!g?)?)[wr]?[aT]{0,2}(?P<field>(?:F[ep]{0,2}[aT]{0,2})?)"
-    r"(?:[bp]?T?[nyd]-T?[nyd]|bT?[nyd]&T?[nyd]|[ct](?:T?F)?T?[nyd]|p?[nyd]s"
-    r"|(?P<equal>(?:p(?:T?F)?)?T?[nyd](?:[&|,]p?[yd])*))(?:(?<=n)F|(?<=ns)F)?)"
-    r"|(?P<values>(?P<no>!)?[aT]{0,2}(?P<role>(?:[wp]?[aT]{0,2}F[ep]?|[wp])?)[aT]{0,3}(?P<v>[vN])"
-    r"(?(no)(?:(?:,(?P=v))*,?[&|][aT]?(?P=v))?|(?:,?[&|]?[aT]?(?P=v))*))(?P<behind>(?:k?g|k?F)?z?)"
+    r"(?P<time>(?P<not>(?:!g?)?)[wr]?[aT]{0,2}(?P<field>F[ep]{0,2}[aT]{0,2})?"
+    r"(?:[bp]?T?[nyd]-T?[nyd]|bT?[nyd]&T?[nyd]|mT?[nyd]j|cT?n[,&]{1,2}cT?n(?(field)(?!p?F)|(?=p?F))"
+    r"|p?[ct](?:T?F)?T?[nyd]|p?[nyd]s|(?P<equal>(?:p(?:T?F)?)?T?[nyd](?:[&|,]p?[yd])*))"
+    r"(?:(?<=n)p?F|(?<=ns)F|(?<=[yds])F(?=k))?)"
+    r"|(?P<values>(?P<no>!)?[aT]{0,2}(?P<role>(?:[wp]?[aT]{0,2}F[ep]?!?|[wp])?)[aT]{0,3}(?P<v>[vN])"
+    r"(?(no)(?:(?:,(?P=v))*,?[&|][aT]?(?P=v))?|(?:,?[&|]?[aT]?(?P=v))*))"
+    r"(?P<behind>(?:k{0,2}g|!?[ke]?F)?z?)"
 )
+_FUNCTION_WORDS: Final = ENGLISH_STOP_WORDS | {"will", "may", "might", "must"}
+_DESCRIPTION: Final = 4  # words before a kind of documents: "time travel films"
+# Values side by side, and other filters after them.
+_LISTING: Final = re.compile(r"[aT]*(?:[vN][,&|]{0,2}T?)+k?g?[a,]*(?:[Fctbpwrmynds&-][T,]*)*[vNjF]?")
 _NEAR: Final = 16  # classes that are looked at before and after a phrase
 # A filter behind a phrase: one of times or numbers, of names, or a negated one.
 _FILTER: Final = (
-    r"F?[ctb]|r?p[aT]?[yd]|w[aT]?[vNF]|p[aT]?v?F|wa?c|[,&|]?!p?[aT]?[vNFydw]|F[ep]?[nvN]"
+    r"F?[ctb]|p[ct]|r?p[aT]?[yd]|w[aT]?[vNF]|p[aT]?v?F|wa?c|[,&|]?!p?[aT]?[vNFydw]|F[ep]?[nvN]"
 )
 _BEFORE_FILTER: Final = re.compile(_FILTER)
 # What stands before and after a kind of document that is one common word, such as "drama".
 _BEFORE_KIND: Final = re.compile(r"(?:^|[gV,])[ark&|]*$|o[^,]{1,8}k$")
-_AFTER_KIND: Final = re.compile(rf"$|[,zor]|k[vNg]|[aT]?[yd]|[nyd]s|{_FILTER}")
+_AFTER_KIND: Final = re.compile(rf"a*$|[,zor]|k[vNg]|[aT]?[yd]|[nyd]s|{_FILTER}")
 _AFTER_KINDS: Final = re.compile(r"$|[^xeqk]")
 _AFTER_DESCRIBED_KIND: Final = re.compile(r"t|wa?c|F?c|,?!|wF?[vN]|F[ep]?[vN]")
 _AFTER_DESCRIBED_KINDS: Final = re.compile(rf"[or]|{_FILTER}")
 _BEFORE_DOCUMENT: Final = re.compile(
-    r"a{0,2}[gvN]|(?:r?k|o[^,]{0,8}?k)[^,]{0,8}?[gvN]|F[ep]?c[nyd]s?k?[gv]"
+    r"a{0,2}[gvN](?!x)|(?:[rF]?k|o[^,]{0,8}?k)[^,]{0,8}?[gvN]|F[ep]?c[nyd]s?k?[gv]"
 )
 _AFTER_DOCUMENT: Final = re.compile(r"[gV]r?[a&,]*$")
-_END: Final = re.compile(r"$|[,&|!zkgwcbtForN]|p[aT]?[ydvN]")
+_END: Final = re.compile(r"T?(?:$|[,&|!zkgwcbtForN]|p[aT]?[ydvNct])")
 # Classes of words that no search looks for.
 _SUBJECT: Final = re.compile(r"[^VagTkor&|,pw]")
 _EDGES: Final = re.compile(
@@ -149,12 +164,13 @@ class Interpreter:
             if " " in title or has_unspaced(title):  # more than a common word
                 yield title, _Meaning()
         for field in self.fields.values():
-            for word in _words_of(field.name):
+            for word in field.words:
                 yield word, _Meaning(field.name)
             for value in field.values if field.kind == "words" else ():
                 if isinstance(value, str):
                     yield value, _Meaning(field.name, value)
-                    yield from _inflections(field, value)
+                    for spelling, is_plural in inflections(field, value):
+                        yield spelling, _Meaning(field.name, value, is_plural)
 
     def mentions(self, question: str) -> Iterator[Token]:
         """Yield the fields (F), names (N), other values (v) and titles (x) in a question."""
@@ -188,36 +204,6 @@ class Interpreter:
         return _Reading(self, question, today).interpretation()
 
 
-def _words_of(field: str) -> set[str]:
-    """Return the words that name a field: its key, in singular and plural, and synonyms."""
-    name = re.sub(r"[_\W]+", " ", field).strip().casefold()
-    single = name.removesuffix("s")
-    rows = [row for row in SYNONYMS if name in row or single in row]
-    return {name, single, _plural(single), *(word for row in rows for word in row)}
-
-
-def _plural(word: str) -> str:
-    if word.endswith("y") and word[-2:-1] not in "aeou":
-        return f"{word[:-1]}ies"
-    return f"{word}es" if word.endswith(("s", "x", "z", "ch", "sh")) else f"{word}s"
-
-
-def _inflections(field: Field, value: str) -> Iterator[tuple[str, _Meaning]]:
-    """Yield the other forms of a value: "comedies", "animated", "sci fi"; 消防法."""
-    if has_unspaced(value):
-        for spelling in {value.removeprefix(_STATE), value.replace(" ", "")} - {value}:
-            yield spelling, _Meaning(field.name, value)
-    elif not field.has_names:
-        word = value.casefold()
-        if word != value and len(word) > _ACRONYM:  # README, but not IT
-            yield word, _Meaning(field.name, value)
-        adjective = re.sub("ation$", "ated", re.sub("ance$", "antic", word))
-        for spelling in {word.removesuffix("s"), word.replace("-", " "), adjective} - {word}:
-            yield spelling, _Meaning(field.name, value)
-        for spelling in {_plural(word), _plural(word.replace("-", " "))}:
-            yield spelling, _Meaning(field.name, value, is_plural=True)
-
-
 class _Reading:
     """One question, read from left to right."""
 
@@ -233,6 +219,7 @@ class _Reading:
                 codes[at] = "F" if is_field else "g"
         self._codes = "".join(codes)
         self._names_documents = False  # so far
+        self._is_listing = self._lists_values()
         self._refused: list[str] = []
 
     def interpretation(self) -> Interpretation:
@@ -274,28 +261,43 @@ class _Reading:
         words = self._tokens[match.start() : match.end()]
         named = {m.field for token in words if token.code == "F" for m in token.meaning}
         operands = [token.meaning for token in words if token.code in "nyd"]
-        signs = [token.meaning for token in words if token.code in "cts"]
-        is_time = not {*"cn"} & {*match["time"]}
-        if not named and not (is_time and self._is_of_documents(match)):
-            return None
-        if match["equal"] and "n" in match["equal"] and not {*"ep"} & {*match["field"]}:
+        signs = [token.meaning.split() for token in words if token.code in "ctsj"]
+        units = [operand for operand in operands if isinstance(operand, Amount)]
+        if units:  # "20 to 30 minutes"
+            operands = [units[0]._replace(number=n) if is_number(n) else n for n in operands]
+        if not named:  # "cheaper than 300"
+            named = {
+                field.name
+                for field in self._words.fields.values()
+                if any(field.words.intersection(sign[1:]) for sign in signs)
+            }
+            is_bare = not named and not units and any(map(is_number, operands))
+            is_compared = match["time"].strip("wpaT") == "cn" and self._ends(match.end())
+            if not self._is_of_documents(match) or (is_bare and not is_compared):
+                return None
+        if match["equal"] and "n" in match["equal"] and not {*"ep"} & {*(match["field"] or "")}:
             return None  # "rated 8", "500 votes"
         fields = [
             field
             for field in self._words.fields.values()
-            if field.kind in {"year", "date"} or (named and field.kind == "number")
-            if not named or field.name in named
+            if field.kind != "words"
+            if (field.name in named if named else field.spans(operands))
         ]
         if len(fields) != 1:
             if fields:
                 names = ", ".join(field.name for field in fields)
                 self._refused.append(f"{self._shown(match)} may be of {names}; write which")
             return None
-        if match["equal"]:  # "in 1991 or 2005"
-            parts = [fields[0].compared(None, [operand], self._today) for operand in operands]
-            return None if None in parts else _any([part for part in parts if part])
-        operator = FilterOperator(signs[0]) if signs else None
-        return fields[0].compared(operator, operands, self._today)
+        operators = [FilterOperator(sign[0]) for sign in signs]
+        compared = partial(fields[0].compared, today=self._today)
+        if match["equal"] or len(operators) > 1:  # "in 1991 or 2005", "over 5 and below 9"
+            signed = zip_longest(operators, operands)
+            parts = [compared(operator, [operand]) for operator, operand in signed]
+            present = [part for part in parts if part]
+            if len(present) < len(parts):
+                return None
+            return AllOf(tuple(present)) if operators else _any(present)
+        return compared(operators[0] if operators else None, operands)
 
     def _shown(self, match: re.Match[str]) -> str:
         words = self._tokens[match.start() : match.end()]
@@ -311,7 +313,7 @@ class _Reading:
             is_one = document.code == "g" and self._question[document.end - 1] != "s"
             return not (is_title and is_one and time == "y")  # "the 2012 movie"
         is_near = _AFTER_DOCUMENT.search(before) is not None
-        is_end = _END.match(after) is not None
+        is_end = self._ends(match.end())
         if equal and time.strip("!T")[0] in "yd":  # "films 2010", not "the full movie 2010"
             last = self._tokens[match.start() - 1]
             is_plural = before[-1:] == "V" or self._question[last.end - 1 : last.end] == "s"
@@ -323,9 +325,31 @@ class _Reading:
         is_far = is_told and is_end and (not equal or "r" in time or is_from)
         return is_near or is_far or (not before.strip("aT") and not after)
 
+    def _lists_values(self) -> bool:
+        """Return whether a question has nothing but filters: values of several fields."""
+        if not _LISTING.fullmatch(self._codes):
+            return False
+        words = [token for token in self._tokens if token.code in "vN"]
+        fields = [{meaning.field for meaning in token.meaning} for token in words]
+        attributes = {
+            name for names in fields for name in names if name and not self._words.fields[name].is_list
+        }
+        # Labels and the like may be of a subject: "customer billing".
+        is_named = any(
+            token.code == "N"
+            or self._question[token.start].isupper()
+            or any(meaning.is_plural for meaning in token.meaning)
+            for token in words
+        )
+        return len(set().union(*fields)) > 1 and (is_named or len(attributes) > 1)
+
     def _asks_before(self, end: int) -> bool:
         """Return whether a question word stands before, in the same sentence."""
         return "q" in self._codes[:end].rpartition(",")[2]
+
+    def _ends(self, end: int) -> bool:
+        """Return whether a phrase may end here, and is not part of a longer one."""
+        return _END.match(self._codes, end) is not None
 
     def _around(self, start: int, end: int) -> tuple[str, str]:
         """Return the classes before and after a phrase."""
@@ -350,26 +374,29 @@ class _Reading:
         meant = [[m for m in item if m.field in (named or fields)] for item in items]
         if not all(meant):
             return None, match.start() + max(1, len(match["role"]))
-        is_negated = bool(match["no"]) or "z" in behind  # "except ...", ...以外
+        is_negated = bool(match["no"]) or bool({*"!z"} & {*match["role"], *behind})
         is_title = any(not meaning.field for item in items for meaning in item)
+        text = self._question[words[-1].start : words[-1].end]
         if named:  # "explain the western genre" has none
             is_filter = "F" in match["role"] or not self._asks_before(match.start())
         elif match["v"] == "N":
             before, after = self._around(match.start(), end)
             # Beside other words a name may be one of a subject; Chinese has no spaces to tell.
-            is_subject = (before[-1:] == "x" or after[:1] == "x") and not has_unspaced(
-                words[-1].meaning[0].value
-            )
+            is_subject = (before[-1:] == "x" or after[:1] == "x") and not has_unspaced(text)
+            # "will young customers ..."
+            is_subject |= text.islower() and text.split()[0] in _FUNCTION_WORDS
             is_filter = bool(match["role"]) or is_negated or not (is_title or is_subject)
         elif any(self._words.fields[field].has_names for field in fields):
             # "with Cher", not "with rain"
-            is_filter = match["role"] == "w" and self._question[words[-1].start].isupper()
+            is_filter = match["role"] == "w" and text[0].isupper()
+        elif len(text) == 1:
+            is_filter = False  # 高, C
         else:
             is_filter = is_negated > bool(match["no"]) or self._is_kind(match, meant, behind, end)
         roles = {token.meaning for token in words if token.code == "w"}
         if not is_filter:
             return None, end
-        joined = self._joined(match["values"], meant, roles, is_any=is_negated)
+        joined = self._joined(match["values"], meant, roles, is_negated=is_negated)
         return Not(joined) if is_negated else joined, end
 
     def _is_kind(
@@ -377,20 +404,29 @@ class _Reading:
     ) -> bool:
         """Return whether common words name a kind of document, without their field."""
         before, after = self._around(match.start(), end)
-        if match["role"]:  # "guides for Milvus"
-            is_document = before.endswith(("g", "V")) and _END.match(after) is not None
-            return is_document and match["role"].startswith("p")
+        if match["role"]:  # "guides for Milvus", "laptops by Lenovo"; not "films with music"
+            words = self._tokens[match.start() : end]
+            is_cast = any(token.meaning == "cast" for token in words)
+            is_with = is_cast and not self._question[words[-1].start].isupper()
+            is_document = re.search("(?:^|[gV]),?$" if match["no"] else "[gV]$", before) is not None
+            return is_document and not is_with and self._ends(end)
         if match["no"]:
             is_of_documents = self._names_documents or "g" in behind or not before
-            return is_of_documents and (after[:1] == "v" or _AFTER_KIND.match(after) is not None)
+            is_kind = after[:1] == "v" or _AFTER_KIND.match(after.lstrip("a")) is not None
+            return is_of_documents and is_kind
         is_first = _BEFORE_KIND.search(before) is not None
         is_described = not before.strip("ax")  # "korean thrillers"
+        is_first |= re.fullmatch("a*x{1,3}k", before) is not None  # 不辣的川菜
         is_question = self._asks_before(match.start())
+        if self._is_listing:
+            return True
         if "g" in behind:
-            return (is_first or not is_question) and before[-1:] != "o"
+            is_close = is_described and before.count("x") <= _DESCRIPTION
+            return is_first or (is_close and not is_question)
         if any(meaning.is_plural for item in items for meaning in item):
             is_kind = is_first and _AFTER_KINDS.match(after) is not None
             is_kind |= is_described and _AFTER_DESCRIBED_KINDS.match(after) is not None
+            is_kind |= before.endswith("V")  # "low priority bugs nobody ..."
         else:
             is_first |= is_described and _AFTER_DESCRIBED_KIND.match(after) is not None
             is_alone = not before.strip("a") and not after.strip(",")
@@ -399,17 +435,23 @@ class _Reading:
         return is_kind and (not is_question or _BEFORE_FILTER.match(after) is not None)
 
     def _joined(
-        self, codes: str, items: Sequence[Sequence[_Meaning]], roles: set[str], *, is_any: bool
+        self, codes: str, items: Sequence[Sequence[_Meaning]], roles: set[str], *, is_negated: bool
     ) -> Condition:
         """Return the condition of lists of values side by side: of each any, or all."""
-        lists: list[list[Sequence[_Meaning]]] = [[]]
+        lists: list[tuple[list[Sequence[_Meaning]], str]] = []
         for joint, item in zip(re.findall("([,&|]*)[aT]?[vN]", codes), items, strict=True):
-            if not joint and lists[-1]:
-                lists.append([])  # "horror comedies"
-            lists[-1].append(item)
-        is_any |= bool({*"|e"} & {*codes})
-        parts = [self._list(listed, roles, is_any=is_any) for listed in lists]
-        return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
+            fields = {meaning.field for listed in (lists or [([], "")])[-1][0] for meaning in listed}
+            is_same = not fields.isdisjoint(meaning.field for meaning in item)
+            if lists and joint and (is_same or "|" in joint):
+                listed, joints = lists[-1]
+                lists[-1] = ([*listed, item], joints + joint)
+            else:  # "horror comedies", "Sony or Bose, black"
+                lists.append(([item], ""))
+        is_any = is_negated or "e" in codes
+        parts = [self._list(listed, roles, is_any=is_any or "|" in joints) for listed, joints in lists]
+        if len(parts) == 1 or is_negated:
+            return _any(parts)
+        return AllOf(tuple(parts))
 
     def _list(
         self, items: Sequence[Sequence[_Meaning]], roles: set[str], *, is_any: bool

@@ -89,14 +89,15 @@ def windows_in(text: str, today: date) -> list[Period]:
     """
     windows: list[Period] = []
     for match in _WINDOW.finditer(text):
-        count, unit = _count(match["count"] or match["zh"]), match["unit"] or match["unit_zh"]
+        count = _count(match["count"] or match["zh"] or "one")
+        unit = match["unit"] or match["unit_zh"]
         with suppress(ValueError, OverflowError):
             days = {"day": 1, "天": 1, "week": 7, "周": 7, "星期": 7, "礼拜": 7}.get(unit, 0)
             first = today - timedelta(days=days * count)
             if not days:
                 start, end = _back(today, count * (12 if unit in {"year", "年"} else 1), "month")
                 first = start.replace(day=min(today.day, end.day))
-            windows.append(Period(*match.span(), first, today))
+            windows.append(Period(*match.span(), first, today if match["age"] is None else first))
     return windows
 
 
@@ -203,7 +204,8 @@ _BEFORE_ZH: Final = "(?<![以之目当从眼提])"
 # Not the end of a word: 过去年代, 以前年度.
 _YEAR_ZH: Final = f"((?<![过失])去年|{_BEFORE_ZH}前年|今年)"
 _WINDOW: Final = re.compile(
-    rf"(?<![a-z])(?:last|past|previous) (?P<count>{_COUNT}) "
+    r"(?:(?:(?<![a-z])(?:last|past|previous) |(?P<age>(?<=older than )|(?<=newer than )))"
+    rf"(?P<count>{_COUNT})|(?<![a-z])past) "
     r"(?P<unit>day|week|month|year)s?(?![a-z])"
     rf"|(?:最近|过去|近)(?P<zh>{_COUNT})(?P<unit_zh>天|周|星期|礼拜|个月|年)内?"
 )
@@ -226,6 +228,7 @@ _RULES: Final[tuple[tuple[str, Callable[..., Days]], ...]] = (
     ),
     (f"last ({_MONTH})", _last_month),
     (f"last ({_any(_DAYS)})", _last_weekday),
+    (f"(?<=since )({_any(_DAYS)})", _last_weekday),
     (f"({_THIS_ZH})个?(?:周|星期|礼拜)({_DAY_ZH})", _weekday_zh),
     (
         f"(last |this |{_THIS_ZH})个?(week|month|year|{_WEEK_ZH})",
