@@ -45,7 +45,8 @@ SYNONYMS: Final = [
     f"{words}|{signs}".strip("|").split("|") for code, _, words, signs in _ROWS if code == "F"
 ]
 # What says of a field no more than its kind: 创建日期 is when it was created.
-_SUFFIX: Final = re.compile(r"(?<=\w)(?: (?:date|at|on|time|name|count)|(?<=..)(?:日期|时间|数|名称))$")
+_SUFFIX: Final = re.compile(r"(?<=\w)(?: (?:date|at|on|time|name|count)|(?:日期|时间|数|名称))$")
+_PERSONS: Final = {"director", "actor", "author", "assignee"}
 _DIMENSIONS: Final = {"price", "duration", "weight", "length", "storage"}
 _UNITS: Final = [row for row in _ROWS if row[0] == "U"]
 _UNIT: Final = "|".join(
@@ -65,24 +66,25 @@ _TIME: Final = re.compile(
     r"(?<![\w.])(?P<iso>[12]\d{3})[-/](?P<m>0[1-9]|1[0-2])(?:[-/](?P<d>\d\d))?(?![\w-])"
     rf"|(?:(?P<day>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?)?\b(?P<month>{_MONTH})\.?,? "
     r"(?:(?P<us>\d{1,2})(?:st|nd|rd|th)?,? )?(?P<of>[12]\d{3})(?!\w)"
-    rf"|(?P<first>{_MONTH})(?= (?:and|to|through|until|till|-|–) (?:{_MONTH}) (?P<until>[12]\d{{3}}))"
+    rf"|(?P<first>{_MONTH})(?= (?:and|to|through|until|-|–) (?:{_MONTH}) (?P<until>[12]\d{{3}}))"
     r"|(?<!\d)(?P<zh>[12]\d{3})年(?:(?P<zm>\d{1,2})月(?:(?P<zd>\d{1,2})[日号])?)?(?!代)"
     r"|(?<=[到至—~-])(?P<same>\d{1,2})月(?:(?P<sd>\d{1,2})[日号])?"
     r"|(?<![\w.])(?P<decade>(?:[12]\d)?\d0)(?:['’]?s\b|年代)|(?P<tens>[二三四五六七八九])十年代"
     rf"|\b(?P<ties>{'|'.join(word[:-1] + 'ies' for word in TENS)})\b"
-    r"|(?<![\w.,])(?P<year>[12]\d{3})(?=[至到和及或与]|(?!\w|[.,]\d|-\d\d(?!\d)))"
+    r"|(?<![a-z0-9_.,])(?P<year>[12]\d{3})(?=[至到和及或与]|(?!\w|[.,]\d|-\d\d(?!\d)))"
 )
 _SIGN: Final = f"[{''.join(_CURRENCIES)}]"
 _NUMBER: Final = re.compile(
     rf"(?<![a-z0-9_.])(?P<sign>{_SIGN}\s?)?"
     r"(?:(?P<number>-?\d{1,15}(?:,\d{3})*(?:\.\d{1,9})?)"
     r"\s?(?P<scale>k\b|m\b|thousand\b|million\b|万|亿)?"
-    rf"|(?P<en>(?:half )?an?(?= hour)|(?:{_NUMERAL})(?:[ -](?:{_NUMERAL})){{0,6}})"
+    rf"|(?P<en>(?:half )?an?(?= hour)|(?:an? )?(?:{_NUMERAL})(?:[ -](?:{_NUMERAL})){{0,6}})"
     rf"|(?P<zh>半(?=个?小时)|[{HAN_DIGIT}{HAN_UNIT}]{{1,12}}))"
     rf"(?:\s?(?:stars?|points?|分(?!钟)|票|次)|[\s-]?(?:{_UNIT})|\s?(?P<behind>{_SIGN}))?"
     r"(?![a-z0-9_]|\.\d)"
 )
-_LARGE: Final = re.compile("[百千万亿]|(?:hundred|thousand|million)$")
+_LARGE: Final = re.compile("[百千万亿]|[分票次]$|(?:hundred|thousand|million)$")
+_COUNTED: Final = {*"星页条篇章"}
 _SCALES: Final = {"k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "万": 1e4, "亿": 1e8}
 _CENTURY: Final = 100
 _OLD_DECADES: Final = 30  # "the 30s" are the 1930s
@@ -93,6 +95,7 @@ _SAMPLE: Final = 1_000
 _YEARS: Final = range(1000, 2200)
 _MOST: Final = 0.9
 _LONG_CHINESE: Final = 5
+_SHORT_PERSON: Final = 3  # characters: names of two are words, such as 高峰
 _ACRONYM: Final = 3  # letters, of which a value in capitals may be another word in lower case
 # Chinese laws are named without it.
 _STATE: Final = "中华人民共和国"
@@ -106,6 +109,14 @@ class Amount(NamedTuple):
     number: float
     dimension: str
     size: str  # or the currency
+
+
+class Meaning(NamedTuple):
+    """What words may mean: a value of a field, the field itself, or without one a title."""
+
+    field: str = ""
+    value: str = ""
+    is_plural: bool = False
 
 
 class Token(NamedTuple):
@@ -127,13 +138,16 @@ def tokens(question: str, mentions: Iterable[Token], today: date) -> list[Token]
     """
     plain, offsets = normalised(question)
     spans: list[Token] = []
+    named = [*mentions]
     for token in (*_times(plain, today), *_classes(plain)):
         start, end = offsets[token.start], offsets[token.end - 1] + 1
+        if token.code == "n":  # "3 stars", where stars are a field
+            end = min([m.start for m in named if m.code == "F" and start < m.start < end] or [end])
         spans.append(token._replace(start=start, end=end))
     # No value is called "not"; but kinds of documents may be values.
     spans.sort(key=lambda token: token.code in "agjorx")
     at = sum(token.code not in "agjorx" for token in spans)
-    spans[at:at] = mentions
+    spans[at:at] = named
     kept: list[Token] = []
     for token in sorted(spans, key=lambda token: (token.start, -token.end)):  # stable
         if not kept or token.start >= kept[-1].end:
@@ -149,10 +163,10 @@ def _classes(plain: str) -> Iterator[Token]:
         yield Token(*match.span(), "x")
 
 
-def is_document(words: str) -> bool:
-    """Return whether words name a kind of document, such as "film"."""
+def class_of(words: str) -> str:
+    """Return the class of words, such as g for "film"; x for that of others."""
     match = _CLASSES.fullmatch(words.casefold())
-    return match is not None and _row(match)[0] == "g"
+    return "x" if match is None else _row(match)[0]
 
 
 def _row(match: re.Match[str]) -> list[str]:
@@ -174,7 +188,8 @@ def _times(plain: str, today: date) -> Iterator[Token]:
         units = (name for name, text in match.groupdict().items() if name[0] == "u" and text)
         unit = f"price {_CURRENCIES[sign]}" if sign else _unit(next(units, ""))
         # "one" and "a hundred" are words of many questions.
-        if unit or match["number"] or _LARGE.search(match[0]):
+        is_counted = _LARGE.search(match[0]) or plain[match.end() : match.end() + 1] in _COUNTED
+        if unit or match["number"] or is_counted:
             value = _number(match)
             yield Token(*match.span(), "n", Amount(value, *unit.split()) if unit else value)
 
@@ -231,8 +246,19 @@ class Field:
         elif all(instant(value) is not None for value in sample):
             self.kind = "date"
         # Names are no words of a question by chance; common words are.
-        names = sum(is_name(str(value)) for value in sample)
+        self.has_persons = not _PERSONS.isdisjoint(self.words)
+        names = sum(self.is_name(str(value)) for value in sample)
         self.has_names = self.kind == "words" and 2 * names > len(sample)
+
+    def is_name(self, value: str) -> bool:
+        """Return whether a value is a name: no question has its words by chance."""
+        if has_unspaced(value):
+            least = _SHORT_PERSON if self.has_persons else _LONG_CHINESE
+            return len(value) >= least or value.startswith("第")
+        words = value.split()
+        capitals = sum(not word[0].isalpha() or word[0].isupper() for word in words)
+        is_id = any(map(str.isdigit, value)) and any(map(str.isalpha, value))
+        return is_id or "/" in value or (len(words) > 1 and 2 * capitals > len(words))
 
     def among(self, values: Iterable[Scalar]) -> Condition:
         """Return the condition that it has one of the values."""
@@ -275,11 +301,11 @@ class Field:
         """Return whether operands without the name of a field may be its: amounts, or times."""
         if isinstance(operands[0], tuple) and not isinstance(operands[0], Amount):
             return self.kind in {"year", "date"}
-        values = [self.measured(operand) for operand in operands]
-        low, high = (min(self.values), max(self.values)) if self._dimension else (0, 0)
-        return all(value is not None and low <= value <= high for value in values)
+        numbers = [value for value in self.values if not isinstance(value, str)] or [0]
+        measured = [self.measured(operand) for operand in operands]
+        return all(n is not None and min(numbers) <= n <= max(numbers) for n in measured)
 
-    def measured(self, operand: object) -> float | None:
+    def measured(self, operand: Any) -> float | None:
         """Return an amount in the unit of the field; None if it measures something else.
 
         The unit is the last word of its name, as in ``price_eur``, or else the first one of its
@@ -345,13 +371,3 @@ def inflections(field: Field, value: str) -> Iterator[tuple[str, bool]]:
             yield spelling, False
         for spelling in {plural(word), plural(word.replace("-", " "))}:
             yield spelling, True
-
-
-def is_name(value: str) -> bool:
-    """Return whether a value is a name: no question has its words by chance."""
-    if has_unspaced(value):
-        return len(value) >= _LONG_CHINESE or value.startswith("第")
-    words = value.split()
-    capitals = sum(not word[0].isalpha() or word[0].isupper() for word in words)
-    is_id = any(map(str.isdigit, value)) and any(map(str.isalpha, value))
-    return is_id or "/" in value or (len(words) > 1 and 2 * capitals > len(words))

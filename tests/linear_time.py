@@ -34,7 +34,7 @@ from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.graph.phrases import acronyms, chinese_runs, phrases, title_words, words
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
 from llama_retrieval_ext.graph.text_to_cypher import stripped
-from llama_retrieval_ext.interpretation import Interpreter
+from llama_retrieval_ext.interpreter import Interpreter
 from llama_retrieval_ext.knowledge_base.passages import PassageParser
 from llama_retrieval_ext.knowledge_base.readers.code import definitions
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents

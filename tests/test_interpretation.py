@@ -1,4 +1,4 @@
-"""Filters in words: 200 questions, and the promises of the grammar."""
+"""Filters in words: 230 questions, and the promises of the grammar."""
 
 import re
 from collections import defaultdict
@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, parse_filters
-from llama_retrieval_ext.interpretation import Interpretation, Interpreter
+from llama_retrieval_ext.interpretation import Interpretation
+from llama_retrieval_ext.interpreter import Interpreter
 from llama_retrieval_ext.samples.regulations import zh_safety_laws
 
 TODAY = date(2026, 11, 28)
-LISTS = {"genres", "actors", "engines"}
+LISTS = {"genres", "actors", "engines", "labels", "标签"}
 ROWS = [
     line.split("\t")
     for line in (

@@ -13,7 +13,8 @@ from llama_retrieval_ext.errors import InvalidFilterError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filter_syntax import as_metadata_filters, describe_filters
 from llama_retrieval_ext.filters import ORDER_OPERATORS, AllOf, AnyOf, Condition, Not, Scalar
-from llama_retrieval_ext.interpretation import Interpretation, Interpreter, Source, without
+from llama_retrieval_ext.interpretation import Interpretation, Source, without
+from llama_retrieval_ext.interpreter import Interpreter
 from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel
 from llama_retrieval_ext.llm.parsing import cleaned

@@ -1,0 +1,391 @@
+"""`Reading`: one question, whose phrases are read as filters from left to right."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import date
+from functools import partial
+from itertools import zip_longest
+from typing import Any, Final
+
+from llama_index.core.vector_stores.types import FilterOperator
+
+from llama_retrieval_ext.filter_syntax import as_metadata_filters, describe_filters
+from llama_retrieval_ext.filter_words import Amount, Field, Meaning, Token, class_of, tokens
+from llama_retrieval_ext.filters import AllOf, AnyOf, Condition, Not
+from llama_retrieval_ext.interpretation import Interpretation, Source, without
+from llama_retrieval_ext.parameters import is_number
+from llama_retrieval_ext.text.segmentation import has_unspaced
+from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
+
+# Phrases in the classes of `filter_words`: a time or a number; a list of values.
+_PHRASE: Final = re.compile(
+    r"(?P<time>(?P<not>(?:!g?)?)[wr]?[aT]{0,2}(?P<field>F[ep]{0,2}[aT]{0,2})?"
+    r"(?:[bp]?T?[nyd]-T?[nyd]|bT?[nyd]&T?[nyd]|mT?[nyd]j|cT?n[,&]{1,2}cT?n(?(field)(?!p?F)|(?=p?F))"
+    r"|p?[ct](?:T?F)?T?[nyd]|p?(?:[nyd]|nF)s|(?P<equal>(?:p(?:T?F)?)?T?[nyd](?:[&|,]p?[yd])*))"
+    r"(?:(?<=n)p?F|(?<=cy)F|(?<=ns)F|(?<=[yds])F(?=k))?)"
+    r"|(?P<values>(?P<no>!)?[aT]{0,2}(?P<role>(?:[wp]?[aT]{0,2}F[ep]?!?|[wp])?)[aT]{0,3}(?P<v>[vN])"
+    r"(?(no)(?:(?:,(?P=v))*,?[&|][aT]?(?P=v))?|(?:,?[&|]?[aT]?(?P=v))*))"
+    r"(?P<behind>(?:k{0,2}g|!?[ke]?F)?z?)"
+)
+_FUNCTION_WORDS: Final = ENGLISH_STOP_WORDS | {"will", "may", "might", "must"}
+_DESCRIPTION: Final = 4  # words before a kind of documents: "time travel films"
+# Values side by side, and other filters after them.
+_LISTING: Final = re.compile(
+    r"[aT]*(?:[vN][,&|]{0,2}T?)+k?g?[a,]*(?:[Fctbpwrmynds&-][T,]*)*[vNjF]?"
+)
+_NEAR: Final = 16  # classes that are looked at before and after a phrase
+# A filter behind a phrase: one of times or numbers, of names, or a negated one.
+_FILTER: Final = (
+    r"F?[ctb]|p[ct]|r?p[aT]?[yd]|w[aT]?[vNF]|p[aT]?v?F|wa?c|[,&|]?!p?[aT]?[vNFydw]|F[ep]?[nvN]"
+)
+_BEFORE_FILTER: Final = re.compile(_FILTER)
+# What stands before and after a kind of document that is one common word, such as "drama".
+_BEFORE_KIND: Final = re.compile(r"(?:^|[gV,])[ark&|]*$|o[^,]{1,8}k$")
+_AFTER_KIND: Final = re.compile(rf"a*$|k?[,zor]|k[vNg]|[aT]?[yd]|[nyd]s|{_FILTER}")
+_AFTER_KINDS: Final = re.compile(r"$|[^xeqk]")
+_AFTER_DESCRIBED_KIND: Final = re.compile(r"t|wa?c|F?c|,?!|wF?[vN]|F[ep]?[vN]")
+_AFTER_DESCRIBED_KINDS: Final = re.compile(rf"[or]|{_FILTER}")
+_BEFORE_DOCUMENT: Final = re.compile(
+    r"a{0,2}(?:[vN]|g(?!x))|(?:[rF]?k|o[^,]{0,8}?k)[^,]{0,8}?[gvN]|F[ep]?c[nyd]s?k?[gv]"
+)
+_AFTER_DOCUMENT: Final = re.compile(r"[gV]r?[a&,]*$")
+_END: Final = re.compile(r"T?(?:$|[,&|!zkgwcbtForN]|p[aT]?[ydvNct])")
+# Classes of words that no search looks for.
+_SUBJECT: Final = re.compile(r"[^VagTkor&|,pw]")
+
+
+class Reading:
+    """One question, read from left to right; see `Interpreter`."""
+
+    def __init__(
+        self,
+        question: str,
+        mentions: Iterable[Token],
+        fields: Mapping[str, Field],
+        titles: Collection[str],
+        today: date,
+    ) -> None:
+        self._question, self._fields, self._titles, self._today = question, fields, titles, today
+        self._tokens = tokens(question, mentions, today)
+        codes = [token.code for token in self._tokens]
+        for at, token in enumerate(self._tokens):
+            word = question[token.start : token.end]
+            if token.code == "F" and (code := class_of(word)) in {*"go"}:
+                following = "".join(codes[at + 1 :]).lstrip("aT")[:1]
+                is_field = following in {*"vN"} or (code == "g" and following == "e")
+                is_counted = code == "g" and codes[at - 1 : at] in (["v"], ["N"], ["n"])
+                codes[at] = "F" if is_field or is_counted else code
+        for match in re.finditer("(?=v[,&|]{1,2}N|N[,&|]{1,2}v)", "".join(codes)):
+            ends = match.start(), match.start() + 2 + (codes[match.start() + 2] in ",&|")
+            first, last = ({m.field for m in self._tokens[end].meaning} for end in ends)
+            if first & last:  # "Rain or Tom Hanks"
+                codes[ends[0]] = codes[ends[1]] = "N"
+        self._codes = "".join(codes)
+        self._names_documents = False  # so far
+        self._is_listing = self._lists_values()
+        self._refused: list[str] = []
+
+    def interpretation(self) -> Interpretation:
+        """Return the question as a query and filters."""
+        parts: list[Condition] = []
+        sources: list[Source] = []
+        at = 0
+        while at < len(self._codes):
+            match = _PHRASE.match(self._codes, at)
+            condition, end = (None, at + 1) if match is None else self._phrase(match)
+            if condition is not None:
+                parts.append(condition)
+                sources.append(self._source(at, end, condition))
+                self._codes = f"{self._codes[:at]}{'V' * (end - at)}{self._codes[end:]}"
+            self._names_documents |= condition is not None or "g" in self._codes[at:end]
+            at = end
+        refused = tuple(self._refused)
+        if not parts:
+            return Interpretation(self._question, self._question, refused=refused)
+        query = without(self._question, sources) if _SUBJECT.search(self._codes) else ""
+        filters = as_metadata_filters(AllOf(tuple(parts)))
+        return Interpretation(self._question, query, filters, tuple(sources), refused)
+
+    def _source(self, at: int, end: int, condition: Condition) -> Source:
+        start, stop = self._tokens[at].start, self._tokens[end - 1].end
+        shown = describe_filters(as_metadata_filters(condition))
+        return Source(start, stop, self._question[start:stop], shown)
+
+    def _phrase(self, match: re.Match[str]) -> tuple[Condition | None, int]:
+        """Return what a phrase stands for, None for nothing, and where the next may begin."""
+        if match["time"] is None:
+            return self._values(match)
+        condition = self._time(match)
+        if condition is None:
+            return None, match.start() + 1
+        return Not(condition) if match["not"] else condition, match.end()
+
+    def _time(self, match: re.Match[str]) -> Condition | None:
+        """Return the condition of a time or a number."""
+        words = self._tokens[match.start() : match.end()]
+        named = {m.field for token in words if token.code == "F" for m in token.meaning}
+        signs = [token.meaning.split() for token in words if token.code in "ctsj"]
+        operands: Sequence[Any] = [token.meaning for token in words if token.code in "nyd"]
+        units = [operand for operand in operands if isinstance(operand, Amount)]
+        if units:  # "20 to 30 minutes"
+            operands = [units[0]._replace(number=n) if is_number(n) else n for n in operands]
+        if not self._is_value(match):
+            return None
+        if not named:
+            comparatives = {word for sign in signs for word in sign[1:]}  # "cheaper than 300"
+            named = {f.name for f in self._fields.values() if not f.words.isdisjoint(comparatives)}
+            operands = self._unnamed(match, operands, is_bare=not named and not units)
+        fields = [
+            field
+            for field in self._fields.values()
+            if field.kind != "words" and operands
+            if (field.name in named if named else field.spans(operands))
+        ]
+        if len(fields) == 1:
+            operators = [FilterOperator(sign[0]) for sign in signs]
+            compared = partial(fields[0].compared, today=self._today)
+            if not match["equal"] and len(operators) <= 1:
+                return compared(operators[0] if operators else None, operands)
+            signed = zip_longest(operators, operands)  # "in 1991 or 2005", "over 5 and below 9"
+            parts = [compared(operator, [operand]) for operator, operand in signed]
+            present = tuple(part for part in parts if part is not None)
+            if len(present) == len(parts):
+                return AllOf(present) if operators else _any(present)
+        elif fields:
+            names = ", ".join(field.name for field in fields)
+            shown = repr(self._question[words[0].start : words[-1].end])
+            self._refused.append(f"{shown} may be of {names}; write which")
+        return None
+
+    def _is_value(self, match: re.Match[str]) -> bool:
+        """Return whether a number is a value, unlike "rated 8" and "the year 2000 problem"."""
+        equal, field = match["equal"], match["field"] or ""
+        if not equal or {*"ep"} & {*field}:
+            return True
+        is_of_subject = field and "p" not in equal and self._codes[match.end() :][:1] == "x"
+        return "n" not in equal and not is_of_subject
+
+    def _unnamed(
+        self, match: re.Match[str], operands: Sequence[Any], *, is_bare: bool
+    ) -> Sequence[Any]:
+        """Return the operands of a time or an amount without a field; empty if it is no filter."""
+        if not self._is_of_documents(match):
+            return ()
+        if is_bare and ("c" in match["time"] or any(map(is_number, operands))):
+            is_compared = match["time"].strip("wpaT") in {"cn", "cy"}  # "laptops under 1200"
+            numbers = [n if is_number(n) else n[0].year for n in operands]
+            return numbers if is_compared and self._ends(match.end()) else ()
+        return operands
+
+    def _is_of_documents(self, match: re.Match[str]) -> bool:
+        """Return whether a time without a field is that of documents, not of a subject."""
+        before, after = self._around(match.start(), match.end())
+        time, equal = match["time"], match["equal"]
+        if _BEFORE_DOCUMENT.match(after):
+            word, document = self._tokens[match.end() - 1 : match.end() + 1]
+            is_title = self._question[word.start : word.end] in self._titles
+            is_one = document.code == "g" and self._question[document.end - 1] != "s"
+            return not (is_title and is_one and time == "y")  # "the 2012 movie"
+        is_near = _AFTER_DOCUMENT.search(before) is not None
+        is_end = self._ends(match.end())
+        if equal and time.strip("!T")[0] in "yd":  # "films 2010", not "the full movie 2010"
+            last = self._tokens[match.start() - 1]
+            is_plural = before[-1:] == "V" or self._question[last.end - 1 : last.end] == "s"
+            return is_near and is_end and is_plural
+        is_from = any(
+            t.code == "p" and t.meaning for t in self._tokens[match.start() : match.end()]
+        )
+        is_told = self._names_documents and "q" not in self._codes and before[-1:] != "o"
+        is_far = is_told and is_end and (not equal or "r" in time or is_from)
+        return is_near or is_far or (not before.strip("aT") and not after)
+
+    def _lists_values(self) -> bool:
+        """Return whether a question has nothing but filters: values of several fields."""
+        if not _LISTING.fullmatch(self._codes):
+            return False
+        words = [token for token in self._tokens if token.code in "vN"]
+        fields = [{meaning.field for meaning in token.meaning} for token in words]
+        attributes = {
+            name for names in fields for name in names if name and not self._fields[name].is_list
+        }
+        # Labels and the like may be of a subject: "customer billing".
+        is_named = any(
+            token.code == "N"
+            or self._question[token.start].isupper()
+            or any(meaning.is_plural for meaning in token.meaning)
+            for token in words
+        )
+        return len(set().union(*fields)) > 1 and (is_named or len(attributes) > 1)
+
+    def _asks_before(self, end: int) -> bool:
+        """Return whether a question word stands before, in the same sentence."""
+        return "q" in self._codes[:end].rpartition(",")[2]
+
+    def _ends(self, end: int) -> bool:
+        """Return whether a phrase may end here, and is not part of a longer one."""
+        return _END.match(self._codes, end) is not None
+
+    def _around(self, start: int, end: int) -> tuple[str, str]:
+        """Return the classes before and after a phrase."""
+        return self._codes[max(0, start - _NEAR) : start], self._codes[end : end + _NEAR]
+
+    def _values(self, match: re.Match[str]) -> tuple[Condition | None, int]:
+        """Return the condition of a list of values, and where the next phrase may begin."""
+        end, behind = match.end("values"), match["behind"]
+        words = self._tokens[match.start() : end]
+        items = [token.meaning for token in words if token.code in "vN"]
+        fields = {meaning.field for item in items for meaning in item} - {""}
+        named = {m.field for token in words if token.code == "F" for m in token.meaning}
+        if "F" in behind:  # "comedy genre", but not "comedies directed by"
+            named_behind = {
+                m.field for m in self._tokens[match.end() - 1 - behind.count("z")].meaning
+            }
+            behind = behind if fields & named_behind else ""
+            named |= fields & named_behind
+        if match["v"] == "N" and self._codes[match.end() : match.end() + 1] == "x":
+            behind = ""  # 第三条规定了
+        end += len(behind)
+        meant = [[m for m in item if m.field in (named or fields)] for item in items]
+        if not all(meant):
+            return None, match.start() + max(1, len(match["role"]))
+        is_negated = bool(match["no"]) or bool({*"!z"} & {*match["role"], *behind})
+        if named:  # "explain the western genre" has none
+            is_filter = "F" in match["role"] or not self._asks_before(match.start())
+        elif match["v"] == "N":
+            is_title = any(not meaning.field for item in items for meaning in item)
+            is_free = not is_title and not self._is_of_subject(match, end)
+            is_filter = bool(match["role"]) or is_negated or is_free
+        else:
+            is_filter = self._is_common(match, meant, behind, end)
+        if not is_filter:
+            return None, end
+        roles = {token.meaning for token in words if token.code == "w"}
+        joined = self._joined(match["values"], meant, roles, is_negated=is_negated)
+        return Not(joined) if is_negated else joined, end
+
+    def _is_of_subject(self, match: re.Match[str], end: int) -> bool:
+        """Return whether a name is part of a subject; Chinese has no spaces to tell."""
+        before, after = self._around(match.start(), end)
+        text = self._question[self._tokens[match.start()].start : self._tokens[end - 1].end]
+        if text.islower() and text.split()[0] in _FUNCTION_WORDS:
+            return True  # "will young customers ..."
+        is_beside = before[-1:] == "x" or after[:1] in {"x", "e"}
+        return is_beside and not has_unspaced(text)
+
+    def _is_common(
+        self, match: re.Match[str], meant: Sequence[Sequence[Meaning]], behind: str, end: int
+    ) -> bool:
+        """Return whether common words without their field are a filter."""
+        last = self._tokens[match.end("values") - 1]
+        text = self._question[last.start : last.end]
+        fields = [self._fields[meaning.field] for item in meant for meaning in item]
+        if any(field.has_names for field in fields) and not has_unspaced(text):
+            return match["role"] == "w" and text[0].isupper()  # "with Cher", not "with rain"
+        is_except = "z" in behind and not match["no"]
+        return len(text) > 1 and (is_except or self._is_kind(match, meant, behind, end))  # 高, C
+
+    def _is_kind(
+        self, match: re.Match[str], items: Sequence[Sequence[Meaning]], behind: str, end: int
+    ) -> bool:
+        """Return whether common words name a kind of document, without their field."""
+        before, after = self._around(match.start(), end)
+        if match["role"]:
+            return self._is_attribute(match, items, end)
+        if match["no"]:
+            is_of_documents = self._names_documents or "g" in behind or not before
+            is_kind = after[:1] == "v" or _AFTER_KIND.match(after.lstrip("a")) is not None
+            return is_of_documents and is_kind
+        is_first = _BEFORE_KIND.search(before) is not None
+        is_described = not before.strip("ax")  # "korean thrillers"
+        is_first |= re.fullmatch("a*x{1,3}k", before) is not None  # 不辣的川菜
+        is_question = self._asks_before(match.start())
+        if self._is_listing:
+            return True
+        if "g" in behind:
+            is_close = is_described and before.count("x") <= _DESCRIPTION
+            is_first |= re.search("Vk?x{1,4}k?$", before) is not None  # 评分8分以上的国产悬疑片
+            return is_first or (is_close and not is_question)
+        if any(meaning.is_plural for item in items for meaning in item):
+            is_kind = is_first and _AFTER_KINDS.match(after) is not None
+            is_kind |= is_described and _AFTER_DESCRIBED_KINDS.match(after) is not None
+            is_kind |= before.endswith("V")  # "low priority bugs nobody ..."
+        else:
+            is_first |= is_described and _AFTER_DESCRIBED_KIND.match(after) is not None
+            is_alone = not before.strip("a") and not after.strip(",")
+            is_one = is_alone or before.endswith("T") or "T" in match["values"]
+            is_kind = is_first and not is_one and _AFTER_KIND.match(after) is not None
+        return is_kind and (not is_question or _BEFORE_FILTER.match(after) is not None)
+
+    def _is_attribute(
+        self, match: re.Match[str], items: Sequence[Sequence[Meaning]], end: int
+    ) -> bool:
+        """Return whether words after a preposition are a filter: "guides for Milvus"."""
+        before, after = self._around(match.start(), end)
+        words = self._tokens[match.start() : match.end("values")]
+        text = self._question[words[-1].start : words[-1].end]
+        is_chinese = has_unspaced(text) is not None
+        is_free = bool(match["no"]) or is_chinese
+        is_document = re.search("(?:^|[gV]),?$" if is_free else "[gV]$", before) is not None
+        is_end = self._ends(end) or bool(match["no"] and after.startswith("p"))
+        # "hotels with a pool", not "laptops with silver keys"
+        is_list = any(self._fields[meaning.field].is_list for meaning in items[-1])
+        is_with = any(token.meaning == "cast" for token in words)
+        return (
+            is_document and is_end and (is_list or is_chinese or text[0].isupper() or not is_with)
+        )
+
+    def _joined(
+        self, codes: str, items: Sequence[Sequence[Meaning]], roles: set[str], *, is_negated: bool
+    ) -> Condition:
+        """Return the condition of lists of values side by side: of each any, or all."""
+        lists: list[tuple[list[Sequence[Meaning]], str]] = []
+        for joint, item in zip(re.findall("([,&|]*)[aT]?[vN]", codes), items, strict=True):
+            fields = {
+                meaning.field for listed in (lists or [([], "")])[-1][0] for meaning in listed
+            }
+            is_same = not fields.isdisjoint(meaning.field for meaning in item)
+            if lists and joint and (is_same or "|" in joint):
+                listed, joints = lists[-1]
+                lists[-1] = ([*listed, item], joints + joint)
+            else:  # "horror comedies", "Sony or Bose, black"
+                lists.append(([item], ""))
+        is_any = is_negated or "e" in codes
+        parts = [
+            self._list(listed, roles, is_any=is_any or "|" in joints) for listed, joints in lists
+        ]
+        if len(parts) == 1 or is_negated:
+            return _any(parts)
+        return AllOf(tuple(parts))
+
+    def _list(
+        self, items: Sequence[Sequence[Meaning]], roles: set[str], *, is_any: bool
+    ) -> Condition:
+        names = {meaning.field for item in items for meaning in item}
+        if len(names) == 1 and len(items) > 1:
+            field = self._fields[names.pop()]
+            # A document has one author, and "comedies and dramas" are two kinds of it.
+            is_any |= not field.is_list or any(m.is_plural for item in items for m in item)
+            if is_any:
+                return field.among(meaning.value for item in items for meaning in item)
+        parts = [self._among(item, roles) for item in items]
+        return _any(parts) if is_any or len(parts) == 1 else AllOf(tuple(parts))
+
+    def _among(self, meanings: Sequence[Meaning], roles: set[str]) -> Condition:
+        """Return the condition that a field has one of some values; of several fields, any."""
+        fields = {meaning.field: self._fields[meaning.field] for meaning in meanings}
+        # A cast has several names, and an author one: "with" and "by".
+        fitting = [
+            field
+            for field in fields.values()
+            if {"author", "cast"} & roles and field.is_list is ("cast" in roles)
+        ]
+        return _any(
+            [
+                field.among(m.value for m in meanings if m.field == field.name)
+                for field in fitting or fields.values()
+            ]
+        )
+
+
+def _any(parts: Sequence[Condition]) -> Condition:
+    return parts[0] if len(parts) == 1 else AnyOf(tuple(parts))

@@ -1,0 +1,109 @@
+"""`Interpreter`: the filters in a question, by fields and their values, without an LLM."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import Final
+
+from llama_retrieval_ext.filter_phrases import Reading
+from llama_retrieval_ext.filter_syntax import Scalar
+from llama_retrieval_ext.filter_words import Field, Meaning, Token, inflections
+from llama_retrieval_ext.interpretation import Interpretation
+from llama_retrieval_ext.text.gazetteer import Gazetteer
+from llama_retrieval_ext.text.segmentation import has_unspaced
+
+# Longer texts are no questions.
+_LONGEST: Final = 400
+
+
+class Interpreter:
+    """Finds the filters in questions.
+
+    Names, such as "Tom Hanks", are filters unless they are the title of a document, or stand beside
+    other words, as in "tom hanks island", without "with" and the like. Common words, such as
+    "drama", are filters where they name a kind of document: in the plural, before "films" and the
+    like, with the name of their field, negated, or followed by another filter. Times without a
+    field belong to the only field with dates or years, if they belong to documents: "films after
+    2010", not "Berlin after 1945".
+
+    Args:
+        values: All values that a caller can see, by field.
+        lists: The fields whose values are in lists.
+        titles: The titles of documents.
+
+    Examples:
+        >>> fields = {"genres": ["Animation", "Comedy"], "year": [1994, 2022]}
+        >>> found = Interpreter(fields).interpret("comedies after 2010 about clones, no animation")
+        >>> found.query, [source.filter for source in found.sources]
+        ('about clones', ["genres == 'Comedy'", 'year > 2010', "not (genres == 'Animation')"])
+
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, Sequence[Scalar]],
+        *,
+        lists: Collection[str] = (),
+        titles: Iterable[str] = (),
+    ) -> None:
+        self.fields = {
+            name: Field(name, listed, is_list=name in lists)
+            for name, listed in values.items()
+            if listed
+        }
+        self.titles = {*titles}
+        self._meanings: dict[str, list[Meaning]] = defaultdict(list)
+        for spelling, meaning in self._spellings():
+            self._meanings[spelling].append(meaning)
+        self._gazetteer = Gazetteer((spelling, spelling) for spelling in self._meanings)
+
+    def _spellings(self) -> Iterator[tuple[str, Meaning]]:
+        """Yield how a question may write each title, field and value, with what it means."""
+        for title in self.titles:
+            if " " in title or has_unspaced(title):  # more than a common word
+                yield title, Meaning()
+        for field in self.fields.values():
+            for word in field.words:
+                yield word, Meaning(field.name)
+            for value in field.values if field.kind == "words" else ():
+                if isinstance(value, str):
+                    yield value, Meaning(field.name, value)
+                    for spelling, is_plural in inflections(field, value):
+                        yield spelling, Meaning(field.name, value, is_plural)
+
+    def mentions(self, question: str) -> Iterator[Token]:
+        """Yield the fields (F), names (N), other values (v) and titles (x) in a question."""
+        for mention in self._gazetteer.find(question):
+            meanings = [meaning for id_ in mention.ids for meaning in self._meanings[id_]]
+            code = "x"
+            if any(meaning.value for meaning in meanings):
+                meanings = [meaning for meaning in meanings if meaning.value or not meaning.field]
+                text = question[mention.start : mention.end]  # "Orange" and "orange"
+                exact = [meaning for meaning in meanings if meaning.value in {text, ""}]
+                meanings = exact if any(meaning.value for meaning in exact) else meanings
+                fields = [(self.fields[m.field], m.value) for m in meanings if m.value]
+                is_named = any(
+                    (field.has_names or field.has_persons) and field.is_name(v)
+                    for field, v in fields
+                )
+                code = "N" if is_named else "v"
+            elif any(meaning.field for meaning in meanings):
+                code = "F"
+            yield Token(mention.start, mention.end, code, meanings)
+
+    def interpret(self, question: str, *, today: date | None = None) -> Interpretation:
+        """Return the question as a query and filters.
+
+        Args:
+            question: The question; of more than 400 characters nothing is a filter.
+            today: The day of "last year" and the like; None for that of the clock, in UTC.
+        """
+        if not self.fields or len(question) > _LONGEST:
+            reason = f"filters are not looked for in more than {_LONGEST} characters"
+            if not self.fields:
+                reason = "no field to filter by has values; declare some: Schema(facets=['genres'])"
+            return Interpretation(question, question, refused=(reason,))
+        today = datetime.now(UTC).date() if today is None else today
+        return Reading(
+            question, self.mentions(question), self.fields, self.titles, today
+        ).interpretation()
