@@ -305,7 +305,7 @@ class Field:
         measured = [self.measured(operand) for operand in operands]
         return all(n is not None and min(numbers) <= n <= max(numbers) for n in measured)
 
-    def measured(self, operand: Any) -> float | None:
+    def measured(self, operand: object) -> float | None:
         """Return an amount in the unit of the field; None if it measures something else.
 
         The unit is the last word of its name, as in ``price_eur``, or else the first one of its
@@ -313,7 +313,8 @@ class Field:
         without a unit may be a price: "under 300".
         """
         if not isinstance(operand, Amount):
-            return operand if self._dimension == "price" and is_number(operand) else None
+            is_price = self._dimension == "price"
+            return operand if is_price and isinstance(operand, int | float) else None
         if operand.dimension != self._dimension or self.kind != "number":
             return None
         if operand.size.isalpha():
