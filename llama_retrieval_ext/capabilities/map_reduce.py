@@ -12,7 +12,7 @@ from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.running import Report
-from llama_retrieval_ext.knowledge_base.long_texts import split_by
+from llama_retrieval_ext.knowledge_base.passages import split_by
 from llama_retrieval_ext.llm.model import LanguageModel, count_tokens, shortened, structured_prompt
 
 M = TypeVar("M", bound=BaseModel)

@@ -127,8 +127,8 @@ def add(
 
 def exit_code(left_out: Mapping[Path, str] | Mapping[str, str], failures: Sized) -> int:
     """Return 0 if all files are in, except those without text and of unsupported kinds; else 3."""
-    from llama_retrieval_ext.knowledge_base.readers.document_list import NO_TEXT  # noqa: PLC0415
     from llama_retrieval_ext.knowledge_base.readers.formats import is_unsupported  # noqa: PLC0415
+    from llama_retrieval_ext.knowledge_base.readers.texts import NO_TEXT  # noqa: PLC0415
 
     may_be_out = (reason == NO_TEXT or is_unsupported(reason) for reason in left_out.values())
     return 0 if all(may_be_out) and not failures else _LEFT_OUT

@@ -2,28 +2,34 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
 from tempfile import TemporaryFile
+from time import perf_counter
 from types import MappingProxyType
 from typing import IO, NamedTuple
 
 from llama_index.core.schema import BaseNode, MetadataMode
 
 from llama_retrieval_ext.embeddings.resolve import embed_model_dimension, embed_model_name
-from llama_retrieval_ext.errors import DimensionMismatchError, ModelMismatchError
-from llama_retrieval_ext.knowledge_base.dating import AS_IT_IS, Dating
+from llama_retrieval_ext.errors import (
+    DimensionMismatchError,
+    DuplicateNodeError,
+    ModelMismatchError,
+)
 from llama_retrieval_ext.knowledge_base.documents import (
+    AS_IT_IS,
     Allowed,
-    ReaderIds,
+    Dating,
     SourceDocument,
     allowed_names,
 )
 from llama_retrieval_ext.knowledge_base.graph import GraphTarget
 from llama_retrieval_ext.knowledge_base.groups import (
     Group,
+    ReaderIds,
     character_bar,
     group_batches,
     grouped,
@@ -37,12 +43,13 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     Writable,
     content_of,
 )
-from llama_retrieval_ext.knowledge_base.long_texts import Watch
+from llama_retrieval_ext.knowledge_base.passages import Watch
 from llama_retrieval_ext.knowledge_base.preparation import Embeddings, Preparation, PreparedBatch
-from llama_retrieval_ext.knowledge_base.readers.document_list import DocumentList
-from llama_retrieval_ext.knowledge_base.report import IngestionReport, Tally
+from llama_retrieval_ext.knowledge_base.readers.texts import DocumentList
+from llama_retrieval_ext.knowledge_base.report import IngestionReport
 from llama_retrieval_ext.knowledge_base.sharing import Sharing
 from llama_retrieval_ext.knowledge_base.splitting import NodeIds
+from llama_retrieval_ext.knowledge_base.storage import Storage
 from llama_retrieval_ext.knowledge_base.write import Writer
 
 _logger = logging.getLogger(__name__)
@@ -56,8 +63,7 @@ class IngestionParts:
     writer: Writer
     ledger: Ledger
     sharing: Sharing
-    nodes: Callable[[Sequence[str]], Iterable[BaseNode]]  # the stored nodes with some ids
-    record_dimension: Callable[[int], None]  # before the first vector is stored
+    storage: Storage
     extracted: GraphTarget | None = None  # the graph, if an extractor writes to it, too
     reader_ids: ReaderIds = field(default_factory=ReaderIds)
 
@@ -72,8 +78,8 @@ class Predecessor(NamedTuple):
 class Addition:
     """Adds documents batch by batch; records failures and stores the rest.
 
-    `run` performs all steps. `changed_in` or `changed`, then `store` are the single steps, for
-    callers that prepare documents in other processes. The scope is the metadata of the caller's.
+    `run` performs all steps. `identified`, `changed` and `store` are the single steps, for callers
+    that prepare documents in other processes. The scope is the metadata of the caller's.
     """
 
     def __init__(
@@ -100,7 +106,11 @@ class Addition:
             for path, reason in items.left_out.items():
                 self.tally.skipped(str(path), reason)
         groups = grouped(items)
-        with character_bar(groups, show=show_progress) as bar:
+        if not show_progress:
+            for batch in group_batches(groups):
+                self.write(self.changed(self.identified(batch)))
+            return self.tally.report()
+        with character_bar(groups) as bar:
             end = 0
 
             def watch(n_characters: float) -> None:
@@ -109,22 +119,18 @@ class Addition:
 
             for batch in group_batches(groups):
                 end = bar.n + sum(map(size_of, batch))
-                self.write(self.changed_in(batch), watch=watch)
+                self.write(self.changed(self.identified(batch)), watch=watch)
                 bar.update(end - bar.n)
         return self.tally.report()
 
-    def changed_in(self, groups: Iterable[Group]) -> list[SourceDocument]:
-        """Return the documents in groups of nodes that are not stored in this version."""
-        return self.changed(self.identified(groups))
-
     def identified(self, groups: Iterable[Group]) -> list[SourceDocument]:
         """Return the documents in groups of nodes, with their ids and digests."""
-        stable = self.parts.reader_ids.stable
-        recognised = (
-            [stable(node, self.scope, self._occurrences) for node in group] for group in groups
-        )
         return self.parts.preparation.identified(
-            recognised, self.scope, self.tally.failed, self.allowed, self.dating
+            self.parts.reader_ids.recognised(groups, self.scope, self._occurrences),
+            self.scope,
+            self.tally.failed,
+            self.allowed,
+            self.dating,
         )
 
     def changed(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
@@ -132,8 +138,8 @@ class Addition:
 
         Those that only name other principals than before are shared with them.
         """
-        new = [document for document in documents if self.tally.is_new(document)]
-        versions = self.parts.ledger.digests(document.key for document in new)
+        new = [*filter(self.tally.is_new, documents)]
+        versions = self.parts.ledger.digests([*map(attrgetter("key"), new)])
         changed: list[SourceDocument] = []
         shared: list[SourceDocument] = []
         for document, version in zip(new, versions, strict=True):
@@ -163,12 +169,16 @@ class Addition:
         moved: Mapping[DocumentKey, Predecessor] = MappingProxyType({}),
         watch: Watch = float,
     ) -> None:
-        """Prepare and store documents, each long one by itself; arguments as of `prepared`."""
+        """Prepare and store documents, each long one by itself.
+
+        `moved` has the documents whose content some of them have; `watch` is called as by
+        `Preparation.prepared`.
+        """
         for key, origin in moved.items():
             self._before[key] = origin.key
         for is_long, group in groupby(documents, attrgetter("is_long")):
             if not is_long:
-                self.store(self.prepared([*group], moved, watch))
+                self.store(self._prepared([*group], moved, watch))
                 continue
             for document in group:
                 with TemporaryFile() as file:
@@ -184,22 +194,21 @@ class Addition:
 
         def before_of(part: Prepared) -> tuple[Embeddings, Mapping[str, str]]:
             same = [ids.next(node.get_content(MetadataMode.NONE)) for node in part.nodes]
-            old = list(self.parts.nodes([node_id for node_id in same if node_id in stored]))
+            old = list(self.parts.storage.nodes([id_ for id_ in same if id_ in stored]))
             return _embeddings(old), self._moved_rows(origin, old, part)
 
         return self.parts.preparation.spooled(document, file, before_of, watch)
 
-    def prepared(
+    def _prepared(
         self,
         documents: Sequence[SourceDocument],
-        moved: Mapping[DocumentKey, Predecessor] = MappingProxyType({}),
-        watch: Watch = float,
+        moved: Mapping[DocumentKey, Predecessor],
+        watch: Watch,
     ) -> PreparedBatch:
-        """Return documents ready to be stored; text that is stored already is not embedded again.
-
-        `moved` has the documents whose content some of them have; `watch` is called as by
-        `Preparation.prepared`.
-        """
+        """Return documents ready to be stored; what is stored already is not embedded again."""
+        preparation = self.parts.preparation
+        if not self._before:
+            return preparation.prepared(documents, watch=watch)
         before = [
             self._before[document.key]
             for document in documents
@@ -207,7 +216,7 @@ class Addition:
             and (document.key in moved or any(n.embedding is None for n in document.nodes))
         ]
         ids = self.parts.ledger.node_ids(before) if before else {}
-        read = self.parts.nodes([id_ for node_ids in ids.values() for id_ in node_ids])
+        read = self.parts.storage.nodes([id_ for node_ids in ids.values() for id_ in node_ids])
         stored = {node.node_id: node for node in read}
 
         def rows(document: Prepared) -> Mapping[str, str]:
@@ -215,9 +224,8 @@ class Addition:
             old = [] if origin is None else ids.get(origin.key, [])
             return self._moved_rows(origin, [stored[i] for i in old if i in stored], document)
 
-        return self.parts.preparation.prepared(
-            documents, _embeddings(stored.values()), watch, rows if moved else None
-        )
+        embeddings = _embeddings(stored.values())
+        return preparation.prepared(documents, embeddings, watch, rows if moved else None)
 
     def _moved_rows(
         self, origin: Predecessor | None, before: Sequence[BaseNode], document: Prepared
@@ -229,22 +237,28 @@ class Addition:
 
     def store(self, batch: PreparedBatch) -> None:
         """Write prepared documents and record the outcome of each."""
+        writer = self.parts.writer
         ready: list[Writable] = []
         for key, result in batch.results.items():
             if isinstance(result, Exception):
                 self.tally.failed(key.ref, result)
-            elif result.node_ids:
+                continue
+            if result.node_ids:
                 ready.append(result)
-            else:
-                self._skip(key)
+                continue
+            self.tally.skipped(key.ref, "no text")
+            try:
+                writer.delete([key])
+            except Exception as error:  # noqa: BLE001 - the report carries it
+                self.tally.failed(key.ref, error)
         if not ready:
             return
-        with self.parts.writer.lock:
+        with writer.lock:
             fitting = self._fitting(self._as_visible_as_before(ready), batch.dimension)
             if batch.splitting not in ("", self._splitting):
                 self._splitting = batch.splitting
                 self.parts.ledger.record_splitting(batch.splitting)
-            outcomes = self.parts.writer.write(fitting)
+            outcomes = writer.write(fitting)
         for document, outcome in zip(fitting, outcomes, strict=True):
             self.tally.stored(document.key, outcome, len(document.node_ids))
 
@@ -254,25 +268,17 @@ class Addition:
         A document that has moved keeps its own, if another process has just restricted it; else
         those of the document that it replaces, also if this was deleted meanwhile.
         """
-        keys = {document.key for document in documents if document.keeps_allowed}
-        kept = self.parts.ledger.allowed(keys | {self._before.get(key, key) for key in keys})
+        before = {d.key: self._before.get(d.key, d.key) for d in documents if d.keeps_allowed}
+        stored = self.parts.ledger.allowed({*before, *before.values()})
+        if not stored and not self.principals:
+            return [*documents]
         visible: list[Writable] = []
         for document in documents:
             key = document.key
-            names = kept.get(self._before.get(key, key)) or kept.get(key)
-            names = names or self.principals.get(key)
-            if names and document.keeps_allowed:
-                visible.append(document.shared(names))
-            else:
-                visible.append(document)
+            names = stored.get(before.get(key, key)) or stored.get(key) or self.principals.get(key)
+            keeps = bool(names) and document.keeps_allowed
+            visible.append(document.shared(names or ()) if keeps else document)
         return visible
-
-    def _skip(self, key: DocumentKey) -> None:
-        self.tally.skipped(key.ref, "no text")
-        try:
-            self.parts.writer.delete([key])
-        except Exception as error:  # noqa: BLE001 - the report carries it
-            self.tally.failed(key.ref, error)
 
     def _fitting(self, documents: Sequence[Writable], made: int | None) -> list[Writable]:
         """Return the documents whose embeddings have the dimension of the knowledge base."""
@@ -289,10 +295,10 @@ class Addition:
             )
         fitting: list[Writable] = []
         for document in documents:
-            for other, node_id in document.dimensions.items():
-                if other != dimension:
+            for size, node_id in document.dimensions.items():
+                if size != dimension:
                     error = DimensionMismatchError(
-                        f"the embedding of node {node_id!r} has {other} numbers, the knowledge "
+                        f"the embedding of node {node_id!r} has {size} numbers, the knowledge "
                         f"base has {dimension}; leave it out and it is made"
                     )
                     self.tally.failed(document.key.ref, error)
@@ -300,7 +306,7 @@ class Addition:
             else:
                 fitting.append(document)
         if fitting and recorded is None:
-            self.parts.record_dimension(dimension)
+            self.parts.storage.record_dimension(self.parts.ledger, dimension)
         return fitting
 
     def _dimension_of_model(self) -> int | None:
@@ -324,3 +330,76 @@ class Addition:
 def _embeddings(nodes: Iterable[BaseNode]) -> Embeddings:
     """Return the embeddings of nodes by the text that was embedded."""
     return {node.get_content(MetadataMode.EMBED): node.get_embedding() for node in nodes}
+
+
+class Tally:
+    """Collects the outcomes of one call."""
+
+    def __init__(self) -> None:
+        self._started = perf_counter()
+        self._counts = dict.fromkeys(WriteOutcome, 0)
+        self._skipped: dict[str, str] = {}
+        self._failures: dict[str, Exception] = {}
+        self._n_nodes = 0
+        self._seen: dict[DocumentKey, str] = {}
+
+    def is_new(self, document: SourceDocument) -> bool:
+        """Return whether this is the first document with its key; further ones fail."""
+        if document.key not in self._seen:
+            self._seen[document.key] = document.version
+            return True
+        if self._seen[document.key] == document.version:
+            self.unchanged()
+            return False
+        ref = document.key.ref
+        self.failed(
+            ref,
+            DuplicateNodeError(
+                f"document {ref!r} was given twice in one call, with different content; the first "
+                "was taken. Give each its own id, or all nodes of a document in a row",
+                ref,
+            ),
+        )
+        return False
+
+    def failed(self, ref: str, error: Exception) -> None:
+        """Record a document that could not be added."""
+        self._failures[ref] = error
+
+    def skipped(self, ref: str, reason: str) -> None:
+        """Record a document with nothing to store."""
+        self._skipped[ref] = reason
+
+    def unchanged(self) -> None:
+        """Record a document that is already stored in this version."""
+        self._counts[WriteOutcome.UNCHANGED] += 1
+
+    def stored(self, key: DocumentKey, outcome: WriteOutcome | Exception, n_nodes: int) -> None:
+        """Record a document that was written, or the error."""
+        if isinstance(outcome, Exception):
+            self.failed(key.ref, outcome)
+            return
+        self._counts[outcome] += 1
+        if outcome is not WriteOutcome.UNCHANGED:
+            self._n_nodes += n_nodes
+
+    def merge(self, report: IngestionReport) -> None:
+        """Add the report of another process."""
+        self._counts[WriteOutcome.ADDED] += report.added
+        self._counts[WriteOutcome.UPDATED] += report.updated
+        self._counts[WriteOutcome.UNCHANGED] += report.unchanged
+        self._skipped.update(report.skipped)
+        self._failures.update(report.failures)
+        self._n_nodes += report.n_nodes
+
+    def report(self) -> IngestionReport:
+        """Return the report."""
+        return IngestionReport(
+            added=self._counts[WriteOutcome.ADDED],
+            updated=self._counts[WriteOutcome.UPDATED],
+            unchanged=self._counts[WriteOutcome.UNCHANGED],
+            skipped=dict(self._skipped),
+            failures=dict(self._failures),
+            n_nodes=self._n_nodes,
+            seconds=perf_counter() - self._started,
+        )

@@ -14,11 +14,15 @@ from llama_retrieval_ext.embeddings.resolve import embed_model_name
 from llama_retrieval_ext.errors import RetrievalExtError, UnsupportedModeError
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.graph.backend import WritableGraph
-from llama_retrieval_ext.knowledge_base.access import Access, documents_named
 from llama_retrieval_ext.knowledge_base.checking import Check, CheckReport
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger, StoredDocument, StoredSource
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger, StoredSource
 from llama_retrieval_ext.knowledge_base.rankings import scope_key
-from llama_retrieval_ext.knowledge_base.storage import Storage, grouping_name
+from llama_retrieval_ext.knowledge_base.storage import (
+    Access,
+    Storage,
+    documents_named,
+    grouping_name,
+)
 from llama_retrieval_ext.schema import DEFAULT_SCHEMA, Schema
 from llama_retrieval_ext.scope import Scope, shown_to, without_allowed
 from llama_retrieval_ext.stages.ranking import Ranking
@@ -37,6 +41,28 @@ _TYPES: Final = {
     dict: "dict",
     type(None): "null",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """A document in a knowledge base.
+
+    Attributes:
+        document_id: Its id; ``ref_doc_id`` of its nodes.
+        source: The file that it came from; its own id if there is none.
+        tenant_id: Its tenant; None if it has none.
+        kb_id: Its knowledge base within the tenant; None if it has none.
+        n_nodes: Number of its nodes.
+        allowed: The principals who may see it, of a scope with principals only its own; empty for
+            everyone in its scope.
+    """
+
+    document_id: str
+    source: str
+    tenant_id: str | None
+    kb_id: str | None
+    n_nodes: int
+    allowed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +192,16 @@ class Browsable:
             ScopeRequiredError: The knowledge base requires a scope.
         """
         self._access.check(scope)
-        return self._ledger.documents(scope)
+        principals = None if scope is None else scope.principals
+        visible = self._ledger.visible(scope)
+        entries = sorted(visible, key=lambda entry: (entry.key.ref, *entry.key))
+        return [
+            StoredDocument(
+                *(key.ref, source, key.tenant or None, key.kb or None, n_nodes),
+                allowed if principals is None else tuple(a for a in allowed if a in principals),
+            )
+            for key, _, source, n_nodes, allowed in entries
+        ]
 
     def count(self, *, scope: Scope | None = None) -> int:
         """Return the number of nodes visible to a scope; without a scope, of all nodes.
@@ -177,7 +212,7 @@ class Browsable:
         self._access.check(scope)
         if scope is None:
             return self._ledger.count()[1]
-        return sum(document.n_nodes for document in self._ledger.documents(scope))
+        return sum(entry.n_nodes for entry in self._ledger.visible(scope))
 
     def metadata_fields(
         self, *, scope: Scope | None = None, sample: int = 1000

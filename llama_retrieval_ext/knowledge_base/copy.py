@@ -1,25 +1,44 @@
 """`copy_knowledge_base`: documents with nodes, to another engine or another embedding model."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import chain
+from tempfile import TemporaryFile
 from time import perf_counter
-from typing import Final
+from typing import IO, Final
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.checks import checked_call
-from llama_retrieval_ext.errors import ConfigurationError, GraphRequiredError, StoreUnavailableError
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    GraphRequiredError,
+    ModelMismatchError,
+    StoreError,
+    StoreUnavailableError,
+)
 from llama_retrieval_ext.graph.passage_links import PassageLinks
-from llama_retrieval_ext.knowledge_base.copier import Copier, CopyEnd, Reembedding
-from llama_retrieval_ext.knowledge_base.graph import GraphSide, open_graph_side, open_recorded
+from llama_retrieval_ext.knowledge_base.graph import (
+    GraphSide,
+    graph_target,
+    open_graph_side,
+    open_recorded,
+)
 from llama_retrieval_ext.knowledge_base.groups import progress
-from llama_retrieval_ext.knowledge_base.ledger.config import is_same_graph
-from llama_retrieval_ext.knowledge_base.opening import open_ledger
+from llama_retrieval_ext.knowledge_base.ledger.config import KnowledgeBaseConfig, is_same_graph
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
+from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Writable
+from llama_retrieval_ext.knowledge_base.ledger.records import Entry
+from llama_retrieval_ext.knowledge_base.opening import open_ledger, writer_of
+from llama_retrieval_ext.knowledge_base.preparation import Reembedding
 from llama_retrieval_ext.knowledge_base.report import CopyReport
+from llama_retrieval_ext.knowledge_base.sharing import stored_documents
 from llama_retrieval_ext.knowledge_base.storage import (
     RequestedSetup,
+    Storage,
     batches,
     in_memory,
     missing,
@@ -29,6 +48,159 @@ from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.open import check_url
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.urls import Location
+from llama_retrieval_ext.wording import counted
+
+
+@dataclass(frozen=True, slots=True)
+class CopyEnd:
+    """A knowledge base to copy from or to, without an embedding model."""
+
+    url: str
+    storage: Storage
+    ledger: Ledger
+    config: KnowledgeBaseConfig
+
+    def sample(self, entries: Sequence[Entry], count: int) -> list[BaseNode]:
+        """Return up to about `count` nodes, from documents evenly apart."""
+        chosen = entries[:: len(entries) // count + 1]
+        node_ids = self.ledger.node_ids(entry.key for entry in chosen)
+        ids = [*chain.from_iterable(node_ids.values())]
+        return list(self.storage.nodes(ids[:: len(ids) // count + 1]))
+
+
+class Copier:
+    """Copies documents batch by batch; records failures and copies the rest."""
+
+    def __init__(
+        self, source: CopyEnd, target: CopyEnd, reembedding: Reembedding | None = None
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._reembedding = reembedding
+        self._writer = writer_of(target.storage, target.ledger)
+        side = source.storage.graph
+        self._graph = None if side is None else graph_target(side, source.ledger)
+        self._copied = self._unchanged = self._n_nodes = 0
+        self._removed = self._only_at_target = 0
+        self._failures: dict[DocumentKey, Exception] = {}
+
+    def changed(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Return the documents that the target does not have yet."""
+        there = self._target.ledger.digests(entry.key for entry in entries)
+        changed = [
+            entry
+            for entry, digest in zip(entries, there, strict=True)
+            if not digest or digest != entry.digest
+        ]
+        self._unchanged = len(entries) - len(changed)
+        return changed
+
+    def copy(self, entries: Sequence[Entry]) -> None:
+        """Copy documents."""
+        with TemporaryFile() as file:
+            documents = self._documents(entries, file)
+            if not documents:
+                return
+            with self._writer.lock:
+                self._check_dimension()
+                outcomes = self._writer.write(documents)
+        for document, outcome in zip(documents, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                self._failures[document.key] = outcome
+            else:
+                self._copied += 1
+                self._n_nodes += len(document.node_ids)
+
+    def copy_rest(self) -> None:
+        """Copy what syncs have recorded, ranking rules, and graph rows that no document has."""
+        self._target.ledger.record_synced(self._source.ledger.synced())
+        for scope, rules in self._source.ledger.rankings().items():
+            self._target.ledger.record_ranking(scope, rules)
+        side = self._target.storage.graph
+        if self._graph is not None and side is not None:
+            self._graph.copy_unsaid_to(side.graph)
+
+    def mirror(self, entries: Sequence[Entry], *, remove: bool) -> None:
+        """Remove or count documents that only the target has."""
+        keys = {entry.key for entry in entries}
+        extra = [entry for entry in self._target.ledger.entries() if entry.key not in keys]
+        if not remove:
+            self._only_at_target = len(extra)
+            return
+        for batch in batches(extra):
+            self._writer.delete([entry.key for entry in batch])
+            self._removed += len(batch)
+
+    def check(self, entries: Sequence[Entry]) -> None:
+        """Raise unless the target has all documents, except those that failed."""
+        there = {entry.key: entry.n_nodes for entry in self._target.ledger.entries()}
+        expected = [entry for entry in entries if entry.key not in self._failures]
+        short = [entry.key.ref for entry in expected if there.get(entry.key) != entry.n_nodes]
+        held = self._target.storage.count()
+        recorded = self._target.ledger.n_nodes_at_rest(exact=True)
+        if recorded is None:
+            raise StoreUnavailableError(
+                f"{self._target.url} is being written to, or its last writer died; copy again when "
+                "nobody writes to it"
+            )
+        if short or held != recorded:
+            named = f", such as {short[0]!r}" if short else ""
+            raise StoreError(
+                f"after copying {self._source.url}, {len(short)} of {len(expected)} documents are "
+                f"not whole in {self._target.url}{named}, and it holds "
+                f"{counted(held, 'node')} where {recorded} were written: something else "
+                "writes to it, or has changed its store. Copy again, or to a new place"
+            )
+
+    def report(self, seconds: float) -> CopyReport:
+        """Return the outcome of each document."""
+        return CopyReport(
+            copied=self._copied,
+            unchanged=self._unchanged,
+            removed=self._removed,
+            only_at_target=self._only_at_target,
+            failures=self._named_failures(),
+            n_nodes=self._n_nodes,
+            seconds=seconds,
+        )
+
+    def _documents(self, entries: Sequence[Entry], file: IO[bytes]) -> list[Writable]:
+        """Return documents as they are to be written, long ones in the file; record failures."""
+        source = self._source
+        stored = stored_documents(entries, source.storage, source.ledger, file, where=source.url)
+        results: dict[DocumentKey, Writable | Exception] = {**stored}
+        if self._reembedding is not None:
+            whole = [
+                document for document in stored.values() if not isinstance(document, StoreError)
+            ]
+            for document, result in zip(
+                whole, self._reembedding.embedded(whole, file), strict=True
+            ):
+                results[document.key] = result
+        self._failures |= {key: r for key, r in results.items() if isinstance(r, Exception)}
+        return [result for result in results.values() if not isinstance(result, Exception)]
+
+    def _named_failures(self) -> dict[str, Exception]:
+        """Return the failures by the id of the document, with its scope if it has one."""
+        failures: dict[str, Exception] = {}
+        for key, error in self._failures.items():
+            names = (("tenant", key.tenant), ("kb", key.kb))
+            scope = ", ".join(f"{name} {value!r}" for name, value in names if value)
+            failures[f"{key.ref} ({scope})" if scope else key.ref] = error
+        return failures
+
+    def _check_dimension(self) -> None:
+        recorded, copied = self._target.ledger.dimension(), self._source.config.dimension
+        if self._reembedding is not None:
+            copied = self._reembedding.dimension
+        if recorded is None and copied is not None:
+            self._target.storage.record_dimension(self._target.ledger, copied)
+        elif recorded != copied:
+            raise ModelMismatchError(
+                f"{self._target.url} holds embeddings of dimension {recorded}, {self._source.url} "
+                f"of dimension {copied}; copy to a new place"
+            )
+
 
 # Nodes whose tokens are counted for an estimate.
 _COUNTED: Final = 100
@@ -111,7 +283,11 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
                 "pass graph=",
                 source.config.graph,
             )
-        reembedding = _reembedding(embed_model, source, show=show_progress)
+        reembedding = None
+        if embed_model is not None:
+            reembedding = Reembedding(embed_model, show=show_progress)
+        if reembedding is not None and reembedding.name == source.config.embed_model:
+            reembedding = None  # the source has this one
         target = _target(target_url, source, setup, graph, resources, reembedding)
         entries = source.ledger.entries()
         copier = Copier(source, target, reembedding)
@@ -127,16 +303,6 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
         copier.mirror(entries, remove=mirror)
         copier.check(entries)
         return copier.report(perf_counter() - started)
-
-
-def _reembedding(
-    embed_model: str | BaseEmbedding | None, source: CopyEnd, *, show: bool
-) -> Reembedding | None:
-    """Return the embedding with another model; None if the source has this one."""
-    if embed_model is None:
-        return None
-    reembedding = Reembedding(embed_model, show=show)
-    return None if reembedding.name == source.config.embed_model else reembedding
 
 
 def _check_places(source_url: str, target_url: str) -> None:

@@ -1,18 +1,15 @@
-"""Documents on their way into a knowledge base: stable ids, digests, scopes."""
+"""Documents on their way into a knowledge base: their ids, digests, scopes and times."""
 
 import json
 import re
-import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
 from hashlib import blake2b
-from pathlib import Path
 from struct import pack
-from threading import Lock
-from typing import Final, TypeAlias, TypeVar
-from uuid import UUID
+from typing import Final, Literal, TypeAlias, TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from llama_index.core.schema import (
     BaseNode,
@@ -24,23 +21,21 @@ from llama_index.core.schema import (
 )
 from pydantic_core import PydanticSerializationError
 
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    DuplicateNodeError,
-    ScopeError,
-    UnstableIdWarning,
+from llama_retrieval_ext.dates import (
+    KNOWN_FROM,
+    VALID_FROM,
+    VALID_TO,
+    VALIDITY_TEXT,
+    Moment,
+    instant,
+    moment_of,
+    now,
 )
+from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError, ScopeError
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, ref_of, version_of
-from llama_retrieval_ext.knowledge_base.long_texts import LONG
-from llama_retrieval_ext.scope import (
-    ALLOWED_KEY,
-    KB_KEY,
-    SOURCE_KEY,
-    TENANT_KEY,
-    page_in,
-    principals_of,
-    source_in,
-)
+from llama_retrieval_ext.knowledge_base.passages import LONG
+from llama_retrieval_ext.scope import ALLOWED_KEY, KB_KEY, TENANT_KEY, principals_of
+from llama_retrieval_ext.text.validity import validity_in
 
 # Who may see documents: principals, or a function of the document; None for its metadata.
 Allowed: TypeAlias = Iterable[str] | Callable[[BaseNode], Iterable[str] | None] | None
@@ -131,113 +126,23 @@ def allowed_names(given: object) -> tuple[str, ...]:
 
 def allowed_by(nodes: Sequence[BaseNode], allowed: Allowed) -> tuple[str, ...] | None:
     """Return the principals who may see the document of these nodes; None if nothing says so."""
-    found = {_allowed_by_node(node, allowed) for node in nodes}
-    if len(found) > 1:
+    named: set[tuple[str, ...] | None] = set()
+    for node in nodes:
+        stated = node.metadata.get(ALLOWED_KEY)
+        given = allowed(node) if callable(allowed) else stated if allowed is None else allowed
+        names = None if given is None else allowed_names(given)
+        if names is not None and stated is not None and allowed_names(stated) != names:
+            raise ConfigurationError(
+                f"document {name_of(node)!r} has {ALLOWED_KEY}={stated!r} in its metadata and was "
+                f"added with {list(names)}; pass one of them"
+            )
+        named.add(names)
+    if len(named) > 1:
         raise ConfigurationError(
             f"the nodes of document {name_of(nodes[0])!r} name different principals; all nodes of "
             "a document are visible to the same ones"
         )
-    return found.pop()
-
-
-def _allowed_by_node(node: BaseNode, allowed: Allowed) -> tuple[str, ...] | None:
-    own = node.metadata.get(ALLOWED_KEY)
-    given = allowed(node) if callable(allowed) else own if allowed is None else allowed
-    names = None if given is None else allowed_names(given)
-    if names is not None and own is not None and allowed_names(own) != names:
-        raise ConfigurationError(
-            f"document {name_of(node)!r} has {ALLOWED_KEY}={own!r} in its metadata and was added "
-            f"with {list(names)}; pass one of them"
-        )
-    return names
-
-
-_UUID4: Final = 4
-# Metadata in which LlamaIndex's readers name the file of a document, and its version.
-_FILE_NAME: Final = "file_name"
-_VERSION_KEYS: Final = ("file_size", "last_modified_date")
-
-_Group: TypeAlias = tuple[str, str, str]
-
-
-@dataclass
-class _Parts:
-    """The documents of one version of a file or of a page."""
-
-    version: object
-    numbers: dict[tuple[int, int], int] = field(default_factory=dict)
-
-
-class ReaderIds:
-    """Replaces random ids by ids made from the file and the page or position.
-
-    The ids are the same in every process. The documents of a file may be added in several calls:
-    while the file is unchanged, a document with another text is another part of the file.
-    """
-
-    def __init__(self) -> None:
-        self._parts: dict[_Group, _Parts] = {}
-        self._lock = Lock()
-        self._has_warned = False
-
-    def stable(
-        self, node: BaseNode, scope: Mapping[str, str], occurrences: Counter[object]
-    ) -> BaseNode:
-        """Return a node unchanged, or a document with a stable id; count the texts of the call."""
-        if not _is_made_up(node):
-            return node
-        file = source_in(node.metadata)
-        if not file or not isinstance(node, Document):
-            self._warn(node)
-            return node
-        label = page_in(node.metadata)
-        place = [scope.get(key) or node.metadata.get(key) for key in (TENANT_KEY, KB_KEY)]
-        group = (repr(place), file, repr(label))
-        text = hash(node.text)
-        times = occurrences[*group, text]
-        occurrences[*group, text] += 1
-        number = self._number(group, _version_of(node, file), (text, times))
-        page = f"_page_{label}" if label is not None else ""
-        part = f"_part_{number}" if number or not page else ""
-        return node.model_copy(update={"id_": f"{file}{page}{part}"})
-
-    def _number(self, group: _Group, version: object, text: tuple[int, int]) -> int:
-        with self._lock:
-            parts = self._parts.get(group)
-            if parts is None or parts.version != version:
-                parts = self._parts[group] = _Parts(version)
-            return parts.numbers.setdefault(text, len(parts.numbers))
-
-    def _warn(self, node: BaseNode) -> None:
-        if self._has_warned:
-            return
-        self._has_warned = True
-        name = node.metadata.get(SOURCE_KEY) or node.metadata.get(_FILE_NAME)
-        whose = "" if name is None else f" of {name!r}"
-        warnings.warn(
-            f"the id {ref_of(node)!r} of a document{whose} is random, and its metadata do not say "
-            "which part of which file it is: added again, it is another document. Read files with "
-            "read_documents, or give documents an id, as in Document(text=..., id_=url)",
-            UnstableIdWarning,
-            stacklevel=2,
-        )
-
-
-def _is_made_up(node: BaseNode) -> bool:
-    """Return whether a document has a random LlamaIndex id."""
-    try:
-        ref = ref_of(node)
-        return UUID(ref).version == _UUID4 and str(UUID(ref)) == ref
-    except ValueError:
-        return False
-
-
-def _version_of(document: BaseNode, file: str) -> object:
-    try:
-        status = Path(file).stat()
-    except (OSError, ValueError):  # not on this machine: use the recorded metadata
-        return tuple(document.metadata.get(key) for key in _VERSION_KEYS)
-    return status.st_mtime_ns, status.st_size
+    return named.pop()
 
 
 # Object addresses differ between runs.
@@ -250,14 +155,14 @@ def digest_of(nodes: Iterable[BaseNode], fingerprint: str = "") -> str:
     It has 32 hexadecimal digits, the same in every process.
     """
     digest = blake2b(fingerprint.encode(), digest_size=16)
-    for each in nodes:
-        node = each.model_copy(update={"metadata": _in_order(each.metadata)})
+    for given in nodes:
+        node = given.model_copy(update={"metadata": _in_order(given.metadata)})
         text = node.get_content(MetadataMode.NONE)
         if isinstance(node, Document) and len(text) > LONG:  # JSON and its hash would copy it
             for start in range(0, len(text), LONG):
                 digest.update(text[start : start + LONG].encode("utf-8", "surrogatepass"))
-            rest = (node.text_resource or MediaResource()).model_copy(update={"text": ""})
-            node = node.model_copy(update={"text_resource": rest})
+            media = (node.text_resource or MediaResource()).model_copy(update={"text": ""})
+            node = node.model_copy(update={"text_resource": media})
         digest.update(_content(node))
         if isinstance(node, Node):
             digest.update(node.hash.encode())  # media, which the JSON omits
@@ -271,11 +176,11 @@ def check_transformations(
 ) -> list[TransformComponent]:
     """Return transformations as a list, or raise if one is none of LlamaIndex's."""
     checked = list(given)
-    for each in checked:
-        if not isinstance(each, TransformComponent):
+    for transformation in checked:
+        if not isinstance(transformation, TransformComponent):
             raise ConfigurationError(
-                f"expected LlamaIndex {what}, got {type(each).__name__}; write {example}, for "
-                "instance"
+                f"expected LlamaIndex {what}, got {type(transformation).__name__}; write "
+                f"{example}, for instance"
             )
     return checked
 
@@ -292,7 +197,7 @@ def fingerprint_of(transformations: Sequence[TransformComponent]) -> str:
 def _in_order(value: object) -> object:
     """Return the value with lists for sets, whose order differs between processes."""
     if isinstance(value, Mapping):
-        return {key: _in_order(each) for key, each in value.items()}
+        return {key: _in_order(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_in_order(item) for item in value]
     return sorted(value, key=repr) if isinstance(value, AbstractSet) else value
@@ -312,38 +217,38 @@ def _content(node: BaseNode) -> bytes:
         ) from error
 
 
-def stamped(node: BaseNode, key: DocumentKey) -> BaseNode:
+def stamped(node: BaseNode, key: DocumentKey, *, keeps_history: bool = False) -> BaseNode:
     """Return the node, or a copy, with the tenant and knowledge base of its document.
 
-    Neither is part of the text that is embedded, searched by keyword, or shown to an LLM.
+    It also has the time since when it is known, if history is kept or it has a validity. None of
+    them is part of the text that is embedded, searched by keyword, or shown to an LLM.
     """
-    scope = {TENANT_KEY: key.tenant, KB_KEY: key.kb}
-    for name, value in scope.items():
-        claimed = node.metadata.get(name)
+    metadata = node.metadata
+    more: dict[str, object] = {}
+    for name, value in ((TENANT_KEY, key.tenant), (KB_KEY, key.kb)):
+        claimed = metadata.get(name)
         if isinstance(claimed, str) and claimed != value:
             raise ScopeError(
                 f"a transformation gave a node of document {key.ref!r} {name}={claimed!r}, and "
                 f"the document has {value or 'none'!r}; pass scope= instead"
             )
-    if node.metadata.get(ALLOWED_KEY) is not None:
+        if value:
+            more[name] = value
+    if metadata.get(ALLOWED_KEY) is not None:
         raise ConfigurationError(
             f"a transformation gave a node of document {key.ref!r} {ALLOWED_KEY!r} in its metadata;"
             " pass allowed= instead"
         )
-    metadata = {name: value for name, value in scope.items() if value}
-    if not metadata:
+    is_timed = keeps_history or VALID_FROM in metadata or VALID_TO in metadata
+    if is_timed and KNOWN_FROM not in metadata:
+        more[KNOWN_FROM] = now()
+    if not more:
         return node
-    return node.model_copy(
-        update={
-            "metadata": {**node.metadata, **metadata},
-            "excluded_embed_metadata_keys": _with(node.excluded_embed_metadata_keys, metadata),
-            "excluded_llm_metadata_keys": _with(node.excluded_llm_metadata_keys, metadata),
-        }
-    )
-
-
-def _with(keys: list[str], more: dict[str, str]) -> list[str]:
-    return list(dict.fromkeys([*keys, *more]))
+    hidden = {
+        name: list(dict.fromkeys([*getattr(node, name), *more]))
+        for name in ("excluded_embed_metadata_keys", "excluded_llm_metadata_keys")
+    }
+    return node.model_copy(update={"metadata": {**metadata, **more}, **hidden})
 
 
 A = TypeVar("A")
@@ -384,3 +289,92 @@ def batched(items: Iterable[A], weight: Callable[[A], int], limit: int) -> Itera
             batch, total = [], 0
     if batch:
         yield batch
+
+
+# The metadata keys of the start and the end, of which one may be None; or a function of a document
+# that returns both, either of which may be None.
+Valid: TypeAlias = (
+    Sequence[str | None] | Callable[[BaseNode], tuple[Moment | None, Moment | None] | None]
+)
+_KEYS: Final = (VALID_FROM, VALID_TO)
+
+
+@dataclass(frozen=True, slots=True)
+class Dating:
+    """Gives documents the time for which they hold, in their metadata.
+
+    Attributes:
+        valid: The keys or the function; None for the metadata as it is.
+        validity: Whether a document that does not say so otherwise is read for it.
+        time_zone: The zone of dates without one, such as ``Asia/Shanghai``.
+    """
+
+    valid: Valid | None = None
+    validity: Literal["text"] | None = None
+    time_zone: str | None = None
+
+    def __post_init__(self) -> None:
+        is_pair = isinstance(self.valid, list | tuple) and len(self.valid) == len(_KEYS)
+        if not (self.valid is None or callable(self.valid) or is_pair):
+            raise ConfigurationError(
+                "valid must be two metadata keys, such as ('effective', 'expires') or "
+                "('effective', None), or a function of a document that returns two dates, got "
+                f"{self.valid!r}"
+            )
+        if self.validity not in (None, "text"):
+            raise ConfigurationError(f"validity must be 'text' or None, got {self.validity!r}")
+        if self.time_zone is not None:
+            _ = self._zone
+
+    def dated(self, node: BaseNode) -> BaseNode:
+        """Return the node, or a copy that says from when until when it holds.
+
+        Raises:
+            ConfigurationError: A date cannot be read, or the end is not after the start.
+        """
+        ends: tuple[object, object]
+        if callable(self.valid):
+            ends = self.valid(node) or (None, None)
+        else:
+            first, last = self.valid or _KEYS
+            ends = node.metadata.get(first or ""), node.metadata.get(last or "")
+        more: dict[str, object] = {}
+        for key, value in zip(_KEYS, ends, strict=True):
+            if value not in (None, ""):
+                more[key] = self._moment(value, key)
+        if self.validity is not None and not more:
+            read = validity_in(node.get_content(MetadataMode.NONE))
+            if read is not None:
+                days = {VALID_FROM: read.start, VALID_TO: read.end}
+                more = {k: self._moment(day, k) for k, day in days.items() if day is not None}
+                more[VALIDITY_TEXT] = read.words
+        if not more:
+            return node
+        start, end = (instant(more.get(key)) for key in _KEYS)
+        if start is not None and end is not None and start >= end:
+            raise ConfigurationError(f"{VALID_TO} must be after {VALID_FROM}, got {more}")
+        hidden = list(dict.fromkeys([*node.excluded_embed_metadata_keys, *more]))
+        return node.model_copy(
+            update={"metadata": {**node.metadata, **more}, "excluded_embed_metadata_keys": hidden}
+        )
+
+    @property
+    def _zone(self) -> tzinfo:
+        try:
+            return UTC if self.time_zone is None else ZoneInfo(self.time_zone)
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            raise ConfigurationError(
+                f"time_zone must be a name such as 'Asia/Shanghai', got {self.time_zone!r}"
+            ) from error
+
+    def _moment(self, value: object, name: str) -> str:
+        """Return a date or an instant with the zone, if it has none."""
+        text = moment_of(value, name)
+        moment = datetime.fromisoformat(text)
+        if self.time_zone is None or moment.tzinfo is not None:
+            return text
+        return moment.replace(tzinfo=self._zone).isoformat()
+
+
+# For calls that do not say anything of dates.
+AS_IT_IS: Final = Dating()

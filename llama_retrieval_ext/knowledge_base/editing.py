@@ -15,16 +15,20 @@ from llama_retrieval_ext.checks import checked_methods, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.filter_syntax import as_metadata_filters
 from llama_retrieval_ext.filters import parse_filters
-from llama_retrieval_ext.knowledge_base.access import Access, documents_named
 from llama_retrieval_ext.knowledge_base.adding import Addition, IngestionParts
-from llama_retrieval_ext.knowledge_base.dating import AS_IT_IS, Dating, Valid
-from llama_retrieval_ext.knowledge_base.documents import Allowed, allowed_names
+from llama_retrieval_ext.knowledge_base.documents import (
+    AS_IT_IS,
+    Allowed,
+    Dating,
+    Valid,
+    allowed_names,
+)
 from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
 from llama_retrieval_ext.knowledge_base.ledger.prepared import key_of_node
 from llama_retrieval_ext.knowledge_base.ledger.records import Entry
 from llama_retrieval_ext.knowledge_base.rankings import scope_key
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncReport
-from llama_retrieval_ext.knowledge_base.storage import Storage, batches
+from llama_retrieval_ext.knowledge_base.storage import Access, Storage, batches, documents_named
 from llama_retrieval_ext.knowledge_base.sync import Sync, SyncOptions
 from llama_retrieval_ext.knowledge_base.sync_sources import FilePatterns, find_source
 from llama_retrieval_ext.scope import KNOWN_NOW, Scope
@@ -388,7 +392,6 @@ class Editable:
         self, scope: Scope | None, allowed: Allowed = None, dating: Dating = AS_IT_IS
     ) -> Addition:
         """Return a new call of `add` in a scope."""
-        self._access.check_writable()
         self._access.check(scope, to_write=True)
         return Addition(self._parts, {} if scope is None else scope.metadata(), allowed, dating)
 
@@ -405,7 +408,6 @@ class Editable:
     @contextmanager
     def _writing(self, scope: Scope | None) -> Generator[None]:
         """Check the scope and hold the write lock."""
-        self._access.check_writable()
         self._access.check(scope, to_write=True)
         with self._storage.lock:
             yield

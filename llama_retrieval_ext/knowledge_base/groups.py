@@ -1,15 +1,24 @@
-"""Documents in groups and batches, with a progress bar over them."""
+"""Documents as they come: in groups, with stable ids, in batches, with a progress bar."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
+import warnings
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import count, groupby
+from operator import itemgetter
 from pathlib import Path
+from threading import Lock
+from typing import Final, TypeAlias
+from uuid import UUID
 
 from llama_index.core.schema import BaseNode, Document, MetadataMode
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import ConfigurationError, UnstableIdWarning
 from llama_retrieval_ext.knowledge_base.documents import batched, name_of
+from llama_retrieval_ext.knowledge_base.ledger.prepared import ref_of
+from llama_retrieval_ext.scope import KB_KEY, SOURCE_KEY, TENANT_KEY, page_in, source_in
 
 Group = list[BaseNode]
 
@@ -31,7 +40,7 @@ def grouped(items: Iterable[object]) -> Sequence[Group] | Iterator[Group]:
         raise ConfigurationError(f"expected a list of documents or nodes, {_instead_of(items)}")
     named = _named(items)
     if not isinstance(items, Sequence):
-        return ([node for _, node in group] for _, group in groupby(named, lambda each: each[0]))
+        return ([node for _, node in group] for _, group in groupby(named, itemgetter(0)))
     groups: dict[object, Group] = {}
     for name, node in named:
         groups.setdefault(name, []).append(node)
@@ -89,19 +98,107 @@ def progress(
         yield bar.update
 
 
-def character_bar(groups: Iterable[Group], *, show: bool) -> tqdm:
+def character_bar(groups: Iterable[Group]) -> tqdm:
     """Return a progress bar over the characters of groups; see `size_of`."""
     total = sum(map(size_of, groups)) if isinstance(groups, Sequence) else None
-    return tqdm(
-        total=total,
-        desc="Adding documents",
-        unit="char",
-        unit_scale=True,
-        delay=_DELAY_S,
-        disable=not show,
-    )
+    title = "Adding documents"
+    return tqdm(total=total, desc=title, unit="char", unit_scale=True, delay=_DELAY_S)
 
 
 def size_of(group: Group) -> int:
     """Return the number of characters of a group."""
     return sum(len(node.get_content(MetadataMode.NONE)) for node in group)
+
+
+_UUID4: Final = 4
+# Metadata in which LlamaIndex's readers name the file of a document, and its version.
+_FILE_NAME: Final = "file_name"
+_VERSION_KEYS: Final = ("file_size", "last_modified_date")
+_Group: TypeAlias = tuple[str, str, str]
+
+
+@dataclass
+class _Parts:
+    """The documents of one version of a file or of a page."""
+
+    version: object
+    numbers: dict[tuple[int, int], int] = field(default_factory=dict)
+
+
+class ReaderIds:
+    """Replaces random ids by ids made from the file and the page or position.
+
+    The ids are the same in every process. The documents of a file may be added in several calls:
+    while the file is unchanged, a document with another text is another part of the file.
+    """
+
+    def __init__(self) -> None:
+        self._parts: dict[_Group, _Parts] = {}
+        self._lock = Lock()
+        self._has_warned = False
+
+    def recognised(
+        self, groups: Iterable[Group], scope: Mapping[str, str], occurrences: Counter[object]
+    ) -> Iterator[Group]:
+        """Yield groups with stable ids for random ones; count the texts of the call."""
+        for group in groups:
+            nodes: Group = []
+            for node in group:
+                is_random = _has_random_id(node)
+                nodes.append(self._stable(node, scope, occurrences) if is_random else node)
+            yield nodes
+
+    def _stable(
+        self, node: BaseNode, scope: Mapping[str, str], occurrences: Counter[object]
+    ) -> BaseNode:
+        """Return a document with a stable id; a node, or what is of no file, unchanged."""
+        file = source_in(node.metadata)
+        if not file or not isinstance(node, Document):
+            self._warn(node)
+            return node
+        label = page_in(node.metadata)
+        place = [scope.get(key) or node.metadata.get(key) for key in (TENANT_KEY, KB_KEY)]
+        group = (repr(place), file, repr(label))
+        text = hash(node.text)
+        times = occurrences[*group, text]
+        occurrences[*group, text] += 1
+        version = _version_of(node, file)
+        with self._lock:
+            parts = self._parts.get(group)
+            if parts is None or parts.version != version:
+                parts = self._parts[group] = _Parts(version)
+            number = parts.numbers.setdefault((text, times), len(parts.numbers))
+        page = f"_page_{label}" if label is not None else ""
+        part = f"_part_{number}" if number or not page else ""
+        return node.model_copy(update={"id_": f"{file}{page}{part}"})
+
+    def _warn(self, node: BaseNode) -> None:
+        if self._has_warned:
+            return
+        self._has_warned = True
+        name = node.metadata.get(SOURCE_KEY) or node.metadata.get(_FILE_NAME)
+        whose = "" if name is None else f" of {name!r}"
+        warnings.warn(
+            f"the id {ref_of(node)!r} of a document{whose} is random, and its metadata do not say "
+            "which part of which file it is: added again, it is another document. Read files with "
+            "read_documents, or give documents an id, as in Document(text=..., id_=url)",
+            UnstableIdWarning,
+            stacklevel=2,
+        )
+
+
+def _has_random_id(node: BaseNode) -> bool:
+    """Return whether LlamaIndex made the id of a document."""
+    try:
+        ref = ref_of(node)
+        return UUID(ref).version == _UUID4 and str(UUID(ref)) == ref
+    except ValueError:
+        return False
+
+
+def _version_of(document: BaseNode, file: str) -> object:
+    try:
+        status = Path(file).stat()
+    except (OSError, ValueError):  # not on this machine: use the recorded metadata
+        return tuple(document.metadata.get(key) for key in _VERSION_KEYS)
+    return status.st_mtime_ns, status.st_size

@@ -14,7 +14,6 @@ from llama_retrieval_ext.embeddings.resolve import resolve_embed_model
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
-from llama_retrieval_ext.knowledge_base.access import Access
 from llama_retrieval_ext.knowledge_base.adding import IngestionParts
 from llama_retrieval_ext.knowledge_base.browsing import Browsable
 from llama_retrieval_ext.knowledge_base.correcting import Correcting
@@ -30,15 +29,16 @@ from llama_retrieval_ext.knowledge_base.opening import (
     ingestion_parts,
     open_ledger,
     recorded_model,
+    remove_knowledge_base,
     requested_config,
     with_graph,
 )
 from llama_retrieval_ext.knowledge_base.preparation import Preparation
-from llama_retrieval_ext.knowledge_base.removal import remove_knowledge_base
 from llama_retrieval_ext.knowledge_base.searching import Searchable
 from llama_retrieval_ext.knowledge_base.snapshot import ReadOnlyCopy, open_copy, refresh_every
 from llama_retrieval_ext.knowledge_base.splitting import Splitter
 from llama_retrieval_ext.knowledge_base.storage import (
+    Access,
     RequestedSetup,
     Storage,
     check_recorded,

@@ -1,12 +1,21 @@
-"""What opening a knowledge base consists of: its graph, its settings, its ledger, its writer."""
+"""Opens a knowledge base, and removes one.
+
+Removal marks the ledger, then deletes the nodes, then the ledger. If it is interrupted after the
+mark, opening the knowledge base raises an error with the reason, and removal can be repeated. In a
+folder the ledger's file is deleted before the store's: a crash in between leaves an empty store
+without a ledger, which is not a knowledge base.
+"""
 
 import json
 import logging
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
+from typing import Final
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
+from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.embeddings.recorded import RecordedEmbedding, model_record
 from llama_retrieval_ext.embeddings.resolve import embed_model_dimension, embed_model_name
 from llama_retrieval_ext.errors import StoreUnavailableError
@@ -14,8 +23,7 @@ from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.adding import IngestionParts
-from llama_retrieval_ext.knowledge_base.graph import graph_target, open_graph_side
-from llama_retrieval_ext.knowledge_base.history import History
+from llama_retrieval_ext.knowledge_base.graph import graph_target, open_graph_side, open_recorded
 from llama_retrieval_ext.knowledge_base.ledger.config import (
     KnowledgeBaseConfig,
     unknown_nodes_error,
@@ -24,8 +32,14 @@ from llama_retrieval_ext.knowledge_base.ledger.journal import Journal
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.sqlite_records import SqliteRecords
 from llama_retrieval_ext.knowledge_base.preparation import Preparation
-from llama_retrieval_ext.knowledge_base.sharing import Sharing
-from llama_retrieval_ext.knowledge_base.storage import Storage, missing, model_needed
+from llama_retrieval_ext.knowledge_base.sharing import Sharing, copies_until_now
+from llama_retrieval_ext.knowledge_base.storage import (
+    RequestedSetup,
+    Storage,
+    missing,
+    model_needed,
+    open_storage,
+)
 from llama_retrieval_ext.knowledge_base.write import Writer, WriteTarget
 from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.embedded.files import damaged_error
@@ -84,13 +98,10 @@ def ingestion_parts(
     """Return what adds documents; with ``extracts`` it writes to the graph what extractors find."""
     writer = writer_of(storage, ledger)
     if preparation.keeps_history:
-        writer.history = History(storage, ledger, where)
+        writer.history = partial(copies_until_now, storage, ledger, where)
     target = graph_target(storage.graph, ledger) if extracts and storage.graph else None
-    return IngestionParts(
-        *(preparation, writer, ledger, Sharing(storage, ledger, writer, where), storage.nodes),
-        lambda dimension: storage.record_dimension(ledger, dimension),
-        target,
-    )
+    sharing = Sharing(storage, ledger, writer, where)
+    return IngestionParts(preparation, writer, ledger, sharing, storage, target)
 
 
 def open_ledger(
@@ -226,3 +237,76 @@ def writer_of(storage: Storage, ledger: Ledger) -> Writer:
         # The graph is first: its failures must not reach the store, which searches read.
         targets.insert(0, graph_target(storage.graph, ledger))
     return Writer(targets, Journal(ledger, storage.nodes), lock=storage.lock)
+
+
+# Passages removed from a graph per transaction.
+_WITHDRAWN: Final = 10_000
+
+
+@checked_call
+def remove_knowledge_base(url: str) -> None:
+    """Remove a knowledge base with all its documents and its ledger.
+
+    The URL must name a knowledge base, and no process may be writing to it. If removal is
+    interrupted, the rest can be neither opened nor searched; call this again to remove it. Its
+    folder is deleted unless it contains other files; the files in which Qdrant's local mode and
+    Milvus Lite store their collections stay. Its rows in a graph are removed, and the graph
+    stays. If other processes have it open, searches there return nothing and writes fail.
+
+    Args:
+        url: As for `KnowledgeBase.open`; no embedding model is needed.
+
+    Raises:
+        ConfigurationError: There is no knowledge base.
+        StoreFormatError: It is no knowledge base, or a newer version wrote it.
+        StoreUnavailableError: It is open in this process; on a server, another process is
+            writing to it, or died less than 30 seconds ago while it was; it cannot be reached;
+            or another process has its directory open.
+        MissingDependencyError: The engine's extra is not installed.
+
+    Examples:
+        >>> remove_knowledge_base("embedded:./none")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        llama_retrieval_ext.errors.ConfigurationError: there is no knowledge base at embed...
+
+    """
+    setup = RequestedSetup(must_exist=True, may_create=False)
+    # The lock is also held by an object that opens it.
+    with closing(open_storage(url, setup)) as storage, storage.lock:
+        if storage.is_shared():
+            raise StoreUnavailableError(f"{url} is open in this process; close it first")
+        with closing(storage.ledger()) as ledger:
+            _mark_removing(ledger, url)
+            _withdraw_from_graph(ledger, url)
+        storage.remove()
+
+
+def _withdraw_from_graph(ledger: Ledger, url: str) -> None:
+    """Remove the rows of a knowledge base from its graph."""
+    config = ledger.config()
+    if config is None or not config.graph:
+        return
+    ids = ledger.visible_ids(None)
+    if not ids:
+        return
+    with closing(open_recorded(config.graph, url)) as graph:
+        target = graph_target(graph, ledger)
+        for start in range(0, len(ids), _WITHDRAWN):
+            target.delete(ids[start : start + _WITHDRAWN])
+
+
+def _mark_removing(ledger: Ledger, url: str) -> None:
+    config = ledger.config()
+    if config is None:
+        raise missing(url, to_create=False)
+    config.check_format(url)
+    if config.removing:
+        return
+    # Mark first, then check for claims: a writer claims first, then checks for the mark.
+    ledger.update_config(lambda recorded: recorded and replace(recorded, removing=True))
+    try:
+        ledger.check_unwritten(url)
+    except BaseException:
+        ledger.update_config(lambda recorded: recorded and replace(recorded, removing=False))
+        raise

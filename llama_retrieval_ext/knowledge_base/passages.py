@@ -1,14 +1,15 @@
 """Cuts documents into passages along their headings, tables and blocks of code."""
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, reduce
-from itertools import accumulate, islice, pairwise, takewhile
-from typing import Final, NamedTuple
+from functools import cached_property, partial
+from itertools import accumulate, islice, takewhile
+from typing import Any, Final, NamedTuple, TypeVar
 
 from llama_index.core.node_parser import NodeParser, SentenceSplitter
 from llama_index.core.node_parser.node_utils import build_nodes_from_splits
+from llama_index.core.node_parser.text import utils
 from llama_index.core.schema import (
     BaseNode,
     Document,
@@ -16,37 +17,131 @@ from llama_index.core.schema import (
     MetadataMode,
     NodeRelationship,
     TextNode,
+    TransformComponent,
 )
 from pydantic import Field, PrivateAttr
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.knowledge_base.long_texts import (
-    LONG,
-    Watch,
-    for_long_texts,
-    paragraphs_in,
-    sentences_in,
+from llama_retrieval_ext.knowledge_base.readers.outline import (
+    Block,
+    Outline,
+    Section,
+    outline_of,
+    packed,
+    sections_of,
 )
-from llama_retrieval_ext.knowledge_base.readers.outline import Block, Heading, Outline, outline_of
 from llama_retrieval_ext.scope import PATH_KEY, SOURCE_KEY, TABLE_KEY
 
-# Characters below which a section is joined with the next. Measured: see
-# tests/benchmarks/README.md.
-_LEAST: Final = 400
+A = TypeVar("A")
+T = TypeVar("T")
+Split = Callable[[str], list[str]]
+# Gets the number of characters that a step of the work has finished.
+Watch = Callable[[float], object]
+
+# Characters above which a text is cut part by part, and its passages are embedded and written in
+# groups. No passage, of some hundred tokens, is as long.
+LONG: Final = 2_000_000
+# Characters per block, which NLTK searches in a fiftieth of its time limit.
+_BLOCK: Final = 250_000
+# Where a block without a sentence's end is cut: `SentenceSplitter` also cuts after these, in turn.
+_ENDS: Final = tuple(re.compile(end) for end in (r"[,.;。？！]", r"\n", r"\s"))  # noqa: RUF001
+_DEFAULT: Final = utils.split_by_sentence_tokenizer().__qualname__
+
+
+def in_blocks(split: Split, *, block: int = _BLOCK, watch: Watch = float) -> Split:
+    """Return a function that splits a text into the same sentences, one block at a time.
+
+    Args:
+        split: Returns the sentences of a text; joined they are the text.
+        block: Number of characters that `split` gets at once.
+        watch: Called after each block but the last.
+    """
+    return lambda text: list(sentences_in(text, split, block=block, watch=watch))
+
+
+def sentences_in(
+    text: str,
+    split: Split,
+    *,
+    start: int = 0,
+    end: int | None = None,
+    block: int = _BLOCK,
+    watch: Watch = float,
+) -> Iterator[str]:
+    """Yield the sentences of a part of a text; arguments as of `in_blocks`."""
+    end = len(text) if end is None else end
+    while end - start > block:
+        part = text[start : start + block]
+        # What ends a block may look like a sentence, so the last two are searched again.
+        whole = split_by(split, part)[:-2] or [part[: _cut(part)]]
+        yield from whole
+        size = sum(map(len, whole))
+        start += size
+        watch(size)
+    yield from split_by(split, text[start:end])
+
+
+def paragraphs_in(text: str, separator: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the positions of the parts between separators; a part begins with its separator."""
+    cut = text.find(separator, start, end)
+    while cut >= 0:
+        if cut > start:
+            yield start, cut
+        start = cut
+        cut = text.find(separator, start + len(separator), end)
+    yield start, end
+
+
+def _cut(block: str) -> int:
+    """Return the position at which to cut a block that has no end of a sentence."""
+    for pattern in _ENDS:
+        last = max((match.end() for match in pattern.finditer(block)), default=0)
+        if last:
+            return last
+    return len(block)
+
+
+def for_long_texts(transformation: TransformComponent, watch: Watch = float) -> TransformComponent:
+    """Return a transformation that finds sentences by LlamaIndex's default in blocks, as a copy.
+
+    Others are returned unchanged. `watch` is called as by `in_blocks`.
+    """
+    bounded = partial(in_blocks, watch=watch)
+    if isinstance(transformation, SentenceSplitter):
+        functions: list[Split] = transformation._split_fns  # noqa: SLF001 - it has no public name
+        if any(map(_is_default, functions)):
+            transformation = transformation.model_copy()
+            transformation._split_fns = [  # noqa: SLF001 - as above
+                bounded(function) if _is_default(function) else function for function in functions
+            ]
+    elif _is_default(getattr(transformation, "sentence_splitter", None)):
+        split: Any = getattr(transformation, "sentence_splitter")  # noqa: B009 - of several classes
+        transformation = transformation.model_copy(update={"sentence_splitter": bounded(split)})
+    return transformation
+
+
+def _is_default(function: object) -> bool:
+    return getattr(function, "__qualname__", "") == _DEFAULT
+
+
+def split_by(split: Callable[[A], T], given: A) -> T:
+    """Return the result of a function that splits texts; retry if NLTK rejects its files.
+
+    NLTK rejects files with several hard links, which uv creates when it installs a package.
+    LlamaIndex's sentence splitter reads such a file at its first use only, and does not need it.
+    """
+    try:
+        return split(given)
+    except PermissionError:
+        return split(given)
+
+
 # Metadata of a passage, with PATH_KEY and TABLE_KEY: searches count them, they are not in its text.
 TITLE_KEY: Final = "title"
 
 _BETWEEN: Final = " > "
 _LONGEST_TITLE: Final = 200
 _LONGEST_PATH: Final = 300
-
-
-class Section(NamedTuple):
-    """A part of a document under one heading, with that heading and those above it."""
-
-    start: int
-    end: int
-    path: tuple[str, ...] = ()
 
 
 class Passage(NamedTuple):
@@ -104,7 +199,8 @@ class PassageParser(PositionedParser):
     def watched(self, watch: Watch) -> "PassageParser":
         """Return a copy that calls `watch` with the characters of each part of a long text."""
         copy = self.model_copy()
-        copy._watch = watch  # noqa: SLF001 - its own
+        copy._watch = watch  # noqa: SLF001 - of this class
+        copy.__dict__.pop("_splitter", None)  # it has the other one
         return copy
 
     @cached_property
@@ -165,7 +261,12 @@ class PassageParser(PositionedParser):
         outline = outline_of(document)
         named = document.metadata.get(TITLE_KEY)
         title = "" if named else outline.title[:_LONGEST_TITLE]
-        room = self.chunk_size - self._tokens(_own_metadata(document))
+        # A path that is not embedded must not count: a file that moves keeps its passages.
+        others = {key: value for key, value in document.metadata.items() if key != SOURCE_KEY}
+        pathless = document.model_copy(update={"metadata": others})
+        embedded = document.get_metadata_str(MetadataMode.EMBED)
+        longer = max(embedded, pathless.get_metadata_str(MetadataMode.LLM), key=len)
+        room = self.chunk_size - self._tokens(longer)
         sections = sections_of(text, outline, str(named or outline.title))
         if outline.is_code:
             sections = self._packed(text, sections, room)
@@ -199,11 +300,14 @@ class PassageParser(PositionedParser):
                 f"its metadata take the {self.chunk_size} tokens of a passage; shorten them, or "
                 "name some in excluded_embed_metadata_keys and excluded_llm_metadata_keys"
             )
-        lines = () if outline.is_code else _heading_lines(text, section, outline)
+        has_headings = outline.headings and not outline.is_code
+        lines = _heading_lines(text, section, outline) if has_headings else ()
         pieces = self._pieces(text, section, sorted([*inside, *lines]), room)
         done = -1  # the last one may have nothing new but white space
         for parts in merged(pieces, room, self.chunk_overlap):
-            start, end = _stripped(text, parts[0].start, parts[-1].end)
+            part = text[parts[0].start : parts[-1].end]
+            start = parts[0].start + len(part) - len(part.lstrip())
+            end = parts[0].start + len(part.rstrip())
             if any(block.start <= start < block.end for block in inside):  # keep the indentation
                 start = max(parts[0].start, text.rfind("\n", 0, start) + 1)
             header = next((block.header for block in inside if block.start < start < block.end), "")
@@ -240,7 +344,8 @@ class PassageParser(PositionedParser):
         """Yield a part of the text, as a whole if it fits, else by sentences, else by words."""
         if start >= end and text:
             return
-        for part in self._parts(text, start, end):
+        is_long = end - start > LONG
+        for part in self._parts(text, start, end) if is_long else (text[start:end],):
             sentences = self._splitter._split(part, room)  # noqa: SLF001 - it has no public name
             for sentence in sentences:
                 start = text.index(sentence.text, start, end)
@@ -248,13 +353,10 @@ class PassageParser(PositionedParser):
                 start += len(sentence.text)
 
     def _parts(self, text: str, start: int, end: int) -> Iterator[str]:
-        """Yield a part of the text, of a long one first paragraphs, then sentences.
+        """Yield the paragraphs of a long part of the text, and the sentences of long ones.
 
         `SentenceSplitter` splits in the same order, with all parts in memory.
         """
-        if end - start <= LONG:
-            yield text[start:end]
-            return
         splitter = self._splitter
         split = splitter._chunking_tokenizer_fn  # noqa: SLF001 - as above
         for first, last in paragraphs_in(text, splitter.paragraph_separator, start, end):
@@ -265,17 +367,6 @@ class PassageParser(PositionedParser):
 
     def _tokens(self, text: str) -> int:
         return self._splitter._token_size(text)  # noqa: SLF001 - it has no public name
-
-
-def _own_metadata(document: BaseNode) -> str:
-    """Return the longer of the metadata for the model and for an LLM, here without the path.
-
-    A path that is not embedded must not count: a file that moves keeps its passages.
-    """
-    metadata = {key: value for key, value in document.metadata.items() if key != SOURCE_KEY}
-    pathless = document.model_copy(update={"metadata": metadata})
-    embedded = document.get_metadata_str(MetadataMode.EMBED)
-    return max(embedded, pathless.get_metadata_str(MetadataMode.LLM), key=len)
 
 
 def _heading_lines(text: str, section: Section, outline: Outline) -> Iterator[Block]:
@@ -306,122 +397,11 @@ def merged(pieces: Iterable[Piece], room: int, overlap: int) -> Iterator[Sequenc
                 headings, left = [], room - piece.tokens
             passage = passage[: len(passage) - len(headings)]
             yield passage
-            passage = [*_last(passage, min(overlap, left)), *headings]
+            sizes = accumulate(part.tokens for part in reversed(passage))
+            n_repeated = bisect_right([*sizes], min(overlap, left))
+            passage = [*passage[len(passage) - n_repeated :], *headings]
             size = sum(part.tokens for part in passage)
         passage.append(piece)
         size += piece.tokens
     if passage:
         yield passage
-
-
-def _last(pieces: Sequence[Piece], most: int) -> list[Piece]:
-    """Return the last pieces of at most so many tokens."""
-    sizes = accumulate(piece.tokens for piece in reversed(pieces))
-    count = sum(1 for _ in takewhile(lambda size: size <= most, sizes))
-    return [*pieces[len(pieces) - count :]]
-
-
-def sections_of(text: str, outline: Outline, title: str = "") -> list[Section]:
-    """Return the sections of a text, short ones joined with the next; paths omit the title."""
-    groups: list[list[Section]] = []
-    for section in _sections(text, outline.headings, title):
-        if section.start == section.end and text:
-            continue
-        if groups and _joins(groups[-1], section, is_code=outline.is_code):
-            groups[-1].append(section)
-        else:
-            groups.append([section])
-    # A class in source code does not count beside its first method.
-    return [_joined(group, "" if outline.is_code else text) for group in groups]
-
-
-def packed(sections: Sequence[Section], sizes: Sequence[int], room: int) -> list[Section]:
-    """Return the sections of source code, neighbours joined while they fit into so many tokens.
-
-    A class that fits into a passage is not cut. The path is that of all of the passage.
-
-    Source:
-        "Split, then merge" of Zhang et al., "cAST: Enhancing Code Retrieval-Augmented Generation
-        with Structural Chunking via Abstract Syntax Tree", 2025, https://arxiv.org/abs/2506.15655;
-        here also of neighbours in different classes, which fills passages as cutting text does.
-    """
-    joined: list[Section] = []
-    left = 0  # tokens that fit into the last one
-    for numbers in _uncut(sections, sizes, room):
-        group, size = [sections[n] for n in numbers], sum(sizes[n] for n in numbers)
-        if joined and size <= left:
-            group.insert(0, joined.pop())
-        else:
-            left = room
-        path = reduce(_common, (section.path for section in group))
-        joined.append(Section(group[0].start, group[-1].end, path))
-        left -= size
-    return joined
-
-
-def _uncut(sections: Sequence[Section], sizes: Sequence[int], room: int) -> Iterator[range]:
-    """Yield the sections of each class or function that fits, and the other sections.
-
-    Iterative, because generated code may nest thousands of levels.
-    """
-    open_groups = [(range(len(sections)), 0)]
-    while open_groups:
-        group, depth = open_groups.pop()
-        if len(group) == 1 or sum(sizes[n] for n in group) <= room:
-            yield group
-            continue
-        inside: list[tuple[range, int]] = []
-        for number in group:
-            before = sections[number - 1].path[depth : depth + 1] if inside else ()
-            if before and before == sections[number].path[depth : depth + 1]:
-                inside[-1] = (range(inside[-1][0].start, number + 1), depth + 1)
-            else:
-                inside.append((range(number, number + 1), depth + 1))
-        open_groups += reversed(inside)
-
-
-def _sections(text: str, headings: Sequence[Heading], title: str) -> Iterator[Section]:
-    above: list[Heading] = []
-    starts = [*(heading.start for heading in headings), len(text)]
-    yield Section(0, starts[0])
-    for heading, end in zip(headings, starts[1:], strict=True):
-        while above and above[-1].level >= heading.level:
-            above.pop()
-        above.append(heading)
-        path = tuple(outer.text for outer in above if outer.text)
-        yield Section(heading.start, end, path[1:] if path[:1] == (title,) else path)
-
-
-def _joins(group: Sequence[Section], section: Section, *, is_code: bool) -> bool:
-    """Return whether sections are joined with the next, being short; in code of one class."""
-    is_short = section.start - group[0].start < _LEAST
-    return is_short and (not is_code or group[-1].path[:1] in {(), section.path[:1]})
-
-
-def _joined(group: Sequence[Section], text: str) -> Section:
-    """Return sections as one, under the headings that they share.
-
-    A section directly above the next one does not count if it has no text but its heading: a title
-    with its first part is that part.
-    """
-    paths = [
-        one.path
-        for one, after in pairwise(group)
-        # There are words below its first line.
-        if after.path[: len(one.path)] != one.path
-        or any(map(str.isalnum, text[one.start : one.end].strip().partition("\n")[2]))
-    ]
-    path = reduce(_common, [*paths, group[-1].path])
-    return Section(group[0].start, group[-1].end, path)
-
-
-def _common(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the headings that two paths share."""
-    same = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
-    return tuple(heading for heading, _ in same)
-
-
-def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return the positions without white space at both ends."""
-    part = text[start:end]
-    return start + len(part) - len(part.lstrip()), start + len(part.rstrip())

@@ -1,21 +1,35 @@
-"""Prepares documents for storage: splits them, and sets ids and embeddings of their nodes."""
+"""Prepares documents for storage: splits them, sets ids, and embeds their nodes, or anew."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
+from statistics import fmean
+from time import perf_counter
 from types import MappingProxyType
-from typing import IO, TypeAlias
+from typing import IO, Final, TypeAlias
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, Document, MetadataMode
+from llama_index.core.utils import get_tokenizer
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from llama_retrieval_ext.checks import is_vector
+from llama_retrieval_ext.embeddings.recorded import model_record
+from llama_retrieval_ext.embeddings.resolve import (
+    embed_model_dimension,
+    embed_model_name,
+    resolve_embed_model,
+)
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, StoreUnavailableError
-from llama_retrieval_ext.knowledge_base.dating import AS_IT_IS, Dating, with_known_from
 from llama_retrieval_ext.knowledge_base.documents import (
+    AS_IT_IS,
     Allowed,
+    Dating,
     SourceDocument,
     allowed_by,
+    batched,
     check_ids,
     check_keys,
     digest_of,
@@ -24,18 +38,22 @@ from llama_retrieval_ext.knowledge_base.documents import (
     stamped,
 )
 from llama_retrieval_ext.knowledge_base.graph import Extraction
+from llama_retrieval_ext.knowledge_base.ledger.config import KnowledgeBaseConfig
 from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     DocumentKey,
     Prepared,
     SpooledDocument,
     Writable,
+    content_of,
     key_of_node,
     with_allowed,
 )
-from llama_retrieval_ext.knowledge_base.long_texts import Watch
-from llama_retrieval_ext.knowledge_base.readers.code import is_code
+from llama_retrieval_ext.knowledge_base.ledger.records import Entry
+from llama_retrieval_ext.knowledge_base.passages import Watch
+from llama_retrieval_ext.knowledge_base.readers.code import LANGUAGES
 from llama_retrieval_ext.knowledge_base.readers.outline import suffix_of
 from llama_retrieval_ext.knowledge_base.splitting import Splitter
+from llama_retrieval_ext.wording import counted
 
 # The embeddings of texts, by the text.
 Embeddings: TypeAlias = Mapping[str, Sequence[float]]
@@ -73,41 +91,34 @@ class Embedder:
         return results
 
     def _embedded(self, documents: Sequence[Prepared]) -> list[Prepared]:
-        texts = [
-            node.get_content(MetadataMode.EMBED)
-            for document in documents
-            for node in document.nodes
-            if node.embedding is None
-        ]
+        nodes = [node for document in documents for node in document.nodes]
+        texts = [n.get_content(MetadataMode.EMBED) for n in nodes if n.embedding is None]
         if not texts:
             return list(documents)
         unknown = [text for text in texts if text not in self.embeddings]
-        vectors, left = iter(self._vectors(unknown) if unknown else ()), iter(texts)
-        embedded = []
-        for document in documents:
-            nodes = []
-            for node in document.nodes:
-                if node.embedding is None:
-                    text = next(left)
-                    vector = self.embeddings[text] if text in self.embeddings else next(vectors)
-                    node = node.model_copy(update={"embedding": list(vector)})  # noqa: PLW2901
-                nodes.append(node)
-            embedded.append(replace(document, nodes=tuple(nodes)))
-        return embedded
-
-    def _vectors(self, texts: list[str]) -> list[list[float]]:
         vectors: list[list[float]] = []
         step = _STEP_BATCHES * self.model.embed_batch_size
-        for start in range(0, len(texts), step):
-            batch = texts[start : start + step]
+        for start in range(0, len(unknown), step):
+            batch = unknown[start : start + step]
             vectors += self.model.get_text_embedding_batch(batch)
             self._watch(sum(map(len, batch)))
-        if len(vectors) != len(texts):
+        if len(vectors) != len(unknown):
             raise ConfigurationError(
-                f"{type(self.model).__name__} gave {len(vectors)} embeddings for {len(texts)} texts"
+                f"{type(self.model).__name__} gave {len(vectors)} embeddings for {len(unknown)} "
+                "texts"
             )
-        self.dimension = len(vectors[0])
-        return vectors
+        self.dimension = len(vectors[0]) if vectors else self.dimension
+        new, of_texts = iter(vectors), iter(texts)
+        embedded: list[Prepared] = []
+        for document in documents:
+            made: list[BaseNode] = []
+            for node in document.nodes:
+                if node.embedding is None:
+                    vector = self.embeddings.get(next(of_texts)) or next(new)
+                    node = node.model_copy(update={"embedding": list(vector)})  # noqa: PLW2901
+                made.append(node)
+            embedded.append(replace(document, nodes=tuple(made)))
+        return embedded
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +177,8 @@ class Preparation:
             check_ids(key, nodes)
             for node in nodes:
                 check_keys(node.metadata)
-        fingerprint = self.fingerprint(
-            is_whole=isinstance(group[0], Document), has_code=is_code(suffix_of(group[0]))
-        )
+        is_whole, has_code = isinstance(group[0], Document), suffix_of(group[0]) in LANGUAGES
+        fingerprint = self.fingerprint(is_whole=is_whole, has_code=has_code)
         documents: list[SourceDocument] = []
         for key, nodes in members.items():
             bare = tuple(with_allowed(node, ()) for node in nodes)  # splitters count its length
@@ -192,16 +202,15 @@ class Preparation:
         embedder = Embedder(self.embed_model, embeddings, watch)
         split = self.splitter.nodes_of(documents, watch)
         parts: list[Prepared | Exception] = []
-        splitting = ""
         for document, nodes in zip(documents, split, strict=True):
             part = self._with_text(document, nodes)
             if rows is not None and isinstance(part, Prepared) and part.nodes:
                 part = replace(part, rows=rows(part))
             parts.append(part)
-            if document.is_whole and not splitting:
-                splitting = self.splitter.description
         made = self._completed(parts, embedder)
         keys = map(attrgetter("key"), documents)
+        is_split = any(map(attrgetter("is_whole"), documents))
+        splitting = self.splitter.description if is_split else ""
         return PreparedBatch(dict(zip(keys, made, strict=True)), embedder.dimension, splitting)
 
     def spooled(
@@ -224,10 +233,7 @@ class Preparation:
                 embedder.embeddings, rows = before_of(part)
                 (made,) = self._completed([replace(part, rows=rows)], embedder)
                 spooled.append(_or_raised(made))
-        except (
-            StoreUnavailableError,
-            StoreClosedError,
-        ):  # of `before_of`; it concerns all documents
+        except (StoreUnavailableError, StoreClosedError):  # of `before_of`; of all documents
             raise
         except Exception as error:  # noqa: BLE001 - the document's result
             return PreparedBatch({document.key: error})
@@ -239,15 +245,13 @@ class Preparation:
     ) -> Prepared | Exception:
         if isinstance(nodes, Exception):
             return nodes
+        stamp = partial(stamped, key=document.key, keeps_history=self.keeps_history)
         try:
-            kept = tuple(
-                with_known_from(stamped(node, document.key), keeps=self.keeps_history)
-                for node in nodes
-                if is_searchable(node)
-            )
+            kept = tuple(map(stamp, filter(is_searchable, nodes)))
         except Exception as error:  # noqa: BLE001 - the document's result
             return error
-        made = Prepared(document.key, document.digest, kept, keeps_allowed=document.allowed is None)
+        keeps = document.allowed is None
+        made = Prepared(document.key, document.digest, kept, keeps_allowed=keeps)
         return made.shared(document.allowed) if kept and document.allowed else made
 
     def _completed(
@@ -255,14 +259,16 @@ class Preparation:
     ) -> list[Prepared | Exception]:
         """Return documents, or their parts, after all steps behind splitting, or their errors."""
         completed = list(parts)
-        extracted = None if self.extraction is None else self.extraction.extracted
-        for stage in (embedder.embedded, extracted):
+        stages = [embedder.embedded]
+        if self.extraction is not None:
+            stages.append(self.extraction.extracted)
+        for stage in stages:
             ready = {
                 number: part
                 for number, part in enumerate(completed)
                 if isinstance(part, Prepared) and part.nodes
             }
-            if stage is not None and ready:
+            if ready:
                 for number, result in zip(ready, stage([*ready.values()]), strict=True):
                     completed[number] = result
         return completed
@@ -277,3 +283,93 @@ def _or_raised(part: Prepared | Exception) -> Prepared:
 def is_searchable(node: BaseNode) -> bool:
     """Return whether a node has text or an embedding."""
     return node.embedding is not None or bool(node.get_content(MetadataMode.NONE).strip())
+
+
+# Nodes per batch: an interrupted copy repeats at most one, and the first gives the time.
+_BATCH: Final = 100
+
+
+class Reembedding:
+    """Embeds the nodes of a knowledge base with another model; can show an estimate on stderr."""
+
+    def __init__(self, embed_model: str | BaseEmbedding, *, show: bool) -> None:
+        self.model = resolve_embed_model(embed_model)
+        self.name = embed_model_name(self.model)
+        self._record = model_record(self.model, embed_model if isinstance(embed_model, str) else "")
+        self._embedder = Embedder(self.model)
+        self._show = show
+
+    @property
+    def dimension(self) -> int | None:
+        """The dimension of the new vectors; None before the first, if the model declares none."""
+        return self._embedder.dimension or embed_model_dimension(self.model)
+
+    def config(self, copied: KnowledgeBaseConfig) -> KnowledgeBaseConfig:
+        """Return the configuration of the target."""
+        return replace(
+            copied, embed_model=self.name, model_record=self._record, vector_share=None, learned=""
+        )
+
+    def batches(
+        self, entries: Sequence[Entry], sample: Sequence[BaseNode]
+    ) -> Iterator[list[Entry]]:
+        """Yield documents in batches; show an estimate before, with the time after the first.
+
+        The number of tokens is estimated from a sample of the nodes.
+        """
+        if not entries:
+            return
+        count, total = get_tokenizer(), sum(entry.n_nodes for entry in entries)
+        tokens = fmean([len(count(node.get_content(MetadataMode.EMBED))) for node in sample] or [0])
+        work = f"{counted(total, 'node')}, about {tokens * total:,.0f} tokens with {self.name}"
+        self._tell(work)
+        started, n_done = perf_counter(), 0
+        for batch in batched(entries, lambda entry: entry.n_nodes, _BATCH):
+            yield batch
+            if n_done == 0:
+                n_done = max(1, sum(entry.n_nodes for entry in batch))
+                seconds = (perf_counter() - started) / n_done * (total - n_done)
+                self._tell(f"{work}, about {seconds:,.0f} s more")
+
+    def embedded(
+        self, documents: Sequence[Writable], file: IO[bytes]
+    ) -> list[Writable | Exception]:
+        """Return the documents with new embeddings, long ones in the file, or the error of each."""
+        short = iter(
+            self._parts([document for document in documents if isinstance(document, Prepared)])
+        )
+        return [
+            next(short) if isinstance(document, Prepared) else self._long(document, file)
+            for document in documents
+        ]
+
+    def _long(self, document: SpooledDocument, file: IO[bytes]) -> SpooledDocument | Exception:
+        made = SpooledDocument(document.key, content_of(document.digest), document.allowed, file)
+        for part in document.parts():
+            (result,) = self._parts([part])
+            if isinstance(result, Exception):
+                return result
+            made.append(result)
+        return made
+
+    def _parts(self, parts: Sequence[Prepared]) -> list[Prepared | Exception]:
+        results: list[Prepared | Exception] = []
+        bare: list[Prepared] = []
+        for part in parts:
+            nodes = tuple(node.model_copy(update={"embedding": None}) for node in part.nodes)
+            if all(node.get_content(MetadataMode.NONE).strip() for node in nodes):
+                bare.append(replace(part, nodes=nodes))
+                results.append(bare[-1])
+                continue
+            results.append(
+                ConfigurationError(
+                    f"document {part.key.ref!r} has a node without text, whose embedding came from "
+                    "elsewhere; add it to the new knowledge base with an embedding of the new model"
+                )
+            )
+        embedded = iter(self._embedder.embedded(bare))
+        return [r if isinstance(r, Exception) else next(embedded) for r in results]
+
+    def _tell(self, estimate: str) -> None:
+        if self._show:
+            tqdm.write(f"Embedding {estimate}", file=sys.stderr)

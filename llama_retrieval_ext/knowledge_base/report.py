@@ -2,13 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from time import perf_counter
 from typing import ClassVar, Self
 
-from llama_retrieval_ext.errors import DuplicateNodeError, IngestionError
-from llama_retrieval_ext.knowledge_base.documents import SourceDocument
-from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
-from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
+from llama_retrieval_ext.errors import IngestionError
 from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.wording import counted
 
@@ -186,77 +182,4 @@ class CopyReport(_Report):
         return (
             f"{self.copied} copied, {self.unchanged} unchanged{removed}{failed}; "
             f"{counted(self.n_nodes, 'node')} in {self.seconds:.1f} s{more}"
-        )
-
-
-class Tally:
-    """Collects the outcomes of one call."""
-
-    def __init__(self) -> None:
-        self._started = perf_counter()
-        self._counts = dict.fromkeys(WriteOutcome, 0)
-        self._skipped: dict[str, str] = {}
-        self._failures: dict[str, Exception] = {}
-        self._n_nodes = 0
-        self._seen: dict[DocumentKey, str] = {}
-
-    def is_new(self, document: SourceDocument) -> bool:
-        """Return whether this is the first document with its key; further ones fail."""
-        if document.key not in self._seen:
-            self._seen[document.key] = document.version
-            return True
-        if self._seen[document.key] == document.version:
-            self.unchanged()
-            return False
-        ref = document.key.ref
-        self.failed(
-            ref,
-            DuplicateNodeError(
-                f"document {ref!r} was given twice in one call, with different content; the first "
-                "was taken. Give each its own id, or all nodes of a document in a row",
-                ref,
-            ),
-        )
-        return False
-
-    def failed(self, ref: str, error: Exception) -> None:
-        """Record a document that could not be added."""
-        self._failures[ref] = error
-
-    def skipped(self, ref: str, reason: str) -> None:
-        """Record a document with nothing to store."""
-        self._skipped[ref] = reason
-
-    def unchanged(self) -> None:
-        """Record a document that is already stored in this version."""
-        self._counts[WriteOutcome.UNCHANGED] += 1
-
-    def stored(self, key: DocumentKey, outcome: WriteOutcome | Exception, n_nodes: int) -> None:
-        """Record a document that was written, or the error."""
-        if isinstance(outcome, Exception):
-            self.failed(key.ref, outcome)
-            return
-        self._counts[outcome] += 1
-        if outcome is not WriteOutcome.UNCHANGED:
-            self._n_nodes += n_nodes
-
-    def merge(self, report: IngestionReport) -> None:
-        """Add the report of another process."""
-        self._counts[WriteOutcome.ADDED] += report.added
-        self._counts[WriteOutcome.UPDATED] += report.updated
-        self._counts[WriteOutcome.UNCHANGED] += report.unchanged
-        self._skipped.update(report.skipped)
-        self._failures.update(report.failures)
-        self._n_nodes += report.n_nodes
-
-    def report(self) -> IngestionReport:
-        """Return the report."""
-        return IngestionReport(
-            added=self._counts[WriteOutcome.ADDED],
-            updated=self._counts[WriteOutcome.UPDATED],
-            unchanged=self._counts[WriteOutcome.UNCHANGED],
-            skipped=dict(self._skipped),
-            failures=dict(self._failures),
-            n_nodes=self._n_nodes,
-            seconds=perf_counter() - self._started,
         )

@@ -19,7 +19,6 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.interpretation import Interpretation
-from llama_retrieval_ext.knowledge_base.access import Access
 from llama_retrieval_ext.knowledge_base.curating import Curating
 from llama_retrieval_ext.knowledge_base.engines import chat_engine, query_engine
 from llama_retrieval_ext.knowledge_base.kinds import (
@@ -30,7 +29,7 @@ from llama_retrieval_ext.knowledge_base.kinds import (
     StoreKind,
 )
 from llama_retrieval_ext.knowledge_base.paging import Paging
-from llama_retrieval_ext.knowledge_base.storage import Storage
+from llama_retrieval_ext.knowledge_base.storage import Access, Storage
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.searching import search_plan

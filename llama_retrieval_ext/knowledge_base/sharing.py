@@ -1,22 +1,27 @@
-"""`Sharing`: changes who may see stored documents, without embedding them again."""
+"""Writes stored documents again: for other principals, or as they were known until now."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from tempfile import TemporaryFile
 from typing import IO, Final
 
 from llama_index.core.schema import BaseNode
 
+from llama_retrieval_ext.dates import KNOWN_TO, now
 from llama_retrieval_ext.errors import StoreError
 from llama_retrieval_ext.knowledge_base.graph import graph_target
 from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import (
+    HISTORY,
     DocumentKey,
     Prepared,
     SpooledDocument,
     Writable,
     content_of,
+    version_of,
 )
 from llama_retrieval_ext.knowledge_base.ledger.records import Entry
 from llama_retrieval_ext.knowledge_base.storage import Storage, batches
@@ -46,15 +51,17 @@ def stored_documents(
     together = read([node_id for key in short for node_id in ids.get(key, ())])
     documents: dict[DocumentKey, Writable | StoreError] = {}
     for key, digest, _, n_nodes, allowed in entries:
-        own = ids.get(key, [])
+        node_ids = ids.get(key, [])
         # A missing digest counts as changed; a random one matches no document.
         version = digest or secrets.token_hex(16)
-        document: Writable = _part(key, version, own, *together)
-        if n_nodes > _GROUP:
+        document: Writable
+        if n_nodes <= _GROUP:
+            document = _part(key, version, node_ids, *together)
+        else:
             document = SpooledDocument(key, content_of(version), allowed, file)
-            for start in range(0, len(own), _GROUP):
-                some = own[start : start + _GROUP]
-                document.append(_part(key, version, some, *read(some)))
+            for start in range(0, len(node_ids), _GROUP):
+                group = node_ids[start : start + _GROUP]
+                document.append(_part(key, version, group, *read(group)))
         documents[key] = document
         n_found = len(document.node_ids)
         if n_found != n_nodes:
@@ -73,9 +80,9 @@ def _part(
     rows: Mapping[str, str],
 ) -> Prepared:
     """Return those of the nodes of a document that are there."""
-    found = [node_id for node_id in ids if node_id in nodes]
-    own = {node_id: rows[node_id] for node_id in found if node_id in rows}
-    return Prepared(key, version, tuple(nodes[node_id] for node_id in found), own)
+    stored = tuple(nodes[node_id] for node_id in ids if node_id in nodes)
+    extracted = {node_id: rows[node_id] for node_id in ids if node_id in nodes and node_id in rows}
+    return Prepared(key, version, stored, extracted)
 
 
 class Sharing:
@@ -114,16 +121,64 @@ class Sharing:
         outcomes: dict[DocumentKey, WriteOutcome | Exception] = {}
         for batch in batches(entries):
             with TemporaryFile() as file:
-                found = stored_documents(
+                stored = stored_documents(
                     batch, self._storage, self._ledger, file, where=self._where
                 )
-                errors = {k: each for k, each in found.items() if isinstance(each, StoreError)}
-                whole = [
-                    each.shared(allowed[entry.key], replaces=entry.digest)
-                    for entry, each in zip(batch, found.values(), strict=True)
-                    if not isinstance(each, StoreError)
-                ]
-                written = self._writer.write(whole)
-                outcomes |= errors
-                outcomes |= {each.key: one for each, one in zip(whole, written, strict=True)}
+                whole: list[Writable] = []
+                for entry in batch:
+                    document = stored[entry.key]
+                    if isinstance(document, StoreError):
+                        outcomes[entry.key] = document
+                    else:
+                        names = allowed[entry.key]
+                        whole.append(document.shared(names, replaces=entry.digest))
+                for document, outcome in zip(whole, self._writer.write(whole), strict=True):
+                    outcomes[document.key] = outcome
         return outcomes
+
+
+@contextmanager
+def copies_until_now(
+    storage: Storage, ledger: Ledger, where: str, keys: Sequence[DocumentKey]
+) -> Generator[list[Writable]]:
+    """Yield copies of stored documents that say until when they were known, ready to be written.
+
+    A copy is a document of its own, whose key no listing shows, with the nodes under new ids. It is
+    written before the change, so that a crash between both leaves nothing unknown.
+    """
+    stored = ledger.read(key for key in keys if HISTORY not in key.ref)
+    entries = [record.entry for record in stored.values()]
+    moment = now()
+    with TemporaryFile() as file, TemporaryFile() as copied:
+        documents = stored_documents(entries, storage, ledger, file, where=where)
+        copies: list[Writable] = []
+        for key, document in documents.items():
+            if isinstance(document, StoreError):
+                raise document
+            new = key._replace(ref=f"{key.ref}{HISTORY}{moment}")
+            digest = version_of(f"{content_of(document.digest)}-{moment}", document.allowed)
+            parts = (_known_until(moment, part, new, digest) for part in document.parts())
+            if isinstance(document, Prepared):
+                copies += parts
+                continue
+            spooled = SpooledDocument(new, content_of(digest), document.allowed, copied)
+            for part in parts:
+                spooled.append(part)
+            copies.append(spooled)
+        yield copies
+
+
+def _known_until(moment: str, part: Prepared, key: DocumentKey, digest: str) -> Prepared:
+    """Return the nodes of a document as they were known until a moment."""
+    nodes = tuple(
+        node.model_copy(
+            update={
+                "id_": f"{node.node_id}{HISTORY}{moment}",
+                "metadata": {**node.metadata, KNOWN_TO: moment},
+                "excluded_embed_metadata_keys": [*node.excluded_embed_metadata_keys, KNOWN_TO],
+                "excluded_llm_metadata_keys": [*node.excluded_llm_metadata_keys, KNOWN_TO],
+            }
+        )
+        for node in part.nodes
+    )
+    return replace(part, key=key, digest=digest, nodes=nodes, rows={})

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 from uuid import UUID, uuid5
 
@@ -30,8 +30,12 @@ from llama_retrieval_ext.knowledge_base.documents import (
     fingerprint_of,
 )
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, ref_of
-from llama_retrieval_ext.knowledge_base.long_texts import Watch, for_long_texts, split_by
-from llama_retrieval_ext.knowledge_base.passages import PassageParser
+from llama_retrieval_ext.knowledge_base.passages import (
+    PassageParser,
+    Watch,
+    for_long_texts,
+    split_by,
+)
 from llama_retrieval_ext.knowledge_base.readers.code import is_installed
 
 # Current encoders truncate at 512 tokens; LlamaIndex's 1,024 would lose half a chunk.
@@ -53,16 +57,16 @@ class Splitter:
 
     def __getstate__(self) -> dict[str, object]:
         # Includes fields that LlamaIndex excludes: a copy must split in the same way.
-        given = (
-            None
-            if self._given is None
-            else [(type(each), BaseModel.__getstate__(each)) for each in self._given]
-        )
+        given = None
+        if self._given is not None:
+            given = [(type(part), BaseModel.__getstate__(part)) for part in self._given]
         return {"given": given, "fingerprint": self.fingerprint}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        given = state["given"]
-        self._given = None if given is None else [_restored(*each) for each in given]
+        given = [(kind.__new__(kind), fields) for kind, fields in state["given"] or ()]
+        for transformation, fields in given:
+            BaseModel.__setstate__(transformation, fields)
+        self._given = None if state["given"] is None else [part for part, _ in given]
         self.fingerprint = state["fingerprint"]
 
     @cached_property
@@ -79,15 +83,23 @@ class Splitter:
 
     @property
     def description(self) -> str:
-        """Transformations with their sizes, for people."""
-        return ", ".join(map(_described, self._transformations))
+        """Transformations with their sizes, and how a `PassageParser` cuts code, for people."""
+        shown: list[str] = []
+        for part in self._transformations:
+            sizes = {name: getattr(part, name, None) for name in ("chunk_size", "chunk_overlap")}
+            named = ", ".join(f"{name}={size}" for name, size in sizes.items() if size is not None)
+            code = ""
+            if isinstance(part, PassageParser):
+                code = ", code by classes and functions" if is_installed() else ", code as text"
+            shown.append(f"{type(part).__name__}({named}){code}")
+        return ", ".join(shown)
 
     def nodes_of(
         self, documents: Sequence[SourceDocument], watch: Watch = float
     ) -> list[tuple[BaseNode, ...] | Exception]:
         """Return the nodes of each document, or its error."""
         whole = [document for document in documents if document.is_whole]
-        made = iter(each_or_error(whole, lambda some: self._transformed(some, watch)))
+        made = iter(each_or_error(whole, partial(self._transformed, watch)))
         return [next(made) if document.is_whole else document.nodes for document in documents]
 
     def groups_of(
@@ -101,7 +113,7 @@ class Splitter:
         if self._given is None and isinstance(whole, Document):
             ids = NodeIds(key)
             for nodes in _passage_parser().watched(watch).node_groups(whole, ids.next, GROUP):
-                yield [_renamed(node, {node.node_id: node.node_id}, key) for node in nodes]
+                yield [_renamed(node, {node.node_id: node.node_id}, key, {}) for node in nodes]
             return
         (made,) = self.nodes_of([document], watch)
         if isinstance(made, Exception):
@@ -116,84 +128,44 @@ class Splitter:
         return [_passage_parser()]
 
     def _transformed(
-        self, documents: Sequence[SourceDocument], watch: Watch
+        self, watch: Watch, documents: Sequence[SourceDocument]
     ) -> list[tuple[BaseNode, ...]]:
-        transformations = [
-            transformation.watched(watch)
-            if isinstance(transformation, PassageParser)
-            else for_long_texts(transformation, watch)
-            for transformation in self._transformations
-        ]
+        if watch is float and self._given is None:
+            transformations = self._transformations
+        else:
+            transformations = [
+                part.watched(watch)
+                if isinstance(part, PassageParser)
+                else for_long_texts(part, watch)
+                for part in self._transformations
+            ]
 
         def split(documents: Sequence[SourceDocument]) -> Sequence[BaseNode]:
             # Transformations may modify their input.
             copies = [document.nodes[0].model_copy(deep=True) for document in documents]
             return run_transformations(copies, transformations)
 
-        made = split_by(split, documents)
-        owned = _by_document(made, documents)
-        return [
-            tuple(named(_embedded_apart(nodes, each.nodes[0]), each.key))
-            for each, nodes in zip(documents, owned, strict=True)
-        ]
+        nodes = split_by(split, documents)
+        by_ref: dict[str, list[BaseNode]] = {document.key.ref: [] for document in documents}
+        if len(by_ref) < len(documents):
+            raise ConfigurationError("two documents of a batch have the same id")
+        for node in nodes:
+            ref = documents[0].key.ref if len(documents) == 1 else ref_of(node)
+            by_ref[ref].append(_as_node(node) if isinstance(node, Document) else node)
+        return [_named(by_ref[document.key.ref], document) for document in documents]
 
 
 def _passage_parser() -> PassageParser:
     return PassageParser(chunk_size=_CHUNK_TOKENS, chunk_overlap=_OVERLAP_TOKENS)
 
 
-def _restored(kind: type[TransformComponent], state: dict[Any, Any]) -> TransformComponent:
-    transformation = kind.__new__(kind)
-    BaseModel.__setstate__(transformation, state)
-    return transformation
-
-
-def _described(transformation: TransformComponent) -> str:
-    """Return a transformation with its sizes, and how a `PassageParser` cuts code."""
-    sizes = {name: getattr(transformation, name, None) for name in ("chunk_size", "chunk_overlap")}
-    shown = ", ".join(f"{name}={size}" for name, size in sizes.items() if size is not None)
-    code = ""
-    if isinstance(transformation, PassageParser):
-        code = ", code by classes and functions" if is_installed() else ", code as text"
-    return f"{type(transformation).__name__}({shown}){code}"
-
-
-def _by_document(
-    nodes: Sequence[BaseNode], documents: Sequence[SourceDocument]
-) -> list[list[BaseNode]]:
-    """Return the nodes by document; raise if their document is ambiguous."""
-    if len(documents) == 1:
-        return [[_as_node(node) for node in nodes]]
-    owned: dict[str, list[BaseNode]] = {document.key.ref: [] for document in documents}
-    if len(owned) < len(documents):
-        raise ConfigurationError("two documents of a batch have the same id")
-    for node in nodes:
-        owned[ref_of(node)].append(_as_node(node))
-    return list(owned.values())
-
-
-def _as_node(node: BaseNode) -> BaseNode:
-    """Return a `Document` as a node, and other nodes unchanged."""
-    if not isinstance(node, Document):
-        return node
-    fields = {name: getattr(node, name) for name in Node.model_fields}
-    if node.image_resource or node.audio_resource or node.video_resource:
+def _as_node(document: Document) -> BaseNode:
+    """Return a document as a node."""
+    fields = {name: getattr(document, name) for name in Node.model_fields}
+    if document.image_resource or document.audio_resource or document.video_resource:
         return Node(**fields)
-    return TextNode(
-        **{name: fields[name] for name in TextNode.model_fields if name in fields}, text=node.text
-    )
-
-
-def _embedded_apart(nodes: list[BaseNode], document: BaseNode) -> list[BaseNode]:
-    """Return nodes without the embedding that splitters copy from a document to its parts."""
-    if document.embedding is None or len(nodes) == 1:
-        return nodes
-    return [
-        node.model_copy(update={"embedding": None})
-        if node.embedding == document.embedding
-        else node
-        for node in nodes
-    ]
+    fields = {name: fields[name] for name in TextNode.model_fields if name in fields}
+    return TextNode(**fields, text=document.text)
 
 
 # UUID namespace of this package's chunks: must never change.
@@ -210,24 +182,25 @@ class NodeIds:
 
     def __init__(self, key: DocumentKey) -> None:
         self._key = key
-        self._seen: Counter[str] = Counter()
+        self._earlier: Counter[UUID] = Counter()  # nodes with a text, by the id of the first
 
     def next(self, text: str) -> str:
         """Return the id of the next node, which has this text."""
-        first = self._id_of(text, 0)
-        earlier = self._seen[first]
-        self._seen[first] += 1
-        return self._id_of(text, earlier) if earlier else first
+        first = uuid5(_NAMESPACE, json.dumps([*self._key, text, 0]))
+        earlier = self._earlier[first]
+        self._earlier[first] += 1
+        if earlier:
+            return str(uuid5(_NAMESPACE, json.dumps([*self._key, text, earlier])))
+        return str(first)
 
-    def _id_of(self, text: str, earlier: int) -> str:
-        return str(uuid5(_NAMESPACE, json.dumps([*self._key, text, earlier])))
 
-
-def named(nodes: Sequence[BaseNode], key: DocumentKey) -> list[BaseNode]:
+def _named(nodes: Sequence[BaseNode], document: SourceDocument) -> tuple[BaseNode, ...]:
     """Return copies of a document's new nodes with stable ids and updated references.
 
-    `NodeIds` says on what they depend.
+    `NodeIds` says on what they depend. They have no embedding that splitters copied from the
+    document.
     """
+    key, embedding = document.key, document.nodes[0].embedding
     new = NodeIds(key)
     ids: dict[str, str] = {}
     for node in nodes:
@@ -238,31 +211,34 @@ def named(nodes: Sequence[BaseNode], key: DocumentKey) -> list[BaseNode]:
                 node.node_id,
             )
         ids[node.node_id] = new.next(node.get_content(MetadataMode.NONE))
-    return [_renamed(node, ids, key) for node in nodes]
+    named: list[BaseNode] = []
+    for node in nodes:
+        is_copied = embedding is not None and len(nodes) > 1 and node.embedding == embedding
+        named.append(_renamed(node, ids, key, {"embedding": None} if is_copied else {}))
+    return tuple(named)
 
 
-def _renamed(node: BaseNode, ids: Mapping[str, str], key: DocumentKey) -> BaseNode:
-    relationships: dict[NodeRelationship, object] = {
-        kind: [_refer(each, ids) for each in related]
-        if isinstance(related, list)
-        else _refer(related, ids)
-        for kind, related in node.relationships.items()
-    }
-    relationships[NodeRelationship.SOURCE] = _source(node, key)
-    update: dict[str, object] = {"id_": ids[node.node_id], "relationships": relationships}
-    if isinstance(node, IndexNode):
-        update["index_id"] = ids.get(node.index_id, node.index_id)
-    return node.model_copy(update=update)
-
-
-def _refer(related: RelatedNodeInfo, ids: Mapping[str, str]) -> RelatedNodeInfo:
-    if related.node_id not in ids:
-        return related
-    return related.model_copy(update={"node_id": ids[related.node_id]})
-
-
-def _source(node: BaseNode, key: DocumentKey) -> RelatedNodeInfo:
+def _renamed(
+    node: BaseNode, ids: Mapping[str, str], key: DocumentKey, update: Mapping[str, object]
+) -> BaseNode:
+    """Return a node with its new id, and those of the nodes and the document that it names."""
+    relationships: dict[NodeRelationship, object] = {}
+    for kind, related in node.relationships.items():
+        several = related if isinstance(related, list) else [related]
+        renamed = [
+            other.model_copy(update={"node_id": ids[other.node_id]})
+            if other.node_id in ids
+            else other
+            for other in several
+        ]
+        relationships[kind] = renamed if isinstance(related, list) else renamed[0]
     source = node.relationships.get(NodeRelationship.SOURCE)
-    if isinstance(source, RelatedNodeInfo):
-        return source.model_copy(update={"node_id": key.ref})
-    return RelatedNodeInfo(node_id=key.ref, node_type=ObjectType.DOCUMENT)
+    relationships[NodeRelationship.SOURCE] = (
+        source.model_copy(update={"node_id": key.ref})
+        if isinstance(source, RelatedNodeInfo)
+        else RelatedNodeInfo(node_id=key.ref, node_type=ObjectType.DOCUMENT)
+    )
+    new = {**update, "id_": ids[node.node_id], "relationships": relationships}
+    if isinstance(node, IndexNode):
+        new["index_id"] = ids.get(node.index_id, node.index_id)
+    return node.model_copy(update=new)

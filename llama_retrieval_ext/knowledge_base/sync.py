@@ -26,7 +26,7 @@ from llama_retrieval_ext.knowledge_base.ledger.records import (
     principals_json,
 )
 from llama_retrieval_ext.knowledge_base.preparation import is_searchable
-from llama_retrieval_ext.knowledge_base.readers.document_list import NO_TEXT
+from llama_retrieval_ext.knowledge_base.readers.texts import NO_TEXT
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncReport
 from llama_retrieval_ext.knowledge_base.storage import batches
 from llama_retrieval_ext.knowledge_base.sync_sources import Item, Source

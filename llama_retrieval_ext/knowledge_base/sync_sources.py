@@ -17,7 +17,6 @@ from llama_retrieval_ext.errors import ConfigurationError, SyncRefusedError, des
 from llama_retrieval_ext.knowledge_base.groups import grouped
 from llama_retrieval_ext.knowledge_base.ledger.prepared import key_of_node
 from llama_retrieval_ext.knowledge_base.ledger.records import SourceKey, SyncedSource
-from llama_retrieval_ext.knowledge_base.readers.document_list import DocumentList
 from llama_retrieval_ext.knowledge_base.readers.encodings import check_encoding
 from llama_retrieval_ext.knowledge_base.readers.files import (
     Reading,
@@ -26,6 +25,7 @@ from llama_retrieval_ext.knowledge_base.readers.files import (
     read_files,
     source_name,
 )
+from llama_retrieval_ext.knowledge_base.readers.texts import DocumentList
 from llama_retrieval_ext.scope import KB_KEY, TENANT_KEY, source_in
 from llama_retrieval_ext.urls import expanded_path
 

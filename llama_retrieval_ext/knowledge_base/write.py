@@ -12,10 +12,11 @@ process has claimed a document, the writer waits until that process finishes it 
 import logging
 from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from random import uniform
 from threading import Lock, RLock, Thread
 from time import monotonic, sleep
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 from weakref import ReferenceType, WeakValueDictionary, ref
 
 from llama_retrieval_ext.errors import (
@@ -25,7 +26,7 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.knowledge_base.documents import each_or_error
-from llama_retrieval_ext.knowledge_base.ledger.journal import Claim, Journal, Reply, WriteOutcome
+from llama_retrieval_ext.knowledge_base.ledger.journal import Claim, Journal, WriteOutcome
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared, Writable
 from llama_retrieval_ext.knowledge_base.ledger.records import WriteState
 
@@ -45,12 +46,8 @@ _creating = Lock()
 _locks: WeakValueDictionary[Hashable, RLock] = WeakValueDictionary()
 
 
-class History(Protocol):
-    """Keeps documents as they were known."""
-
-    def copies(self, keys: Sequence[DocumentKey]) -> AbstractContextManager[Sequence[Writable]]:
-        """Yield copies of stored documents, ready to be written."""
-        ...
+# Yields copies of stored documents as they are known until now, ready to be written.
+History: TypeAlias = Callable[[Sequence[DocumentKey]], AbstractContextManager[Sequence[Writable]]]
 
 
 class WriteTarget(Protocol):
@@ -102,7 +99,7 @@ class Writer:
         self._targets = targets
         self._journal = journal
         self.lock = lock
-        self.history: History | None = None  # keeps what is replaced or deleted
+        self.history: History | None = None  # copies what is replaced or deleted
         self._losses = 0
         self._is_retrying = False
 
@@ -113,16 +110,20 @@ class Writer:
         """
         outcomes: dict[DocumentKey, WriteOutcome | Exception] = {}
         with self.lock:
-            self._check(documents)
-            self._keep([document.key for document in documents if document.replaces is None])
-            self._repeat(documents, lambda pending: self._write(pending, outcomes))
+            for target in self._targets:
+                target.check(documents)
+            if self.history is not None:
+                self._keep([d.key for d in documents if d.replaces is None], self.history)
+            self._repeat(documents, partial(self._write, outcomes))
         return [outcomes[document.key] for document in documents]
 
     def delete(self, keys: Sequence[DocumentKey]) -> None:
         """Delete documents with all their nodes; missing ones are ignored."""
         with self.lock:
-            self._check(())
-            self._keep(keys)
+            for target in self._targets:
+                target.check(())
+            if self.history is not None:
+                self._keep(keys, self.history)
             self._repeat(keys, self._delete)
 
     def settle(self) -> None:
@@ -130,20 +131,16 @@ class Writer:
         with self.lock:
             self._sweep(self._journal.unfinished())
 
-    def _keep(self, keys: Sequence[DocumentKey]) -> None:
+    def _keep(self, keys: Sequence[DocumentKey], history: History) -> None:
         """Write copies of stored documents that are about to be replaced or deleted."""
-        if self.history is None or not keys:
+        if not keys:
             return
         outcomes: dict[DocumentKey, WriteOutcome | Exception] = {}
-        with self.history.copies(keys) as copies:
-            self._repeat(copies, lambda pending: self._write(pending, outcomes))
+        with history(keys) as copies:
+            self._repeat(copies, partial(self._write, outcomes))
         for outcome in outcomes.values():
             if isinstance(outcome, Exception):
                 raise outcome
-
-    def _check(self, documents: Sequence[Writable]) -> None:
-        for target in self._targets:
-            target.check(documents)
 
     def _repeat(self, items: Sequence[T], work: Callable[[list[T]], list[T]]) -> None:
         """Settle unfinished changes and call `work` until no document is left."""
@@ -152,7 +149,7 @@ class Writer:
         warned = False
         pending = list(items)
         while pending:
-            self.settle()
+            self._sweep(self._journal.unfinished())
             pending = work(pending)
             if not pending:
                 return
@@ -172,9 +169,9 @@ class Writer:
             sleep(uniform(*_PAUSE_S))  # noqa: S311 - so that two do not keep in step
 
     def _write(
-        self, documents: list[Writable], outcomes: dict[DocumentKey, WriteOutcome | Exception]
+        self, outcomes: dict[DocumentKey, WriteOutcome | Exception], documents: list[Writable]
     ) -> list[Writable]:
-        """Write the documents that no other writer has claimed; return the rest."""
+        """Write the documents that no other writer has claimed; return the others."""
         claims: list[Claim] = []
         with self._roll_back(claims):
             replies = self._journal.begin(documents)
@@ -194,7 +191,10 @@ class Writer:
             lost = self._commit([claim for claim in claims if claim.key not in failures])
         left: list[Writable] = []
         for document, reply in zip(documents, replies, strict=True):
-            outcome = failures.get(document.key) or _outcome_of(reply)
+            outcome = failures.get(document.key) or reply
+            if isinstance(outcome, Claim):
+                is_new = outcome.state is WriteState.ADDING
+                outcome = WriteOutcome.ADDED if is_new else WriteOutcome.UPDATED
             if outcome is None or document.key in lost:
                 left.append(document)
             else:
@@ -202,7 +202,7 @@ class Writer:
         return left
 
     def _delete(self, keys: list[DocumentKey]) -> list[DocumentKey]:
-        """Delete the documents that no other writer has claimed; return the rest."""
+        """Delete the documents that no other writer has claimed; return the others."""
         claims: list[Claim] = []
         with self._roll_back(claims):
             replies = self._journal.begin_deleting(keys)
@@ -229,20 +229,19 @@ class Writer:
 
     def _upsert(self, begun: Sequence[tuple[Claim, Writable]]) -> list[None]:
         """Write the rows of new versions: whole documents together, then the parts of others."""
-        whole = [(claim, doc) for claim, doc in begun if isinstance(doc, Prepared)]
+        whole = [(claim, written) for claim, written in begun if isinstance(written, Prepared)]
         for slot in (0, 1):
-            self._put([doc for claim, doc in whole if claim.slot != slot], slot)
+            documents = [document for claim, document in whole if claim.slot != slot]
+            for target in self._targets if documents else ():
+                target.upsert(documents, slot)
         claims = [claim for claim, _ in begun]
         for claim, document in begun:
             for part in () if isinstance(document, Prepared) else document.parts():
                 # It takes longer than others consider claims alive.
                 if claim in self._journal.confirm(claims):
-                    self._put([part], 1 - claim.slot)
+                    for target in self._targets:
+                        target.upsert([part], 1 - claim.slot)
         return [None] * len(begun)
-
-    def _put(self, documents: Sequence[Prepared], slot: int) -> None:
-        for target in self._targets if documents else ():
-            target.upsert(documents, slot)
 
     def _commit(self, claims: Sequence[Claim]) -> set[DocumentKey]:
         """Make written versions the stored ones; return the documents whose claim was lost."""
@@ -252,7 +251,8 @@ class Writer:
         committed = self._journal.commit(self._journal.confirm(claims))
         lost = self._sweep([claim for claim in committed if claim.state is WriteState.SWEEPING])
         keys = {claim.key for claim in committed}
-        return lost | self._discard_lost([claim for claim in claims if claim.key not in keys])
+        taken = [claim for claim in claims if claim.key not in keys]
+        return lost | self._discard_lost(taken) if taken else lost
 
     def _sweep(self, claims: Sequence[Claim]) -> set[DocumentKey]:
         """Delete the rows that documents do not keep; return those whose claim was lost."""
@@ -301,10 +301,3 @@ def _retry_settling(writer: "ReferenceType[Writer]") -> None:
         break
     if (living := writer()) is not None:
         living._is_retrying = False  # noqa: SLF001 - of this module
-
-
-def _outcome_of(reply: Reply) -> WriteOutcome | Exception | None:
-    if isinstance(reply, Claim):
-        adding = reply.state is WriteState.ADDING
-        return WriteOutcome.ADDED if adding else WriteOutcome.UPDATED
-    return reply

@@ -17,7 +17,7 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.knowledge_base import storage
-from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
+from llama_retrieval_ext.knowledge_base.copy import _source, copy_knowledge_base
 from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.scope import Scope
@@ -289,3 +289,17 @@ def test_an_empty_knowledge_base_can_be_copied(urls: list[str], model: PickyEmbe
     assert copy_knowledge_base(*urls, show_progress=False).copied == 0
     with pytest.raises(ModelMismatchError):
         KnowledgeBase.open(urls[1], embed_model=FakeEmbedding(dim=16))
+
+
+@pytest.mark.parametrize(("count", "least", "most"), [(1, 1, 1), (10, 5, 10), (100, 30, 30)])
+def test_a_sample_is_spread_over_the_documents_and_has_at_most_the_requested_size(
+    tmp_path: Path, model: PickyEmbedding, count: int, least: int, most: int
+) -> None:
+    url = f"embedded:{tmp_path / 'kb'}"
+    with KnowledgeBase.open(url, embed_model=model) as kb:
+        kb.add([Document(id_=f"d{n}", text=f"Page {n}.") for n in range(30)], show_progress=False)
+    with ExitStack() as resources:
+        source = _source(url, resources)
+        sample = source.sample(source.ledger.entries(), count)
+    assert least <= len(sample) <= most
+    assert len({node.ref_doc_id for node in sample}) == len(sample)

@@ -253,7 +253,7 @@ def test_removal_is_refused_during_writes_and_works_after_the_writer_died(
     kb = open_kb()
     fill(open_kb)
     with monkeypatch.context() as patched:
-        patched.setattr("llama_retrieval_ext.knowledge_base.write.Writer._put", killed)
+        patched.setattr("llama_retrieval_ext.knowledge_base.write.Writer._upsert", killed)
         patched.setattr("llama_retrieval_ext.knowledge_base.write.Writer.settle", lambda _: None)
         with pytest.raises(Killed):
             kb.add([Document(id_="d", text="leave")], show_progress=False)

@@ -103,24 +103,20 @@ class Journal:
     def begin(self, documents: Sequence[Writable]) -> list[Reply]:
         """Claim documents before they are written; an error, as of a duplicate id, is a reply."""
         stored = self._read(document.key for document in documents)
-        ids = self._ledger.ids_of(stored)
+        stored_ids = self._ledger.ids_of(stored)
         replies: dict[DocumentKey, Reply] = {}
         free = []
         for document in documents:
-            if _is_free(stored.get(document.key), document):
-                free.append(document)
-            else:
-                replies[document.key] = _unclaimed(stored.get(document.key), document)
-        errors = self._duplicates(free, ids)
-        free = [document for document in free if document.key not in errors]
-        now_ms = self._ledger.now_ms
-        records = []
-        for number, document in enumerate(free):
             record = stored.get(document.key)
-            state = WriteState.ADDING if record is None else WriteState.UPDATING
-            record = record or DocumentRecord(document.key, now_ms * 1_000_000 + number)
-            records.append(record._replace(state=state, other=self._version_of(document)))
-        claimed = self._claim(records)
+            if _is_free(record, document):
+                free.append(document)
+            elif record is None or record.state is None:
+                is_stored = record is not None and record.stored.digest == document.digest
+                outcome = WriteOutcome.UNCHANGED if is_stored else WriteOutcome.OUTDATED
+                replies[document.key] = outcome
+        errors = self._duplicates(free, stored_ids)
+        free = [document for document in free if document.key not in errors]
+        claimed = self._claim(self._next_versions(free, stored))
         self._values.write(record.other.nodes for record in claimed.values())
         try:
             if self.is_shared:
@@ -130,11 +126,27 @@ class Journal:
             raise
         for document in free:
             record = claimed.get(document.key)
-            old, _ = ids.get(document.key, _NO_IDS)
+            old, _ = stored_ids.get(document.key, _NO_IDS)
             if record is not None:
                 replies[document.key] = Claim.of(record, (old, document.node_ids))
         replies |= errors
         return [replies.get(document.key) for document in documents]
+
+    def _next_versions(
+        self, documents: Sequence[Writable], stored: Mapping[DocumentKey, DocumentRecord]
+    ) -> list[DocumentRecord]:
+        """Return the records of documents with their next versions, before they are claimed."""
+        now_ms = self._ledger.now_ms
+        records = []
+        for number, document in enumerate(documents):
+            record = stored.get(document.key)
+            state = WriteState.ADDING if record is None else WriteState.UPDATING
+            record = record or DocumentRecord(document.key, now_ms * 1_000_000 + number)
+            ids = document.node_ids
+            nodes = self._values.create(json.dumps(ids))
+            new = Version(document.digest, document.source, len(ids), document.allowed, nodes)
+            records.append(record._replace(state=state, other=new))
+        return records
 
     def begin_deleting(self, keys: Sequence[DocumentKey]) -> list[Reply]:
         """Claim documents before they are deleted; UNCHANGED for those that do not exist."""
@@ -225,11 +237,6 @@ class Journal:
         self._meets_claims = any(record.state is not None for record in stored.values())
         return stored
 
-    def _version_of(self, document: Writable) -> Version:
-        ids = document.node_ids
-        nodes = self._values.create(json.dumps(ids))
-        return Version(document.digest, document.source, len(ids), document.allowed, nodes)
-
     def _claim(self, records: Sequence[DocumentRecord]) -> dict[DocumentKey, DocumentRecord]:
         """Write records as claims of this writer; return those that no other has replaced."""
         if not records:
@@ -285,10 +292,11 @@ class Journal:
         new: dict[str, Writable] = {}
         for document in documents:
             old = set(ids.get(document.key, _NO_IDS)[0])
-            for id_ in (node_id for node_id in document.node_ids if node_id not in old):
-                if id_ in new:
+            for id_ in document.node_ids:
+                if id_ in new and id_ not in old:
                     errors[document.key] = duplicate_error(document, id_, new[id_].key)
-                new.setdefault(id_, document)
+                if id_ not in old:
+                    new.setdefault(id_, document)
         nodes = {node.node_id: key_of_node(node) for node in self._stored(list(new))}
         others = {id_: owner for id_, owner in nodes.items() if owner != new[id_].key}
         if others:
@@ -306,14 +314,6 @@ def _is_free(stored: DocumentRecord | None, document: Writable) -> bool:
         return document.replaces is None
     is_new = stored.state is None and stored.stored.digest != document.digest
     return is_new and document.replaces in (None, stored.stored.digest)
-
-
-def _unclaimed(stored: DocumentRecord | None, document: Writable) -> WriteOutcome | None:
-    """Return the reply to a document that is not free; None if another writer has it."""
-    if stored is not None and stored.state is not None:
-        return None
-    is_stored = stored is not None and stored.stored.digest == document.digest
-    return WriteOutcome.UNCHANGED if is_stored else WriteOutcome.OUTDATED
 
 
 def duplicate_error(document: Writable, node_id: str, owner: DocumentKey) -> DuplicateNodeError:

@@ -52,28 +52,6 @@ _PAUSE_S: Final = (0.005, 0.05)
 
 
 @dataclass(frozen=True, slots=True)
-class StoredDocument:
-    """A document in a knowledge base.
-
-    Attributes:
-        document_id: Its id; ``ref_doc_id`` of its nodes.
-        source: The file that it came from; its own id if there is none.
-        tenant_id: Its tenant; None if it has none.
-        kb_id: Its knowledge base within the tenant; None if it has none.
-        n_nodes: Number of its nodes.
-        allowed: The principals who may see it, of a scope with principals only its own; empty for
-            everyone in its scope.
-    """
-
-    document_id: str
-    source: str
-    tenant_id: str | None
-    kb_id: str | None
-    n_nodes: int
-    allowed: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class StoredSource:
     """The origin of documents in a knowledge base: a file, or the document itself.
 
@@ -174,9 +152,9 @@ class Ledger:
 
     def dimension(self) -> int | None:
         """Return the dimension of the vectors; None until the first is stored."""
-        if self._config is not None and self._config.dimension is not None:
-            return self._config.dimension  # constant once recorded
-        config = self.config()
+        config = self._config
+        if config is None or config.dimension is None:  # constant once recorded
+            config = self.config()
         return None if config is None else config.dimension
 
     def record_dimension(self, dimension: int) -> None:
@@ -209,7 +187,7 @@ class Ledger:
 
     def record_splitting(self, splitting: str) -> None:
         """Record how documents are split from now on."""
-        config = self.config()
+        config = self._config or self.config()
         if config is not None and config.splitting != splitting:
             self.update_config(lambda config: config and replace(config, splitting=splitting))
 
@@ -269,11 +247,8 @@ class Ledger:
         """Return the digest of each document, in order; None for one that is not stored."""
         keys = list(keys)
         stored = self.read(keys)
-        digests: list[str | None] = []
-        for key in keys:
-            record = stored.get(key)
-            digests.append(record.stored.digest if record and record.state is None else None)
-        return digests
+        at_rest = {key: r.stored.digest for key, r in stored.items() if r.state is None}
+        return [at_rest.get(key) for key in keys]
 
     def allowed(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, tuple[str, ...]]:
         """Return the principals of the documents that are stored and visible to some only."""
@@ -351,34 +326,23 @@ class Ledger:
 
     def history_of(self, keys: Iterable[DocumentKey]) -> list[Entry]:
         """Return the copies of documents as they were known before."""
-        known = set(keys)
-        entries = [record.entry for record in self._find(all_documents(None))]
+        current = set(keys)
+        entries = [record.entry for record in self._find(all_documents())]
         old = [entry for entry in entries if HISTORY in entry.key.ref]
-        return [e for e in old if e.key._replace(ref=e.key.ref.partition(HISTORY)[0]) in known]
-
-    def documents(self, scope: Scope | None) -> list[StoredDocument]:
-        """Return the documents visible to a scope, by id; without a scope, all."""
-        entries = sorted(
-            self.visible(scope), key=lambda entry: (entry.key.ref, entry.key.tenant, entry.key.kb)
-        )
-        principals = None if scope is None else scope.principals
-        return [
-            StoredDocument(
-                *(key.ref, source, key.tenant or None, key.kb or None, n_nodes),
-                allowed if principals is None else tuple(a for a in allowed if a in principals),
-            )
-            for key, _, source, n_nodes, allowed in entries
-        ]
+        return [e for e in old if e.key._replace(ref=e.key.ref.partition(HISTORY)[0]) in current]
 
     def sources(self, scope: Scope | None) -> list[StoredSource]:
         """Return the sources visible to a scope, by name; without a scope, all."""
         counts: dict[tuple[str, str, str], list[int]] = {}
         for key, _, source, n_nodes, _ in self.visible(scope):
             counts.setdefault((source, key.tenant, key.kb), []).append(n_nodes)
-        return [
-            StoredSource(source, len(nodes), sum(nodes), _scope_of(tenant, kb))
-            for (source, tenant, kb), nodes in sorted(counts.items())
-        ]
+        sources: list[StoredSource] = []
+        for (source, tenant, kb), nodes in sorted(counts.items()):
+            # Metadata may contain a blank name; a scope cannot.
+            tenant, kb = tenant.strip() and tenant, kb.strip() and kb  # noqa: PLW2901
+            owner = Scope(tenant or None, [kb] if kb else None) if tenant or kb else None
+            sources.append(StoredSource(source, len(nodes), sum(nodes), owner))
+        return sources
 
     def count(self) -> tuple[int, int]:
         """Return the number of documents, and of nodes in the store."""
@@ -401,14 +365,8 @@ class Ledger:
         for (tenant, kb, _), _, source, _, allowed in entries:
             if allowed:
                 seen_by.setdefault(SourceKey(tenant, kb, source), []).append(allowed)
-        if seen_by:
-            self.record_synced(
-                [
-                    synced._replace(allowed=principals_json(seen_by[synced.key]))
-                    for synced in self.synced()
-                    if synced.key in seen_by
-                ]
-            )
+        synced = [source for source in self.synced() if source.key in seen_by] if seen_by else []
+        self.record_synced([s._replace(allowed=principals_json(seen_by[s.key])) for s in synced])
 
     def rankings(self) -> dict[str, str]:
         """Return the recorded ranking rules of each scope; both are JSON."""
@@ -483,9 +441,3 @@ def _removed_error() -> StoreClosedError:
     return StoreClosedError(
         "the knowledge base was removed since it was opened; open it again to make a new one"
     )
-
-
-def _scope_of(tenant: str, kb: str) -> Scope | None:
-    # Metadata may contain a blank name; a scope cannot.
-    tenant, kb = tenant.strip() and tenant, kb.strip() and kb
-    return Scope(tenant or None, [kb] if kb else None) if tenant or kb else None

@@ -26,8 +26,8 @@ from llama_retrieval_ext.knowledge_base.groups import Group
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.knowledge_base.preparation import Preparation, PreparedBatch
-from llama_retrieval_ext.knowledge_base.readers.document_list import NO_TEXT
 from llama_retrieval_ext.knowledge_base.readers.files import Reading, read_files
+from llama_retrieval_ext.knowledge_base.readers.texts import NO_TEXT
 from llama_retrieval_ext.knowledge_base.report import IngestionReport
 from llama_retrieval_ext.scope import Scope
 
@@ -80,7 +80,7 @@ class Cluster:
 
         def work() -> Iterator[Work]:
             for batch in batches:
-                changed = self._addition.changed_in(batch)
+                changed = self._addition.changed(self._addition.identified(batch))
                 yield self._work(len(batch), changed, changed)
 
         return self._ahead(work())

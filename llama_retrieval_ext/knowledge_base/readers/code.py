@@ -28,7 +28,7 @@ _SUFFIXES: Final[Mapping[str, str]] = {
     "swift": "swift",
     "lua": "lua",
 }
-_LANGUAGES: Final = {f".{end}": name for name, ends in _SUFFIXES.items() for end in ends.split()}
+LANGUAGES: Final = {f".{end}": name for name, ends in _SUFFIXES.items() for end in ends.split()}
 _DEFINITION: Final = re.compile(
     r"(?:\w+_)?(?:class|interface|protocol|enum|record|struct|union|trait|impl|mod|module|namespace|object"
     r"|function|method|constructor|type)_(?:definition|declaration|item|specifier|spec)"
@@ -51,11 +51,6 @@ class CodeDefinition(NamedTuple):
     name: str
 
 
-def is_code(suffix: str) -> bool:
-    """Return whether the language of a suffix is known."""
-    return suffix in _LANGUAGES
-
-
 @cache
 def is_installed() -> bool:
     """Return whether the extra ``code`` is installed."""
@@ -68,7 +63,7 @@ def definitions(text: str, suffix: str) -> list[CodeDefinition]:
         return []
     from tree_sitter_language_pack import get_parser  # noqa: PLC0415 - an extra
 
-    language: Any = _LANGUAGES[suffix]  # a literal type of some hundred names
+    language: Any = LANGUAGES[suffix]  # a literal type of some hundred names
     root = get_parser(language).parse(text.encode(errors="replace")).root_node
     return sorted(_definitions(root), key=lambda definition: (definition.first, definition.level))
 

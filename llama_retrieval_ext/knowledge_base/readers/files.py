@@ -15,10 +15,9 @@ from llama_index.core.schema import Document
 
 from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError, RetrievalExtError
-from llama_retrieval_ext.knowledge_base.readers.document_list import NO_TEXT, DocumentList
 from llama_retrieval_ext.knowledge_base.readers.encodings import check_encoding
 from llama_retrieval_ext.knowledge_base.readers.formats import check_unpacked, reader_for
-from llama_retrieval_ext.knowledge_base.readers.texts import TextReader
+from llama_retrieval_ext.knowledge_base.readers.texts import NO_TEXT, DocumentList, TextReader
 from llama_retrieval_ext.scope import PAGE_KEY, SOURCE_KEY
 from llama_retrieval_ext.text.normalization import composed, spellings
 from llama_retrieval_ext.urls import expanded_path, is_loop

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from llama_index.core.readers.base import BaseReader
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.knowledge_base.readers.document_list import DocumentList
 from llama_retrieval_ext.knowledge_base.readers.encodings import decode_text
 from llama_retrieval_ext.knowledge_base.readers.outline import OutlinedDocument, TextLine, outlined
+from llama_retrieval_ext.knowledge_base.readers.texts import DocumentList
 
 if TYPE_CHECKING:
     from lxml.etree import _Element

@@ -13,7 +13,6 @@ from zipfile import BadZipFile, ZipFile
 from llama_index.core.readers.base import BaseReader
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.knowledge_base.readers.document_list import DocumentList
 from llama_retrieval_ext.knowledge_base.readers.html import (
     attribute,
     integer,
@@ -24,6 +23,7 @@ from llama_retrieval_ext.knowledge_base.readers.html import (
 )
 from llama_retrieval_ext.knowledge_base.readers.list_numbers import ListLevel, ListNumbers
 from llama_retrieval_ext.knowledge_base.readers.outline import OutlinedDocument, TextLine, outlined
+from llama_retrieval_ext.knowledge_base.readers.texts import DocumentList
 from llama_retrieval_ext.scope import PAGE_KEY
 
 if TYPE_CHECKING:

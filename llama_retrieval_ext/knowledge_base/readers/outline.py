@@ -1,15 +1,15 @@
-"""The outline of a document: its title, its headings or classes, its tables and blocks of code."""
+"""The outline of a document: its title, headings or classes, tables and blocks; its sections."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
+from itertools import pairwise, takewhile
 from pathlib import PurePath
 from typing import Final, NamedTuple, TypeVar
 
 from llama_index.core.schema import BaseNode, Document, MetadataMode
 
-from llama_retrieval_ext.knowledge_base.readers.code import definitions, is_code
+from llama_retrieval_ext.knowledge_base.readers.code import LANGUAGES, definitions
 from llama_retrieval_ext.scope import source_in
 
 # A line may be of any length; so many characters of one say what it is about.
@@ -102,7 +102,7 @@ def outline_of(document: BaseNode) -> Outline:
     if isinstance(document, OutlinedDocument):
         return document.outline
     suffix, text = suffix_of(document), document.get_content(MetadataMode.NONE)
-    if is_code(suffix):
+    if suffix in LANGUAGES:
         return code_outline(text, suffix)
     find = _OUTLINES.get(suffix)
     return Outline() if find is None else find(text)
@@ -265,3 +265,116 @@ _OUTLINES: Final[Mapping[str, Callable[[str], Outline]]] = {
         for suffix in suffixes
     },
 }
+
+
+# Characters below which a section is joined with the next. Measured: see
+# tests/benchmarks/README.md.
+_LEAST: Final = 400
+
+
+class Section(NamedTuple):
+    """A part of a document under one heading, with that heading and those above it."""
+
+    start: int
+    end: int
+    path: tuple[str, ...] = ()
+
+
+def sections_of(text: str, outline: Outline, title: str = "") -> list[Section]:
+    """Return the sections of a text, short ones joined with the next; paths omit the title."""
+    groups: list[list[Section]] = []
+    for section in _sections(text, outline.headings, title):
+        if section.start == section.end and text:
+            continue
+        if groups and _joins(groups[-1], section, is_code=outline.is_code):
+            groups[-1].append(section)
+        else:
+            groups.append([section])
+    # A class in source code does not count beside its first method.
+    return [_joined(group, "" if outline.is_code else text) for group in groups]
+
+
+def packed(sections: Sequence[Section], sizes: Sequence[int], room: int) -> list[Section]:
+    """Return the sections of source code, neighbours joined while they fit into so many tokens.
+
+    A class that fits into a passage is not cut. The path is that of all of the passage.
+
+    Source:
+        "Split, then merge" of Zhang et al., "cAST: Enhancing Code Retrieval-Augmented Generation
+        with Structural Chunking via Abstract Syntax Tree", 2025, https://arxiv.org/abs/2506.15655;
+        here also of neighbours in different classes, which fills passages as cutting text does.
+    """
+    joined: list[Section] = []
+    left = 0  # tokens that fit into the last one
+    for numbers in _uncut(sections, sizes, room):
+        group, size = [sections[n] for n in numbers], sum(sizes[n] for n in numbers)
+        if joined and size <= left:
+            group.insert(0, joined.pop())
+        else:
+            left = room
+        path = reduce(_common, (section.path for section in group))
+        joined.append(Section(group[0].start, group[-1].end, path))
+        left -= size
+    return joined
+
+
+def _uncut(sections: Sequence[Section], sizes: Sequence[int], room: int) -> Iterator[range]:
+    """Yield the sections of each class or function that fits, and the other sections.
+
+    Iterative, because generated code may nest thousands of levels.
+    """
+    open_groups = [(range(len(sections)), 0)]
+    while open_groups:
+        group, depth = open_groups.pop()
+        if len(group) == 1 or sum(sizes[n] for n in group) <= room:
+            yield group
+            continue
+        inside: list[tuple[range, int]] = []
+        for number in group:
+            before = sections[number - 1].path[depth : depth + 1] if inside else ()
+            if before and before == sections[number].path[depth : depth + 1]:
+                inside[-1] = (range(inside[-1][0].start, number + 1), depth + 1)
+            else:
+                inside.append((range(number, number + 1), depth + 1))
+        open_groups += reversed(inside)
+
+
+def _sections(text: str, headings: Sequence[Heading], title: str) -> Iterator[Section]:
+    above: list[Heading] = []
+    starts = [*(heading.start for heading in headings), len(text)]
+    yield Section(0, starts[0])
+    for heading, end in zip(headings, starts[1:], strict=True):
+        while above and above[-1].level >= heading.level:
+            above.pop()
+        above.append(heading)
+        path = tuple(outer.text for outer in above if outer.text)
+        yield Section(heading.start, end, path[1:] if path[:1] == (title,) else path)
+
+
+def _joins(group: Sequence[Section], section: Section, *, is_code: bool) -> bool:
+    """Return whether sections are joined with the next, being short; in code of one class."""
+    is_short = section.start - group[0].start < _LEAST
+    return is_short and (not is_code or group[-1].path[:1] in {(), section.path[:1]})
+
+
+def _joined(group: Sequence[Section], text: str) -> Section:
+    """Return sections as one, under the headings that they share.
+
+    A section directly above the next one does not count if it has no text but its heading: a title
+    with its first part is that part.
+    """
+    paths = [
+        one.path
+        for one, after in pairwise(group)
+        # There are words below its first line.
+        if after.path[: len(one.path)] != one.path
+        or any(map(str.isalnum, text[one.start : one.end].strip().partition("\n")[2]))
+    ]
+    path = reduce(_common, [*paths, group[-1].path])
+    return Section(group[0].start, group[-1].end, path)
+
+
+def _common(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the headings that two paths share."""
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return tuple(heading for heading, _ in same)

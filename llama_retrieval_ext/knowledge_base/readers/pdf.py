@@ -15,8 +15,8 @@ from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.knowledge_base.readers.document_list import DocumentList
 from llama_retrieval_ext.knowledge_base.readers.outline import Heading, Outline, OutlinedDocument
+from llama_retrieval_ext.knowledge_base.readers.texts import DocumentList
 from llama_retrieval_ext.scope import PAGE_KEY
 from llama_retrieval_ext.wording import counted
 

@@ -24,7 +24,7 @@ def test_writers_of_different_documents_do_not_wait_for_each_other(server: Serve
     assert isinstance(other, Claim)
     assert second.commit([other]) == [other]
     assert first.commit([one]) == [one]
-    assert [document.document_id for document in server.ledger().documents(None)] == ["a", "b"]
+    assert [entry.key.ref for entry in server.ledger().visible(None)] == ["a", "b"]
 
 
 def test_a_claimed_document_is_free_when_its_writer_is_done(server: Server) -> None:
@@ -71,7 +71,7 @@ def test_a_slow_writer_that_lost_its_claim_writes_its_document_again(server: Ser
     server.store.before_add = overtaken
     assert slow.write([prepared("a", "of the slow one", n_nodes=2)]) == [WriteOutcome.UPDATED]
     assert server.texts() == {f"a-{n}": "of the slow one" for n in range(2)}
-    assert [document.n_nodes for document in server.ledger().documents(None)] == [2]
+    assert [entry.n_nodes for entry in server.ledger().visible(None)] == [2]
 
 
 def test_a_writer_that_lost_its_claim_on_a_long_document_writes_no_more_of_its_parts(

@@ -7,9 +7,10 @@ from llama_index.core.schema import Document, TextNode
 
 import llama_retrieval_ext
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.knowledge_base.passages import PassageParser, Section, packed
+from llama_retrieval_ext.knowledge_base.passages import PassageParser
 from llama_retrieval_ext.knowledge_base.readers import code
 from llama_retrieval_ext.knowledge_base.readers.code import definitions
+from llama_retrieval_ext.knowledge_base.readers.outline import Section, packed
 
 pytest.importorskip("tree_sitter_language_pack", reason="the extra code is not installed")
 

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from llama_retrieval_ext.knowledge_base.passages import sections_of
-from llama_retrieval_ext.knowledge_base.readers.document_list import DocumentList
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
-from llama_retrieval_ext.knowledge_base.readers.outline import OutlinedDocument
+from llama_retrieval_ext.knowledge_base.readers.outline import OutlinedDocument, sections_of
+from llama_retrieval_ext.knowledge_base.readers.texts import DocumentList
 
 LONG = "Every employee has twenty-five days of annual leave, which are granted on request. " * 6
 SPANISH = "<p>El niño y la señora Muñoz de España: año 2024.</p>"

@@ -8,9 +8,9 @@ import pytest
 
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.passages import PassageParser
-from llama_retrieval_ext.knowledge_base.readers.document_list import DocumentList
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from llama_retrieval_ext.knowledge_base.readers.outline import OutlinedDocument
+from llama_retrieval_ext.knowledge_base.readers.texts import DocumentList
 from tests.knowledge_base.readers.sample_files import write_pdf
 
 BROKEN = "The quick retrie-\nval of documents is well-\nknown since 1990-\n1995 and so\xad\nft."
