@@ -158,8 +158,11 @@ class Browsable:
             for number, entry in enumerate(entries)
             for node_id in ids.get(entry.key, ())
         }
-        found = self._visible(list(owners), scope)
-        return sorted(found, key=lambda node: (owners[node.node_id], _start_of(node)))
+
+        def place(node: BaseNode) -> tuple[int, int]:
+            return owners[node.node_id], getattr(node, "start_char_idx", None) or 0
+
+        return sorted(self._visible(list(owners), scope), key=place)
 
     def nodes(self, *, scope: Scope | None = None, limit: int = 1000) -> list[BaseNode]:
         """Return nodes by node id, with embeddings; of many, those of some documents.
@@ -243,11 +246,11 @@ class Browsable:
         """
         self._access.check(scope)
         ids = self._ledger.visible_ids(scope, check_count(sample, "sample"))
-        found: dict[str, Counter[str]] = {}
+        counts: dict[str, Counter[str]] = {}
         for node in self._visible(ids, scope):
             for key, value in without_allowed(node.metadata).items():
-                found.setdefault(key, Counter())[_TYPES.get(type(value), "other")] += 1
-        return {key: dict(found[key].most_common()) for key in sorted(found)}
+                counts.setdefault(key, Counter())[_TYPES.get(type(value), "other")] += 1
+        return {key: dict(counts[key].most_common()) for key in sorted(counts)}
 
     def ranking(self, *, scope: Scope | None = None) -> Ranking:
         """Return the rules that `set_ranking` has recorded for exactly this scope.
@@ -403,7 +406,3 @@ class Browsable:
                 "which builds its index by itself"
             )
         return store
-
-
-def _start_of(node: BaseNode) -> int:
-    return getattr(node, "start_char_idx", None) or 0

@@ -66,7 +66,7 @@ class CheckReport:
             "is_whole": self.is_whole,
             "documents": self.documents,
             "nodes": self.nodes,
-            "damaged": {name: list(each) for name, each in self.damaged.items()},
+            "damaged": {name: list(faults) for name, faults in self.damaged.items()},
             "problems": list(self.problems),
             "unfinished": self.unfinished,
             "seconds": round(self.seconds, 3),
@@ -82,7 +82,7 @@ class CheckReport:
         advice = f"{counted(len(self.damaged), 'document')} {verb} damaged"
         if self.damaged:
             advice += "; delete each and add it again"
-        lines = [f"{name}: {'; '.join(each)}" for name, each in self.damaged.items()]
+        lines = [f"{name}: {'; '.join(faults)}" for name, faults in self.damaged.items()]
         return "\n".join([f"{checked}: {advice}", *self.problems, *lines])
 
     __repr__ = __str__
@@ -152,7 +152,12 @@ class Check:
         yield "not in the store", entries.keys() - nodes.keys()
         yield (
             "stored for another document, tenant or other principals",
-            {id_ for id_, node in nodes.items() if not _belongs(node, entries[id_])},
+            {
+                id_
+                for id_, node in nodes.items()
+                if key_of_node(node) != entries[id_].key
+                or {*(node.metadata.get(ALLOWED_KEY) or ())} != {*entries[id_].allowed}
+            },
         )
         dimension = self._ledger.dimension()
         vectors = {id_ for id_, node in nodes.items() if len(node.embedding or ()) == dimension}
@@ -176,12 +181,12 @@ class Check:
         texts = {id_: DEFAULT_SCHEMA.everything(node) for id_, node in nodes.items()}
         texts = {id_: text for id_, text in texts.items() if self._tokenizer.tokens(text)}
 
-        def found(words: str, ids: Sequence[str]) -> set[str]:
+        def hits(words: str, ids: Sequence[str]) -> set[str]:
             mode = VectorStoreQueryMode.TEXT_SEARCH
             return self._hits(VectorStoreQuery(query_str=words, mode=mode), ids) if ids else set()
 
-        left = texts.keys() - found(" ".join(t[:_BEGINNING] for t in texts.values()), [*texts])
-        return {id_ for id_ in left if not found(texts[id_][: _SEARCHED * _BEGINNING], [id_])}
+        left = texts.keys() - hits(" ".join(t[:_BEGINNING] for t in texts.values()), [*texts])
+        return {id_ for id_ in left if not hits(texts[id_][: _SEARCHED * _BEGINNING], [id_])}
 
     def _not_found_by_scope(
         self, entries: Mapping[str, Entry], nodes: Mapping[str, BaseNode]
@@ -199,12 +204,6 @@ class Check:
             seen = self._store.get_nodes(node_ids=ids, filters=filters)
             missing |= set(ids) - {node.node_id for node in seen}
         return missing
-
-
-def _belongs(node: BaseNode, entry: Entry) -> bool:
-    """Return whether a stored node says what the ledger says of its document."""
-    allowed = node.metadata.get(ALLOWED_KEY) or ()
-    return key_of_node(node) == entry.key and {*allowed} == {*entry.allowed}
 
 
 def _summary(what: str, node_ids: Sequence[str]) -> str:

@@ -119,7 +119,7 @@ class ConversationParser(PositionedParser):
         show_progress: bool = False,  # noqa: ARG002, FBT001, FBT002 - LlamaIndex's signature
         **_: object,
     ) -> list[BaseNode]:
-        return [node for each in nodes for node in self._nodes_of(each)]
+        return [part for node in nodes for part in self._nodes_of(node)]
 
     def _nodes_of(self, conversation: BaseNode) -> list[TextNode]:
         rows = [row for row in _rows_of(conversation) if row[1].strip()]
@@ -128,14 +128,14 @@ class ConversationParser(PositionedParser):
         start = 0
         for at, (node, (speaker, text, time)) in enumerate(zip(nodes, rows, strict=True)):
             context = context_of(texts[max(0, at - self.window) : at])
-            own = {
+            named = {
                 SPEAKER_KEY: speaker,
                 SAID_KEY: time,
                 DATE_KEY: _date_of(time),
                 CONTEXT_KEY: context,
             }
-            own = {key: value for key, value in own.items() if value}
-            node.metadata = {**conversation.metadata, **own}
+            named = {key: value for key, value in named.items() if value}
+            node.metadata = {**conversation.metadata, **named}
             node.start_char_idx = start + len(speaker_of(node))
             node.end_char_idx = node.start_char_idx + len(text)
             start = node.end_char_idx + len("\n")

@@ -218,9 +218,10 @@ class Editable:
             )
         addition = self._addition(scope, allowed, Dating(valid, validity, time_zone))
         files = FilePatterns(include, exclude, encoding, follow_symlinks)
-        found = find_source(source, name, addition.scope, files, Location.of(self._access.url).path)
+        place = Location.of(self._access.url).path
+        sources = find_source(source, name, addition.scope, files, place)
         options = SyncOptions(prune, dry_run, max_deletions, checksum)
-        return Sync(addition, scope, found, options).run(show_progress=show_progress)
+        return Sync(addition, scope, sources, options).run(show_progress=show_progress)
 
     # Its name would be `async`, which is a keyword.
     async_sync = _in_thread(sync)

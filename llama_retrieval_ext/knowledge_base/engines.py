@@ -59,32 +59,33 @@ def chat_engine(
         raise ConfigurationError(f"{_OTHER_MODES[chat_mode]}; as chat_mode pass one of {modes}")
     one_of(chat_mode, _CHAT_ENGINES, "chat_mode")
     make = getattr(engines, _CHAT_ENGINES[chat_mode]).from_defaults
-    own, known = _parameters(make), _parameters(RetrieverQueryEngine.from_args)
-    answers = "query_engine" in own
-    _check("as_chat_engine", arguments, ["chat_mode", *own, *(known if answers else ())])
+    names, of_query_engine = _parameters(make), _parameters(RetrieverQueryEngine.from_args)
+    answers = "query_engine" in names
+    of_both = ["chat_mode", *names, *(of_query_engine if answers else ())]
+    _check("as_chat_engine", arguments, of_both)
     model = _checked_llm(llm, "as_chat_engine")
-    ours = {name: value for name, value in arguments.items() if name in own}
+    ours = {name: value for name, value in arguments.items() if name in names}
     if ours.get("memory") is None:
         # LlamaIndex's default opens a database per engine and never closes it.
         ours["memory"] = ChatMemoryBuffer.from_defaults(ours.get("chat_history"), llm=model)
     if not answers:
         return make(retriever=retriever, llm=model, **ours)  # type: ignore[no-any-return]  # of Any
-    rest = {name: value for name, value in arguments.items() if name in known}
-    answering = query_engine(retriever, model, rest)
+    others = {name: value for name, value in arguments.items() if name in of_query_engine}
+    answering = query_engine(retriever, model, others)
     return make(query_engine=answering, llm=model, **ours)  # type: ignore[no-any-return]  # as above
 
 
 def _parameters(function: Callable[..., object]) -> list[str]:
     return [
         name
-        for name, each in signature(function).parameters.items()
-        if each.kind is not Parameter.VAR_KEYWORD
+        for name, parameter in signature(function).parameters.items()
+        if parameter.kind is not Parameter.VAR_KEYWORD
     ]
 
 
-def _check(method: str, arguments: Iterable[str], known: Iterable[str]) -> None:
+def _check(method: str, arguments: Iterable[str], parameters: Iterable[str]) -> None:
     """Raise if a method has no argument of a name."""
-    names = [*_OURS, *(name for name in known if name not in (*_OURS, *_GIVEN))]
+    names = [*_OURS, *(name for name in parameters if name not in (*_OURS, *_GIVEN))]
     for name in arguments:
         if name not in names:
             near = nearest(name, names)

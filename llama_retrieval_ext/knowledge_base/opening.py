@@ -209,11 +209,11 @@ def _check_graph(ledger: Ledger, storage: Storage, where: str) -> None:
     if storage.graph is None or not ids or ledger.n_nodes_at_rest() is None:
         return
     try:
-        found = storage.graph.graph.nodes(ids, scope=None)
+        nodes = storage.graph.graph.nodes(ids, scope=None)
     except StoreUnavailableError as error:  # other searches still work
         _logger.warning("the graph %s of %s is down: %s", storage.graph.url, where, error)
         return
-    if not found:
+    if not nodes:
         _doubt_all(ledger, where)
         _logger.warning(
             "the graph %s does not have what was added to %s: something else has changed it. Add "

@@ -226,10 +226,8 @@ def _renamed(
     for kind, related in node.relationships.items():
         several = related if isinstance(related, list) else [related]
         renamed = [
-            other.model_copy(update={"node_id": ids[other.node_id]})
-            if other.node_id in ids
-            else other
-            for other in several
+            info.model_copy(update={"node_id": ids[info.node_id]}) if info.node_id in ids else info
+            for info in several
         ]
         relationships[kind] = renamed if isinstance(related, list) else renamed[0]
     source = node.relationships.get(NodeRelationship.SOURCE)

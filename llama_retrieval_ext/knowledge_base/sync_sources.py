@@ -104,7 +104,8 @@ class FileItem(Item):
                 content = file_digest(file, lambda: blake2b(digest_size=16)).hexdigest()
         except OSError:
             return State()
-        is_settled = self.mtime_ns + _tick_ns(self.mtime_ns) <= began_ns
+        tick_ns = _TICK_NS if self.mtime_ns % _SECOND_NS else _COARSE_TICK_NS
+        is_settled = self.mtime_ns + tick_ns <= began_ns
         return State(self.size, self.mtime_ns if is_settled else -1, content)
 
     def looks_like(self, recorded: SyncedSource) -> bool:
@@ -138,10 +139,6 @@ class FileItem(Item):
 
     def _see(self, status: os.stat_result) -> None:
         self.size, self.mtime_ns = status.st_size, status.st_mtime_ns
-
-
-def _tick_ns(mtime_ns: int) -> int:
-    return _TICK_NS if mtime_ns % _SECOND_NS else _COARSE_TICK_NS
 
 
 @dataclass(frozen=True)

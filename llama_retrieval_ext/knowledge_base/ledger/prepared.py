@@ -211,10 +211,11 @@ def with_allowed(node: BaseNode, allowed: Sequence[str]) -> BaseNode:
 
     They are no part of the text that is embedded, searched by keyword, or shown to an LLM.
     """
+    if not allowed and ALLOWED_KEY not in node.metadata:
+        return node
     metadata = without_allowed(node.metadata)
     if not allowed:
-        is_named = ALLOWED_KEY in node.metadata
-        return node.model_copy(update={"metadata": metadata}) if is_named else node
+        return node.model_copy(update={"metadata": metadata})
     hidden = {
         name: list(dict.fromkeys([*getattr(node, name), ALLOWED_KEY]))
         for name in ("excluded_embed_metadata_keys", "excluded_llm_metadata_keys")
