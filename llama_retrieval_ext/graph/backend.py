@@ -198,7 +198,7 @@ def immediate(function: Callable[[], T]) -> Call[T]:
     return Call(function, coroutine)
 
 
-_OWN_LABEL: Final = (
+_LABEL: Final = (
     "coalesce(head([l IN labels({0}) WHERE NOT l IN ['__Node__', '__Entity__']]), 'entity')"
 )
 
@@ -245,16 +245,17 @@ def _by_traversal(graph: AdjacencyGraph, scope: Scope | None) -> GraphSummary:
 
 def _by_cypher(graph: CypherGraph, scope: Scope | None) -> Plan[GraphSummary]:
     parameters = scope_parameters(scope)
-    own = _OWN_LABEL.format
+    label = _LABEL.format
     nodes: list[dict[str, Any]] = yield graph.plan_read(
         f"MATCH (n:__Node__) WHERE {sees_node('n', scope)} "
-        f"RETURN {own('n')} AS label, count(*) AS count",
+        f"RETURN {label('n')} AS label, count(*) AS count",
         parameters,
     )
     edges: list[dict[str, Any]] = yield graph.plan_read(
         f"MATCH (n:__Node__)-[r]->(m:__Node__) WHERE {sees_node('n', scope)} "
         f"AND {sees_edge('r', scope)} AND {sees_node('m', scope)} "
-        f"RETURN {own('n')} AS source, type(r) AS type, {own('m')} AS target, count(*) AS count",
+        f"RETURN {label('n')} AS source, type(r) AS type, {label('m')} AS target, "
+        "count(*) AS count",
         parameters,
     )
     labels = Counter({row["label"]: row["count"] for row in nodes})

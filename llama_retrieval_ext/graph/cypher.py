@@ -1,34 +1,15 @@
-"""Cypher of our graphs: quoted identifiers, scope conditions, and rows of nodes and edges."""
+"""Cypher of our graphs: quoted identifiers, scope conditions, and statements that write."""
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.graph.elements import (
-    CHUNK_LABEL,
-    Contents,
-    Edge,
-    GraphNode,
-    Hop,
-    Partition,
-    allowed_of,
-    shown,
-    to_json,
-    weight_of,
-)
-from llama_retrieval_ext.graph.validity import (
-    MARK,
-    When,
-    as_fact,
-    claimed_edge,
-    entity_at,
-    fact_of,
-    is_dated_entity,
-)
+from llama_retrieval_ext.graph.elements import CHUNK_LABEL
+from llama_retrieval_ext.graph.validity import MARK
 from llama_retrieval_ext.scope import ALLOWED_KEY, KB_KEY, TENANT_KEY, Scope
+
+Rows: TypeAlias = list[dict[str, Any]]  # Any: what Cypher returns
 
 # Letters of any script, digits and a few separators; no character that ends an identifier.
 _IDENTIFIER: Final = re.compile(r"\w(?:[\w .:/@+-]{0,126}\w)?")
@@ -113,41 +94,6 @@ def has_principals(scope: Scope | None) -> bool:
     return scope is not None and scope.principals is not None
 
 
-class Claim(NamedTuple):
-    """What a document writes of a row, an item of the list ``_claims`` of the row.
-
-    Attributes:
-        source: The document.
-        allowed: The principals who may see it, empty for everyone.
-        content: JSON of the properties of an edge, or of the fields of a node behind its id; empty
-            if the document only names the node, as the end of an edge.
-    """
-
-    source: str
-    allowed: Sequence[str]
-    content: str
-
-    @classmethod
-    def parse(cls, packed: str) -> "Claim":
-        """Return the claim in an item of the list.
-
-        Examples:
-            >>> Claim.parse(Claim("leave", ["group:hr"], "{}").packed)
-            Claim(source='leave', allowed=['group:hr'], content='{}')
-
-        """
-        names, _, content = packed.partition("\0\0")
-        source, *allowed = names.split("\0")
-        return cls(source, allowed, content)
-
-    @property
-    def packed(self) -> str:
-        """The item of the list."""
-        return "\0".join(
-            [self.source, *self.allowed, *(["", self.content] if self.content else [])]
-        )
-
-
 _MARK: Final = "'\\u0000'"  # of Cypher: the separator in a claim
 
 
@@ -191,42 +137,6 @@ def projected(
     return f"{variable} {{.*, _claims: {seen}{'' if embedding else ', embedding: null'}}}"
 
 
-def _greatest_first(stored: Mapping[str, Any]) -> list[Claim]:
-    """Return the claims of a row; the first is stored. A row of another program has none."""
-    claims = [Claim.parse(packed) for packed in stored.get("_claims") or ()][::-1]
-    return sorted(claims, key=lambda claim: not claim.content)
-
-
-def _shown_content(stored: Mapping[str, Any], scope: Scope | None) -> str | None:
-    """Return the content of the greatest visible claim of a row; None for the row as it is."""
-    claims = _greatest_first(stored)
-    if scope is None or scope.principals is None or not claims:
-        return None
-    ranked = [(frozenset(claim.allowed), claim) for claim in claims]
-    visible = shown(ranked, frozenset(scope.principals))
-    return None if visible is None or visible is claims[0] else visible.content
-
-
-def _claimed_node(node: GraphNode, content: str) -> GraphNode:
-    if content:
-        return GraphNode(node.id, *json.loads(content))
-    return GraphNode(node.id, properties=node.partition.properties)
-
-
-def _claimed_edge(edge: Edge, content: str) -> Edge:
-    return Edge.of(*edge.id, json.loads(content))
-
-
-Rows: TypeAlias = list[dict[str, Any]]  # Any: what Cypher returns
-
-_SYSTEM_LABELS: Final = ("__Node__", "__Entity__")
-_CHUNK: Final = "Chunk"
-_OF_EDGES: Final = ("_claims", "_json", ALLOWED_KEY)
-# Properties of rows that no caller sees.
-INTERNAL: Final = (*_OF_EDGES, "_id", "_key")
-_OF_NODES: Final = (*INTERNAL, "id", "name", "text", "embedding")
-
-
 def own_id(variable: str) -> str:
     """Return the expression for the id of a node in its partition.
 
@@ -239,7 +149,7 @@ def own_id(variable: str) -> str:
 def has_label(variable: str, label: str) -> str:
     """Return the condition that a node has a label; a passage without another has LlamaIndex's."""
     if label == CHUNK_LABEL:
-        return f"labels({variable}) IN [['__Node__', '{_CHUNK}'], ['{_CHUNK}', '__Node__']]"
+        return f"labels({variable}) IN [['__Node__', 'Chunk'], ['Chunk', '__Node__']]"
     return f"{variable}:{quoted(label)}"
 
 
@@ -254,224 +164,123 @@ def nodes_by_id(variable: str, ids: str) -> str:
     )
 
 
-def key_of(partition: Partition, id_: str) -> str:
-    """Return the unique key of a node; its id if it has no tenant and no knowledge base."""
-    return id_ if partition == Partition() else json.dumps([*partition, id_], ensure_ascii=False)
+NODE: Final = "{{labels: labels(n), properties: {0}}}"
+EDGE: Final = f"[{own_id('startNode(r)')}, type(r), {own_id('endNode(r)')}, {{0}}]"
+NODE_WITH_CLAIMS: Final = NODE.format("n {.*}")
+EDGE_WITH_CLAIMS: Final = EDGE.format("r {.*}")
+# Adopts a node of LlamaIndex's store in the same partition.
+_ADOPT: Final = (
+    "UNWIND $rows AS row MATCH (n:__Node__ {id: toString(row.id)}) "
+    "WHERE n._key IS NULL AND coalesce(n.tenant_id, '') = row.tenant "
+    "AND coalesce(n.kb_id, '') = row.kb AND NOT EXISTS { MATCH (:__Node__ {_key: row.key}) } "
+    "SET n._key = row.key"
+)
+_SOURCE: Final = source_in("c")
+DOCUMENT: Final = document_in("c")
+# A SET locks first if the new value contains the property itself. Without the lock, of concurrent
+# writers of one row all but the last would lose their claim.
+_LOCKED: Final = "SET {0}._claims = coalesce({0}._claims, []) WITH {0}, row, {0}._claims AS old"
 
 
-def batch_rows(contents: Mapping[str, Contents]) -> dict[str, list[dict[str, Any]]]:
-    """Return the contents of documents as rows to write, each once with all its claims.
+def _claimed(variable: str, new: str = "row.claims") -> str:
+    """Return the clauses that add claims to a row, or replace those of the same sources."""
+    sources = f"[added IN {new} | {source_in('added')}]"
+    if variable == "r":  # a fact replaces what its document wrote of the edge without dates
+        sources += f" + [added IN {new} | {document_in('added')}]"
+    others = f"[c IN old WHERE NOT {_SOURCE} IN {sources}]"
+    return f"SET {variable}._claims = {others} + {new} {set_allowed(variable)}"
 
-    The rows are ordered by key, so concurrent writers cannot deadlock.
+
+_MERGE_NODES: Final = (
+    "UNWIND $rows AS row MERGE (n:__Node__ {_key: row.key}) "
+    f"{_LOCKED.format('n')}, coalesce(n.id, row.key) AS stored_id, "
+    "[l IN labels(n) WHERE l <> '__Node__'] AS labels REMOVE n:$(labels) "
+    # A node of LlamaIndex's store keeps the id that the store knows.
+    f"SET n:$(row.labels), n = row.properties, n.id = stored_id {_claimed('n')}"
+)
+_MERGE_ENDS: Final = (
+    "UNWIND $rows AS row MERGE (n:__Node__ {_key: row.key}) "
+    "ON CREATE SET n:__Entity__:entity, n += row.properties "
+    # An edge without a document does not claim the nodes of documents.
+    f"{_LOCKED.format('n')} WITH n, old, "
+    f"[c IN row.claims WHERE ({_SOURCE} <> '' OR size(old) = 0) "
+    # What a document wrote of the node in an earlier batch stays.
+    f"AND none(o IN old WHERE {source_in('o')} = {_SOURCE} AND {has_content('o')})] AS new "
+    f"{_claimed('n', 'new')}"
+)
+# In an almost empty database, Neo4j would plan MERGE as a scan of all edges for each row. With one
+# end bound it expands that end: the one with fewer edges, because the other may be a hub. No other
+# writer can create the edge meanwhile, because the rows before have locked both ends.
+_MERGE_EDGES: Final = (
+    "UNWIND $rows AS row "
+    "MATCH (a:__Node__ {_key: row.source}) MATCH (b:__Node__ {_key: row.target}) "
+    "WITH row, a, b, CASE WHEN COUNT { (a)-->() } <= COUNT { ()-->(b) } "
+    "THEN COLLECT { MATCH (a)-[r]->(end) WHERE end = b AND type(r) = row.type RETURN r } "
+    "ELSE COLLECT { MATCH (start)-[r]->(b) WHERE start = a AND type(r) = row.type RETURN r } "
+    "END AS stored CALL (row, a, b, stored) { UNWIND stored AS r RETURN r UNION ALL "
+    "WITH * WHERE stored = [] CREATE (a)-[r:$(row.type)]->(b) RETURN r } "
+    f"{_LOCKED.format('r')} SET r = row.properties {_claimed('r')}"
+)
+# With WHERE alone, Neo4j would read the whole graph before the check.
+_UNLESS_NEW: Final = "UNWIND CASE WHEN size(replaced) > 0 THEN [replaced] ELSE [] END AS once"
+_IS_REPLACED: Final = f"{DOCUMENT} IN replaced"
+
+
+def _without_claims(variable: str, rows: str) -> str:
+    """Return the clauses that delete the claims of the ``replaced`` documents.
+
+    They bind ``lost`` to whether one of these was the greatest, which the row is stored as.
     """
-    nodes: dict[Any, dict[str, Any]] = {}
-    edges: dict[Any, dict[str, Any]] = {}
-    ends: dict[Any, dict[str, Any]] = {}
-    described: set[tuple[str, str]] = set()
-    for source, rows in contents.items():
-        for node in rows.nodes:
-            row = _node_row(node, source)
-            _add(nodes, row["key"], row)
-            described.add((source, row["key"]))
-        for edge in rows.edges:
-            row = _edge_row(edge, source)
-            for end in row["ends"]:
-                # The claim of a document that describes the node says who may see it.
-                if (source, end["key"]) not in described:
-                    _add(ends, end["key"], end)
-            _add(edges, (row["source"], row["type"], row["target"]), row)
-    return {
-        "sources": [{"source": source, "replaces": True} for source in sorted(contents)],
-        "nodes": [row for _, row in sorted(nodes.items())],
-        "ends": [row for _, row in sorted(ends.items())],
-        "edges": [row for _, row in sorted(edges.items())],
-    }
-
-
-def _add(rows: dict[Any, dict[str, Any]], key: object, row: dict[str, Any]) -> None:
-    """Replace the row with the same key, and keep the last claim of each source."""
-    before = rows[key]["claims"] if key in rows else []
-    claims = {Claim.parse(packed).source: packed for packed in (*before, *row["claims"])}
-    rows[key] = {**row, "claims": [*claims.values()]}
-
-
-def _node_row(node: GraphNode, source: str) -> dict[str, Any]:
-    allowed, node = allowed_of(node.properties), node.stored()
-    source, node = as_fact(source, node)
-    properties = _native(node.properties)
-    properties |= {"text": node.text} if node.is_passage else {"name": node.name}
-    if node.embedding is not None:
-        properties["embedding"] = [float(x) for x in node.embedding]
-    kind = _CHUNK if node.is_passage else "__Entity__"
-    labels = [kind] if node.is_passage and node.label == CHUNK_LABEL else [kind, node.label]
-    content = to_json([node.label, node.name, dict(node.properties), node.text])
-    claim = Claim(source, allowed, content)
-    return {**_row(node.partition, node.id, properties, claim), "labels": labels}
-
-
-def _edge_row(edge: Edge, source: str) -> dict[str, Any]:
-    """Return an edge as a row to write, with rows to create missing ends."""
-    properties = edge.properties
-    partition, allowed, edge = Partition.of(properties), allowed_of(properties), edge.stored()
-    named = Claim(source, allowed, "")
-    fact_source, edge = as_fact(source, edge)
-    ends = [
-        _row(partition, id_, {"name": id_, **partition.properties}, named)
-        for id_ in (edge.source, edge.target)
-    ]
-    return {
-        "ends": ends,
-        "source": ends[0]["key"],
-        "type": edge.type,
-        "target": ends[1]["key"],
-        "properties": _native(edge.properties),
-        "claims": [Claim(fact_source, allowed, edge.payload).packed],
-    }
-
-
-def _row(
-    partition: Partition, id_: str, properties: dict[str, object], claim: Claim
-) -> dict[str, Any]:
-    key = key_of(partition, id_)
-    return {
-        "key": key,
-        "id": id_,
-        "tenant": partition.tenant_id or "",
-        "kb": partition.kb_id or "",
-        "properties": {**properties, "id": key, "_id": id_, "_key": key},
-        "claims": [claim.packed],
-    }
-
-
-def contents_by_source(rows: Rows, sources: Sequence[str]) -> dict[str, Contents]:
-    """Return the nodes and edges of rows as each source writes them."""
-    contents = {source: Contents([], []) for source in sources}
-    for row in rows:
-        edge = None if row["edge"] is None else edge_of(row["edge"])
-        claims = _greatest_first(_stored(row))
-        for claim in claims:
-            document = claim.source.partition(MARK)[0]
-            if document not in contents or not claim.content:
-                continue
-            restriction = {ALLOWED_KEY: claim.allowed} if claim.allowed else {}
-            if edge is not None:
-                properties = json.loads(claim.content) | restriction
-                contents[document].edges.append(Edge.of(*edge.id, properties))
-            else:
-                stored = _stored_node(row["node"])  # with its embedding
-                node = stored if claim is claims[0] else _claimed_node(stored, claim.content)
-                node = replace(node, properties={**node.properties, **restriction})
-                contents[document].nodes.append(node)
-    return contents
-
-
-def _stored(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the properties of a row with a node or an edge."""
-    stored: Mapping[str, Any] = (
-        row["edge"][-1] if row["node"] is None else row["node"]["properties"]
+    name = variable
+    greatest = f"last([c IN {name}._claims WHERE {has_content('c')}])"
+    return (
+        f"{_UNLESS_NEW} {rows} AND any(c IN {name}._claims WHERE {_IS_REPLACED}) "
+        f"WITH {name}, {document_in(greatest)} IN replaced AS lost "
+        f"SET {name}._claims = [c IN {name}._claims WHERE NOT {_IS_REPLACED}] {set_allowed(name)} "
+        f"RETURN collect({name}) AS {name}s, "
+        f"collect(CASE WHEN lost THEN {name} END) AS lost_{name}s"
     )
-    return stored
 
 
-def greatest_rows(rows: Rows) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows to write for rows that are not stored by their greatest claim."""
-    nodes, edges = [], []
-    for row in rows:
-        content = _greatest_first(_stored(row))[0].content
-        if row["edge"] is None:
-            node = _claimed_node(_stored_node(row["node"]), content)
-            nodes.append({**_node_row(node, ""), "claims": []})
-        else:
-            edge = _claimed_edge(edge_of(row["edge"]), content)
-            edges.append({**_edge_row(edge, ""), "claims": []})
-    return {"nodes": nodes, "edges": edges}
+def replacing(replaced: str, scope: Scope | None = None) -> str:
+    """Return the statement that replaces the rows of documents, which the first clauses bind.
 
-
-def _native(properties: Mapping[str, Any]) -> dict[str, object]:
-    """Return properties for Neo4j; those without a Neo4j type go to one JSON property."""
-    native: dict[str, object] = {}
-    others: dict[str, object] = {}
-    for key, value in properties.items():
-        kinds = {type(item) for item in (value if isinstance(value, list | tuple) else [value])}
-        is_native = len(kinds) <= 1 and kinds <= {str, int, float, bool}
-        (native if is_native else others)[key] = value
-    return {**native, "_json": to_json(others)} if others else native
-
-
-def _properties(stored: Mapping[str, Any], hidden: Sequence[str]) -> dict[str, Any]:
-    properties = {key: value for key, value in stored.items() if key not in hidden}
-    packed = stored.get("_json")
-    if isinstance(packed, str):
-        properties |= json.loads(packed)
-    return properties
-
-
-def node_of(row: Mapping[str, Any], scope: Scope | None = None) -> GraphNode:
-    """Return the node of a row with labels and properties, as the scope sees it."""
-    stored, node = row["properties"], _stored_node(row)
-    content = _shown_content(stored, scope)
-    if content is not None:
-        node = _claimed_node(node, content)
-    claims = [claim for claim in _greatest_first(stored) if claim.content]
-    if any(MARK in claim.source for claim in claims):
-        facts = [(frozenset(c.allowed), fact_of(json.loads(c.content)[2])) for c in claims]
-        return entity_at(node, When.of(scope), facts)
-    return entity_at(node, When.of(scope)) if is_dated_entity(node) else node
-
-
-def _stored_node(row: Mapping[str, Any]) -> GraphNode:
-    """Return the node of a row as it is stored, by its greatest claim."""
-    stored = row["properties"]
-    id_ = stored.get("_id") or stored["id"]
-    labels = sorted(set(row["labels"]).difference(_SYSTEM_LABELS))
-    properties = _properties(stored, _OF_NODES)
-    if "__Entity__" in row["labels"]:
-        label, name, text = (labels or ["entity"])[0], stored.get("name") or id_, None
-    else:
-        named = [label for label in labels if label != _CHUNK]
-        label, name, text = (named or [CHUNK_LABEL])[0], id_, stored.get("text") or ""
-    return GraphNode(id_, label, name, properties, text, stored.get("embedding"))
-
-
-def edge_of(row: Sequence[Any], scope: Scope | None = None) -> Edge:
-    """Return the edge of a list of source, type, target and properties, as the scope sees it."""
-    source, type_, target, stored = row
-    properties = _properties(stored, _OF_EDGES)
-    # LlamaIndex may have stored dates.
-    payload = json.dumps(properties, ensure_ascii=False, default=str)
-    edge = Edge(source, type_, target, weight_of(properties), payload)
-    if stored.get("_claims") and any(MARK in packed for packed in stored["_claims"]):
-        claims = _greatest_first(stored)
-        facts = [(frozenset(c.allowed), _claimed_edge(edge, c.content)) for c in claims]
-        return claimed_edge(facts) or edge
-    content = _shown_content(stored, scope)
-    return edge if content is None else _claimed_edge(edge, content)
-
-
-def without_internal(value: Any) -> Any:  # noqa: ANN401 - what Cypher returns
-    """Return a value with the nodes in it, which are mappings, as their documents wrote them."""
-    if isinstance(value, Mapping):
-        id_ = {"id": value["_id"]} if "_id" in value else {}
-        return _properties(value, (*INTERNAL, "embedding")) | id_
-    if isinstance(value, list | tuple):
-        return [without_internal(item) for item in value]
-    return value
-
-
-def edges_by_id(
-    rows: Rows, ids: Sequence[str], hop: Hop, scope: Scope | None
-) -> dict[str, list[Edge]]:
-    """Return edges by the node they were read at."""
-    by_node: dict[str, list[Edge]] = {}
-    # For principals, the weight of an edge depends on the visible documents.
-    unordered = {row["id"] for row in rows if has_principals(scope)}
-    for row in rows:
-        if row["id"] in by_node:  # several partitions have a node with this id
-            unordered.add(row["id"])
-        by_node.setdefault(row["id"], []).extend(edge_of(edge, scope) for edge in row["edges"])
-    for id_ in unordered:
-        edges = sorted(
-            by_node[id_], key=lambda edge: Partition.of(edge.properties).order, reverse=True
+    The earlier claims of the documents are deleted, the new rows are written, and rows without a
+    claim are removed. It returns the rows whose greatest claim is another one now.
+    """
+    nodes = f"MATCH (n:__Node__) WHERE {sees_node('n', scope)}"
+    sees = f"{sees_node('n', scope)} AND {sees_edge('r', scope)}"
+    edges = f"MATCH (n:__Node__)-[r]->(:__Node__) WHERE {sees}"
+    has_another = (
+        f"size({{0}}._claims) > 0 AND none(c IN {{0}}._claims WHERE {_IS_REPLACED} "
+        f"AND {has_content('c')})"
+    )
+    return (
+        f"{replaced} CALL (replaced) {{ {_without_claims('r', edges)} }} "
+        f"CALL (replaced) {{ {_without_claims('n', nodes)} }} "
+        + " ".join(
+            f"CALL () {{ {statement.replace('$rows', rows)} }}"
+            for rows, statement in (
+                ("$nodes", _MERGE_NODES),
+                ("$ends", _MERGE_ENDS),
+                ("$edges", _MERGE_EDGES),
+            )
         )
-        by_node[id_] = hop.first(id_, {edge.id: edge for edge in edges}.values())
-    return {id_: by_node[id_] for id_ in ids if id_ in by_node}
+        + f" WITH rs, ns, [n IN lost_ns WHERE {has_another.format('n')} | "
+        f"{{node: {NODE_WITH_CLAIMS}, edge: null}}] + "
+        f"[r IN lost_rs WHERE {has_another.format('r')} | "
+        f"{{node: null, edge: {EDGE_WITH_CLAIMS}}}] AS changed "
+        "FOREACH (r IN [r IN rs WHERE size(r._claims) = 0] | DELETE r) "
+        "FOREACH (n IN [n IN ns WHERE size(n._claims) = 0] | DETACH DELETE n) "
+        "WITH changed UNWIND changed AS row RETURN row.node AS node, row.edge AS edge"
+    )
+
+
+# The node of each document is locked, and created if it is new, before its rows are read: otherwise
+# concurrent writers of a new document would each miss the rows of the other.
+REPLACE: Final = replacing(
+    f"CALL () {{ {_ADOPT.replace('$rows', '$nodes + $ends')} }} "
+    "CALL () { UNWIND $sources AS row MERGE (d:__Source__ {_key: row.source}) "
+    "SET d.writes = coalesce(d.writes, 0) + 1 "
+    "RETURN collect(CASE WHEN row.replaces AND d.writes > 1 THEN row.source END) AS replaced }"
+)

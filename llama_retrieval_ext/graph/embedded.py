@@ -1,29 +1,22 @@
 """`EmbeddedGraph`: an in-process graph with adjacency in memory and rows in SQLite."""
 
-import json
 from collections import ChainMap, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import groupby, product
-from operator import itemgetter
+from itertools import product
 from pathlib import Path
 from threading import RLock
-from typing import Final, TypeVar
+from typing import Final
 
-from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.errors import StoreClosedError
 from llama_retrieval_ext.execution.drivers import in_thread
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.adjacency import (
     Adjacency,
     Changes,
     NodeEntry,
-    load,
-    named_entry,
     names_in,
     neighbours_in,
-    principals,
-    read_edges,
-    read_nodes,
 )
 from llama_retrieval_ext.graph.backend import ANY_HOP, WritableGraph, immediate
 from llama_retrieval_ext.graph.elements import (
@@ -36,17 +29,22 @@ from llama_retrieval_ext.graph.elements import (
     allowed_of,
     check_deletion,
 )
-from llama_retrieval_ext.graph.sqlite_rows import FILE, EdgeClaim, EdgeKey, GraphRows, NodeClaim
-from llama_retrieval_ext.graph.validity import as_fact, entity_at, fact_of
+from llama_retrieval_ext.graph.loading import entities_at, load, named_entry, read_edges, read_nodes
+from llama_retrieval_ext.graph.sqlite_rows import (
+    FILE,
+    EdgeClaim,
+    EdgeKey,
+    GraphRows,
+    NodeClaim,
+    locked,
+)
+from llama_retrieval_ext.graph.validity import When, as_fact
 from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stores.embedded.files import DirectoryLock
 from llama_retrieval_ext.urls import local_path
 
 MEMORY: Final = ":memory:"
 # Maximum number of cached nodes.
 _CACHED: Final = 50_000
-
-T = TypeVar("T")
 
 
 class EmbeddedGraph(WritableGraph):
@@ -74,16 +72,13 @@ class EmbeddedGraph(WritableGraph):
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = str(directory)
-        resolved = MEMORY if self.directory == MEMORY else local_path(directory)
-        self.url = f"graph:{resolved}"
+        self.url = f"graph:{MEMORY if self.directory == MEMORY else local_path(directory)}"
         self._lock = RLock()
-        self._guard: DirectoryLock | None = None
+        self._guard = None if self.directory == MEMORY else locked(Path(directory))
         self._rows: GraphRows | None = None
         self._partitions: dict[Partition, Adjacency] = {}
         self._cache: dict[int, GraphNode] = {}  # by the key of the claim
         self.version = 0
-        if self.directory != MEMORY:
-            self._guard = _locked(Path(directory))
         try:
             self._rows = GraphRows(None if self._guard is None else Path(directory) / FILE)
             self._load(self._rows)
@@ -103,11 +98,10 @@ class EmbeddedGraph(WritableGraph):
     def _views(self, scope: Scope | None) -> list[Adjacency]:
         """Return the adjacency of each partition that a scope reaches, for any principal."""
         self._open_rows()
-        if scope is not None and scope.kb_ids and len(scope.kb_ids) == 1:
-            partition = Partition(scope.tenant_id, scope.kb_ids[0])
-            if scope.tenant_id is not None:
-                view = self._partitions.get(partition)
-                return [] if view is None else [view]
+        kb_ids = () if scope is None or scope.tenant_id is None else scope.kb_ids or ()
+        if scope is not None and len(kb_ids) == 1:
+            view = self._partitions.get(Partition(scope.tenant_id, kb_ids[0]))
+            return [] if view is None else [view]
         views = [view for partition, view in self._partitions.items() if partition.is_in(scope)]
         return sorted(views, key=lambda view: view.partition.order)
 
@@ -119,7 +113,19 @@ class EmbeddedGraph(WritableGraph):
         self, ids: Sequence[str], *, scope: Scope | None = None
     ) -> Call[dict[str, GraphNode]]:
         """Return the visible nodes with these ids, by id."""
-        return self._immediate(lambda: self._nodes(ids, self.views(scope)))
+
+        def read() -> dict[str, GraphNode]:
+            return self._nodes(ids, self.views(scope))
+
+        async def coroutine() -> dict[str, GraphNode]:
+            if not self._lock.acquire(blocking=False):  # during a write, not on the event loop
+                return await in_thread(read)
+            try:
+                return read()
+            finally:
+                self._lock.release()
+
+        return Call(read, coroutine)
 
     def plan_neighbours(
         self, frontier: Sequence[str], hop: Hop = ANY_HOP, *, scope: Scope | None = None
@@ -158,12 +164,11 @@ class EmbeddedGraph(WritableGraph):
     def plan_claims_of(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
         """Return the rows that each document writes, in every partition, with embeddings."""
 
-        def function() -> dict[str, Contents]:
+        def claims() -> dict[str, Contents]:
             with self._lock:
-                rows = self._open_rows()
-                return {source: rows.contents_of(source) for source in sources}
+                return {source: self._open_rows().contents_of(source) for source in sources}
 
-        return Call(function)
+        return Call(claims)
 
     def plan_delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
         """Remove the rows of documents, except those that another source claims."""
@@ -251,19 +256,6 @@ class EmbeddedGraph(WritableGraph):
             for view, changed in changes.items():
                 view.apply(changed)
 
-    def _immediate(self, read: Callable[[], T]) -> Call[T]:
-        """Return a call that runs on the event loop, or in a thread during a write."""
-
-        async def coroutine() -> T:
-            if not self._lock.acquire(blocking=False):
-                return await in_thread(read)
-            try:
-                return read()
-            finally:
-                self._lock.release()
-
-        return Call(read, coroutine)
-
     def _nodes(self, ids: Sequence[str], views: Sequence[Adjacency]) -> dict[str, GraphNode]:
         with suppress(KeyError):  # unless all are in the cache
             return self._shown(_entries(ids, views), self._cache)
@@ -282,22 +274,14 @@ class EmbeddedGraph(WritableGraph):
         self, entries: Mapping[str, tuple[Adjacency, NodeEntry]], nodes: Mapping[int, GraphNode]
     ) -> dict[str, GraphNode]:
         """Return nodes, which are by claim, with the properties that hold."""
-        shown = {
-            id_: nodes[entry.claim] if entry.claim else view.named(id_)
-            for id_, (view, entry) in entries.items()
-        }
-        dated = {
-            entry.key: (id_, view.when)
-            for id_, (view, entry) in entries.items()
-            if view.when is not None and id_ in view.dated_nodes
-        }
+        shown, dated = dict[str, GraphNode](), dict[int, tuple[GraphNode, When]]()
+        for id_, (view, entry) in entries.items():
+            shown[id_] = nodes[entry.claim] if entry.claim else view.named(id_)
+            if view.when is not None and id_ in view.dated_nodes:
+                dated[entry.key] = shown[id_], view.when
         if dated:
             with self._lock:
-                rows = [*self._open_rows().properties_of(dated)]
-            for key, group in groupby(rows, itemgetter(0)):
-                id_, when = dated[key]
-                claims = [(principals(row[1]), fact_of(json.loads(row[2]))) for row in group]
-                shown[id_] = entity_at(shown[id_], when, claims)
+                shown |= {node.id: node for node in entities_at(self._open_rows(), dated)}
         return shown
 
     def _contents(self, views: Sequence[Adjacency], ids: Collection[str] | None) -> Contents:
@@ -305,12 +289,10 @@ class EmbeddedGraph(WritableGraph):
         nodes: list[GraphNode] = []
         with self._lock:  # as in `_nodes`
             for view in views:
-                listed = (
-                    list(view.nodes) if ids is None else [id_ for id_ in ids if id_ in view.nodes]
-                )
-                claims = {view.nodes[id_].claim: id_ for id_ in listed}
+                entries = _entries(view.nodes if ids is None else ids, [view])
+                claims = {entry.claim: id_ for id_, (_, entry) in entries.items()}
                 read = self._open_rows().contents(claims, embeddings=False)
-                nodes += self._shown(_entries(listed, [view]), read).values()
+                nodes += self._shown(entries, read).values()
         edges = (edge for view in views for edge in view.outgoing())
         return Contents(
             nodes, [e for e in edges if ids is None or (e.source in ids and e.target in ids)]
@@ -417,8 +399,7 @@ class _Write:
         claim, node = as_fact(document, node.stored())
         if claim != document:
             self._changes[view].dated_nodes.add(node.id)
-        before = self._entry(view, node.id)
-        key = self._new_key(view, node.id) if before is None else before.key
+        before, key = self._entry(view, node.id)
         self._last_claim += 1
         names = node.label, node.names
         self._changes[view].nodes[node.id] = NodeEntry(key, self._last_claim, *names)
@@ -440,8 +421,7 @@ class _Write:
 
     def _end(self, view: Adjacency, id_: str, document: str, allowed: Sequence[str]) -> int:
         """Return the key of the end of an edge, a node that the document names."""
-        before = self._entry(view, id_)
-        key = self._new_key(view, id_) if before is None else before.key
+        before, key = self._entry(view, id_)
         if before is None:
             self._changes[view].nodes[id_] = named_entry(key, id_)
         if (allowed and before is None) or (before is not None and before.claims is not None):
@@ -458,24 +438,10 @@ class _Write:
             self._rows.add_partition(view.key, partition)
         return view
 
-    def _entry(self, view: Adjacency, id_: str) -> NodeEntry | None:
-        return self._changes[view].nodes.get(id_) or view.nodes.get(id_)
-
-    def _new_key(self, view: Adjacency, id_: str) -> int:
-        self._last_node += 1
-        self._rows.add_node(self._last_node, view.key, id_)
-        return self._last_node
-
-
-def _locked(directory: Path) -> DirectoryLock:
-    """Create the directory of a graph if missing, lock it, and return the lock."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        return DirectoryLock(directory)
-    except StoreUnavailableError as error:
-        raise StoreUnavailableError(
-            f"the graph {directory} is open already, perhaps in another process; close it there, "
-            "or use neo4j://, which several can share; in one program, pass on the open graph"
-        ) from error
-    except OSError as error:
-        raise StoreUnavailableError(f"{directory} cannot be a graph's folder: {error}") from error
+    def _entry(self, view: Adjacency, id_: str) -> tuple[NodeEntry | None, int]:
+        """Return the entry of a node, if there is one, and its key, which is new if not."""
+        before = self._changes[view].nodes.get(id_) or view.nodes.get(id_)
+        if before is None:
+            self._last_node += 1
+            self._rows.add_node(self._last_node, view.key, id_)
+        return before, self._last_node if before is None else before.key

@@ -162,10 +162,10 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
             edges = [Edge(t[0].id, t[1].label, t[2].id) for t in triplets]
             self.graph.delete_edges(edges, scope=self.scope)
             return
-        doomed = [*(entity_names or ()), *(ids or ())]
+        node_ids = [*(entity_names or ()), *(ids or ())]
         if properties:
-            doomed += [node.id for node in self._every() if _has(node.properties, properties)]
-        self.graph.delete_nodes(doomed, scope=self.scope)
+            node_ids += [node.id for node in self._every() if _has(node.properties, properties)]
+        self.graph.delete_nodes(node_ids, scope=self.scope)
 
     def delete_llama_nodes(
         self, node_ids: list[str] | None = None, ref_doc_ids: list[str] | None = None

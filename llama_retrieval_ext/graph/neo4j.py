@@ -23,24 +23,21 @@ from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import callers
 from llama_retrieval_ext.graph.backend import ANY_HOP, WritableGraph, immediate
 from llama_retrieval_ext.graph.cypher import (
+    DOCUMENT,
+    EDGE,
+    EDGE_WITH_CLAIMS,
+    NODE,
+    NODE_WITH_CLAIMS,
+    REPLACE,
     Rows,
-    batch_rows,
-    contents_by_source,
-    document_in,
-    edge_of,
-    edges_by_id,
-    greatest_rows,
-    has_content,
     has_principals,
-    node_of,
     nodes_by_id,
     own_id,
     projected,
+    replacing,
     scope_parameters,
     sees_edge,
     sees_node,
-    set_allowed,
-    source_in,
 )
 from llama_retrieval_ext.graph.elements import (
     Contents,
@@ -53,6 +50,14 @@ from llama_retrieval_ext.graph.elements import (
     check_deletion,
 )
 from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress, Neo4jConnection, Statement
+from llama_retrieval_ext.graph.neo4j_rows import (
+    batch_rows,
+    contents_by_source,
+    edge_of,
+    edges_by_id,
+    greatest_rows,
+    node_of,
+)
 from llama_retrieval_ext.graph.validity import MARK, When, facts_at
 from llama_retrieval_ext.scope import ANY_TIME, Scope
 
@@ -65,10 +70,7 @@ _BATCH: Final = 2_000
 # Marks a graph with dates, which other processes find at this interval.
 _DATED: Final = "\x01dated"
 _LOOK_EVERY_S: Final = 5.0
-_NODE: Final = "{{labels: labels(n), properties: {0}}}"
-_EDGE: Final = f"[{own_id('startNode(r)')}, type(r), {own_id('endNode(r)')}, {{0}}]"
-_NODE_WITH_CLAIMS: Final = _NODE.format("n {.*}")
-_EDGE_WITH_CLAIMS: Final = _EDGE.format("r {.*}")
+
 _WEIGHT: Final = (
     "CASE WHEN (r.weight IS :: INTEGER NOT NULL OR r.weight IS :: FLOAT NOT NULL) AND r.weight > 0 "
     "THEN toFloat(r.weight) ELSE 1.0 END"
@@ -78,6 +80,16 @@ _ARROWS: Final = {
     Direction.IN: "(n)<-[r]-(other:__Node__)",
     Direction.ANY: "(n)-[r]-(other:__Node__)",
 }
+_SCHEMA: Final = (
+    "CREATE CONSTRAINT llama_retrieval_key IF NOT EXISTS FOR (n:__Node__) REQUIRE n._key IS UNIQUE",
+    (
+        "CREATE CONSTRAINT llama_retrieval_source IF NOT EXISTS FOR (d:__Source__) "
+        "REQUIRE d._key IS UNIQUE"
+    ),
+    "CREATE INDEX llama_retrieval_own_id IF NOT EXISTS FOR (n:__Node__) ON (n._id)",
+    # A range index would conflict with the constraint that LlamaIndex's store creates.
+    "CREATE TEXT INDEX llama_retrieval_id IF NOT EXISTS FOR (n:__Node__) ON (n.id)",
+)
 
 
 class Neo4jGraph(WritableGraph):
@@ -150,7 +162,7 @@ class Neo4jGraph(WritableGraph):
             dated = yield self.plan_has_dates()
             statement = (
                 f"{nodes_by_id('n', '$ids')} WHERE {sees_node('n', scope)} "
-                f"RETURN {_NODE.format(projected('n', scope, dated=dated))} AS node"
+                f"RETURN {NODE.format(projected('n', scope, dated=dated))} AS node"
             )
             rows = yield self.plan_read(statement, {"ids": unique, **scope_parameters(scope)})
             nodes = [node_of(row["node"], scope) for row in rows]
@@ -222,7 +234,7 @@ class Neo4jGraph(WritableGraph):
         is_cut = hop.fan_out is not None and not has_principals(scope)
         limit = " LIMIT $fan_out" if is_cut else ""
         types = "" if hop.types is None else " AND type(r) IN $types"
-        edge = _EDGE.format(projected("r", scope, dated=dated))
+        edge = EDGE.format(projected("r", scope, dated=dated))
         statement = (
             f"{nodes_by_id('n', '$frontier')} "
             f"WHERE {sees_node('n', scope)} "
@@ -273,8 +285,8 @@ class Neo4jGraph(WritableGraph):
     def _contents(
         self, ids: Collection[str] | None, scope: Scope | None, *, dated: bool
     ) -> Call[Rows]:
-        node = _NODE.format(projected("n", scope, embedding=False, dated=dated))
-        edge = _EDGE.format(projected("r", scope, dated=dated))
+        node = NODE.format(projected("n", scope, embedding=False, dated=dated))
+        edge = EDGE.format(projected("r", scope, dated=dated))
         nodes = "MATCH (n:__Node__) WITH n" if ids is None else nodes_by_id("n", "$ids")
         among = "" if ids is None else f" AND {own_id('other')} IN $ids"
         statement = (
@@ -293,7 +305,7 @@ class Neo4jGraph(WritableGraph):
         """Return name and id of every visible entity, one pair per name or alias, sorted."""
         statement = (
             f"MATCH (n:__Entity__) WHERE n.id IS NOT NULL AND {sees_node('n', scope)} "
-            f"RETURN {_NODE.format(projected('n', scope, embedding=False))} AS node"
+            f"RETURN {NODE.format(projected('n', scope, embedding=False))} AS node"
         )
 
         def pairs(rows: Rows) -> list[tuple[str, str]]:
@@ -312,21 +324,21 @@ class Neo4jGraph(WritableGraph):
         for at in range(0, max(len(rows["nodes"]), len(rows["edges"])), _BATCH):
             batch = {key: rows[key][at : at + _BATCH] for key in ("nodes", "edges")}
             ends = {end["key"]: end for row in batch["edges"] for end in row["ends"]}
-            statements.append((_REPLACE, {"sources": sources, **batch, "ends": [*ends.values()]}))
+            statements.append((REPLACE, {"sources": sources, **batch, "ends": [*ends.values()]}))
         return self._write(*statements)
 
     def plan_replace_sources(self, contents: Mapping[str, Contents]) -> Call[None]:
         """Replace the earlier rows of documents by new ones, in one transaction."""
-        return self._write((_REPLACE, batch_rows(contents)))
+        return self._write((REPLACE, batch_rows(contents)))
 
     def plan_claims_of(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
         """Return the rows that each document writes, in every partition, with embeddings."""
         statement = (
-            f"MATCH (n:__Node__) WHERE any(c IN n._claims WHERE {_DOCUMENT} IN $sources) "
-            f"RETURN {_NODE_WITH_CLAIMS} AS node, null AS edge UNION ALL "
+            f"MATCH (n:__Node__) WHERE any(c IN n._claims WHERE {DOCUMENT} IN $sources) "
+            f"RETURN {NODE_WITH_CLAIMS} AS node, null AS edge UNION ALL "
             "MATCH (:__Node__)-[r]->(:__Node__) "
-            f"WHERE any(c IN r._claims WHERE {_DOCUMENT} IN $sources) "
-            f"RETURN null AS node, {_EDGE_WITH_CLAIMS} AS edge"
+            f"WHERE any(c IN r._claims WHERE {DOCUMENT} IN $sources) "
+            f"RETURN null AS node, {EDGE_WITH_CLAIMS} AS edge"
         )
         rows = self.plan_read(statement, {"sources": list(sources)})
         return rows.then(lambda rows: contents_by_source(rows, sources))
@@ -341,7 +353,7 @@ class Neo4jGraph(WritableGraph):
             "MATCH (d:__Source__) WHERE d._key IN replaced WITH d ORDER BY d._key "
             f"{'DELETE d' if scope is None else 'SET d.writes = d.writes + 1'} }}"
         )
-        return self._write((_replacing(locked, scope), parameters), needs_schema=False)
+        return self._write((replacing(locked, scope), parameters), needs_schema=False)
 
     def plan_clear(self, *, scope: Scope | None) -> Call[None]:
         """Remove every visible row."""
@@ -390,134 +402,6 @@ def _call_of(plan: Callable[[], Plan[T]]) -> Call[T]:
     return Call(lambda: run(plan()), lambda: arun(plan()))
 
 
-_SCHEMA: Final = (
-    "CREATE CONSTRAINT llama_retrieval_key IF NOT EXISTS FOR (n:__Node__) REQUIRE n._key IS UNIQUE",
-    (
-        "CREATE CONSTRAINT llama_retrieval_source IF NOT EXISTS FOR (d:__Source__) "
-        "REQUIRE d._key IS UNIQUE"
-    ),
-    "CREATE INDEX llama_retrieval_own_id IF NOT EXISTS FOR (n:__Node__) ON (n._id)",
-    # A range index would conflict with the constraint that LlamaIndex's store creates.
-    "CREATE TEXT INDEX llama_retrieval_id IF NOT EXISTS FOR (n:__Node__) ON (n.id)",
-)
-# Adopts a node of LlamaIndex's store in the same partition.
-_ADOPT: Final = (
-    "UNWIND $rows AS row MATCH (n:__Node__ {id: toString(row.id)}) "
-    "WHERE n._key IS NULL AND coalesce(n.tenant_id, '') = row.tenant "
-    "AND coalesce(n.kb_id, '') = row.kb AND NOT EXISTS { MATCH (:__Node__ {_key: row.key}) } "
-    "SET n._key = row.key"
-)
-_SOURCE: Final = source_in("c")
-_DOCUMENT: Final = document_in("c")
-# A SET locks first if the new value contains the property itself. Without the lock, of concurrent
-# writers of one row all but the last would lose their claim.
-_LOCKED: Final = "SET {0}._claims = coalesce({0}._claims, []) WITH {0}, row, {0}._claims AS old"
-
-
-def _claimed(variable: str, new: str = "row.claims") -> str:
-    """Return the clauses that add claims to a row, or replace those of the same sources."""
-    sources = f"[added IN {new} | {source_in('added')}]"
-    if variable == "r":  # a fact replaces what its document wrote of the edge without dates
-        sources += f" + [added IN {new} | {document_in('added')}]"
-    others = f"[c IN old WHERE NOT {_SOURCE} IN {sources}]"
-    return f"SET {variable}._claims = {others} + {new} {set_allowed(variable)}"
-
-
-_MERGE_NODES: Final = (
-    "UNWIND $rows AS row MERGE (n:__Node__ {_key: row.key}) "
-    f"{_LOCKED.format('n')}, coalesce(n.id, row.key) AS stored_id, "
-    "[l IN labels(n) WHERE l <> '__Node__'] AS labels REMOVE n:$(labels) "
-    # A node of LlamaIndex's store keeps the id that the store knows.
-    f"SET n:$(row.labels), n = row.properties, n.id = stored_id {_claimed('n')}"
-)
-_MERGE_ENDS: Final = (
-    "UNWIND $rows AS row MERGE (n:__Node__ {_key: row.key}) "
-    "ON CREATE SET n:__Entity__:entity, n += row.properties "
-    # An edge without a document does not claim the nodes of documents.
-    f"{_LOCKED.format('n')} WITH n, old, "
-    f"[c IN row.claims WHERE ({_SOURCE} <> '' OR size(old) = 0) "
-    # What a document wrote of the node in an earlier batch stays.
-    f"AND none(o IN old WHERE {source_in('o')} = {_SOURCE} AND {has_content('o')})] AS new "
-    f"{_claimed('n', 'new')}"
-)
-# In an almost empty database, Neo4j would plan MERGE as a scan of all edges for each row. With one
-# end bound it expands that end: the one with fewer edges, because the other may be a hub. No other
-# writer can create the edge meanwhile, because the rows before have locked both ends.
-_MERGE_EDGES: Final = (
-    "UNWIND $rows AS row "
-    "MATCH (a:__Node__ {_key: row.source}) MATCH (b:__Node__ {_key: row.target}) "
-    "WITH row, a, b, CASE WHEN COUNT { (a)-->() } <= COUNT { ()-->(b) } "
-    "THEN COLLECT { MATCH (a)-[r]->(end) WHERE end = b AND type(r) = row.type RETURN r } "
-    "ELSE COLLECT { MATCH (start)-[r]->(b) WHERE start = a AND type(r) = row.type RETURN r } "
-    "END AS stored CALL (row, a, b, stored) { UNWIND stored AS r RETURN r UNION ALL "
-    "WITH * WHERE stored = [] CREATE (a)-[r:$(row.type)]->(b) RETURN r } "
-    f"{_LOCKED.format('r')} SET r = row.properties {_claimed('r')}"
-)
-# With WHERE alone, Neo4j would read the whole graph before the check.
-_UNLESS_NEW: Final = "UNWIND CASE WHEN size(replaced) > 0 THEN [replaced] ELSE [] END AS once"
-_IS_REPLACED: Final = f"{_DOCUMENT} IN replaced"
-
-
-def _without_claims(variable: str, rows: str) -> str:
-    """Return the clauses that delete the claims of the ``replaced`` documents.
-
-    They bind ``lost`` to whether one of these was the greatest, which the row is stored as.
-    """
-    name = variable
-    greatest = f"last([c IN {name}._claims WHERE {has_content('c')}])"
-    return (
-        f"{_UNLESS_NEW} {rows} AND any(c IN {name}._claims WHERE {_IS_REPLACED}) "
-        f"WITH {name}, {document_in(greatest)} IN replaced AS lost "
-        f"SET {name}._claims = [c IN {name}._claims WHERE NOT {_IS_REPLACED}] {set_allowed(name)} "
-        f"RETURN collect({name}) AS {name}s, "
-        f"collect(CASE WHEN lost THEN {name} END) AS lost_{name}s"
-    )
-
-
-def _replacing(replaced: str, scope: Scope | None = None) -> str:
-    """Return the statement that replaces the rows of documents, which the first clauses bind.
-
-    The earlier claims of the documents are deleted, the new rows are written, and rows without a
-    claim are removed. It returns the rows whose greatest claim is another one now.
-    """
-    nodes = f"MATCH (n:__Node__) WHERE {sees_node('n', scope)}"
-    sees = f"{sees_node('n', scope)} AND {sees_edge('r', scope)}"
-    edges = f"MATCH (n:__Node__)-[r]->(:__Node__) WHERE {sees}"
-    has_another = (
-        f"size({{0}}._claims) > 0 AND none(c IN {{0}}._claims WHERE {_IS_REPLACED} "
-        f"AND {has_content('c')})"
-    )
-    return (
-        f"{replaced} CALL (replaced) {{ {_without_claims('r', edges)} }} "
-        f"CALL (replaced) {{ {_without_claims('n', nodes)} }} "
-        + " ".join(
-            f"CALL () {{ {statement.replace('$rows', rows)} }}"
-            for rows, statement in (
-                ("$nodes", _MERGE_NODES),
-                ("$ends", _MERGE_ENDS),
-                ("$edges", _MERGE_EDGES),
-            )
-        )
-        + f" WITH rs, ns, [n IN lost_ns WHERE {has_another.format('n')} | "
-        f"{{node: {_NODE_WITH_CLAIMS}, edge: null}}] + "
-        f"[r IN lost_rs WHERE {has_another.format('r')} | "
-        f"{{node: null, edge: {_EDGE_WITH_CLAIMS}}}] AS changed "
-        "FOREACH (r IN [r IN rs WHERE size(r._claims) = 0] | DELETE r) "
-        "FOREACH (n IN [n IN ns WHERE size(n._claims) = 0] | DETACH DELETE n) "
-        "WITH changed UNWIND changed AS row RETURN row.node AS node, row.edge AS edge"
-    )
-
-
-# The node of each document is locked, and created if it is new, before its rows are read: otherwise
-# concurrent writers of a new document would each miss the rows of the other.
-_REPLACE: Final = _replacing(
-    f"CALL () {{ {_ADOPT.replace('$rows', '$nodes + $ends')} }} "
-    "CALL () { UNWIND $sources AS row MERGE (d:__Source__ {_key: row.source}) "
-    "SET d.writes = coalesce(d.writes, 0) + 1 "
-    "RETURN collect(CASE WHEN row.replaces AND d.writes > 1 THEN row.source END) AS replaced }"
-)
-
-
 def _storing_greatest(rows: Rows) -> Statement | None:
     """Return the statement after one that returned rows: it stores their greatest claims."""
-    return (_REPLACE, {**batch_rows({}), **greatest_rows(rows)}) if rows else None
+    return (REPLACE, {**batch_rows({}), **greatest_rows(rows)}) if rows else None

@@ -1,20 +1,38 @@
-"""`PassageGraphs`: a graph with cached passage graphs, one per scope."""
+"""`PassageGraphs`: a graph with passage graphs by scope; `SeededWalk`: a walk over one of these."""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from threading import Lock
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import numpy as np
+from llama_index.core.schema import NodeWithScore
 
 from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.dates import now
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.execution.running import callers
+from llama_retrieval_ext.formulas.pagerank import Floats
 from llama_retrieval_ext.graph.backend import GraphBackend
+from llama_retrieval_ext.graph.entity_linking import LinkedEntity
 from llama_retrieval_ext.graph.evidence import TextEvidence
 from llama_retrieval_ext.graph.open import Graph, graph_of
 from llama_retrieval_ext.graph.passage_graph import PassageGraph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.scope import Scope
+
+# Chosen by the table "Constants of the walk" in tests/benchmarks/README.md. Restart mass: a hit of
+# the seed has its score to this power, and the best hit has score 1; a title named in the query has
+# this mass, times its rarity and its score in the seed, because a common word can be a title; terms
+# named in the query have this share of the total.
+_SEED_POWER: Final = 3
+_TITLE_MASS: Final = 5.0
+_TERM_SHARE: Final = 0.3
+DAMPING: Final = 0.55
+# Default similarity, or default score in the seed.
+_LEAST: Final = 0.05
 
 
 class _Derived(NamedTuple):
@@ -130,3 +148,110 @@ class PassageGraphs:
 def as_passage_graphs(graph: Graph | PassageGraphs) -> PassageGraphs:
     """Return the graph as `PassageGraphs`."""
     return graph if isinstance(graph, PassageGraphs) else PassageGraphs(graph)
+
+
+class SeededWalk:
+    """A personalised PageRank that starts from a seed's hits and from names in the query.
+
+    The filters of the query apply to every passage of the walk. `strength` is that of each hit, in
+    (0, 1].
+    """
+
+    def __init__(
+        self,
+        graph: PassageGraph,
+        hits: Sequence[NodeWithScore],
+        entities: Sequence[LinkedEntity],
+        query: Query,
+        *,
+        damping: float = DAMPING,
+    ) -> None:
+        self.graph, self.damping = graph, damping
+        self.strength = _strengths(hits)
+        self.titles = graph.named_titles(query.query_str)
+        self.terms = graph.named_terms(query.query_str)
+        for entity in entities:
+            node = graph.entity(entity.node_id)
+            if node is not None:
+                self.terms[node] = max(self.terms.get(node, 0.0), graph.rarity(node) * entity.score)
+        restart, self.outside = self._restart()
+        allowed = graph.allowed(query.condition if query.restricts_passages else None)
+        self.walk = graph.walk(restart, query.query_str, allowed=allowed, damping=damping)
+
+    def best(self, count: int) -> dict[str, float]:
+        """Return the passages that the walk visits most often, with their shares of the visits."""
+        scores = self.walk.scores[: len(self.graph)]
+        inside = 1.0 - sum(self.outside.values())
+        places = np.flatnonzero(scores > 0)
+        if len(places) > count:
+            least = np.partition(scores[places], -count)[-count]
+            places = places[scores[places] >= least]
+        masses = {self.graph.ids[place]: float(scores[place]) * inside for place in places}
+        # A passage outside of the graph counts as a node without links.
+        masses |= {id_: (1 - self.damping) * mass for id_, mass in self.outside.items()}
+        ranked = sorted(masses, key=lambda id_: (-masses[id_], id_))[:count]
+        return {id_: masses[id_] for id_ in ranked}
+
+    def explained(self, id_: str) -> dict[str, object]:
+        """Return the fields of a hit that explain how the walk reached it."""
+        place = self.graph.place_of.get(id_)
+        if place is None:
+            return {}
+        graph = self.graph
+        nodes = graph.path(self.walk, place)
+        start = [nodes[0]] if nodes[0] in self.terms or nodes[0] in self.titles else []
+        shared = [node for node in self.terms if node in graph.terms_of(place)]
+        named = [place] if place in self.titles else []
+        names = dict.fromkeys(map(graph.name, [*start, *named, *shared]))
+        return {
+            "matched_entities": tuple(names),
+            "hop_distance": graph.hops(nodes),
+            "path": str(graph.in_words(nodes)),
+        }
+
+    def _restart(self) -> tuple[Floats, dict[str, float]]:
+        """Return the restart mass of each node and of each hit outside of the graph."""
+        graph = self.graph
+        mass = np.zeros(graph.node_count)
+        outside = {}
+        for id_, strength in self.strength.items():
+            place = graph.place_of.get(id_)
+            if place is None:
+                outside[id_] = strength**_SEED_POWER
+            else:
+                mass[place] = strength**_SEED_POWER
+        for place, rarity in self.titles.items():
+            mass[place] += _TITLE_MASS * rarity * self.strength.get(graph.ids[place], _LEAST)
+        total = float(mass.sum()) + sum(outside.values())
+        terms = sum(self.terms.values())
+        share = (_TERM_SHARE if total else 1.0) if terms else 0.0
+        if total:
+            mass *= (1 - share) / total
+            outside = {id_: mass * (1 - share) / total for id_, mass in outside.items()}
+        for node, rarity in self.terms.items():
+            mass[node] += share * rarity / terms
+        return mass, outside
+
+
+def _strengths(hits: Sequence[NodeWithScore]) -> dict[str, float]:
+    """Return the strength of each hit in (0, 1], best 1; by rank if a score is missing."""
+    if any(hit.score is None for hit in hits):
+        return {hit.node.node_id: 1 / rank for rank, hit in enumerate(hits, start=1)}
+    scores = {hit.node.node_id: hit.score or 0.0 for hit in hits}
+    low = min(0.0, min(scores.values(), default=0.0))
+    high = max(scores.values(), default=0.0) - low
+    return {
+        id_: similarity_share((score - low) / high if high else 1.0)
+        for id_, score in scores.items()
+    }
+
+
+def similarity_share(similarity: float) -> float:
+    """Convert a similarity in [-1, 1] to a factor in (0, 1].
+
+    Examples:
+        >>> similarity_share(1.0)
+        1.0
+
+    """
+    return (max(similarity, 0.0) + _LEAST) / (1 + _LEAST)

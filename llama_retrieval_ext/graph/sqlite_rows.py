@@ -20,6 +20,7 @@ from llama_retrieval_ext.stores.embedded.closed_files import (
     check_database,
     copy_database,
 )
+from llama_retrieval_ext.stores.embedded.files import DirectoryLock
 
 EdgeKey: TypeAlias = tuple[int, str, int]
 """Key of the source, type, and key of the target."""
@@ -259,7 +260,10 @@ class GraphRows:
                 (
                     *(key, document, node, "\n".join(allowed), content.label, content.name),
                     "\0".join(content.names[1:]) or None,
-                    *(content.text, to_json(content.properties), _blob(content.embedding)),
+                    *(content.text, to_json(content.properties)),
+                    None
+                    if content.embedding is None
+                    else np.asarray(content.embedding, dtype="<f4").tobytes(),
                 )
                 for key, document, node, allowed, content in claims
             ),
@@ -424,12 +428,22 @@ def _restriction(allowed: str) -> dict[str, list[str]]:
     return {ALLOWED_KEY: allowed.split("\n")} if allowed else {}
 
 
-def _blob(embedding: Sequence[float] | None) -> bytes | None:
-    return None if embedding is None else np.asarray(embedding, dtype="<f4").tobytes()
-
-
 def _node(
     id_: str, label: str, name: str, properties: str, text: str | None, embedding: bytes | None
 ) -> GraphNode:
     vector = None if embedding is None else np.frombuffer(embedding, dtype="<f4").tolist()
     return GraphNode(id_, label, name, json.loads(properties), text, vector)
+
+
+def locked(directory: Path) -> DirectoryLock:
+    """Create the directory of a graph if missing, lock it, and return the lock."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return DirectoryLock(directory)
+    except StoreUnavailableError as error:
+        raise StoreUnavailableError(
+            f"the graph {directory} is open already, perhaps in another process; close it there, "
+            "or use neo4j://, which several can share; in one program, pass on the open graph"
+        ) from error
+    except OSError as error:
+        raise StoreUnavailableError(f"{directory} cannot be a graph's folder: {error}") from error

@@ -14,7 +14,8 @@ from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import callers
 from llama_retrieval_ext.filters import matches, parse_filters
 from llama_retrieval_ext.graph.backend import CypherGraph, GraphBackend, GraphSummary, summary
-from llama_retrieval_ext.graph.cypher import Rows, without_internal
+from llama_retrieval_ext.graph.cypher import Rows
+from llama_retrieval_ext.graph.neo4j_rows import without_internal
 from llama_retrieval_ext.hits import ordered
 from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel, filled
 from llama_retrieval_ext.llm.parsing import without_thinking

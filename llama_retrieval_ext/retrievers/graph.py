@@ -22,9 +22,14 @@ from llama_retrieval_ext.graph.entity_linking import EntityLinker, LinkedEntity
 from llama_retrieval_ext.graph.evidence import source_of_edge
 from llama_retrieval_ext.graph.expansion import Expansion, Path, expand_each
 from llama_retrieval_ext.graph.open import Graph
-from llama_retrieval_ext.graph.passage_graphs import PassageGraphs, as_passage_graphs
+from llama_retrieval_ext.graph.passage_graphs import (
+    DAMPING,
+    PassageGraphs,
+    SeededWalk,
+    as_passage_graphs,
+    similarity_share,
+)
 from llama_retrieval_ext.graph.passage_links import MENTIONS
-from llama_retrieval_ext.graph.seeded_walk import DAMPING, SeededWalk, similarity_share
 from llama_retrieval_ext.hits import ordered
 from llama_retrieval_ext.parameters import Count, Range
 from llama_retrieval_ext.pipeline.retriever import Retriever

@@ -27,8 +27,12 @@ from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.graph.elements import Hop, Partition, is_visible
 from llama_retrieval_ext.graph.entity_linking import EntityLinker
 from llama_retrieval_ext.graph.open import Graph, graph_of
-from llama_retrieval_ext.graph.rules.chaining import RuleSet
-from llama_retrieval_ext.graph.rules.inference import Conclusion, ProcessRequirements, infer
+from llama_retrieval_ext.graph.rules.inference import (
+    Conclusion,
+    ProcessRequirements,
+    RuleSet,
+    infer,
+)
 from llama_retrieval_ext.graph.rules.yaml import load_rules, parse_rules
 from llama_retrieval_ext.hits import ordered
 from llama_retrieval_ext.pipeline.retriever import Retriever

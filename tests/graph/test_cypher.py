@@ -10,9 +10,10 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.graph.cypher import Rows, edge_of, node_of
+from llama_retrieval_ext.graph.cypher import Rows
 from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.neo4j import Neo4jGraph
+from llama_retrieval_ext.graph.neo4j_rows import edge_of, node_of
 from llama_retrieval_ext.graph.rules.matching import find_matches
 from llama_retrieval_ext.graph.rules.rule import Pattern, Step, Where
 from llama_retrieval_ext.graph.rules.yaml import parse_rules

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.graph.cypher import batch_rows
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Partition
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.graph.neo4j_rows import batch_rows
 from llama_retrieval_ext.scope import Scope
 
 

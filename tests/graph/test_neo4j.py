@@ -15,10 +15,11 @@ from llama_index.core.graph_stores.types import ChunkNode, EntityNode, Relation
 from neo4j.exceptions import Neo4jError
 
 from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.graph.cypher import Rows, batch_rows
+from llama_retrieval_ext.graph.cypher import Rows
 from llama_retrieval_ext.graph.elements import CHUNK_LABEL, Contents, Edge, GraphNode
-from llama_retrieval_ext.graph.neo4j import _REPLACE, Neo4jGraph
+from llama_retrieval_ext.graph.neo4j import REPLACE, Neo4jGraph
 from llama_retrieval_ext.graph.neo4j_connection import Statement
+from llama_retrieval_ext.graph.neo4j_rows import batch_rows
 from llama_retrieval_ext.graph.open import graph_of
 from llama_retrieval_ext.graph.rules.inference import infer
 from llama_retrieval_ext.graph.rules.matching import find_matches
@@ -155,7 +156,7 @@ def test_the_cost_of_a_load_is_linear_in_its_edges_also_at_hubs_and_in_an_empty_
             to_leaves = [Edge.of("source", "R", f"leaf{n}") for n in range(leaves)]
             from_leaves = [Edge.of(f"leaf{n}", "R", "target") for n in range(leaves)]
             rows = batch_rows({"d": Contents([], to_leaves + from_leaves)})
-            query: Any = f"PROFILE {_REPLACE}"  # the driver expects a literal
+            query: Any = f"PROFILE {REPLACE}"  # the driver expects a literal
             return [db_hits(session.run(query, rows).consume().profile) for _ in range(2)]
 
         first, again = zip(hits_of_two_loads(100), hits_of_two_loads(200), strict=True)
@@ -207,7 +208,7 @@ def test_the_last_of_concurrent_writers_of_a_document_leaves_nothing_of_the_firs
         ThreadPoolExecutor(1) as writer,
     ):
         first = session.begin_transaction()
-        query: Any = _REPLACE  # the driver expects a literal
+        query: Any = REPLACE  # the driver expects a literal
         first.run(query, batch_rows({"d": passage_to(["left"])})).consume()
         if others is None:
             last = writer.submit(graph.delete_sources, ["d"], scope=None)

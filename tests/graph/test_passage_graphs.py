@@ -3,14 +3,16 @@
 from collections.abc import Iterator
 
 import pytest
-from llama_index.core.schema import TextNode
+from llama_index.core.schema import NodeWithScore, TextNode
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.elements import Contents, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
-from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+from llama_retrieval_ext.graph.passage_graphs import PassageGraphs, SeededWalk
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.scope import Scope
+from tests.graph.passages import FILLER, graph_of
 
 
 @pytest.fixture
@@ -65,3 +67,15 @@ def test_of_passages_with_one_id_that_of_the_first_partition_is_linked() -> None
             graph.upsert([GraphNode("p", "text_chunk", properties=own, text="t")])
         links = PassageGraphs(graph).of(None)
     assert (links.ids, links.name(0)) == (["p"], "Title a")
+
+
+def test_a_title_that_several_have_does_not_outweigh_the_seed() -> None:
+    overviews = [(f"o{n}", "Overview", f"text {n}") for n in range(5)]
+    graph = graph_of([*overviews, ("pump", "Pumps 7", "They lift water."), *FILLER])
+    assert set(graph.named_titles("overview of lifting water")) == set(range(60, 65))
+    seed = [
+        NodeWithScore(node=TextNode(id_=id_), score=score)
+        for id_, score in (("pump", 1.0), ("o3", 0.4))
+    ]
+    best = SeededWalk(graph, seed, [], Query("overview of lifting water")).best(3)
+    assert list(best)[:2] == ["pump", "o3"]

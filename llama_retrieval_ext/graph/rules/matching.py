@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from math import inf
 from typing import Any, Final, TypeAlias
@@ -29,7 +28,6 @@ from llama_retrieval_ext.graph.backend import (
     answers_cypher,
 )
 from llama_retrieval_ext.graph.cypher import (
-    edge_of,
     has_label,
     nodes_by_id,
     own_id,
@@ -39,7 +37,8 @@ from llama_retrieval_ext.graph.cypher import (
     sees_node,
 )
 from llama_retrieval_ext.graph.elements import Direction, Edge, EdgeId, GraphNode, Hop, Partition
-from llama_retrieval_ext.graph.rules.rule import Pattern, Step
+from llama_retrieval_ext.graph.neo4j_rows import edge_of
+from llama_retrieval_ext.graph.rules.rule import Match, Pattern, Proof, Step
 from llama_retrieval_ext.graph.validity import is_dated_entity, period_of
 from llama_retrieval_ext.scope import ANY_TIME, KB_KEY, TENANT_KEY, Scope, at_time
 
@@ -47,37 +46,8 @@ MAX_MATCHES: Final = 10_000
 # Maximum number of edges that one traversal visits.
 MAX_EDGES: Final = 200_000
 
-_Proof: TypeAlias = tuple[tuple[Edge, ...], ...]
 _Bound: TypeAlias = Mapping[str, str | None]
 _Ways: TypeAlias = Iterator[tuple[str, tuple[Edge, ...]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """One match of a pattern.
-
-    Attributes:
-        ids: Node id of each variable of the pattern; None for a missing optional one.
-        proof: Edges of each required step, then of each optional one.
-        partition: Partition of the start node.
-    """
-
-    ids: tuple[str | None, ...]
-    proof: _Proof
-    partition: Partition
-
-    @property
-    def node_ids(self) -> set[str]:
-        """The ids of the bound nodes, and of the ends of the edges."""
-        ends = {end for step in self.proof for edge in step for end in (edge.source, edge.target)}
-        return ends.union(filter(None, self.ids))
-
-    @property
-    def order(self) -> tuple[object, ...]:
-        """Return the sort key: nodes, edges, partition; a missing node comes last."""
-        nodes = tuple((id_ is None, id_ or "") for id_ in self.ids)
-        edges = tuple(tuple(edge.id for edge in step) for step in self.proof)
-        return nodes, edges, self.partition.order
 
 
 def plan_matches(
@@ -247,7 +217,7 @@ class _Traversal:
                 if self._fits(start, node_id):
                     yield from self._required(0, {start: node_id}, ())
 
-    def _required(self, at: int, bound: _Bound, proof: _Proof) -> Iterator[Match]:
+    def _required(self, at: int, bound: _Bound, proof: Proof) -> Iterator[Match]:
         if at == len(self.pattern.required):
             if not _times_hold(self.pattern, proof):
                 return
@@ -260,7 +230,7 @@ class _Traversal:
         for node_id, path in self._ways(step, bound, used):
             yield from self._required(at + 1, {**bound, step.target: node_id}, (*proof, path))
 
-    def _optional(self, at: int, bound: _Bound, proof: _Proof) -> Iterator[Match]:
+    def _optional(self, at: int, bound: _Bound, proof: Proof) -> Iterator[Match]:
         if at == len(self.pattern.optional):
             start = self.graph.node(self.view, bound[self.pattern.start] or "")
             home = Partition() if start is None else start.partition
@@ -321,7 +291,7 @@ class _Traversal:
         return all(matches(condition, properties) for condition in conditions)
 
 
-def _times_hold(pattern: Pattern, proof: _Proof) -> bool:
+def _times_hold(pattern: Pattern, proof: Proof) -> bool:
     """Return whether the conditions on time hold for the edges of each required step."""
     periods = {
         step.target: (
@@ -447,8 +417,9 @@ class _Compilation:
         yield sees_node(variable, self.scope)
         for label in self.pattern.labels_of(name):
             yield has_label(variable, label)
-        for where in self.pattern.where_of(name):
-            yield self._condition(variable, where.compare(self.context))
+        for where in self.pattern.where:
+            if where.variable == name:
+                yield self._condition(variable, where.compare(self.context))
 
     def _path_conditions(self, path: str, step: Step) -> Iterable[str]:
         if step.hops != (1, 1):
@@ -458,18 +429,15 @@ class _Compilation:
             yield f"all(edge IN relationships({path}) WHERE {sees_edge('edge', self.scope)})"
 
     def _condition(self, variable: str, compare: Compare) -> str:
-        parts = [self._comparison(variable, part) for part in in_all_spellings(compare)]
-        return parts[0] if len(parts) == 1 else f"({' OR '.join(parts)})"
-
-    def _comparison(self, variable: str, compare: Compare) -> str:
-        parameter = f"c{len(self.parameters)}"
-        value: Any = compare.value
-        text = _CONDITIONS[compare.operator]
-        if compare.operator in EQUALITY_OPERATORS:
-            value = tuple(meanings(value if isinstance(value, tuple) else (value,)))
-        self.parameters[parameter] = list(value) if isinstance(value, tuple) else value
         stored = own_id(variable) if compare.key == "id" else f"{variable}.{quoted(compare.key)}"
-        return text.format(stored, f"${parameter}")
+        parts: list[str] = []
+        for part in in_all_spellings(compare):
+            name, value = f"c{len(self.parameters)}", part.value
+            if part.operator in EQUALITY_OPERATORS:
+                value = tuple(meanings(value if isinstance(value, tuple) else (value,)))
+            self.parameters[name] = [*value] if isinstance(value, tuple) else value
+            parts.append(_CONDITIONS[part.operator].format(stored, f"${name}"))
+        return parts[0] if len(parts) == 1 else f"({' OR '.join(parts)})"
 
 
 def _where(conditions: Iterable[str]) -> str:

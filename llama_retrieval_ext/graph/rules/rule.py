@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from llama_retrieval_ext.errors import InvalidFilterError, RuleError
 from llama_retrieval_ext.filters import Compare, Value, parse_filters
-from llama_retrieval_ext.graph.elements import Direction
+from llama_retrieval_ext.graph.elements import Direction, Edge, Partition
 
 MAX_HOPS: Final = 6
 MAX_STEPS: Final = 16
@@ -182,9 +182,36 @@ class Pattern:
         """Return the required labels of a variable's node."""
         return tuple(label for name, label in self.labels if name == variable)
 
-    def where_of(self, variable: str) -> tuple[Where, ...]:
-        """Return the conditions on a variable's node."""
-        return tuple(condition for condition in self.where if condition.variable == variable)
+
+Proof: TypeAlias = tuple[tuple[Edge, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One match of a pattern.
+
+    Attributes:
+        ids: Node id of each variable of the pattern; None for a missing optional one.
+        proof: Edges of each required step, then of each optional one.
+        partition: Partition of the start node.
+    """
+
+    ids: tuple[str | None, ...]
+    proof: Proof
+    partition: Partition
+
+    @property
+    def node_ids(self) -> set[str]:
+        """The ids of the bound nodes, and of the ends of the edges."""
+        ends = {end for step in self.proof for edge in step for end in (edge.source, edge.target)}
+        return ends.union(filter(None, self.ids))
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """Return the sort key: nodes, edges, partition; a missing node comes last."""
+        nodes = tuple((id_ is None, id_ or "") for id_ in self.ids)
+        edges = tuple(tuple(edge.id for edge in step) for step in self.proof)
+        return nodes, edges, self.partition.order
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.errors import InvalidFilterError, RuleError, RuleSyntaxError
 from llama_retrieval_ext.graph.cypher import quoted
 from llama_retrieval_ext.graph.elements import Direction
-from llama_retrieval_ext.graph.rules.chaining import RuleSet
+from llama_retrieval_ext.graph.rules.inference import RuleSet
 from llama_retrieval_ext.graph.rules.rule import (
     VARIABLE,
     Concludes,

@@ -19,8 +19,8 @@ from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import Direction, Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.open import graph_of, open_graph
-from llama_retrieval_ext.graph.rules.matching import Match, find_matches, plan_matchable
-from llama_retrieval_ext.graph.rules.rule import FromContext, Pattern, RuleValue, Step, Where
+from llama_retrieval_ext.graph.rules.matching import find_matches, plan_matchable
+from llama_retrieval_ext.graph.rules.rule import FromContext, Match, Pattern, RuleValue, Step, Where
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.graph_contract import answer
