@@ -40,6 +40,11 @@ class Variant:
     chain: tuple[str, ...]
     confidence: float
 
+    def uses_properties(self, variable: str) -> bool:
+        """Return whether a condition tests properties of a node, or the sentence names one."""
+        tested = {where.variable for where in self.pattern.where}
+        return variable in tested or variable in self.rule.properties_of
+
 
 @dataclass(frozen=True)
 class RuleSet:
@@ -336,8 +341,11 @@ def _conclusion(
         if id_ is not None and id_ in nodes:
             names[name] = name_in(nodes[id_], language)
             properties[name] = stored_properties(nodes[id_])
-    used = {*way.rule.properties_of, *(where.variable for where in way.pattern.where)}
-    tested = (nodes.get(id_ or "") for name, id_ in bound.items() if name in used)
+    facts: list[Edge] = []
+    for name, id_ in bound.items():
+        node = nodes.get(id_ or "")
+        if node is not None and is_dated_entity(node) and way.uses_properties(name):
+            facts.append(fact_of(node.properties))
     return Conclusion(
         way.rule,
         way.rule.text(names, properties),
@@ -346,7 +354,7 @@ def _conclusion(
         bindings,
         tuple(dict.fromkeys(chain.from_iterable(match.proof))),
         {id_: nodes[id_] for id_ in match.node_ids if id_ in nodes},
-        tuple(fact_of(node.properties) for node in tested if node and is_dated_entity(node)),
+        tuple(facts),
     )
 
 

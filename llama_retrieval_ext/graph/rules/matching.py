@@ -201,6 +201,9 @@ class _Traversal:
         self.graph, self.pattern = graph, pattern
         self.view = self.at_any_time = Adjacency()
         self.edges_left = MAX_EDGES
+        self.labels: dict[str, set[str]] = defaultdict(set)
+        for variable, label in pattern.labels:
+            self.labels[variable].add(label)
         self.conditions: dict[str | None, list[Compare]] = {}
         for where in pattern.where:
             self.conditions.setdefault(where.variable, []).append(where.compare(context))
@@ -219,11 +222,12 @@ class _Traversal:
 
     def _required(self, at: int, bound: _Bound, proof: Proof) -> Iterator[Match]:
         if at == len(self.pattern.required):
-            if not _times_hold(self.pattern, proof):
+            if self.pattern.times and not _times_hold(self.pattern, proof):
                 return
-            excluded = (self._ways(step, bound, frozenset()) for step in self.pattern.unless)
-            if all(next(ways, None) is None for ways in excluded):
-                yield from self._optional(0, bound, proof)
+            for step in self.pattern.unless:
+                if next(self._ways(step, bound, frozenset()), None) is not None:
+                    return
+            yield from self._optional(0, bound, proof)
             return
         step = self.pattern.required[at]
         used = frozenset(edge.id for path in proof for edge in path)
@@ -234,7 +238,7 @@ class _Traversal:
         if at == len(self.pattern.optional):
             start = self.graph.node(self.view, bound[self.pattern.start] or "")
             home = Partition() if start is None else start.partition
-            yield Match(tuple(bound[name] for name in self.pattern.variables), proof, home)
+            yield Match(tuple(map(bound.__getitem__, self.pattern.variables)), proof, home)
             return
         step = self.pattern.optional[at]
         ways: list[tuple[str | None, tuple[Edge, ...]]] = [*self._ways(step, bound, frozenset())]
@@ -278,8 +282,7 @@ class _Traversal:
 
     def _fits(self, variable: str, node_id: str) -> bool:
         entry = self.view.nodes.get(node_id)
-        labels = self.pattern.labels_of(variable)
-        if entry is None or any(entry.label != expected for expected in labels):
+        if entry is None or self.labels[variable].difference((entry.label,)):
             return False
         conditions = self.conditions.get(variable)
         if not conditions:
@@ -415,8 +418,9 @@ class _Compilation:
         variable = self.names[name]
         yield f"{variable}:__Node__"
         yield sees_node(variable, self.scope)
-        for label in self.pattern.labels_of(name):
-            yield has_label(variable, label)
+        for labelled, label in self.pattern.labels:
+            if labelled == name:
+                yield has_label(variable, label)
         for where in self.pattern.where:
             if where.variable == name:
                 yield self._condition(variable, where.compare(self.context))

@@ -178,10 +178,6 @@ class Pattern:
         names = (self.start, *(step.target for step in (*self.required, *self.optional)))
         return tuple(dict.fromkeys(names))
 
-    def labels_of(self, variable: str) -> tuple[str, ...]:
-        """Return the required labels of a variable's node."""
-        return tuple(label for name, label in self.labels if name == variable)
-
 
 Proof: TypeAlias = tuple[tuple[Edge, ...], ...]
 
