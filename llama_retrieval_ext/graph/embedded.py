@@ -258,57 +258,57 @@ class EmbeddedGraph(WritableGraph):
 
     def _nodes(self, ids: Sequence[str], views: Sequence[Adjacency]) -> dict[str, GraphNode]:
         with suppress(KeyError):  # unless all are in the cache
-            return self._shown(_entries(ids, views), self._cache)
+            return self._at_time(_shown(ids, views, self._cache), views)
         with self._lock:  # no write between the look at memory and the one at the disk
-            entries = _entries(ids, views)
-            claims = {entry.claim: id_ for id_, (_, entry) in entries.items()}
+            entries = ((id_, view.nodes.get(id_)) for id_, view in product(ids, views))
+            claims = {entry.claim: id_ for id_, entry in entries if entry is not None}
             missing = {claim: id_ for claim, id_ in claims.items() if claim not in self._cache}
             read = self._open_rows().contents(missing)
-            nodes = self._shown(entries, ChainMap(read, self._cache))
+            nodes = _shown(ids, views, ChainMap(read, self._cache))
             if len(self._cache) > _CACHED:
                 self._cache.clear()
             self._cache.update(read)
-            return nodes
+            return self._at_time(nodes, views)
 
-    def _shown(
-        self, entries: Mapping[str, tuple[Adjacency, NodeEntry]], nodes: Mapping[int, GraphNode]
+    def _at_time(
+        self, nodes: dict[str, GraphNode], views: Sequence[Adjacency]
     ) -> dict[str, GraphNode]:
-        """Return nodes, which are by claim, with the properties that hold."""
-        shown, dated = dict[str, GraphNode](), dict[int, tuple[GraphNode, When]]()
-        for id_, (view, entry) in entries.items():
-            shown[id_] = nodes[entry.claim] if entry.claim else view.named(id_)
-            if view.when is not None and id_ in view.dated_nodes:
-                dated[entry.key] = shown[id_], view.when
+        """Return nodes with the properties that hold, each by the first view that has it."""
+        dated: dict[int, tuple[GraphNode, When]] = {}
+        for view in reversed([view for view in views if view.dated_nodes]):
+            for id_ in view.dated_nodes.intersection(nodes):
+                if view.when is not None and nodes[id_].partition == view.partition:
+                    dated[view.nodes[id_].key] = nodes[id_], view.when
         if dated:
             with self._lock:
-                shown |= {node.id: node for node in entities_at(self._open_rows(), dated)}
-        return shown
+                nodes |= {node.id: node for node in entities_at(self._open_rows(), dated)}
+        return nodes
 
     def _contents(self, views: Sequence[Adjacency], ids: Collection[str] | None) -> Contents:
         """Return contents without the cache, which so many nodes would flush."""
         nodes: list[GraphNode] = []
         with self._lock:  # as in `_nodes`
             for view in views:
-                entries = _entries(view.nodes if ids is None else ids, [view])
-                claims = {entry.claim: id_ for id_, (_, entry) in entries.items()}
+                listed = [id_ for id_ in (view.nodes if ids is None else ids) if id_ in view.nodes]
+                claims = {view.nodes[id_].claim: id_ for id_ in listed}
                 read = self._open_rows().contents(claims, embeddings=False)
-                nodes += self._shown(entries, read).values()
+                nodes += self._at_time(_shown(listed, [view], read), [view]).values()
         edges = (edge for view in views for edge in view.outgoing())
         return Contents(
             nodes, [e for e in edges if ids is None or (e.source in ids and e.target in ids)]
         )
 
 
-def _entries(
-    ids: Iterable[str], views: Sequence[Adjacency]
-) -> dict[str, tuple[Adjacency, NodeEntry]]:
-    """Return the entries of ids, with the first view that has each."""
-    entries: dict[str, tuple[Adjacency, NodeEntry]] = {}
+def _shown(
+    ids: Iterable[str], views: Sequence[Adjacency], nodes: Mapping[int, GraphNode]
+) -> dict[str, GraphNode]:
+    """Return the nodes with ids in the first view that has them; nodes are by claim."""
+    shown: dict[str, GraphNode] = {}
     for id_, view in product(ids, views):
-        entry = None if id_ in entries else view.nodes.get(id_)
+        entry = None if id_ in shown else view.nodes.get(id_)
         if entry is not None:
-            entries[id_] = view, entry
-    return entries
+            shown[id_] = nodes[entry.claim] if entry.claim else view.named(id_)
+    return shown
 
 
 class _Write:

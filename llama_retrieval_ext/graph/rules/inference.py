@@ -4,7 +4,7 @@ A step along a concluded edge is replaced by the pattern that concludes it. So a
 becomes one pattern over stored edges: one Cypher statement, one traversal.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -40,7 +40,7 @@ class Variant:
     chain: tuple[str, ...]
     confidence: float
 
-    def uses_properties(self, variable: str) -> bool:
+    def tests(self, variable: str) -> bool:
         """Return whether a condition tests properties of a node, or the sentence names one."""
         tested = {where.variable for where in self.pattern.where}
         return variable in tested or variable in self.rule.properties_of
@@ -292,10 +292,15 @@ def infer(
     matches = yield from plan_matches(graph, patterns, seeds=seeds, context=values, scope=scope)
     by_way = [(way, match) for way, listed in zip(ways, matches, strict=True) for match in listed]
     nodes = yield from _nodes(graph, [match for _, match in by_way], scope)
+    dated = {
+        home: {id_ for id_, node in by_id.items() if is_dated_entity(node)}
+        for home, by_id in nodes.items()
+    }
     best: dict[tuple[object, ...], Conclusion] = {}
     language = str(values.get("language") or "")
     for way, match in by_way:
-        conclusion = _conclusion(way, match, nodes[match.partition], language)
+        home = match.partition
+        conclusion = _conclusion(way, match, nodes[home], language, dated[home])
         key = (match.partition, conclusion.rule.id, conclusion.text, conclusion.bindings)
         if key not in best or _strength(conclusion) < _strength(best[key]):
             best[key] = conclusion
@@ -331,7 +336,11 @@ def name_in(node: GraphNode, language: str) -> str:
 
 
 def _conclusion(
-    way: Variant, match: Match, nodes: Mapping[str, GraphNode], language: str
+    way: Variant,
+    match: Match,
+    nodes: Mapping[str, GraphNode],
+    language: str,
+    dated: Collection[str],
 ) -> Conclusion:
     bound = dict(zip(way.pattern.variables, match.ids, strict=True))
     bindings = tuple((name, bound[name]) for name in way.rule.pattern.variables)
@@ -341,11 +350,7 @@ def _conclusion(
         if id_ is not None and id_ in nodes:
             names[name] = name_in(nodes[id_], language)
             properties[name] = stored_properties(nodes[id_])
-    facts: list[Edge] = []
-    for name, id_ in bound.items():
-        node = nodes.get(id_ or "")
-        if node is not None and is_dated_entity(node) and way.uses_properties(name):
-            facts.append(fact_of(node.properties))
+    tested = (nodes[id_ or ""] for name, id_ in bound.items() if id_ in dated and way.tests(name))
     return Conclusion(
         way.rule,
         way.rule.text(names, properties),
@@ -354,7 +359,7 @@ def _conclusion(
         bindings,
         tuple(dict.fromkeys(chain.from_iterable(match.proof))),
         {id_: nodes[id_] for id_ in match.node_ids if id_ in nodes},
-        tuple(facts),
+        tuple(fact_of(node.properties) for node in tested) if dated else (),
     )
 
 
