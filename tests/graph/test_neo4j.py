@@ -15,9 +15,9 @@ from llama_index.core.graph_stores.types import ChunkNode, EntityNode, Relation
 from neo4j.exceptions import Neo4jError
 
 from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.graph.cypher import Rows
+from llama_retrieval_ext.graph.cypher import REPLACE, Rows
 from llama_retrieval_ext.graph.elements import CHUNK_LABEL, Contents, Edge, GraphNode
-from llama_retrieval_ext.graph.neo4j import REPLACE, Neo4jGraph
+from llama_retrieval_ext.graph.neo4j import Neo4jGraph
 from llama_retrieval_ext.graph.neo4j_connection import Statement
 from llama_retrieval_ext.graph.neo4j_rows import batch_rows
 from llama_retrieval_ext.graph.open import graph_of

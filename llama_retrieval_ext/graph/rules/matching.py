@@ -438,7 +438,7 @@ class _Compilation:
         for part in in_all_spellings(compare):
             name, value = f"c{len(self.parameters)}", part.value
             if part.operator in EQUALITY_OPERATORS:
-                value = tuple(meanings(value if isinstance(value, tuple) else (value,)))
+                value = (*meanings(value if isinstance(value, tuple) else (value,)),)  # type: ignore[arg-type]
             self.parameters[name] = [*value] if isinstance(value, tuple) else value
             parts.append(_CONDITIONS[part.operator].format(stored, f"${name}"))
         return parts[0] if len(parts) == 1 else f"({' OR '.join(parts)})"
