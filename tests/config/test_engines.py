@@ -15,6 +15,7 @@ from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.config.conftest import fill
 from tests.knowledge_base.engines import place, start
+from tests.quick import in_turn
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.servers.milvus import milvus_url
 from tests.servers.neo4j import neo4j_url
@@ -26,7 +27,7 @@ PresetName = Literal["basic", "advanced", "semantic", "auto"]
 WITHOUT_GRAPH: tuple[PresetName, ...] = ("basic", "advanced", "semantic", "auto")
 
 
-@pytest.fixture(params=["milvus", "elasticsearch"])
+@pytest.fixture(params=in_turn("milvus", "elasticsearch"))
 def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KnowledgeBase]:
     start(request.param, request)
     with (

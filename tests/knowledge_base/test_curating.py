@@ -22,10 +22,8 @@ from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.stages import RRF, Block, Boost, LongContextReorder, Pin
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.knowledge_base.engines import ENGINES, place, start
-from tests.servers.elasticsearch import elasticsearch_url
-
-__all__ = ["elasticsearch_url"]
+from tests.knowledge_base.engines import SERVERS, place, start
+from tests.quick import in_turn, trials
 
 WORDS = ["annual", "leave", "days", "lunch", "sick"]
 TENANTS, KBS, USERS = ["t1", "t2"], ["k1", "k2"], ["user:ann", "user:bob"]
@@ -177,8 +175,8 @@ def holds(where: str, node: BaseNode) -> bool:
     return matches(parse_filters(filters), node.metadata)
 
 
-@pytest.fixture(params=[pytest.param(engine, marks=pytest.mark.slow) for engine in ENGINES])
-def url(request: pytest.FixtureRequest, tmp_path: Path, elasticsearch_url: str) -> Iterator[str]:
+@pytest.fixture(params=[pytest.param("embedded", marks=pytest.mark.slow), *in_turn(*SERVERS)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     start(request.param, request)
     with place(request.param, tmp_path, request) as found:
         yield found
@@ -190,7 +188,7 @@ def test_rules_agree_with_an_oracle_on_each_engine(url: str) -> None:
         filled(kb, draw)
         oracle = Oracle(kb.nodes(), {})
         scopes = [None, Scope("t1"), Scope("t2", ["k1"]), Scope("t1", ["k1", "k2"])]
-        for round_ in range(12):
+        for round_ in range(trials(5)):
             for scope in draw.sample(scopes, 2):
                 oracle.rules[scope] = kb.set_ranking(drawn_rules(draw), scope=scope)
             rules = {key_of(scope): rules for scope, rules in oracle.rules.items()}

@@ -18,6 +18,7 @@ from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.knowledge_base.engines import place, start
+from tests.quick import in_turn
 
 pytestmark = pytest.mark.slow
 
@@ -116,7 +117,7 @@ _SCRIPT: Final = """
 """
 
 
-@pytest.mark.parametrize("engine", ["embedded", "milvus", "elasticsearch"])
+@pytest.mark.parametrize("engine", ["embedded", *in_turn("milvus", "elasticsearch")])
 def test_a_plain_script_runs_and_ends(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -260,9 +260,9 @@ HOSTILE = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("piece", HOSTILE)
-def test_a_piece_repeated_100_000_times_is_read_in_limited_time(piece: str) -> None:
+def test_a_piece_repeated_30_000_times_is_read_in_limited_time(piece: str) -> None:
     begun = time.process_time()
-    for text in (piece * 100_000, "{" + piece * 100_000 + "}", "<" + " " * 100_000 + piece):
+    for text in (piece * 30_000, "{" + piece * 30_000 + "}", "<" + " " * 30_000 + piece):
         texts_in_json(text)
         parse_structured(text, Findings)
-    assert time.process_time() - begun < 10  # without limits: minutes
+    assert time.process_time() - begun < 3  # without limits: minutes

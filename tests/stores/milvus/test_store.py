@@ -1,6 +1,5 @@
 """The promises of every store, in a file and on a server; the limit of hits, and terms."""
 
-import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -15,7 +14,8 @@ from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
-from tests.servers.given import collection_url
+from tests.quick import in_turn
+from tests.stores.milvus.conftest import place
 from tests.stores.store_contract import MODES, StoreContract, found, node
 
 pytestmark = pytest.mark.slow
@@ -69,34 +69,24 @@ def test_an_indexing_of_fields_that_was_killed_is_finished_or_forgotten(opened: 
 MODEL = FakeEmbedding()
 
 
-@pytest.fixture(scope="module")
-def in_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusStore]:
-    with open_milvus(f"milvus:{tmp_path_factory.mktemp('lite')}/kb.db") as store:
+@pytest.fixture(scope="module", params=in_turn("file", "server"))
+def filled(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MilvusStore]:
+    """A store in process, or on a server, over gRPC."""
+    folder = tmp_path_factory.mktemp("lite")
+    with place(request.param, request, folder) as url, open_milvus(url) as store:
         store.add(sample_nodes(MODEL))
         yield store
 
 
-class TestInProcess(BackendContract):
+class TestBackend(BackendContract):
     @pytest.fixture
-    def backend(self, in_process: MilvusStore) -> MilvusStore:
-        return in_process
-
-
-@pytest.fixture(scope="module")
-def on_server(milvus_url: str) -> Iterator[MilvusStore]:
-    with open_milvus(collection_url(milvus_url, f"t{uuid.uuid4().hex}")) as store:
-        store.add(sample_nodes(MODEL))
-        yield store
-        store.clear()
-
-
-class TestServer(BackendContract):
-    @pytest.fixture
-    def backend(self, on_server: MilvusStore) -> MilvusStore:
-        return on_server
+    def backend(self, filled: MilvusStore) -> MilvusStore:
+        return filled
 
 
 class TestHybridRetriever(IsolationContract):
     @pytest.fixture
-    def retriever(self, in_process: MilvusStore) -> Retriever:
-        return HybridRetriever(in_process, embed_model=MODEL)
+    def retriever(self, filled: MilvusStore) -> Retriever:
+        return HybridRetriever(filled, embed_model=MODEL)
