@@ -32,6 +32,7 @@ def test_html_is_escaped_and_self_contained(value: object) -> None:
     assert sorted(opened) == sorted([*closed, *["br"] * opened.count("br")][: len(opened)])
 
 
+@pytest.mark.slow
 def test_ten_long_hits_are_a_small_page() -> None:
     hits = [
         Hit(

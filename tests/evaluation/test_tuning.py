@@ -39,6 +39,7 @@ def test_few_labels_change_nothing_and_send_no_query() -> None:
 
 
 @pytest.mark.parametrize(("seed", "is_confirmed"), [(0, True), (5, False), (8, False)])
+@pytest.mark.slow
 def test_a_setting_that_held_out_questions_do_not_confirm_is_not_changed(
     seed: int, is_confirmed: bool
 ) -> None:

@@ -73,6 +73,7 @@ def test_a_hybrid_search_is_one_span_with_its_embedding_inside(
     assert SECRET not in "".join(span.to_json() for span in exported.spans())
 
 
+@pytest.mark.slow
 def test_content_is_exported_only_with_the_option_content(
     exported: Exported, kb: KnowledgeBase
 ) -> None:

@@ -50,6 +50,7 @@ def test_a_damaged_file_gives_an_error_or_the_same_answers(tmp_path: Path, end: 
     assert counted(results).keys() <= {"same", "error"}, results
 
 
+@pytest.mark.slow
 def test_a_file_that_changes_while_it_is_closed_is_named_and_another_end_is_compared(
     tmp_path: Path,
 ) -> None:

@@ -366,6 +366,7 @@ def test_a_long_file_in_another_folder_is_not_embedded_again(
 
 
 @pytest.mark.usefixtures("small")
+@pytest.mark.slow
 def test_few_nodes_of_a_long_document_are_in_memory_at_a_time() -> None:
     counts: list[int] = []
 

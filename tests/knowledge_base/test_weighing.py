@@ -131,6 +131,7 @@ def test_a_copy_to_read_is_not_weighed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", [None, FakeEmbedding()], ids=["same model", "another model"])
+@pytest.mark.slow
 def test_a_copy_has_the_share_only_if_it_has_the_model(
     model: FakeEmbedding | None, tmp_path: Path
 ) -> None:

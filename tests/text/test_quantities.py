@@ -25,6 +25,7 @@ def test_a_chinese_numeral_has_the_value_of_its_digits(number: int) -> None:
 @pytest.mark.parametrize(
     "unit", ["1", "一", "百", "1,", "1.", "three ", "1/", "二百分之", "5万", "May 1 "]
 )
+@pytest.mark.slow
 def test_hostile_texts_take_linear_time(unit: str) -> None:
     assert len(quantities(unit * (20_000 // len(unit)))) <= 20_000
 

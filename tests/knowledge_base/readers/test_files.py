@@ -251,6 +251,7 @@ def test_paths_and_patterns_find_files_in_either_form(stored: Path, form: Form) 
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.slow
 def test_the_command_line_names_a_file_in_either_form(stored: Path, form: Form) -> None:
     file = cafe(stored, form)
     place = f"embedded:{stored / '.kb'}"

@@ -202,6 +202,7 @@ def bomb(path: Path, n_words: int = 6_000_000) -> None:
         (bomb, "a page, or another part of it, unpacks to more than 50,000,000 bytes"),
     ],
 )
+@pytest.mark.slow
 def test_files_that_cannot_be_read_are_left_out_with_a_reason(
     tmp_path: Path, write: object, reason: str
 ) -> None:

@@ -146,6 +146,7 @@ def test_part_of_a_mail_that_cannot_be_read_is_named_and_the_others_are_read(
 
 
 @pytest.mark.parametrize("depth", [120, 3000])
+@pytest.mark.slow
 def test_mail_whose_parts_are_nested_too_deep_is_left_out(tmp_path: Path, depth: int) -> None:
     levels = (MULTIPART.format(f"b{level}") + f"--b{level}\n" for level in range(depth))
     (tmp_path / "a.eml").write_text("".join(levels))

@@ -101,6 +101,7 @@ def test_an_answer_in_the_requested_layout_is_read_exactly(
 
 
 @pytest.mark.parametrize("part", ["doc 1 ", "[", "1 > ", "{", "relevance ", "doc: 1, relevance"])
+@pytest.mark.slow
 def test_a_very_long_answer_is_read(part: str) -> None:
     assert len(relevances_in(part * 20_000, documents=3)) <= 3
 

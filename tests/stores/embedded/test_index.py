@@ -172,6 +172,7 @@ def test_a_search_for_principals_finds_in_an_index_what_an_exact_one_finds(
     assert found >= 0.98 * best
 
 
+@pytest.mark.slow
 def test_an_error_after_the_new_shard_is_current_leaves_it_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

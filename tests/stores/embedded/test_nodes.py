@@ -95,6 +95,7 @@ def test_compaction_changes_no_node_and_no_answer(
         assert (answers(again), by_id(again)) == before
 
 
+@pytest.mark.slow
 def test_compaction_keeps_the_field_indexes(store: EmbeddedVectorStore) -> None:
     def indexed() -> dict[str, object]:
         assert store.client is not None
@@ -131,6 +132,7 @@ def test_an_empty_store_and_one_in_memory_can_be_compacted() -> None:
         store.compact()
 
 
+@pytest.mark.slow
 def test_a_compaction_that_fails_changes_nothing(
     store: EmbeddedVectorStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +153,7 @@ def test_a_compaction_that_fails_changes_nothing(
     assert (answers(store), shards(store)) == (before, ["shard-1"])
 
 
+@pytest.mark.slow
 def test_searches_continue_during_compaction(store: EmbeddedVectorStore) -> None:
     before = answers(store)
     with ThreadPoolExecutor(2) as pool:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from qdrant_edge import EdgeShard, PayloadSchemaType
@@ -49,6 +50,7 @@ def test_a_field_that_no_filter_can_use_gets_no_index(store: EmbeddedVectorStore
     assert indexes(store) == {}
 
 
+@pytest.mark.slow
 def test_the_number_of_indexes_is_limited_and_filters_work_beyond_it(
     store: EmbeddedVectorStore,
 ) -> None:
