@@ -164,7 +164,13 @@ def markdown_outline(text: str) -> Outline:
     behind = 0 if front is None else front.end()
     code += [Block(*match.span()) for match in _FENCED.finditer(text, behind)]
     headings = tuple(_outside(code, map(_heading, _HEADING.finditer(text))))
-    tables = list(_outside(code, (_table(text, match) for match in _PIPES.finditer(text))))
+    tables: list[Block] = []
+    for match in _PIPES.finditer(text):
+        before = text[max(0, match.start() - 2 * _LONGEST) : match.start()].rstrip()
+        line = before.rpartition("\n")[2].strip()
+        header = _header(line if _CAPTION.match(line) else "", match["header"])
+        tables.append(Block(*match.span(), header))
+    tables = [*_outside(code, tables)]
     named = None if front is None else _TITLE_LINE.search(front[0])
     title = title_in(headings) if named is None else named[1].strip(" \t\"'")
     return Outline(title, headings, tuple(sorted(code + tables)))
@@ -178,12 +184,6 @@ def _heading(match: re.Match[str]) -> Heading:
             words = open_words.rstrip()
         return Heading(match.start(), len(match["marks"]), words)
     return Heading(match.start("over"), 1 if match["line"][0] == "=" else 2, match["over"].strip())
-
-
-def _table(text: str, match: re.Match[str]) -> Block:
-    before = text[max(0, match.start() - 2 * _LONGEST) : match.start()].rstrip().rpartition("\n")[2]
-    caption = before.strip() if _CAPTION.match(before.strip()) else ""
-    return Block(*match.span(), _header(caption, match["header"]))
 
 
 def _header(caption: str, row: str) -> str:
@@ -286,8 +286,11 @@ def sections_of(text: str, outline: Outline, title: str = "") -> list[Section]:
     for section in _sections(text, outline.headings, title):
         if section.start == section.end and text:
             continue
-        if groups and _joins(groups[-1], section, is_code=outline.is_code):
-            groups[-1].append(section)
+        group = groups[-1] if groups else []
+        is_short = bool(group) and section.start - group[0].start < _LEAST
+        # In code, only sections of one class are joined.
+        if is_short and (not outline.is_code or group[-1].path[:1] in {(), section.path[:1]}):
+            group.append(section)
         else:
             groups.append([section])
     # A class in source code does not count beside its first method.
@@ -349,12 +352,6 @@ def _sections(text: str, headings: Sequence[Heading], title: str) -> Iterator[Se
         above.append(heading)
         path = tuple(outer.text for outer in above if outer.text)
         yield Section(heading.start, end, path[1:] if path[:1] == (title,) else path)
-
-
-def _joins(group: Sequence[Section], section: Section, *, is_code: bool) -> bool:
-    """Return whether sections are joined with the next, being short; in code of one class."""
-    is_short = section.start - group[0].start < _LEAST
-    return is_short and (not is_code or group[-1].path[:1] in {(), section.path[:1]})
 
 
 def _joined(group: Sequence[Section], text: str) -> Section:

@@ -89,7 +89,10 @@ class PDFReader(BaseReader):
             try:
                 pdf = PdfDocument(file)
             except PdfiumError as error:
-                raise ConfigurationError(_refusal(error.err_code, raw)) from error
+                reason = "it is damaged, or not a PDF"
+                if error.err_code in (raw.FPDF_ERR_PASSWORD, raw.FPDF_ERR_SECURITY):
+                    reason = "it can only be opened with a password; save a copy without one"
+                raise ConfigurationError(reason) from error
             with closing(pdf):
                 pdf.init_forms()
                 if len(pdf) > _MAX_PAGES:
@@ -123,12 +126,6 @@ def _check_streams(content: mmap) -> None:
             raise ConfigurationError(
                 f"a page, or another part of it, unpacks to more than {_MAX_UNPACKED:,} bytes"
             )
-
-
-def _refusal(code: int | None, raw: _Raw) -> str:
-    if code in (raw.FPDF_ERR_PASSWORD, raw.FPDF_ERR_SECURITY):
-        return "it can only be opened with a password; save a copy without one"
-    return "it is damaged, or not a PDF"
 
 
 def _left_out(pages: Sequence[_Page], n_attachments: int) -> str:
@@ -267,16 +264,11 @@ def _outlined_pages(
     for number, page in enumerate(pages):
         headings = list(above)
         for bookmark in bookmarks.get(number, ()):
-            start = _position(bookmark.text, page.text, headings[-1].start if headings else 0)
-            headings.append(bookmark._replace(start=start))
+            start = headings[-1].start if headings else 0
+            words = r"\s+".join(map(re.escape, bookmark.text.split()))
+            match = re.compile(words, re.IGNORECASE).search(page.text, start)
+            headings.append(bookmark._replace(start=start if match is None else match.start()))
             above = [*(heading for heading in above if heading.level < bookmark.level), bookmark]
         outline = Outline(title, tuple(headings))
         label = {PAGE_KEY: int(page.label) if page.label.isdecimal() else page.label}
         yield OutlinedDocument(text=page.text, metadata={**metadata, **label}, outline=outline)
-
-
-def _position(words: str, text: str, start: int) -> int:
-    """Return where words are in a text, or the start if they are not after it."""
-    pattern = re.compile(r"\s+".join(map(re.escape, words.split())), re.IGNORECASE)
-    match = pattern.search(text, start)
-    return start if match is None else match.start()
