@@ -19,6 +19,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.kg_rule import KGRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.knowledge_base.engines import remove
+from tests.quick import in_turn
 from tests.servers import qdrant
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.servers.forwarder import Forwarder
@@ -108,7 +109,7 @@ def test_elasticsearch_goes_away_under_load_and_comes_back(elasticsearch_url: st
         remove(outage)
 
 
-@pytest.mark.parametrize("kind", ["http", "grpc"])
+@pytest.mark.parametrize("kind", in_turn("http", "grpc"))
 def test_qdrant_is_killed_under_load_and_comes_back(kind: str) -> None:
     qdrant.require_binary()
     server = qdrant.start()

@@ -26,6 +26,7 @@ from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrant
 from llama_retrieval_ext.testing.backend_contract import BackendContract, assert_same, found_by
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.quick import in_turn
 from tests.servers.forwarder import Forwarder
 from tests.servers.given import local_port
 from tests.servers.qdrant import http_address
@@ -212,7 +213,7 @@ def test_a_retriever_is_made_though_the_server_is_down(line: Forwarder) -> None:
     client.close()
 
 
-@pytest.fixture(scope="module", params=["local", "http"])
+@pytest.fixture(scope="module", params=in_turn("local", "http"))
 def any_hybrid(request: pytest.FixtureRequest) -> Iterator[LlamaIndexQdrantBackend]:
     """A store with sparse vectors: in local mode, and over HTTP with both clients."""
     with made(request.param, request) as backend:
