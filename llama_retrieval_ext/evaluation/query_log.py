@@ -187,36 +187,42 @@ class QueryLog:
         self._write(time.time(), query_id, event)
         return query_id
 
-    def clicked(self, result: SearchResult | str, hit: Hit | str) -> None:
+    def clicked(
+        self, result: SearchResult | str, hit: Hit | str, *, scope: Scope | None = None
+    ) -> None:
         """Record that somebody opened a hit.
 
         Args:
             result: The result; or its ``details["query_id"]``, which HTTP returns as ``query_id``.
-            hit: One of its hits, or its node id.
+            hit: One of its hits, or its node id, or for the best of a document the document's id.
+            scope: Only a query that it sees, as for `queries`; None for any.
 
         Raises:
             ConfigurationError: The log has no such query, or it did not have this hit.
         """
         query_id = self._id_of(result)
-        node_id = hit.node_id if isinstance(hit, Hit) else hit
-        event = self._event(query_id)
-        ranks = [rank for rank, (id_, _) in enumerate(event["hits"], start=1) if id_ == node_id]
+        id_ = hit.node_id if isinstance(hit, Hit) else hit
+        event = self._event(query_id, scope)
+        ranks = [rank for rank, ids in enumerate(event["hits"], start=1) if id_ in ids]
         if not ranks:
-            raise ConfigurationError(f"query {query_id!r} did not have the hit {node_id!r}")
+            raise ConfigurationError(f"query {query_id!r} did not have the hit {id_!r}")
         self._write(time.time(), query_id, {"rank": ranks[0]})
 
-    def answered(self, result: SearchResult | str, *, good: bool) -> None:
+    def answered(
+        self, result: SearchResult | str, *, good: bool, scope: Scope | None = None
+    ) -> None:
         """Record whether what was made of a result was good; the last mark counts.
 
         Args:
             result: As for `clicked`.
             good: Whether it was.
+            scope: As for `clicked`.
 
         Raises:
             ConfigurationError: The log has no such query.
         """
         query_id = self._id_of(result)
-        self._event(query_id)
+        self._event(query_id, scope)
         self._write(time.time(), query_id, {"good": of_type(good, bool, "good")})
 
     def queries(self, *, scope: Scope | None = None) -> list[LoggedQuery]:
@@ -366,14 +372,15 @@ class QueryLog:
         with self._lock, closing(self._rows.execute(order, [oldest])) as rows:
             return rows.fetchall()
 
-    def _event(self, query_id: str) -> dict[str, Any]:  # Any: JSON
+    def _event(self, query_id: str, scope: Scope | None) -> dict[str, Any]:  # Any: JSON
         with self._lock:
             row = self._rows.execute(
                 "SELECT line FROM events WHERE query_id = ? ORDER BY rowid", [query_id]
             ).fetchone()
-        if row is None:
-            raise ConfigurationError(f"{self!r} has no query {query_id!r}; it may be deleted")
-        event: dict[str, Any] = json.loads(row[0])
+        event: dict[str, Any] = {} if row is None else json.loads(row[0])
+        # A query of another scope looks like one that is not there.
+        if not event or not _sees(scope, _logged(event).scope):
+            raise ConfigurationError(f"the log has no query {query_id!r}; it may be deleted")
         return event
 
     def _write(self, at: float, query_id: str, event: Mapping[str, object]) -> None:

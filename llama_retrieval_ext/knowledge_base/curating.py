@@ -58,6 +58,14 @@ class Recorder(Protocol):
         """Write a query and return its id; raise `StoreUnavailableError` if that fails."""
         ...
 
+    def clicked(self, result: str, hit: str, *, scope: Scope | None = None) -> None:
+        """Record that somebody opened a hit of a query that a scope sees."""
+        ...
+
+    def answered(self, result: str, *, good: bool, scope: Scope | None = None) -> None:
+        """Record whether what was made of a query was good."""
+        ...
+
     def require(self, *, scope: bool, principals: bool) -> None:
         """Require a scope, or principals, for reading from now on."""
         ...

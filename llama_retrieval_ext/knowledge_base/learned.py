@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 import yaml
 
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.query_adapter import Array
 
 
@@ -67,8 +68,11 @@ class Learned:
 
     @classmethod
     def from_yaml(cls, text: str) -> Self:
-        """Return what `to_yaml` has written."""
-        return cls(**yaml.safe_load(text))
+        """Return what `to_yaml` has written; raise `ConfigurationError` for other text."""
+        try:
+            return cls(**yaml.safe_load(text))
+        except (yaml.YAMLError, TypeError) as error:
+            raise ConfigurationError(f"this is no YAML of learned settings: {error}") from error
 
     def __repr__(self) -> str:
         return self.verdict

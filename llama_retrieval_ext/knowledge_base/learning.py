@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from llama_retrieval_ext.checks import checked_methods
 from llama_retrieval_ext.embeddings.adapted import AdaptedEmbedding
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.browsing import Browsable
 from llama_retrieval_ext.knowledge_base.curating import Curating, Recorder
 from llama_retrieval_ext.knowledge_base.editing import Editable
@@ -102,6 +103,29 @@ class Teachable(Searchable, Browsable, Editable):
             raise
         self._record(learned)
         return learned
+
+    def use_learned(self, learned: Learned | str) -> Learned:
+        """Use settings that were learned before, such as those of an edited YAML, instead.
+
+        Args:
+            learned: The settings, or their YAML as of `Learned.to_yaml`.
+
+        Raises:
+            ConfigurationError: They are invalid, or were learned for other weights of the `Schema`,
+                or the knowledge base was opened with ``read_only=True``.
+        """
+        self._access.check_writable()
+        used = Learned.from_yaml(learned) if isinstance(learned, str) else learned
+        config = self._ledger.config()
+        declared = Schema.from_dict(json.loads((config and config.schema) or "{}")).text
+        if used.fields and {**used.declared_fields} != {**declared}:
+            raise ConfigurationError(
+                f"the settings were learned for the fields {used.declared_fields}, and the schema "
+                f"has {declared}; learn again, or set declared_fields to those"
+            )
+        self.unlearn()
+        self._record(used)
+        return used
 
     def unlearn(self) -> bool:
         """Return to the declared weights; return whether something had been learned."""

@@ -28,6 +28,7 @@ MAX_TEXT = 10_000
 MAX_CURSOR = 100_000
 _MAX_CONDITIONS = 100
 _MAX_HOPS = 5
+_MAX_ID = 100
 
 
 class Sent(BaseModel):
@@ -165,6 +166,25 @@ class FacetsRequest(Sent):
     scope: RequestedScope | None = None
 
     model_config = _example(fields=["law", "year"], top=5)
+
+
+class FeedbackRequest(Sent):
+    """What somebody did with the answer to a search: opened a hit, or judged it."""
+
+    query_id: str = Field(min_length=1, max_length=_MAX_ID, description="As in the answer.")
+    hit: str | None = Field(
+        default=None, max_length=MAX_TEXT, description="The `node_id` or `document_id` of a hit."
+    )
+    good: bool | None = Field(default=None, description="Whether the answer was good.")
+    scope: RequestedScope | None = None
+
+    model_config = _example(query_id="9f86d081884c7d65", hit="leave")
+
+    @model_validator(mode="after")
+    def _says(self) -> Self:
+        if self.hit is None and self.good is None:
+            raise ValueError("feedback has a hit, or good, or both")
+        return self
 
 
 class SearchManyRequest(SearchFields):

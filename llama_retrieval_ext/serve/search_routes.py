@@ -15,7 +15,12 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.serve.guard import RequestContext
 from llama_retrieval_ext.serve.http_errors import HttpError, kind_of
-from llama_retrieval_ext.serve.requests import FacetsRequest, SearchManyRequest, SearchRequest
+from llama_retrieval_ext.serve.requests import (
+    FacetsRequest,
+    FeedbackRequest,
+    SearchManyRequest,
+    SearchRequest,
+)
 from llama_retrieval_ext.serve.service import (
     HIT_EXAMPLE,
     Context,
@@ -123,11 +128,30 @@ def search_router(service: Service) -> APIRouter:
         explanation = _redacted(await retriever.aexplain(query))
         _note(context, explanation)
         if view == "html":
-            return HTMLResponse(explanation_html(explanation))
+            headers = {"X-Query-Id": str(explanation.details.get("query_id", ""))}
+            return HTMLResponse(explanation_html(explanation), headers=headers)
         return as_json(explanation.to_dict())
 
+    _add_feedback(router, service)
     _add_fields(router, service)
     return router
+
+
+def _add_feedback(router: APIRouter, service: Service) -> None:
+    @router.post("/feedback", status_code=204)
+    async def feedback(body: FeedbackRequest, context: Context) -> None:
+        """Record that somebody opened a hit, or whether the answer was good, in the query log."""
+        scope, log = body_scope(context, body.scope), service.kb.log
+        if log is None:
+            raise HttpError(501, "no_log", "this server keeps no log of queries")
+
+        def record() -> None:
+            if body.hit is not None:
+                log.clicked(body.query_id, body.hit, scope=scope)
+            if body.good is not None:
+                log.answered(body.query_id, good=body.good, scope=scope)
+
+        await service.read(context, record)
 
 
 def _add_fields(router: APIRouter, service: Service) -> None:

@@ -71,7 +71,15 @@ def test_what_is_learned_holds_when_opened_again_and_is_undone_by_one_call(tmp_p
         assert rankings(kb) == taught
         assert kb.learned is not None
         assert Learned.from_yaml(kb.learned.to_yaml(tmp_path / "learned.yaml")) == kb.learned
-        assert "votes" in (tmp_path / "learned.yaml").read_text()
+        text = (tmp_path / "learned.yaml").read_text()
+        assert "votes" in text
+        assert kb.unlearn()
+        assert kb.use_learned(text) == kb.learned
+        assert rankings(kb) == taught
+        with pytest.raises(ConfigurationError, match="no YAML of learned"):
+            kb.use_learned("weights: 3")
+        with pytest.raises(ConfigurationError, match="learned for the fields"):
+            kb.use_learned(text.replace("declared_fields:\n", "declared_fields:\n  other: 1\n"))
         assert kb.unlearn()
         assert not kb.unlearn()
         assert (rankings(kb), kb.schema, kb.ranking()) == before

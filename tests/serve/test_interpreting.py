@@ -1,4 +1,4 @@
-"""Filters in words over HTTP, over MCP and on the command line."""
+"""Filters in words over HTTP, over MCP and on the command line; feedback to the query log."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +9,11 @@ from starlette.testclient import TestClient
 
 from llama_retrieval_ext.cli.app import main
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
+from llama_retrieval_ext.evaluation.query_log import QueryLog
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.schema import Schema
-from llama_retrieval_ext.serve import create_app, create_mcp_server
+from llama_retrieval_ext.scope import Scope
+from llama_retrieval_ext.serve import ApiKeys, create_app, create_mcp_server
 from tests.serve.test_mcp_server import connected, data
 
 HINT = "filtered by year > 2010 ('after 2010')"
@@ -44,3 +46,26 @@ async def test_words_become_filters_at_every_entrance_that_says_so(
     with pytest.raises(SystemExit):
         main(["search", str(asked["query"]), "--interpret", "--kb", kb.url])
     assert HINT in " ".join(capsys.readouterr().err.split())
+
+
+def test_click_is_logged_for_a_query_that_the_scope_of_the_key_sees(kb: KnowledgeBase) -> None:
+    keys = [f"{{name: {name}, key: {name}-{'0' * 20}, tenant_id: {name}}}" for name in ("a", "b")]
+    headers = [{"Authorization": f"Bearer {name}-{'0' * 20}"} for name in ("a", "b")]
+    kb.add([Document(id_="leave", text="Annual leave.")], scope=Scope("a"), show_progress=False)
+    log = kb.log = QueryLog(":memory:")
+    app = create_app(kb, keys=ApiKeys.parse(f"keys: [{', '.join(keys)}]"))
+    with TestClient(app) as client:
+        answer = client.post("/v1/search", json={"query": "leave"}, headers=headers[0]).json()
+        click = {"query_id": answer["query_id"], "hit": "leave", "good": True}
+        statuses = [
+            client.post("/v1/feedback", json=click, headers=of).status_code
+            for of in (headers[1], {}, headers[0])
+        ]
+        assert client.post("/v1/feedback", json={"query_id": "x"}, headers=headers[0]).is_error
+        shown = client.post("/v1/explain?view=html", json={"query": "leave"}, headers=headers[0])
+        assert shown.headers["X-Query-Id"]
+        kb.log = None
+        assert client.post("/v1/feedback", json=click, headers=headers[0]).status_code == 501
+    assert statuses == [422, 401, 204]
+    query = log.queries()[0]
+    assert ([*query.clicks], query.good) == ([1], True)
