@@ -196,8 +196,12 @@ class MemoryManager:
             top_k=_CANDIDATES_PER_MEMORY * check_top_k(top_k),
         )
         hits = yield from self._storage.nearest(bound, self._now() if as_of is None else None)
-        scored = [self._faded(memory_of(hit.node, score=score_of(hit))) for hit in hits]
-        return sorted(scored, key=lambda memory: (-(memory.score or 0.0), memory.id))[:top_k]
+        faded: list[Memory] = []
+        for hit in hits:
+            memory, score = memory_of(hit.node), score_of(hit)
+            loss = _FADING * (1 - self.strength(memory)) * abs(score)
+            faded.append(replace(memory, score=score - loss))
+        return sorted(faded, key=lambda memory: (-(memory.score or 0.0), memory.id))[:top_k]
 
     aretrieve = asynchronous(retrieve)
 
@@ -306,11 +310,6 @@ class MemoryManager:
         """Return a time in the user's time zone."""
         zone = self.timezone or self._now().tzinfo
         return moment.astimezone(zone)
-
-    def _faded(self, memory: Memory) -> Memory:
-        score = memory.score or 0.0
-        loss = _FADING * (1 - self.strength(memory)) * abs(score)
-        return replace(memory, score=score - loss)
 
     def _find(
         self, filters: MetadataFilters, scope: Scope | None, *, ids: Sequence[str] | None = None

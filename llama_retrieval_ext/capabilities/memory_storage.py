@@ -198,7 +198,7 @@ def node_of(memory: Memory) -> TextNode:
     return node if memory.session_id is None else searched_with_context(node)
 
 
-def memory_of(node: BaseNode, *, score: float | None = None) -> Memory:
+def memory_of(node: BaseNode) -> Memory:
     """Return the memory stored in a node."""
     metadata = dict(node.metadata)
     tenant_id, kb_id = metadata.pop(TENANT_KEY, None), metadata.pop(KB_KEY, None)
@@ -215,7 +215,6 @@ def memory_of(node: BaseNode, *, score: float | None = None) -> Memory:
         scope=None
         if tenant_id is None and not kb_ids and principals is None
         else Scope(tenant_id, kb_ids, principals),
-        score=score,
     )
 
 

@@ -325,11 +325,6 @@ def names_in(views: Sequence[Adjacency]) -> list[tuple[str, str]]:
     )
 
 
-def _with_facts(edges: Sequence[Edge]) -> Edge:
-    """Return one edge for several with the same ends and type; without dates the last one."""
-    return claimed_edge([(frozenset(), edge) for edge in reversed(edges)]) or edges[-1]
-
-
 class LoadedGraph:
     """Contents of a graph in memory, to traverse by partition.
 
@@ -351,7 +346,9 @@ class LoadedGraph:
         for home, by_id in edges.items():
             nodes = self._views[home].nodes
             inner: dict[EdgeId, Edge | None] = {
-                id_: listed[-1] if len(listed) == 1 else _with_facts(listed)
+                # Of several without dates, the last one.
+                id_: (len(listed) > 1 and claimed_edge([(frozenset(), e) for e in listed[::-1]]))
+                or listed[-1]
                 for id_, listed in by_id.items()
                 if id_[0] in nodes and id_[2] in nodes
             }

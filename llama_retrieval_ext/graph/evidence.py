@@ -337,7 +337,9 @@ class TermLinks:
         for entity in listed:
             for name in entity.names:
                 by_name[name_words(name)].add(entity.id)
-        rare = _rare(evidence, by_name)
+        spread, most = evidence.phrase_counts(), evidence.most
+        # Phrases that several passages share, but not too many.
+        rare = sorted(p for p, n in spread.items() if 1 < n <= most and p not in by_name)
         self.phrases = {phrase: number for number, phrase in enumerate(rare)}
         self.phrase_names = Names(rare)
         self.terms = [*map(spelled, rare), *(entity.name for entity in listed)]
@@ -378,12 +380,6 @@ class TermLinks:
             elif source in terms and target in terms and source != target:
                 low, high = sorted((terms[source], terms[target]))
                 _raise_to(self.related, (low, high), weight)
-
-
-def _rare(evidence: TextEvidence, entities: Mapping[str, object]) -> list[str]:
-    """Return phrases shared by several, but not too many, passages; entities are excluded."""
-    counts = evidence.phrase_counts()
-    return sorted(p for p, n in counts.items() if 1 < n <= evidence.most and p not in entities)
 
 
 def source_of_edge(edge: Edge) -> str | None:
