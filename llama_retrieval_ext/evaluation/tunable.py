@@ -20,8 +20,7 @@ from llama_retrieval_ext.execution.retrieval import HonoursQuery, hits_of
 from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
 from llama_retrieval_ext.formulas.normalisation import Normalisation
-from llama_retrieval_ext.pipeline.fusion import Fusion
-from llama_retrieval_ext.pipeline.leg_weights import weights_for
+from llama_retrieval_ext.pipeline.fusion import Fusion, weights_for
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import Rewrite

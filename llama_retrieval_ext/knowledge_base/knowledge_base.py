@@ -45,7 +45,7 @@ from llama_retrieval_ext.knowledge_base.storage import (
     open_storage,
 )
 from llama_retrieval_ext.knowledge_base.weighing import Weighing, weigh
-from llama_retrieval_ext.pipeline.leg_weights import check_languages
+from llama_retrieval_ext.pipeline.fusion import check_languages
 from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.engine.search import EngineBackend

@@ -10,8 +10,7 @@ from llama_retrieval_ext.arguments import arguments_of, value_expression
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.pipeline.chains import FusionChain
-from llama_retrieval_ext.pipeline.fusion import Fusion
-from llama_retrieval_ext.pipeline.leg_weights import check_min_success
+from llama_retrieval_ext.pipeline.fusion import Fusion, check_min_success
 from llama_retrieval_ext.pipeline.stages import FanOut, Operand, Rewrite
 from llama_retrieval_ext.pipeline.tree import name_of
 

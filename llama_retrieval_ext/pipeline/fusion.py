@@ -1,33 +1,65 @@
-"""`Fusion`: the kind of stage that combines several rankings into one."""
+"""`Fusion`: the kind of stage that combines several rankings into one; weights of its legs."""
 
 import inspect
 import math
 from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import count
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore
 
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, ScoreError
+from llama_retrieval_ext.execution.context import current_context
 from llama_retrieval_ext.formulas.normalisation import Normalisation
-from llama_retrieval_ext.formulas.scores import ranked, sum_of_legs
+from llama_retrieval_ext.formulas.scores import LARGEST, ranked, sum_of_legs, weighted_legs
 from llama_retrieval_ext.hits import as_hit, with_path_of
-from llama_retrieval_ext.pipeline.leg_weights import MinSuccess, Weights, resolved_weights
+from llama_retrieval_ext.parameters import Check, WholeNumber, is_number
 from llama_retrieval_ext.pipeline.stages import Operand, Refine, RefineFunction, ranking_of
 from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Contribution, Hit, origin_of, with_origin
+from llama_retrieval_ext.text.normalization import LANGUAGES, share_outside
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.pipeline.chains import FusionChain
 
+# Share of the weight of a leg that does not know the script of a question. Measured on three sets
+# of Chinese questions; see tests/benchmarks/README.md.
+_FOREIGN_SHARE: Final = 0.1
+_PACKAGE: Final = __name__.partition(".")[0]
 # Distance between hits without a score: negligible beside any score.
 _LEAST: Final = 1e-200
 
+
+def check_weights(weights: Mapping[str, float] | Sequence[float] | None) -> None:
+    """Raise if a weight is invalid, or no weight of a list is above 0."""
+    if weights is None:
+        return
+    if not isinstance(weights, Mapping | list | tuple):
+        raise ConfigurationError(
+            f"weights must be a mapping by leg name or a list in the order of the legs, "
+            f"got {weights!r}"
+        )
+    named = weights.items() if isinstance(weights, Mapping) else enumerate(weights)
+    for leg, weight in named:
+        if not (is_number(weight) and 0.0 <= weight <= LARGEST):
+            which = (
+                f"the weight of leg {leg!r}" if isinstance(weights, Mapping) else f"weight {leg}"
+            )
+            raise ConfigurationError(
+                f"{which} is {weight!r}; pass a number from 0 (which switches the leg off) to 1e100"
+            )
+    if weights and not isinstance(weights, Mapping) and not any(weights):
+        raise ConfigurationError(
+            f"all {len(weights)} weights are 0, so nothing can be ranked; pass at least one above 0"
+        )
+
+
+Weights: TypeAlias = Annotated[Mapping[str, float] | Sequence[float] | None, Check(check_weights)]
+MinSuccess: TypeAlias = WholeNumber | None
 
 # Treatment of hits without a score, as some retrievers return, in a fusion by scores. Such a hit
 # raises an error, is left out, or is kept with no contribution: its share is 0, or just enough
@@ -103,6 +135,13 @@ class Fusion(Operand, ABC):
     # Number of legs that must answer; None for the branches' number, by default 1. Dataclass
     # subclasses declare it as a field.
     min_success: MinSuccess = None
+    # Whether scores may depend on the text of ids; this package's fusions only compare ids.
+    reads_ids: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        methods = (cls.shares, cls.combine, cls.fuse_ids)
+        cls.reads_ids = any(m.__module__.partition(".")[0] != _PACKAGE for m in methods)
 
     def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:  # noqa: ARG002
         """Return the share of each leg in the score of each of its ids, one mapping per leg."""
@@ -197,17 +236,12 @@ class Fusion(Operand, ABC):
 
         With `with_ties`, ids that tie with the last of ``top_k`` are also returned.
         """
-        legs = _counted(rankings, self._own_weights(rankings) if weights is None else weights)
+        legs = _counted(rankings, self._weights_of(rankings) if weights is None else weights)
         shares = self.shares(legs)
         best = ranked(self.combine(shares), top_k=top_k)
         return _with_contributions(best if with_ties else best[:top_k], legs, shares)
 
-    @property
-    def reads_ids(self) -> bool:
-        """Whether scores may depend on the text of ids; this package's fusions only compare ids."""
-        return _reads_ids(type(self))
-
-    def _own_weights(self, rankings: Iterable[str]) -> Mapping[str, float] | None:
+    def _weights_of(self, rankings: Iterable[str]) -> Mapping[str, float] | None:
         weights, names = self.weights, list(rankings)
         if weights is None or not names:
             return None
@@ -220,12 +254,6 @@ class Fusion(Operand, ABC):
         def __rshift__(
             self, other: Refine | BaseNodePostprocessor | RefineFunction
         ) -> "FusionChain": ...
-
-
-@cache
-def _reads_ids(kind: type[Fusion]) -> bool:
-    methods = (kind.shares, kind.combine, kind.fuse_ids)
-    return not all(method.__module__.startswith("llama_retrieval_ext.") for method in methods)
 
 
 def _counted(
@@ -283,10 +311,7 @@ def _fused_by(
         "source": source,
     }
     parameters = inspect.signature(fusion.fuse).parameters
-    takes_any = any(
-        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
-    )
-    if not takes_any:
+    if all(part.kind is not inspect.Parameter.VAR_KEYWORD for part in parameters.values()):
         options = {name: value for name, value in options.items() if name in parameters}
     if "weights" not in options and len(set(weights.values())) > 1:
         raise ConfigurationError(
@@ -312,3 +337,113 @@ def _checked(
             raise ScoreError(f"{name}.fuse gave node {hit.node.node_id!r} the score {hit.score}")
         hits.append(as_hit(hit, source=source))
     return in_order(hits)
+
+
+def resolved_weights(
+    weights: Weights, names: Sequence[str], defaults: Iterable[float]
+) -> dict[str, float]:
+    """Return the weight of every leg by name."""
+    check_weights(weights)
+    if weights is None:
+        resolved = list(defaults)
+    elif isinstance(weights, Mapping):
+        unknown = sorted(set(weights) - set(names))
+        if unknown:
+            raise ConfigurationError(
+                f"weights name {', '.join(map(repr, unknown))}, which is no leg; "
+                f"the legs are {', '.join(map(repr, names))}"
+            )
+        pairs = zip(names, defaults, strict=True)
+        resolved = [weights.get(name, default) for name, default in pairs]
+    else:
+        resolved = list(weights)
+    weighted_legs(names, weights=resolved)
+    return dict(zip(names, map(float, resolved), strict=True))
+
+
+def resolved_min_success(min_success: int | None, fusion: Fusion, *, legs: int) -> int:
+    """Return the number of legs that must answer: the composite's, the fusion's, or else 1."""
+    if min_success is not None and fusion.min_success not in (None, min_success):
+        raise ConfigurationError(
+            f"min_success is {min_success} for the legs and {fusion.min_success} in {fusion!r}; "
+            "give it once"
+        )
+    least = fusion.min_success if min_success is None else min_success
+    return 1 if least is None else check_min_success(least, legs=legs)
+
+
+def check_min_success(min_success: int, *, legs: int) -> int:
+    """Return the number if it is valid for the number of legs; otherwise raise."""
+    if check_count(min_success, "min_success", least=0) > legs:
+        raise ConfigurationError(
+            f"min_success must be between 0 and the number of legs, {legs}, got {min_success}"
+        )
+    return min_success
+
+
+def weighted_name(name: str, weights: Mapping[str, float]) -> str:
+    """Return the name of a leg, with its weight unless all weights are equal.
+
+    Examples:
+        >>> weighted_name("law", {"law": 2.0, "web": 1.0}), weighted_name("law", {"law": 2.0})
+        ('law (2)', 'law')
+
+    """
+    return name if len(set(weights.values())) == 1 else f"{name} ({weights[name]:g})"
+
+
+def check_languages(languages: Sequence[str]) -> tuple[str, ...]:
+    """Return the languages if each is a known code; otherwise raise."""
+    given = (languages,) if isinstance(languages, str) else tuple(languages)
+    codes = sorted({code for codes in LANGUAGES.values() for code in codes.split()})
+    for language in given:
+        if str(language).partition("-")[0] not in codes:
+            raise ConfigurationError(
+                f"languages are codes such as ['en', 'zh'], got {language!r}; "
+                f"known: {' '.join(codes)}"
+            )
+    return given
+
+
+def weights_for(
+    text: str, weights: Mapping[str, float], languages: Mapping[str, Sequence[str]]
+) -> Mapping[str, float]:
+    """Return the weights of legs for a question, and note in the trace if they differ.
+
+    The share of a leg in the sum of the weights falls to 0.1 for a question in scripts that its
+    languages, if it has any, do not use; for a mixed question by the share of such letters. The
+    other legs divide the rest as before.
+
+    Examples:
+        >>> equal, known = {"vector": 1.0, "keyword": 1.0}, {"vector": ["en"]}
+        >>> weights_for("年假有几天", equal, known)
+        {'vector': 0.1, 'keyword': 0.9}
+        >>> weights_for("annual leave", equal, known)
+        {'vector': 1.0, 'keyword': 1.0}
+
+    """
+    outside: dict[str, float] = {}
+    for leg, codes in languages.items():
+        foreign = share_outside(text, codes) if codes and weights.get(leg) else 0.0
+        if foreign:
+            outside[leg] = foreign
+    if not outside:
+        return weights
+    others = math.fsum(weight for leg, weight in weights.items() if leg not in outside)
+    if not others:
+        return weights
+    whole = math.fsum(weights.values())
+    reduced: dict[str, float] = {}
+    for leg, foreign in outside.items():
+        share = weights[leg] / whole
+        reduced[leg] = (1 - foreign) * share + foreign * min(share, _FOREIGN_SHARE)
+    left = 1 - math.fsum(reduced.values())
+    changed = {leg: reduced.get(leg, left * weight / others) for leg, weight in weights.items()}
+    trace = current_context().trace
+    if trace is not None:
+        named = ", ".join(f"{leg} {weight:.2g}" for leg, weight in changed.items())
+        share = max(outside.values())
+        trace.notes["weights"] = (
+            f"{named}: {share:.0%} of the letters are in no script that the embedding model knows"
+        )
+    return changed

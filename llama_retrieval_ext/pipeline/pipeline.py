@@ -16,8 +16,8 @@ from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.pipeline.branches import Unfused, chosen_names
 from llama_retrieval_ext.pipeline.chains import fanned_out, refined, rewritten
-from llama_retrieval_ext.pipeline.fusion import Fusion
-from llama_retrieval_ext.pipeline.leg_weights import (
+from llama_retrieval_ext.pipeline.fusion import (
+    Fusion,
     check_languages,
     resolved_min_success,
     resolved_weights,

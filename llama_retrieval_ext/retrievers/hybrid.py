@@ -29,8 +29,9 @@ from llama_retrieval_ext.execution.retrieval import embed_text
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.hits import score_of
 from llama_retrieval_ext.parameters import Count, Share
-from llama_retrieval_ext.pipeline.fusion import FusedId, Fusion
-from llama_retrieval_ext.pipeline.leg_weights import (
+from llama_retrieval_ext.pipeline.fusion import (
+    FusedId,
+    Fusion,
     Weights,
     check_languages,
     resolved_min_success,

@@ -17,8 +17,7 @@ from llama_retrieval_ext.filters import matches, parse_filters
 from llama_retrieval_ext.parameters import Advice, Count
 from llama_retrieval_ext.pipeline.branches import Unfused, branches, chosen_names, named_legs
 from llama_retrieval_ext.pipeline.chains import refined
-from llama_retrieval_ext.pipeline.fusion import Fusion
-from llama_retrieval_ext.pipeline.leg_weights import resolved_weights
+from llama_retrieval_ext.pipeline.fusion import Fusion, resolved_weights
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query

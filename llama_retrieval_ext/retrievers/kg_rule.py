@@ -2,14 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import ClassVar, Final, TypeAlias
 
 from llama_index.core.schema import TextNode
-from llama_index.core.vector_stores.types import MetadataFilters
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilters
 
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError
@@ -24,7 +24,8 @@ from llama_retrieval_ext.execution.context import (
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filters import matches
-from llama_retrieval_ext.graph.elements import Hop, Partition, is_visible
+from llama_retrieval_ext.graph.backend import GraphBackend
+from llama_retrieval_ext.graph.elements import Direction, GraphNode, Hop, Partition, is_visible
 from llama_retrieval_ext.graph.entity_linking import EntityLinker
 from llama_retrieval_ext.graph.open import Graph, graph_of
 from llama_retrieval_ext.graph.rules.inference import (
@@ -33,22 +34,22 @@ from llama_retrieval_ext.graph.rules.inference import (
     RuleSet,
     infer,
 )
+from llama_retrieval_ext.graph.rules.matching import plan_matches
+from llama_retrieval_ext.graph.rules.rule import Pattern, Where
 from llama_retrieval_ext.graph.rules.yaml import load_rules, parse_rules
 from llama_retrieval_ext.hits import ordered
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, ProofEdge
-from llama_retrieval_ext.retrievers.engineering_types import (
-    of_type_or_any,
-    processes_of_type,
-    types_in,
-)
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.wording import unknown
 
 PROCESSES_KEY: Final = "processes"
 LANGUAGE_KEY: Final = "language"
 TYPE_KEY: Final = "engineering_type"
+# Engineering types of a process: these edges, or else this property.
+APPLIES_TO: Final = "APPLIES_TO"
+TYPES_KEY: Final = "engineering_types"
 SOURCE: Final = "kg_rule"
 # Kinds of conclusions, and the query words that select them.
 TOPICS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -196,15 +197,15 @@ class KGRuleRetriever(Retriever):
         types = [id_ for id_, score in named.items() if score == 1]
         others = [id_ for id_ in linked if id_ not in types]
         if not others and not processes_in(query.context):
-            ids = yield from processes_of_type(self.graph, type_, types, scope=scope)
+            ids = yield from _processes_of_type(self.graph, type_, types, scope=scope)
             kept = {*ids}
             linked = dict.fromkeys(ids, 1.0)
         else:
-            kept = yield from of_type_or_any(self.graph, others, type_, types, scope=scope)
+            kept = yield from _of_type_or_any(self.graph, others, type_, types, scope=scope)
         if not kept:
 
             def hints() -> Plan[list[str]]:
-                names = yield from types_in(self.graph, scope=scope)
+                names = yield from _types_in(self.graph, scope=scope)
                 return (
                     [] if type_ in names else [unknown("engineering type", type_, names, least=0)]
                 )
@@ -370,3 +371,61 @@ def _check_scope(conclusion: Conclusion, scope: Scope | None, engine: str) -> No
             f"{conclusion.rule.id!r}; nothing of it was used. This is a defect of the graph",
             tuple(outside),
         )
+
+
+def _processes_of_type(
+    graph: GraphBackend, name: str, type_ids: Sequence[str], *, scope: Scope | None
+) -> Plan[list[str]]:
+    """Return the ids of the processes that a graph links to an engineering type, sorted.
+
+    Properties are read only if no edge leads to the type: that reads every node.
+
+    Args:
+        graph: The graph.
+        name: Name of the type, as in the property.
+        type_ids: Ids of the nodes with this name.
+        scope: The rows that are visible.
+    """
+    hop = Hop(Direction.IN, frozenset({APPLIES_TO}))
+    edges = yield graph.plan_neighbours(type_ids, hop, scope=scope)
+    ids = {edge.source for group in edges.values() for edge in group}
+    if not ids:
+        where = Where("process", TYPES_KEY, FilterOperator.CONTAINS, name)
+        pattern = Pattern("process", where=(where,))
+        (matches,) = yield from plan_matches(graph, [pattern], seeds=None, context={}, scope=scope)
+        ids = {match.ids[0] or "" for match in matches}
+    return sorted(ids)
+
+
+def _of_type_or_any(
+    graph: GraphBackend,
+    ids: Sequence[str],
+    name: str,
+    type_ids: Collection[str],
+    *,
+    scope: Scope | None,
+) -> Plan[set[str]]:
+    """Return the ids of the nodes that belong to an engineering type, or to none in particular."""
+    nodes = yield graph.plan_nodes(ids, scope=scope)
+    hop = Hop(Direction.OUT, frozenset({APPLIES_TO}))
+    edges = yield graph.plan_neighbours(ids, hop, scope=scope)
+    kept: set[str] = set()
+    for id_, node in nodes.items():
+        linked = {edge.target for edge in edges.get(id_, ())}
+        listed = _types_of(node)
+        if linked & set(type_ids) or name in listed or not (linked or listed):
+            kept.add(id_)
+    return kept
+
+
+def _types_of(node: GraphNode) -> Sequence[object]:
+    value = node.properties.get(TYPES_KEY) or ()
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def _types_in(graph: GraphBackend, *, scope: Scope | None) -> Plan[list[str]]:
+    """Return the names of the engineering types of a graph; this reads all of it."""
+    contents = yield graph.plan_contents(scope=scope)
+    targets = {edge.target for edge in contents.edges if edge.type == APPLIES_TO}
+    names = {node.name for node in contents.nodes if node.id in targets}
+    return sorted(names | {str(value) for node in contents.nodes for value in _types_of(node)})

@@ -18,9 +18,8 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.branches import Branches, branches, named_legs
-from llama_retrieval_ext.pipeline.fusion import Fusion
+from llama_retrieval_ext.pipeline.fusion import Fusion, Weights
 from llama_retrieval_ext.pipeline.index_nodes import objects_by_id
-from llama_retrieval_ext.pipeline.leg_weights import Weights
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
 from llama_retrieval_ext.stages.fusion import RRF, Max, WeightedSum
 from llama_retrieval_ext.stages.rewrite.multi_query import MULTI_QUERY_PROMPT, MultiQuery

@@ -10,8 +10,7 @@ from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.formulas.rrf import reciprocal_rank_shares
 from llama_retrieval_ext.formulas.weighted_sum import weighted_sum_shares
 from llama_retrieval_ext.parameters import Advice, Range
-from llama_retrieval_ext.pipeline.fusion import Fusion, LegRanking, Unscored
-from llama_retrieval_ext.pipeline.leg_weights import MinSuccess, Weights
+from llama_retrieval_ext.pipeline.fusion import Fusion, LegRanking, MinSuccess, Unscored, Weights
 
 RankConstant: TypeAlias = Annotated[float, Range(least=0), Advice("60 is the value of the paper")]
 

@@ -10,7 +10,7 @@ from llama_index.core.schema import TextNode
 from llama_retrieval_ext import KnowledgeBase
 from llama_retrieval_ext.config import Registry, from_yaml, to_yaml
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.pipeline.leg_weights import weights_for
+from llama_retrieval_ext.pipeline.fusion import weights_for
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stages.fusion import RRF

@@ -12,7 +12,14 @@ import pytest
 from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphStore
 from llama_index.core.graph_stores.types import EntityNode, PropertyGraphStore, Relation
 
-from llama_retrieval_ext import KGRetriever, KGRuleRetriever, Query, Scope
+from llama_retrieval_ext import (
+    KGRetriever,
+    KGRuleRetriever,
+    KnowledgeRetriever,
+    Query,
+    RetrievalItem,
+    Scope,
+)
 from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.adjacency import Adjacency, Changes
@@ -22,6 +29,7 @@ from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.open import graph_of, open_graph
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
 from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.samples.construction_safety import open_construction_safety
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
 from tests.searching import Searched
 from tests.servers.neo4j import neo4j_url
@@ -367,3 +375,49 @@ def test_default_rules_over_a_graph_with_other_relations_are_degraded() -> None:
         graph.upsert([], [Edge("ada", "USES", "pen")])
         assert retriever.search("Where does Ada live?").degraded == ()
         assert retriever.requirements("york").conclusions == ()
+
+
+@pytest.fixture(scope="module")
+def rules() -> Iterator[KGRuleRetriever]:
+    graph, rules = open_construction_safety()
+    with graph:
+        yield KGRuleRetriever(graph, rules)
+
+
+def texts(items: list[RetrievalItem]) -> list[str]:
+    return [item.content for item in items]
+
+
+def test_the_engineering_type_alone_selects_its_processes(rules: KGRuleRetriever) -> None:
+    knowledge = KnowledgeRetriever(rules=rules)
+    metro, hydraulic = (knowledge.retrieve_regulations(name) for name in ("地铁", "水利"))
+    assert {item.metadata["process"] for item in metro} >= {"深基坑开挖", "盾构掘进"}
+    assert "爆破作业" in {item.metadata["process"] for item in hydraulic}
+    assert texts(metro) != texts(hydraulic)
+    searched = knowledge.search("有哪些要求", engineering_type="地铁").regulations
+    assert texts(searched) == texts(metro)
+    assert knowledge.retrieve_regulations("no such type") == knowledge.retrieve_regulations() == []
+
+
+def test_the_engineering_type_narrows_the_processes(rules: KGRuleRetriever) -> None:
+    knowledge = KnowledgeRetriever(rules=rules)
+    both = ["深基坑开挖", "爆破作业", "焊接作业"]
+    found = knowledge.retrieve_regulations("水利", both)
+    assert {item.metadata["process"] for item in found} == {"爆破作业", "焊接作业"}
+    assert knowledge.retrieve_regulations(processes=["爆破作业"])
+
+
+def test_a_process_lists_its_engineering_types_in_a_property() -> None:
+    with EmbeddedGraph(":memory:") as graph:
+        for process, types in (
+            ("pile", ["bridge"]),
+            ("lining", ["tunnel", "bridge"]),
+            ("fence", []),
+        ):
+            node = GraphNode(process, "Process", properties={"engineering_types": types})
+            graph.upsert([node], [Edge(process, "HAS_HAZARD", f"{process} falls")])
+        knowledge = KnowledgeRetriever(rules=KGRetriever(graph))
+        assert len(knowledge.retrieve_regulations("bridge")) == 2
+        (only,) = knowledge.retrieve_regulations("tunnel", ["pile", "lining"])
+        assert "lining falls" in only.content
+        assert len(knowledge.retrieve_regulations("tunnel", ["pile", "fence"])) == 1

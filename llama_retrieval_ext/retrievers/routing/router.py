@@ -20,9 +20,8 @@ from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.hits import as_hit
 from llama_retrieval_ext.parameters import Advice, Count
 from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of, unique_legs
-from llama_retrieval_ext.pipeline.fusion import Fusion
+from llama_retrieval_ext.pipeline.fusion import Fusion, resolved_min_success, resolved_weights
 from llama_retrieval_ext.pipeline.index_nodes import objects_by_id
-from llama_retrieval_ext.pipeline.leg_weights import resolved_min_success, resolved_weights
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
