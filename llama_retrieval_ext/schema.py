@@ -94,7 +94,8 @@ class Schema:
         return hash(json.dumps(self.to_dict()))
 
     def __repr__(self) -> str:
-        shown = {"text": {name: _plain(weight) for name, weight in self.text.items()}}
+        plain = {n: int(w) if w == int(w) else round(w, 4) for n, w in self.text.items()}
+        shown: dict[str, object] = {"text": plain}
         lists = {name: getattr(self, name) for name in ("facets", "numbers", "dates")}
         arguments = {**shown, **{name: names for name, names in lists.items() if names}}
         return f"Schema({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
@@ -211,10 +212,6 @@ def _names(names: Iterable[object], what: str) -> tuple[str, ...]:
         if name in SCOPE_KEYS:
             raise ConfigurationError(f"{what}: {name!r} belongs to the scope, and is not searched")
     return tuple(dict.fromkeys(kept))  # type: ignore[arg-type]  # strings, as checked
-
-
-def _plain(weight: float) -> float:
-    return int(weight) if weight == int(weight) else round(weight, 4)
 
 
 # The fields that are searched without a schema.

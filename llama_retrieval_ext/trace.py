@@ -68,8 +68,13 @@ class Trace(Viewed):
         if self.duration_s is not None:
             return
         self.duration_s = time.perf_counter() - self.started
-        if isinstance(result, list) and all(map(_is_hit, result[:1])):
-            self._note_hits(((hit.node_id, hit.score) for hit in result), len(result))
+        # `node` is not accessed, because a lazy hit of a store would parse it.
+        if isinstance(result, list) and all(
+            hasattr(h, "node_id") and hasattr(h, "score") for h in result[:1]
+        ):
+            self.count = len(result)
+            if self.verbose:
+                self._note_ranking((hit.node_id, hit.score) for hit in result)
         if error is not None:
             self.error = describe(error)
 
@@ -80,13 +85,13 @@ class Trace(Viewed):
             leg.started = self.started
             leg.shares_time = True
             leg.end()
-            leg._note_hits(ranking, len(ranking))  # noqa: SLF001 - of this class
+            leg.count = len(ranking)
+            if self.verbose:
+                leg._note_ranking(ranking)  # noqa: SLF001 - of this class
 
-    def _note_hits(self, ranking: Iterable[ScoredId], count: int) -> None:
-        self.count = count
-        if self.verbose:
-            self.ranking = tuple(ranking)
-            self.notes["top"] = [node_id for node_id, _ in self.ranking[:_BEST]]
+    def _note_ranking(self, ranking: Iterable[ScoredId]) -> None:
+        self.ranking = tuple(ranking)
+        self.notes["top"] = [node_id for node_id, _ in self.ranking[:_BEST]]
 
     def snapshot(self) -> "Trace":
         """Return a copy that abandoned legs cannot modify."""
@@ -212,8 +217,3 @@ def _add_to(details: dict[str, DetailValue], name: str, value: DetailValue) -> N
         details[name] = [*before, *value]
     else:
         details[name] = copy(value)
-
-
-def _is_hit(value: object) -> bool:
-    # `node` is not accessed, because a lazy hit of a store would parse it.
-    return hasattr(value, "node_id") and hasattr(value, "score")

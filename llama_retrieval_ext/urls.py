@@ -218,13 +218,13 @@ class UrlForm:
             ('kb', 'https://db.example.com:6333/prefix', {'api_key_env': 'KEY'})
 
         """
-        scheme, _, rest = url.partition(":")
+        scheme, _, location = url.partition(":")
         has_tls = scheme == f"{self.scheme}s"
         if scheme != self.scheme and not has_tls:
             raise ConfigurationError(f"{scheme}: is no URL of {self.engine}; write {self.example}")
-        if rest.startswith("//"):
+        if location.startswith("//"):
             return self._parse_server(url, has_tls=has_tls)
-        path, _, query = rest.partition("?")
+        path, _, query = location.partition("?")
         if has_tls or not path or self.local_options is None:
             raise ConfigurationError(f"{scheme}: needs a host; write {self.example}")
         options = _options(query, self.local_options)

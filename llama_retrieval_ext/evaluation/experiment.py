@@ -250,7 +250,7 @@ class Experiment(Viewed):
             error = describe(failure)
         took_s = time.perf_counter() - begun + max(cost.reused_s, default=0.0)
         with entered(Context(session)):
-            hints = run(conclude(found=bool(hits) or error is not None))
+            hints = run(conclude(has_hits=bool(hits) or error is not None))
         calls = (cost.embeddings, cost.llm_calls)
         notes = (tuple(map(str, session.degraded)), hints)
         return Answer(name, query_id, question, hits, took_s * 1e3, *calls, *notes, error)

@@ -49,15 +49,15 @@ _FEW: Final = 20
 _MOST_PARTS: Final = 5
 
 
-def conclude(*, found: bool, since: int = 0) -> Plan[tuple[str, ...]]:
+def conclude(*, has_hits: bool, since: int = 0) -> Plan[tuple[str, ...]]:
     """Return the plan for the hints of the current answer, each once.
 
     Args:
-        found: Whether the answer has hits; if not, what is missing is looked up.
+        has_hits: Whether the answer has hits; if not, what is missing is looked up.
         since: Number of earlier hints of the session to leave out.
     """
     session = current_context().session
-    due = [inquiry for inquiry in session.inquiries.values() if inquiry.always or not found]
+    due = [inquiry for inquiry in session.inquiries.values() if inquiry.always or not has_hits]
     session.inquiries.clear()
     for inquiry in due:
         try:
@@ -71,7 +71,7 @@ def listed(plan: Plan[Iterable[T]]) -> Plan[ResultList[T]]:
     """Return the plan's results as a list, with what is missing of them."""
     before, since = degraded_count(), len(current_context().session.hints)
     items = [*(yield from plan)]
-    hints = yield from conclude(found=bool(items), since=since)
+    hints = yield from conclude(has_hits=bool(items), since=since)
     return ResultList(items, degraded=degraded_since(before), hints=hints)
 
 

@@ -197,7 +197,10 @@ class Correcting:
 
     def corrected(self, query: Query) -> Plan[Query]:
         """Return the plan for the query with the words that it was probably meant to have."""
-        words = self.words.of(query.scope, self._new_words, self.read)
+        age_s = _MAX_AGE_S if self.is_shared else math.inf
+        words = self.words.of(
+            query.scope, lambda: _Words(Vocabulary(self.tokenizer), self.text_of, age_s), self.read
+        )
         if not words.is_complete.is_set():
             limit_s = current_context().remaining_s()
             wait_s = _WAIT_S if limit_s is None else min(_WAIT_S, limit_s / 2)
@@ -218,10 +221,6 @@ class Correcting:
         pairs = {part.typed: part.meant for part in corrections}
         note_hint(Correction(query.query_str, text, pairs))
         return replace(query, query_str=text)
-
-    def _new_words(self) -> _Words:
-        max_age_s = _MAX_AGE_S if self.is_shared else math.inf
-        return _Words(Vocabulary(self.tokenizer), self.text_of, max_age_s)
 
     def _confirmed(
         self, corrections: Sequence[Replacement], scope: Scope | None

@@ -107,7 +107,7 @@ class Curating:
         hits = yield from self._curated(query, search)
         ms = 1e3 * (time.perf_counter() - begun)
         degraded = [part.where for part in degraded_since(since)]
-        hints = yield from conclude(found=bool(hits), since=hints_before)
+        hints = yield from conclude(has_hits=bool(hits), since=hints_before)
         record = partial(self.log.record, query, hits, ms=ms, degraded=degraded, hints=hints)
         try:
             query_id: str = yield Call(record)
@@ -204,12 +204,12 @@ class Curating:
 def _holding_first(search: Callable[[Query], Plan[list[Hit]]], query: Query) -> Plan[list[Hit]]:
     """Return the plan for hits of which those that hold now come first; see `holding_first`."""
     hits = yield from search(query)
-    metadata = [hit.node.metadata for hit in hits]
-    dated = [values for values in metadata if VALID_FROM in values or VALID_TO in values]
-    if not any(map(validity_in_words, dated)):
-        return hits
-    holding = yield from step("what holds now", search(query.but(as_of="now")))
-    return holding_first(hits, holding, top_k=query.top_k)
+    for hit in hits:
+        metadata = hit.node.metadata
+        if (VALID_FROM in metadata or VALID_TO in metadata) and validity_in_words(metadata):
+            holding = yield from step("what holds now", search(query.but(as_of="now")))
+            return holding_first(hits, holding, top_k=query.top_k)
+    return hits
 
 
 def _without_blocked(query: Query, rankings: Sequence[ScopedRanking]) -> Query:

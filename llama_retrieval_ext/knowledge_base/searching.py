@@ -338,8 +338,8 @@ class Searchable:
             one_page = bound if bound.top_k is None else bound.unchecked(top_k=count)
             return search_plan(searcher, one_page)
 
-        most, asked = self._backend.features.most_hits, (bound, self.schema, mode, collapse)
-        paging = Paging.of(self._cursor_key, *asked, most=most, sort=sort)
+        most, schema = self._backend.features.most_hits, self._store.field_schema
+        paging = Paging.of(self._cursor_key, bound, schema, mode, collapse, most=most, sort=sort)
         return paging.page(ranked, bound.top_k or top_k, cursor=cursor, depth=depth)
 
     asearch = asynchronous(search)

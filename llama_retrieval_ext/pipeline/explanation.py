@@ -139,7 +139,9 @@ class Explanation(SearchResult):
         """Account of each hit, in the order of the hits."""
         stages = self.stages
         steps = [step for _, step in self.recorded.walk()]
-        into = {old: new for step in steps for old, new in _merged(step).items()}
+        into: dict[str, str] = {}
+        for step in steps:
+            into |= step.notes.get("merged", {})  # type: ignore[call-overload]  # a dict
         requests = requests_in(self.recorded)
         shares: dict[str, Any] = {}  # Any: of notes
         for step in steps:
@@ -233,8 +235,3 @@ def _passed(requests: Sequence[TracedRequest], hit: Hit) -> dict[str, None]:
         if matches(request.query.condition, hit.node.metadata)
         for text in described_binding(request.query)
     }
-
-
-def _merged(step: Trace) -> dict[str, str]:
-    merged = step.notes.get("merged")
-    return dict(merged) if isinstance(merged, dict) else {}

@@ -230,8 +230,11 @@ class _Resolution:
         if outcome.error is not None:
             self._hits += [index_node.hit for index_node in reference.index_nodes]
             return []
-        if key in self._best_scores and not self._gains(best.hit.score, self._best_scores[key]):
-            return []  # a shorter path reached it, with the same or better scores
+        if key in self._best_scores:
+            inherited = self.limits.policy in {"parent", "product"}
+            score, before = best.hit.score, self._best_scores[key]
+            if not inherited or score is None or (before is not None and score <= before):
+                return []  # a shorter path reached it, with the same or better scores
         self._best_scores[key] = best.hit.score
         decay, path = self.limits.decay**depth, best.path | {key}
         return [
@@ -239,11 +242,6 @@ class _Resolution:
             for hit in outcome.result()
             for score in [_combined(self.limits.policy, best.hit.score, hit.score, decay=decay)]
         ]
-
-    def _gains(self, score: float | None, before: float | None) -> bool:
-        """Return whether a score of an index node raises those of its target's hits."""
-        inherited = self.limits.policy in {"parent", "product"}
-        return inherited and score is not None and (before is None or score > before)
 
 
 def _best_first(path_hit: _PathHit) -> tuple[bool, float, str]:

@@ -14,7 +14,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.checks import checked_call
+from llama_retrieval_ext.checks import check_count, checked_call
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.execution.context import (
     call,
@@ -265,17 +265,17 @@ class Retriever(BaseRetriever, Searches, Shaped, Operand, ABC):
 
     def _curated_below(self) -> "dict[Hashable, Retriever]":
         """Return one of the retrievers below for each curation, scope and filters."""
-        found: dict[Hashable, Retriever] = {}
+        below: dict[Hashable, Retriever] = {}
         for child in self.children:
             if not isinstance(child, Retriever):
                 continue
             is_bound = child.scope is not None or child.filters is not None
             if child.curation is None and not is_bound:
-                found |= child._curated_below()  # noqa: SLF001 - of this class
+                below |= child._curated_below()  # noqa: SLF001 - of this class
             else:
                 what = (id(child.curation), child.takes_curation)
-                found[(*what, child.scope, repr(child.filters))] = child
-        return found
+                below[(*what, child.scope, repr(child.filters))] = child
+        return below
 
     def _handle_recursive_retrieval(
         self, query_bundle: QueryBundle, nodes: list[NodeWithScore]
@@ -294,7 +294,7 @@ class Retriever(BaseRetriever, Searches, Shaped, Operand, ABC):
     def _bound(self, query: Query) -> Query:
         top_k = query.top_k
         if top_k is None and self.top_k is not None:
-            top_k = max(check_top_k(self.top_k), query.at_least or 0)
+            top_k = max(check_count(self.top_k, "top_k"), query.at_least or 0)
         # Of its parts it needs as many hits as its caller.
         bound = query.unchecked(top_k=top_k, at_least=query.top_k or query.at_least)
         fields = self.fields if query.fields is None else None
@@ -332,5 +332,5 @@ def _listed(plan: Plan[list[NodeWithScore]]) -> Plan[list[NodeWithScore]]:
     session, hits = current_context().session, (yield from plan)
     hints: tuple[str, ...] = ()
     if session.hints or session.inquiries:
-        hints = yield from conclude(found=bool(hits))
+        hints = yield from conclude(has_hits=bool(hits))
     return ResultList(hits, degraded=session.degraded, hints=hints)

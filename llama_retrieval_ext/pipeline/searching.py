@@ -226,7 +226,7 @@ def _result(
     if (query.fields or retriever.fields) and not session.weighs_fields and not query.is_blank:
         session.hints.append(_NO_WORDS)
     if session.hints or session.inquiries:
-        hints = yield from conclude(found=bool(hits))
+        hints = yield from conclude(has_hits=bool(hits))
     trace.end(result=hits)
     corrected, asked = correction_in(hints) if hints else None, query.query_str
     if corrected is not None and corrected.typed == asked:

@@ -40,7 +40,6 @@ from llama_retrieval_ext.results import Hit, with_origin
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.hit_embeddings import stored_embeddings
-from llama_retrieval_ext.stores.engine.backend import Backend
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.generic import nodes_by_id, origin_in
 from llama_retrieval_ext.stores.open import Storage, source_of
@@ -149,10 +148,10 @@ class GraphRetriever(Retriever):
         if isinstance(self.backend, EngineBackend):
             self.keeps_history = self.backend.keeps_history
         self.seed = seed
-        if embed_model is None:
-            self.embed_model = source.embed_model or _model_of(seed, source.backend)
-        else:
-            self.embed_model = embed_model
+        self.embed_model = embed_model or source.embed_model
+        if self.embed_model is None and isinstance(seed, StoreRetriever):
+            is_same = seed.backend.store is source.backend.store
+            self.embed_model = seed.embed_model if is_same else None
         self.object_map = dict(source.objects)
         self.graphs = as_passage_graphs(graph)
         self.linker = linker
@@ -323,13 +322,6 @@ class GraphRetriever(Retriever):
             return dict.fromkeys(nodes, 0.0)
         values = cosines(matrix([vectors[id_] for id_ in ids], dim=len(vector)), vector)
         return dict.fromkeys(nodes, 0.0) | dict(zip(ids, map(float, values), strict=True))
-
-
-def _model_of(seed: BaseRetriever | None, backend: Backend) -> BaseEmbedding | None:
-    """Return the embedding model of a seed over the same store."""
-    if isinstance(seed, StoreRetriever) and seed.backend.store is backend.store:
-        return seed.embed_model
-    return None
 
 
 def _passable(node: GraphNode, query: Query) -> bool:

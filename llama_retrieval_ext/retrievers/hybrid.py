@@ -306,7 +306,8 @@ class HybridRetriever(StoreRetriever):
         trace = current_context().trace
         if trace is not None:
             trace.end_legs({"vector": rankings.vector, "keyword": rankings.keyword})
-        self._note_pushdown(query, "both searches in one request")
+            if trace.verbose:
+                self._note_pushdown(query, "both searches in one request")
         return rankings
 
     def _by_legs(

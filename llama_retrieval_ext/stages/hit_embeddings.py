@@ -47,7 +47,7 @@ def origin_embeddings(hits: Sequence[Hit], model: BaseEmbedding | None) -> Plan[
     ids: dict[int, list[str]] = {}
     for hit in hits:
         origin = origin_of(hit)
-        if origin is None or not _fits(origin, model):
+        if origin is None or (model and origin.embed_model and origin.embed_model is not model):
             continue
         origins[id(origin.store)] = origin
         ids.setdefault(id(origin.store), []).append(hit.node.node_id)
@@ -60,10 +60,6 @@ def origin_embeddings(hits: Sequence[Hit], model: BaseEmbedding | None) -> Plan[
     outcomes: list[Outcome[dict[str, Vector] | None]] = yield Together(tasks)
     embeddings = [outcome.result() or {} for outcome in outcomes]
     return {id_: vector for vectors in embeddings for id_, vector in vectors.items()}
-
-
-def _fits(origin: Origin, model: BaseEmbedding | None) -> bool:
-    return model is None or origin.embed_model is None or origin.embed_model is model
 
 
 def origin_model(hits: Sequence[Hit]) -> BaseEmbedding | None:

@@ -199,7 +199,7 @@ class Ranking(RecordsArguments):
     @cached_property
     def expansions(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """Each word or phrase with the others that it is also searched as."""
-        found: list[tuple[str, tuple[str, ...]]] = []
+        expansions: list[tuple[str, tuple[str, ...]]] = []
         for synonym in self.synonyms:
             first, *parts = _SYNONYMS.split(synonym)
             signs, others = set(parts[::2]), parts[1::2]
@@ -209,11 +209,11 @@ class Ranking(RecordsArguments):
                     f"-> before its meaning, as 'CI -> continuous integration', got {synonym!r}"
                 )
             words = [first.strip(), *(part.strip() for part in others)]
-            found += [
+            expansions += [
                 (word, tuple(other for other in words if other != word))
                 for word in (words if signs == {"="} else words[:1])
             ]
-        return tuple(found)
+        return tuple(expansions)
 
     def to_dict(self) -> dict[str, list[object]]:
         """Return the rules as JSON, without default values."""
@@ -282,8 +282,8 @@ class _Reader(Reader):
 
     def item(self, node: object, kind: type[T]) -> T:
         names = [field.name for field in fields(kind) if field.name != "_"]  # type: ignore[arg-type]
-        found = self.fields(node, names, f"a {kind.__name__.lower()}").nodes  # type: ignore[arg-type]
-        arguments = {name: self.value(value) for name, value in found.items()}
+        nodes = self.fields(node, names, f"a {kind.__name__.lower()}").nodes  # type: ignore[arg-type]
+        arguments = {name: self.value(value) for name, value in nodes.items()}
         try:
             return kind(**arguments)
         except ConfigurationError as error:
@@ -385,10 +385,10 @@ def placed(hits: Sequence[Hit], pins: Sequence[tuple[int, Hit]]) -> list[Hit]:
         before = score_of(ranking[index - 1]) if index else math.inf
         after = score_of(ranking[index]) if index < len(ranking) else -math.inf
         least, most = math.nextafter(after, math.inf), math.nextafter(before, -math.inf)
-        known = hit.score is not None and hit.node_id in ranks
-        own = score_of(hit) if known else (after if math.isfinite(after) else before)
-        score = min(max(own, least), most) if math.isfinite(own) else 0.0
-        parts = found_by(hit, ranks[hit.node_id]) if known else ()
-        pin = Contribution("pin", at, None, 1.0, score - own if known else score)
+        is_ranked = hit.score is not None and hit.node_id in ranks
+        earlier = score_of(hit) if is_ranked else (after if math.isfinite(after) else before)
+        score = min(max(earlier, least), most) if math.isfinite(earlier) else 0.0
+        parts = found_by(hit, ranks[hit.node_id]) if is_ranked else ()
+        pin = Contribution("pin", at, None, 1.0, score - earlier if is_ranked else score)
         ranking.insert(index, with_score(hit, score, (*parts, pin)))
     return in_order(ranking)

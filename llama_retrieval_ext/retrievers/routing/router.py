@@ -150,7 +150,12 @@ class RouterRetriever(Retriever):
 
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Let the selector choose, run the chosen routes, fuse if several."""
-        selections = yield from self._selections(query)
+        selections = yield from or_degraded(self.name, self._picked(query), [])
+        if not selections:
+            names = [*self.legs] if self.fallback is None else [self.fallback]
+            reason = "fallback: all routes" if self.fallback is None else "fallback"
+            selections = [Selection(name, reason=reason) for name in names]
+        _note_routes(selections)
         picked = {selection.name for selection in selections}
         others = [
             Selection(name, reason="every picked route failed")
@@ -170,11 +175,6 @@ class RouterRetriever(Retriever):
             )
         return self._joined(selections, rankings)[: query.top_k]
 
-    def _selections(self, query: Query) -> Plan[list[Selection]]:
-        taken = (yield from or_degraded(self.name, self._picked(query), [])) or self._fallback()
-        _note_routes(taken)
-        return taken
-
     def _picked(self, query: Query) -> Plan[list[Selection]]:
         answer = yield from selected(self.selector, query, self.choices)
         for item in answer:
@@ -188,11 +188,6 @@ class RouterRetriever(Retriever):
             missing = sorted(set(unique) - set(self.legs))
             note_degraded(self.name, f"the selector named routes that there are not: {missing}")
         return picked[: self.max_routes]
-
-    def _fallback(self) -> list[Selection]:
-        if self.fallback is not None:
-            return [Selection(self.fallback, reason="fallback")]
-        return [Selection(name, reason="fallback: all routes") for name in self.legs]
 
     def _ask(
         self, query: Query, selections: Sequence[Selection], *, min_success: int
@@ -248,5 +243,5 @@ def _routes(routes: Routes) -> tuple[dict[str, Leg], list[Choice]]:
         for tool in routes:
             named.append((tool.metadata.get_name(), tool.retriever, tool.metadata.description))
     legs = unique_legs(leg_of(part, name=name) for name, part, _ in named)
-    choices = [Choice(leg.name, each[2]) for leg, each in zip(legs, named, strict=True)]
+    choices = [Choice(leg.name, why) for leg, (*_, why) in zip(legs, named, strict=True)]
     return {leg.name: leg for leg in legs}, choices
