@@ -67,6 +67,7 @@ class Searchable:
         require_scope: Whether every operation needs a scope.
         require_principals: Whether the scope of every read needs principals.
         embed_model: The embedding model.
+        vector_share: The share of vector search in hybrid search, unless a call gives weights.
     """
 
     def __init__(  # noqa: PLR0913 - what its retrievers are made of
@@ -97,18 +98,13 @@ class Searchable:
 
     def _weigh_vectors(self, share: float | None) -> None:
         """Give vector search a share in hybrid searches from now on; None for the model's."""
-        self._vector_share = vector_share_of(self.embed_model) if share is None else share
+        self.vector_share = vector_share_of(self.embed_model) if share is None else share
         self._prototypes: dict[tuple[object, ...], StoreRetriever] = {}  # by kind and arguments
 
     @property
     def schema(self) -> Schema:
         """The fields that are searched, with weights, counted and compared."""
         return self._store.field_schema
-
-    @property
-    def vector_share(self) -> float:
-        """The share of vector search in hybrid search, unless a call gives weights."""
-        return self._vector_share
 
     @property
     def parts(self) -> RegistryParts:
@@ -120,7 +116,7 @@ class Searchable:
             languages=self._languages,
             kb=self,  # type: ignore[arg-type]  # a subclass has nodes() and count()
             graph=self._graphs,
-            vector_share=self._vector_share,
+            vector_share=self.vector_share,
             requires_scope=self.require_scope,
             requires_principals=self.require_principals,
             curation=self._curation,
@@ -212,14 +208,10 @@ class Searchable:
         self._check_open()
         common = {"top_k": one_top_k(top_k, similarity_top_k), "collapse": collapse}
         arguments = {key: value for key, value in common.items() if value is not None} | options
-        parts, scope = self.parts, at_time(scope, as_of, known_at)
-        if filters is not None or scope is not None:
-            parts = replace(parts, filters=filters, scope=scope)
+        parts = replace(self.parts, filters=filters, scope=at_time(scope, as_of, known_at))
         prototype = self._prototype(kind, arguments)
         made = parts.make(kind, arguments, parts) if prototype is None else prototype.clone()
-        if not isinstance(made, Retriever):
-            made = Pipeline(made, name=kind)
-        retriever = parts.bound(made)
+        retriever = parts.bound(made if isinstance(made, Retriever) else Pipeline(made, name=kind))
         if fields is not None:
             self._check_fields(fields, kind)
         for argument, value in (("fields", fields), ("name", name)):
@@ -328,15 +320,14 @@ class Searchable:
         if depth is not None:
             check_count(depth, "depth", least=top_k)
 
+        shared = {} if collapse is None else {"collapse": collapse}
+
         def ranked(count: int) -> Plan[SearchResult]:
-            arguments: dict[str, Any] = {"top_k": count}  # Any: values of different parameters
-            if collapse is not None:
-                arguments["collapse"] = collapse
-            searcher: Retriever | None = self._prototype(mode, arguments)
-            if searcher is None:
-                searcher = self.retriever(mode, filters=filters, scope=scope, **arguments)
-            one_page = bound if bound.top_k is None else bound.unchecked(top_k=count)
-            return search_plan(searcher, one_page)
+            arguments: dict[str, Any] = {"top_k": count} | shared  # Any: of different parameters
+            made: Retriever | None = self._prototype(mode, arguments)
+            if made is None:
+                made = self.retriever(mode, filters=filters, scope=scope, **arguments)
+            return search_plan(made, bound if bound.top_k is None else bound.unchecked(top_k=count))
 
         most, schema = self._backend.features.most_hits, self._store.field_schema
         paging = Paging.of(self._cursor_key, bound, schema, mode, collapse, most=most, sort=sort)

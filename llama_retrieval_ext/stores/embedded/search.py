@@ -236,6 +236,8 @@ class EmbeddedSearch(EngineStore, PointsSearch):
         """Return nodes by point id; checking their metadata here is faster than in the engine."""
         texts = yield from self._texts(keys)
         nodes = {key: Candidate.stored(text, 0.0) for key, text in texts.items()}
+        if search.condition is None:
+            return nodes
         return {
             key: candidate
             for key, candidate in nodes.items()
