@@ -160,16 +160,6 @@ class ConfigRequest:
                 f"{where} holds embeddings of dimension {recorded.dimension}, not "
                 f"{self.dimension}; leave dim out, or use another {self.kept_in}"
             )
-        self._check_params(recorded, where)
-
-    @property
-    def _requested(self) -> Mapping[str, object]:
-        """The compared fields that are not None."""
-        names = [attribute.name for attribute in fields(self) if attribute.name not in _APART]
-        values = {name: getattr(self, name) for name in names}
-        return {name: value for name, value in values.items() if value is not None}
-
-    def _check_params(self, recorded: StoreConfig, where: object) -> None:
         for name, requested in (self.params or {}).items():
             has = recorded.params.get(name, False if requested is False else None)
             if requested != has:
@@ -179,6 +169,13 @@ class ConfigRequest:
                     f"which counts only when it is made; leave {name}{_ALSO_CALLED.get(name, '')} "
                     f"out of store_params, or use another {self.kept_in}"
                 )
+
+    @property
+    def _requested(self) -> Mapping[str, object]:
+        """The compared fields that are not None."""
+        names = [attribute.name for attribute in fields(self) if attribute.name not in _APART]
+        values = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 P = TypeVar("P")

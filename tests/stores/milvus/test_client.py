@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.core.schema import NodeWithScore
 from pymilvus import MilvusClient
 from pymilvus.exceptions import MilvusException
 
@@ -111,10 +111,6 @@ def open_through(milvus_url: str, line: Forwarder) -> Iterator[Callable[..., Mil
 
 class TestServer(ServerContract[MilvusStore]):
     pass
-
-
-def _node(node_id: str) -> TextNode:
-    return TextNode(id_=node_id, text="leave", embedding=[1.0, 0.0])
 
 
 @pytest.fixture
