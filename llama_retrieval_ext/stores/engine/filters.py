@@ -117,7 +117,8 @@ class FilterLanguage(Generic[E]):
         if target.doc_ids is not None:
             parts.append(self.documents([*map(valid_text, target.doc_ids)]))
         if (condition := target.condition) is not None:
-            parts.append(self.compile(condition))
+            parts.append(self.write(condition))
+            self.check(condition, parts[-1])
         return self.whole(self.all_of(parts)) if parts else None
 
     def write(self, condition: Condition) -> E:  # noqa: PLR0911 - one per kind
