@@ -66,7 +66,8 @@ class CollectionStore(EngineStore):
     connection_type: ClassVar[type[Connection]]
     collection_type: ClassVar[type[Collection[Any, Any, Any]]]
 
-    _collection: Collection[Any, Any, Any] = PrivateAttr()
+    # A `Collection`, typed by the engine.
+    _collection: Any = PrivateAttr()
     _closer: "weakref.finalize[..., Any]" = PrivateAttr()
 
     def __init__(
@@ -102,7 +103,8 @@ class CollectionStore(EngineStore):
     @property
     def field_schema(self) -> Schema:
         """The fields of keyword search, with their weights."""
-        return self._collection.schema
+        schema: Schema = self._collection.schema
+        return schema
 
     def use_schema(self, schema: Schema) -> None:
         """Search by another schema; an empty store will index its fields."""
@@ -119,7 +121,8 @@ class CollectionStore(EngineStore):
     @property
     def collection_name(self) -> str:
         """Name of the collection."""
-        return self._collection.name
+        name: str = self._collection.name
+        return name
 
     def call(self, steps: Callable[[], Steps[T]], *, empty: T) -> Call[T]:
         """Return the call that runs steps; its result is `empty` without a collection."""
