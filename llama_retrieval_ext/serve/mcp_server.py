@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
-from typing import Annotated, Any, Final, ParamSpec, TypeAlias
+from typing import Annotated, Any, Final, ParamSpec, TypeAlias, Unpack
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
@@ -31,8 +31,8 @@ from llama_retrieval_ext.graph.elements import GraphNode, Hop
 from llama_retrieval_ext.graph.entity_linking import EntityLinker
 from llama_retrieval_ext.knowledge_base.kinds import StoreKind
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, SearchResult
+from llama_retrieval_ext.query import Query, SearchOptions
+from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.retrievers.kg_rule import Rules
 from llama_retrieval_ext.scope import Scope, at_time
 from llama_retrieval_ext.serve.guard import (
@@ -81,7 +81,6 @@ AsOf: TypeAlias = Annotated[
 KnownAt: TypeAlias = Annotated[str | None, Field(description="What was known at this date.")]
 _SEARCH: Final = "search"
 _ABOUT: Final = "The documents of the knowledge base."
-_READS: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _TOP_K: Final = 8
 _PASSAGES: Final = 20
 _MAX_PASSAGES: Final = 100
@@ -92,7 +91,6 @@ _DEPTH: Final = 100  # of pages: a model repeats the cursor, of some characters 
 _MOST_FIELDS: Final = 20
 _SERVER_ERROR: Final = 500
 _EVERYONE: Final = Scope(principals=[])
-
 
 # The holder of the key of the request that a tool runs for.
 _caller: ContextVar[KeyHolder | None] = ContextVar("mcp_caller", default=None)
@@ -106,15 +104,12 @@ class _Bound:
     served: Scope | None
     limits: ServeLimits
 
-    def query(self, text: str, filters: FieldConditions | None, top_k: int) -> Query:
+    def query(
+        self, text: str, conditions: FieldConditions | None, **options: Unpack[SearchOptions]
+    ) -> Query:
         """Return the query of a tool."""
-        return Query(
-            text,
-            filters=all_of(filters),
-            scope=self.scope,
-            top_k=top_k,
-            timeout_s=self.limits.timeout_s,
-        )
+        filters, timeout_s = all_of(conditions), self.limits.timeout_s
+        return Query(text, filters=filters, scope=self.scope, timeout_s=timeout_s).but(**options)
 
     @property
     def scope(self) -> Scope | None:
@@ -226,13 +221,12 @@ def _search_tools(bound: _Bound) -> list[Tool]:
         Filters are conditions on metadata fields, all of which must hold. The same call with the
         cursor of an answer returns the next passages.
         """
-        asked = bound.query(query, filters, top_k).but(
+        options = SearchOptions(
             correct=correct, interpret=interpret, fields=fields, as_of=as_of, known_at=known_at
         )
-        depth = max(_DEPTH, top_k)
-        return _found(
-            await bound.kb.asearch(asked, mode, top_k=top_k, sort=sort, cursor=cursor, depth=depth)
-        )
+        asked = bound.query(query, filters, **options)
+        page: dict[str, Any] = {"sort": sort, "cursor": cursor, "depth": max(_DEPTH, top_k)}
+        return _found(await bound.kb.asearch(asked, mode, top_k=top_k, **page))
 
     async def facets(
         fields: Annotated[list[str], Field(min_length=1, max_length=_MOST_FIELDS)],
@@ -244,10 +238,9 @@ def _search_tools(bound: _Bound) -> list[Tool]:
 
         With a query, among those that share a word with it. A value can be used in a filter.
         """
-        counting = bound.kb.afacets(
-            fields, query, filters=all_of(filters), scope=bound.scope, top=top
-        )
-        return (await asyncio.wait_for(counting, bound.limits.timeout_s)).to_dict()
+        options: Any = {"filters": all_of(filters), "scope": bound.scope, "top": top}
+        counted = bound.kb.afacets(fields, query, **options)
+        return (await asyncio.wait_for(counted, bound.limits.timeout_s)).to_dict()
 
     async def search_many(  # noqa: PLR0913 - the arguments of the tool
         queries: Annotated[list[Words], Field(min_length=1, max_length=bound.limits.max_queries)],
@@ -262,12 +255,10 @@ def _search_tools(bound: _Bound) -> list[Tool]:
         known_at: KnownAt = None,
     ) -> Facts:
         """Search for several things at once, with the same filters; results are in their order."""
-        asked = [
-            bound.query(query, filters, top_k).but(
-                correct=correct, interpret=interpret, fields=fields, as_of=as_of, known_at=known_at
-            )
-            for query in queries
-        ]
+        options = SearchOptions(
+            correct=correct, interpret=interpret, fields=fields, as_of=as_of, known_at=known_at
+        )
+        asked = [bound.query(query, filters, **options) for query in queries]
         answers = bound.kb.retriever(mode, top_k=top_k).asearch_many(asked)
         results = await asyncio.wait_for(answers, bound.limits.timeout_s)
         return {"results": [{"query": result.query, **_found(result)} for result in results]}
@@ -296,15 +287,12 @@ def _search_tools(bound: _Bound) -> list[Tool]:
             "passages": [node.get_content() for node in nodes[offset : offset + limit]],
         }
 
-    return [
-        _tool_of(search, name=_SEARCH),
-        *(_tool_of(search_many), _tool_of(facets), _tool_of(read_document)),
-    ]
+    return [_tool_of(search), _tool_of(search_many), _tool_of(facets), _tool_of(read_document)]
 
 
 def _graph_tools(bound: _Bound, graph: GraphBackend, *, rules: Rules | None) -> list[Tool]:
     """Return ``neighbours`` and ``rules``."""
-    linker = EntityLinker(graph)
+    linker, most = EntityLinker(graph), bound.limits.max_top_k
     concluding = bound.kb.retriever("kg_rule", linker=linker, rules=rules)
 
     async def neighbours(
@@ -324,18 +312,23 @@ def _graph_tools(bound: _Bound, graph: GraphBackend, *, rules: Rules | None) -> 
         question: Annotated[
             str, Field(min_length=1, max_length=MAX_TEXT, description="It names the entities.")
         ],
-        top_k: Annotated[int, Field(ge=1, le=bound.limits.max_top_k)] = min(
-            _EDGES, bound.limits.max_top_k
-        ),
+        top_k: Annotated[int, Field(ge=1, le=most)] = min(_EDGES, most),
         as_of: AsOf = None,
         known_at: KnownAt = None,
     ) -> Facts:
         """List what rules conclude from the knowledge graph for a question, each with its proof."""
-        timeout_s = bound.limits.timeout_s
-        scope = at_time(bound.scope, as_of, known_at)
-        query = Query(question, scope=scope, top_k=top_k, timeout_s=timeout_s)
+        query = bound.query(question, None, top_k=top_k, as_of=as_of, known_at=known_at)
         result = await concluding.asearch(query)
-        return {"conclusions": [_conclusion(hit) for hit in result.hits]}
+        conclusions = [
+            {
+                "text": hit.text,
+                "rule": hit.node.metadata.get("rule"),
+                "confidence": hit.score,
+                "proof": [edge.text for edge in hit.proof],
+            }
+            for hit in result.hits
+        ]
+        return {"conclusions": conclusions}
 
     return [_tool_of(neighbours), _tool_of(conclude, name="rules")]
 
@@ -350,8 +343,8 @@ def _neighbours(
             raise ToolError(f"the graph has no entity {entity!r}")
         node_id = linked[0].node_id
     edges = (yield graph.plan_neighbours([node_id], Hop(fan_out=limit), scope=scope))[node_id]
-    ends = {end for edge in edges for end in (edge.source, edge.target)}
-    nodes = yield graph.plan_nodes(sorted({node_id, *ends}), scope=scope)
+    ids = {node_id, *(end for edge in edges for end in (edge.source, edge.target))}
+    nodes = yield graph.plan_nodes(sorted(ids), scope=scope)
     relations = [
         {
             "from": _named(nodes[e.source]),
@@ -362,26 +355,13 @@ def _neighbours(
         for e in edges
         if e.source in nodes and e.target in nodes
     ]
-    start = nodes[node_id]
-    return {
-        "entity": _named(start),
-        "label": start.label,
-        "properties": _shown(dict(start.properties)),
-        "relations": relations,
-    }
+    start, properties = nodes[node_id], _shown(dict(nodes[node_id].properties))
+    facts: Facts = {"entity": _named(start), "label": start.label, "properties": properties}
+    return {**facts, "relations": relations}
 
 
 def _named(node: GraphNode) -> str:
     return node.name if node.text is None else f"passage {node.text[:_SHOWN]!r}"
-
-
-def _conclusion(hit: Hit) -> Facts:
-    return {
-        "text": hit.text,
-        "rule": hit.node.metadata.get("rule"),
-        "confidence": hit.score,
-        "proof": [edge.text for edge in hit.proof],
-    }
 
 
 class _Tool(Tool):
@@ -405,7 +385,7 @@ def _tool_of(function: Callable[P, Awaitable[Facts]], *, name: str = "") -> Tool
         _answered(function),
         name=name or None,
         description=inspect.getdoc(function),
-        annotations=_READS,
+        annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False),
     )
     model = tool.fn_metadata.arg_model
     model.model_config["extra"] = "forbid"
@@ -451,19 +431,20 @@ def _shown(metadata: Facts) -> Facts:
 
 
 def _found(result: SearchResult) -> Facts:
-    degraded = [f"{part.where} failed" for part in result.degraded]
-    passages = [_passage(hit) for hit in result.hits]
-    corrected = result.corrected and result.corrected.to_dict()
-    hints = [*map(str, result.hints)]
-    answer = {"passages": passages, "degraded": degraded, "hints": hints, "corrected": corrected}
-    return answer if result.cursor is None else {**answer, "cursor": result.cursor}
-
-
-def _passage(hit: Hit) -> Facts:
+    passages = [
+        {
+            "document_id": hit.node.ref_doc_id,
+            "text": hit.text,
+            "score": hit.score,
+            "metadata": _shown(hit.node.metadata),
+            "highlights": [highlight.to_dict() for highlight in hit.highlights],
+        }
+        for hit in result.hits
+    ]
     return {
-        "document_id": hit.node.ref_doc_id,
-        "text": hit.text,
-        "score": hit.score,
-        "metadata": _shown(hit.node.metadata),
-        "highlights": [highlight.to_dict() for highlight in hit.highlights],
+        "passages": passages,
+        "degraded": [f"{part.where} failed" for part in result.degraded],
+        "hints": [*map(str, result.hints)],
+        "corrected": result.corrected and result.corrected.to_dict(),
+        **({} if result.cursor is None else {"cursor": result.cursor}),
     }
