@@ -28,6 +28,7 @@ _SHOWN: Final = 50
 # The attributes that hold a hit's origin, and its relevance to the stage that reranked it.
 _ORIGIN: Final = "_origin"
 _RELEVANCE: Final = "_relevance"
+_NO_QUESTION: Final = Question("")
 _QUESTION: Final = "_question"
 
 
@@ -406,8 +407,8 @@ def answered(hit: NodeWithScore, source: str, text: str) -> Hit:
         made = Hit(node=hit.node, score=hit.score, source=source)
     else:
         made = hit.model_copy(update={} if hit.source else {"source": source})
-    before = vars(made).get(_QUESTION)
-    vars(made)[_QUESTION] = replace(before, text=text) if before else Question(text)
+    before: Question = vars(made).get(_QUESTION) or _NO_QUESTION
+    vars(made)[_QUESTION] = Question(text, before.tokenizer, before.synonyms)
     return made
 
 

@@ -291,6 +291,7 @@ class Retriever(BaseRetriever, Searches, Shaped, Operand, ABC):
         del query_bundle
         return nodes
 
+    @without_span
     def _bound(self, query: Query) -> Query:
         top_k = query.top_k
         if top_k is None and self.top_k is not None:
