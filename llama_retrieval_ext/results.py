@@ -1,7 +1,7 @@
 """Results of a search: `SearchResult`, `Hit` and `Contribution`."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Final, Self, TypeVar, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
