@@ -104,7 +104,7 @@ class Reading:
             return Interpretation(self._question, self._question, refused=refused)
         query = without(self._question, sources) if _SUBJECT.search(self._codes) else ""
         filters = as_metadata_filters(AllOf(tuple(parts)))
-        return Interpretation(self._question, query, filters, tuple(sources), refused)
+        return Interpretation(self._question, query, filters, None, tuple(sources), refused)
 
     def _source(self, at: int, end: int, condition: Condition) -> Source:
         start, stop = self._tokens[at].start, self._tokens[end - 1].end

@@ -103,6 +103,19 @@ _LETTER: Final = rf"(?![{UNSPACED}])[^\W_]"
 _ANY: Final = re.compile(rf"(?!non-)(?:{_LETTER})+(?:(?!['’]s\b)['’-](?!\d)(?:{_LETTER})+)*|\w")
 
 
+# What says that a time is that of validity, before it or behind it; and what may say so.
+_HELD: Final = re.compile(
+    r"\b(?:as (?:of|at)|(?:as|what) (?:it|they) (?:was|were|stood)"
+    r"|held|valid|applicable|in (?:force|effect))(?: (?:as of|on|in|at|during|(before|until)))?"
+    r"(?: the)? $|截至$|截止到?$"
+)
+_HELD_BEHIND: Final = re.compile(
+    "(之?前)?(?:当?时|年?底|为?止)?(?:仍?有效|生效|施行|适用|现行)中?的?"
+)
+_IN: Final = re.compile(r"\b(?:in|on|during) $|(?:^|[在于])$")
+_AT_END: Final = re.compile(r"[\s?？.。!！]*$")
+
+
 class Amount(NamedTuple):
     """A number with a unit: "500 g" is 500, of weight, in units of .001 of its first unit."""
 
@@ -171,6 +184,34 @@ def class_of(words: str) -> str:
 
 def _row(match: re.Match[str]) -> list[str]:
     return _WORDS[int((match.lastgroup or "")[1:])]
+
+
+def held_at(question: str, today: date, *, is_only: bool) -> Token | None:
+    """Return the words that say as of when a question asks, and that day: the last of a period.
+
+    Args:
+        question: The question.
+        today: The day of relative dates, and the last of a period that is not over.
+        is_only: Whether a time belongs to nothing else: then "in 2023" is enough.
+    """
+    plain, offsets = normalised(question)
+    for token in _times(plain, today):
+        before = _HELD.search(plain, 0, token.start)
+        behind = _HELD_BEHIND.match(plain, token.end)
+        if before is None and behind is None and is_only:
+            before = _IN.search(plain, 0, token.start)
+            if before and before.start() and not _AT_END.match(plain, token.end):
+                before = None
+        if token.code == "n" or not (before or behind):
+            continue
+        first, last = token.meaning
+        day = min(last, max(first, today))
+        if any(match and match.re is not _IN and match[1] for match in (before, behind)):
+            day = first - _DAY
+        start = offsets[before.start() if before else token.start]
+        end = offsets[(behind.end() if behind else token.end) - 1] + 1
+        return Token(start, end, "d", day)
+    return None
 
 
 def _times(plain: str, today: date) -> Iterator[Token]:

@@ -4,6 +4,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import date
 from typing import Final, NamedTuple
 
 from llama_index.core.vector_stores.types import MetadataFilters
@@ -32,6 +33,7 @@ class Interpretation:
         question: The question.
         query: The question without what became a filter; empty if nothing else is in it.
         filters: The filters; None without.
+        as_of: The day of whose validity the question asks, where something stored has one.
         sources: What each filter came from, in order.
         refused: Sentences on what is no filter because it has no field or value, or several.
     """
@@ -39,6 +41,7 @@ class Interpretation:
     question: str
     query: str
     filters: MetadataFilters | None = None
+    as_of: date | None = None
     sources: tuple[Source, ...] = ()
     refused: tuple[str, ...] = ()
 
@@ -48,6 +51,7 @@ class Interpretation:
             "question": self.question,
             "query": self.query,
             "filters": None if self.filters is None else self.filters.model_dump(mode="json"),
+            "as_of": None if self.as_of is None else self.as_of.isoformat(),
             "sources": [source._asdict() for source in self.sources],
             "refused": list(self.refused),
         }

@@ -7,8 +7,8 @@ from typing import Final
 
 from llama_retrieval_ext.filter_phrases import Reading
 from llama_retrieval_ext.filter_syntax import Scalar
-from llama_retrieval_ext.filter_words import Field, Meaning, Token, inflections
-from llama_retrieval_ext.interpretation import Interpretation
+from llama_retrieval_ext.filter_words import Field, Meaning, Token, held_at, inflections
+from llama_retrieval_ext.interpretation import Interpretation, Source, without
 from llama_retrieval_ext.text.gazetteer import Gazetteer
 from llama_retrieval_ext.text.segmentation import has_unspaced
 
@@ -91,19 +91,38 @@ class Interpreter:
                 code = "F"
             yield Token(mention.start, mention.end, code, meanings)
 
-    def interpret(self, question: str, *, today: date | None = None) -> Interpretation:
+    def interpret(
+        self, question: str, *, today: date | None = None, has_validity: bool = False
+    ) -> Interpretation:
         """Return the question as a query and filters.
 
         Args:
             question: The question; of more than 400 characters nothing is a filter.
             today: The day of "last year" and the like; None for that of the clock, in UTC.
+            has_validity: Whether documents hold for a time, for which a question may ask: "valid in
+                2023", or where no field has times, "in 2023".
         """
+        today = datetime.now(UTC).date() if today is None else today
+        is_only = all(field.kind == "words" for field in self.fields.values())
+        if has_validity and len(question) <= _LONGEST:
+            held = held_at(question, today, is_only=is_only)
+            if held is not None:
+                return self._held(question, held, today)
         if not self.fields or len(question) > _LONGEST:
             reason = f"filters are not looked for in more than {_LONGEST} characters"
             if not self.fields:
                 reason = "no field to filter by has values; declare some: Schema(facets=['genres'])"
             return Interpretation(question, question, refused=(reason,))
-        today = datetime.now(UTC).date() if today is None else today
         return Reading(
             question, self.mentions(question), self.fields, self.titles, today
         ).interpretation()
+
+    def _held(self, question: str, held: Token, today: date) -> Interpretation:
+        """Return the interpretation of a question that asks for the validity of a day."""
+        start, end, _, day = held
+        text = question[start:end]
+        reading = self.interpret(question[:start] + " " * len(text) + question[end:], today=today)
+        sources = sorted([*reading.sources, Source(start, end, text, f"as_of {day}")])
+        query = without(question, sources) if reading.query.strip() else ""
+        refused = reading.refused if self.fields else ()
+        return Interpretation(question, query, reading.filters, day, tuple(sources), refused)

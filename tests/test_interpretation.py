@@ -127,6 +127,31 @@ def test_time_that_may_be_of_several_fields_is_refused_with_them() -> None:
     }
 
 
+def test_questions_ask_for_what_held_at_a_time_where_documents_hold_for_one() -> None:
+    genres: dict[str, list[str | int]] = {"genres": ["comedy", "drama"]}
+    dated, undated = Interpreter(genres), Interpreter({**genres, "year": [1994, 2022]})
+    for question, query, day in [
+        ("which rules were in force on 1 May 2024", "which rules were", date(2024, 5, 1)),
+        ("overtime valid before 1 May 2024", "overtime", date(2024, 4, 30)),
+        ("the handbook as it was in 2022", "the handbook", date(2022, 12, 31)),
+        ("leave valid this year", "leave", TODAY),
+        ("2021年9月时有效的安全规定", "安全规定", date(2021, 9, 30)),
+        ("截至2023年底有效的规定", "规定", date(2023, 12, 31)),
+    ]:
+        for interpreter in (dated, undated):
+            found = interpreter.interpret(question, today=TODAY, has_validity=True)
+            assert (found.query, found.as_of) == (query, day)
+            assert interpreter.interpret(question, today=TODAY).as_of is None
+    asked = "comedy films in 2010"
+    found = dated.interpret(asked, today=TODAY, has_validity=True)
+    assert found.as_of == date(2010, 12, 31)
+    assert [asked[source.start : source.end] for source in found.sources] == [
+        "comedy films",
+        "in 2010",
+    ]
+    assert undated.interpret(asked, today=TODAY, has_validity=True).as_of is None
+
+
 def test_long_text_is_no_question() -> None:
     found = interpreters()["films"].interpret("comedies after 2010 " * 100)
     assert (found.filters, len(found.refused)) == (None, 1)

@@ -3,15 +3,17 @@
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from typing import Final
 
 from llama_index.core.vector_stores.types import FilterOperator
 
+from llama_retrieval_ext.dates import VALID_FROM, VALID_TO
 from llama_retrieval_ext.errors import InvalidFilterError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filter_syntax import as_metadata_filters, describe_filters
+from llama_retrieval_ext.filter_words import held_at
 from llama_retrieval_ext.filters import ORDER_OPERATORS, AllOf, AnyOf, Condition, Not, Scalar
 from llama_retrieval_ext.interpretation import Interpretation, Source, without
 from llama_retrieval_ext.interpreter import Interpreter
@@ -69,14 +71,23 @@ class Interpreting:
         """Return the plan for the interpretation of the spelling that states most filters."""
         today = datetime.now(UTC).date() if today is None else today
         interpreter = yield Call(lambda: self._interpreter(scope))
-        readings = [interpreter.interpret(question, today=today) for question in questions]
+        # Types of metadata are read for questions that may ask for a time alone.
+        has_time = any(held_at(question, today, is_only=True) for question in questions)
+        types = (yield Call(lambda: self.types(scope))) if has_time else {}
+        has_validity = not types.keys().isdisjoint((VALID_FROM, VALID_TO))
+        readings = [
+            interpreter.interpret(question, today=today, has_validity=has_validity)
+            for question in questions
+        ]
         reading: Interpretation = max(readings, key=lambda reading: len(reading.sources))
         if llm is not None:
             prompt = _prompt(interpreter, reading.question, today)
             model = LanguageModel(llm, SEARCH_TIMEOUT_S)
             answers = yield from model.answers("interpretation", prompt, _lines, scope=scope)
             if answers:
-                return _confirmed(interpreter, reading.question, answers[0])
+                return replace(
+                    _confirmed(interpreter, reading.question, answers[0]), as_of=reading.as_of
+                )
         return reading
 
     def interpreted(self, query: Query, typed: str) -> Plan[Query]:
@@ -140,7 +151,7 @@ def _confirmed(interpreter: Interpreter, question: str, lines: Sequence[str]) ->
         sources.append(Source(*origin.span(), origin[0], shown))
     filters = as_metadata_filters(AllOf(tuple(parts))) if parts else None
     query = without(question, sources)
-    return Interpretation(question, query, filters, tuple(sorted(sources)), tuple(refused))
+    return Interpretation(question, query, filters, None, tuple(sorted(sources)), tuple(refused))
 
 
 def _existing(interpreter: Interpreter, condition: Condition) -> Condition:

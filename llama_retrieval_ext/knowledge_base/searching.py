@@ -349,6 +349,7 @@ class Searchable:
         "comedies after 2010 with Tom Hanks, not animation" states four: by the values of the
         schema's ``facets`` that the scope can see, and its ``numbers`` and ``dates``; in English
         and Chinese, typing errors corrected. A field or a value that is not there is no filter.
+        Where documents hold for a time, "valid in 2023" is the time for which it asks.
         On a server the nodes that the scope can see are read each time.
 
         Args:

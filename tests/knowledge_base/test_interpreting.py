@@ -54,6 +54,27 @@ async def test_search_narrows_to_what_its_words_state_and_says_so(kb: KnowledgeB
     assert await kb.ainterpret(QUESTION) == kb.interpret(QUESTION)
 
 
+async def test_question_for_what_held_then_finds_it_if_its_documents_say_until_when() -> None:
+    with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding(dim=8)) as kb:
+        question = "travel expenses as of 1 March 2021"
+        kb.add([Document(id_="new", text="Travel expenses are paid in a week.")])
+        assert kb.interpret(question).as_of is None
+        old = Document(id_="old", text="Travel expenses are paid in a month.")
+        kb.add([old], valid=lambda _: ("2020-01-01", "2022-01-01"))
+        reading = kb.interpret(question)
+        assert (reading.query, str(reading.as_of), reading.refused) == (
+            *("travel expenses", "2021-03-01"),
+            (),
+        )
+        result = kb.search(question, "keyword", interpret=True)
+        assert {hit.node.ref_doc_id for hit in result} == {"old", "new"}
+        assert "filtered by as_of 2021-03-01 ('as of 1 March 2021')" in result.hints
+        later = await kb.asearch("travel expenses as of 1 March 2024", "keyword", interpret=True)
+        assert {hit.node.ref_doc_id for hit in later} == {"new"}
+        now = ext.Query(question, interpret=True, as_of="2024-01-01")
+        assert {hit.node.ref_doc_id for hit in kb.search(now, "keyword")} == {"new"}
+
+
 def test_value_that_only_a_hidden_document_has_is_no_filter(kb: KnowledgeBase) -> None:
     question = "westerns with Jane Doe after 2010"
     assert filters_of(kb.interpret(question, scope=ALL)) == [

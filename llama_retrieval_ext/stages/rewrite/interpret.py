@@ -61,9 +61,12 @@ def with_filters(query: Query, reading: Interpretation) -> Query:
     """Return the query of an interpretation; a question of filters alone is searched as it is."""
     for reason in reading.refused:
         note_hint(reason)
-    if reading.filters is None:
+    if reading.filters is None and reading.as_of is None:
         return query
+    is_timed = query.scope is not None and query.scope.as_of is not None
     filters = " and ".join(f"{source.filter} ({quoted(source.text)})" for source in reading.sources)
     note_hint(f"filtered by {filters}")
     note_details(is_total=True, interpretation=[s._asdict() for s in reading.sources])
-    return reworded(query, reading.query or reading.question).but(filters=reading.filters)
+    return reworded(query, reading.query or reading.question).but(
+        filters=reading.filters, as_of=None if is_timed else reading.as_of
+    )
