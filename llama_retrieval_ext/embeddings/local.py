@@ -234,13 +234,16 @@ def _load() -> "tuple[Tokenizer, NDArray[np.float32]]":
 @contextmanager
 def _logging_left_alone() -> Generator[None]:
     # Importing wordllama calls logging.basicConfig(level=INFO), which only applications may call.
+    # It changes nothing where there is a handler, here the one that Python has for want of others.
     root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    handler = None if root.handlers else logging.lastResort or logging.NullHandler()
+    if handler is not None:
+        root.addHandler(handler)
     try:
         yield
     finally:
-        root.handlers[:] = handlers
-        root.setLevel(level)
+        if handler is not None:
+            root.removeHandler(handler)
 
 
 def _package_folder() -> Path:

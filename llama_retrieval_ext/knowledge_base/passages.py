@@ -200,7 +200,7 @@ class PassageParser(PositionedParser):
         """Return a copy that calls `watch` with the characters of each part of a long text."""
         copy = self.model_copy()
         copy._watch = watch  # noqa: SLF001 - of this class
-        copy.__dict__.pop("_splitter", None)  # it has the other one
+        vars(copy).pop("_splitter", None)  # it has the other one
         return copy
 
     @cached_property

@@ -22,7 +22,7 @@ from tests.instrumentation import recorded
 from tests.quick import examples
 
 ALONE = """
-import socket, sys
+import logging, socket, sys, threading
 
 def refuse(*args, **kwargs):
     raise AssertionError("the network was touched")
@@ -32,7 +32,16 @@ socket.getaddrinfo = refuse
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
 model = LocalEmbedding()
 assert "wordllama" not in sys.modules, "making a model loads it"
+loaded = threading.Event()
+
+def log():  # at a level that nobody asked for
+    while not loaded.wait(0.001):
+        logging.getLogger("elsewhere").info("noise")
+
+threading.Thread(target=log).start()
 print(len(model.get_query_embedding("where is the law of the sea written?")))
+loaded.set()
+assert not logging.getLogger().handlers
 """
 
 
@@ -160,10 +169,11 @@ def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.slow
-def test_the_model_is_loaded_at_the_first_text_and_from_no_network() -> None:
+def test_the_model_is_loaded_at_the_first_text_from_no_network_and_changes_no_logging() -> None:
     command = [sys.executable, "-c", ALONE]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["256"], done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 async def test_a_query_is_embedded_while_all_threads_of_the_event_loop_are_busy(

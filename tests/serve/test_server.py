@@ -37,8 +37,8 @@ TENANTS = [f"tenant{n}" for n in range(5)]
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    url = f"embedded:{tmp_path / 'kb'}"
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    url = f"embedded:{tmp_path_factory.mktemp('served') / 'kb'}"
     fill(url, TENANTS, per_tenant=20)
     return url
 

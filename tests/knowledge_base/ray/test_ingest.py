@@ -53,7 +53,7 @@ def test_files_are_stored_as_add_stores_them_and_again_they_are_unchanged(
     scope = Scope(kb_ids=("hr",))
     report = ingest(folder, scope=scope, n_writers=2)
     expected = added(read_documents(folder), obstructed, scope)
-    assert len(expected) == 2 * N_BATCH + 8
+    assert len(expected) == 2 * N_BATCH + 9
     assert report.added == len(expected)
     assert set(report.skipped) == {str(folder / "empty.txt")}
     assert set(report.failures) == {str(folder / "broken.pdf")}

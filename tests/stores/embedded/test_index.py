@@ -205,6 +205,8 @@ def test_the_vector_type_is_fixed_and_the_kind_of_index_may_change(tmp_path: Pat
 
 _KILLED = """
 import os, signal
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from tests.stores.embedded.test_index import nodes
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.retrievers.single_search import VectorRetriever
