@@ -113,6 +113,8 @@ def killed_in_the_middle(url: str, first: int, delay_s: float) -> int:
     time.sleep(delay_s)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+    if not url.startswith("embedded:"):
+        time.sleep(1)  # a server carries out the last request without its client
     acknowledged = first - 1
     while version := os.read(reader, 4):
         acknowledged = int.from_bytes(version, "big")
