@@ -17,10 +17,9 @@ from llama_retrieval_ext.text.gazetteer import normalised
 from llama_retrieval_ext.text.normalization import UNSPACED
 from llama_retrieval_ext.text.numerals import (
     CHINESE,
-    ENGLISH,
     HAN_DIGIT,
     HAN_UNIT,
-    SCALES,
+    NUMBER_WORD,
     TENS,
     chinese_value,
     english_value,
@@ -54,7 +53,6 @@ _UNIT: Final = "|".join(
     for number, (_, _, words, signs) in enumerate(_UNITS)
 )
 _CURRENCIES: Final = {"$": "usd", "€": "eur", "£": "gbp", "¥": "cny"}
-_NUMERAL: Final = "|".join(sorted({*ENGLISH, *SCALES}, key=len, reverse=True))
 _CLASSES: Final = re.compile(
     "|".join(
         rf"(?P<n{number}>(?<![^\W_])(?:{words or '(?!)'})(?![^\W_])|{signs or '(?!)'})"
@@ -78,7 +76,7 @@ _NUMBER: Final = re.compile(
     rf"(?<![a-z0-9_.])(?P<sign>{_SIGN}\s?)?"
     r"(?:(?P<number>-?\d{1,15}(?:,\d{3})*(?:\.\d{1,9})?)"
     r"\s?(?P<scale>k\b|m\b|thousand\b|million\b|万|亿)?"
-    rf"|(?P<en>(?:half )?an?(?= hour)|(?:an? )?(?:{_NUMERAL})(?:[ -](?:{_NUMERAL})){{0,6}})"
+    rf"|(?P<en>(?:half )?an?(?= hour)|(?:an? )?(?:{NUMBER_WORD})(?:[ -](?:{NUMBER_WORD})){{0,6}})"
     rf"|(?P<zh>半(?=个?小时)|[{HAN_DIGIT}{HAN_UNIT}]{{1,12}}))"
     rf"(?:\s?(?:stars?|points?|分(?!钟)|票|次)|[\s-]?(?:{_UNIT})|\s?(?P<behind>{_SIGN}))?"
     r"(?![a-z0-9_]|\.\d)"
@@ -196,18 +194,20 @@ def held_at(question: str, today: date, *, is_only: bool) -> Token | None:
     """
     plain, offsets = normalised(question)
     for token in _times(plain, today):
+        if token.code == "n":
+            continue
+        first, last = token.meaning
+        day = min(last, max(first, today))
         before = _HELD.search(plain, 0, token.start)
         behind = _HELD_BEHIND.match(plain, token.end)
+        if any(match and match[1] for match in (before, behind)):  # "before 2023"
+            day = first - _DAY
         if before is None and behind is None and is_only:
             before = _IN.search(plain, 0, token.start)
             if before and before.start() and not _AT_END.match(plain, token.end):
                 before = None
-        if token.code == "n" or not (before or behind):
+        if before is None and behind is None:
             continue
-        first, last = token.meaning
-        day = min(last, max(first, today))
-        if any(match and match.re is not _IN and match[1] for match in (before, behind)):
-            day = first - _DAY
         start = offsets[before.start() if before else token.start]
         end = offsets[(behind.end() if behind else token.end) - 1] + 1
         return Token(start, end, "d", day)

@@ -91,23 +91,27 @@ class Interpreter:
                 code = "F"
             yield Token(mention.start, mention.end, code, meanings)
 
+    def held_at(self, question: str, today: date) -> Token | None:
+        """Return the words that ask for what held at a time, and its day.
+
+        They are such as "valid in 2023", and where no field has times, "in 2023".
+        """
+        is_only = all(field.kind == "words" for field in self.fields.values())
+        return None if len(question) > _LONGEST else held_at(question, today, is_only=is_only)
+
     def interpret(
-        self, question: str, *, today: date | None = None, has_validity: bool = False
+        self, question: str, *, today: date | None = None, held: Token | None = None
     ) -> Interpretation:
         """Return the question as a query and filters.
 
         Args:
             question: The question; of more than 400 characters nothing is a filter.
             today: The day of "last year" and the like; None for that of the clock, in UTC.
-            has_validity: Whether documents hold for a time, for which a question may ask: "valid in
-                2023", or where no field has times, "in 2023".
+            held: What `held_at` says of it, if documents hold for a time.
         """
         today = datetime.now(UTC).date() if today is None else today
-        is_only = all(field.kind == "words" for field in self.fields.values())
-        if has_validity and len(question) <= _LONGEST:
-            held = held_at(question, today, is_only=is_only)
-            if held is not None:
-                return self._held(question, held, today)
+        if held is not None:
+            return self._held(question, held, today)
         if not self.fields or len(question) > _LONGEST:
             reason = f"filters are not looked for in more than {_LONGEST} characters"
             if not self.fields:

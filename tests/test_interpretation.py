@@ -127,6 +127,11 @@ def test_time_that_may_be_of_several_fields_is_refused_with_them() -> None:
     }
 
 
+def asked_at_a_time(interpreter: Interpreter, question: str) -> Interpretation:
+    held = interpreter.held_at(question, TODAY)
+    return interpreter.interpret(question, today=TODAY, held=held)
+
+
 def test_questions_ask_for_what_held_at_a_time_where_documents_hold_for_one() -> None:
     genres: dict[str, list[str | int]] = {"genres": ["comedy", "drama"]}
     dated, undated = Interpreter(genres), Interpreter({**genres, "year": [1994, 2022]})
@@ -139,17 +144,18 @@ def test_questions_ask_for_what_held_at_a_time_where_documents_hold_for_one() ->
         ("截至2023年底有效的规定", "规定", date(2023, 12, 31)),
     ]:
         for interpreter in (dated, undated):
-            found = interpreter.interpret(question, today=TODAY, has_validity=True)
+            found = asked_at_a_time(interpreter, question)
             assert (found.query, found.as_of) == (query, day)
             assert interpreter.interpret(question, today=TODAY).as_of is None
     asked = "comedy films in 2010"
-    found = dated.interpret(asked, today=TODAY, has_validity=True)
+    found = asked_at_a_time(dated, asked)
     assert found.as_of == date(2010, 12, 31)
     assert [asked[source.start : source.end] for source in found.sources] == [
         "comedy films",
         "in 2010",
     ]
-    assert undated.interpret(asked, today=TODAY, has_validity=True).as_of is None
+    assert asked_at_a_time(undated, asked).as_of is None
+    assert dated.held_at(f"{'x ' * 300}in 2010", TODAY) is None  # no question
 
 
 def test_long_text_is_no_question() -> None:

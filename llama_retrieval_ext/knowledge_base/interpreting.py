@@ -13,7 +13,6 @@ from llama_retrieval_ext.dates import VALID_FROM, VALID_TO
 from llama_retrieval_ext.errors import InvalidFilterError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filter_syntax import as_metadata_filters, describe_filters
-from llama_retrieval_ext.filter_words import held_at
 from llama_retrieval_ext.filters import ORDER_OPERATORS, AllOf, AnyOf, Condition, Not, Scalar
 from llama_retrieval_ext.interpretation import Interpretation, Source, without
 from llama_retrieval_ext.interpreter import Interpreter
@@ -71,13 +70,14 @@ class Interpreting:
         """Return the plan for the interpretation of the spelling that states most filters."""
         today = datetime.now(UTC).date() if today is None else today
         interpreter = yield Call(lambda: self._interpreter(scope))
-        # Types of metadata are read for questions that may ask for a time alone.
-        has_time = any(held_at(question, today, is_only=True) for question in questions)
-        types = (yield Call(lambda: self.types(scope))) if has_time else {}
-        has_validity = not types.keys().isdisjoint((VALID_FROM, VALID_TO))
+        held = [interpreter.held_at(question, today) for question in questions]
+        if any(held):
+            types = yield Call(lambda: self.types(scope))
+            if types.keys().isdisjoint((VALID_FROM, VALID_TO)):
+                held = [None] * len(questions)
         readings = [
-            interpreter.interpret(question, today=today, has_validity=has_validity)
-            for question in questions
+            interpreter.interpret(question, today=today, held=words)
+            for question, words in zip(questions, held, strict=True)
         ]
         reading: Interpretation = max(readings, key=lambda reading: len(reading.sources))
         if llm is not None:

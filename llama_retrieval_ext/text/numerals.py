@@ -49,6 +49,8 @@ MONTH_NAMES: Final = (
     *("jan(?:uary)?", "feb(?:ruary)?", "mar(?:ch)?", "apr(?:il)?", "may", "june?", "july?"),
     *("aug(?:ust)?", "sept?(?:ember)?", "oct(?:ober)?", "nov(?:ember)?", "dec(?:ember)?"),
 )
+# A word of a number, as a pattern.
+NUMBER_WORD: Final = "|".join(sorted({*ENGLISH, *SCALES}, key=len, reverse=True))
 NUMBER: Final = r"\d+(?:[.,'’]\d+)*"
 HAN_DIGIT: Final = "".join(CHINESE)
 HAN_UNIT: Final = "".join([*UNITS, *MYRIADS])

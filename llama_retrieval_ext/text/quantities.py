@@ -18,6 +18,7 @@ from llama_retrieval_ext.text.numerals import (
     LONGEST,
     MONTH_NAMES,
     NUMBER,
+    NUMBER_WORD,
     SCALES,
     SMALL,
     Value,
@@ -52,7 +53,6 @@ class Quantity:
 _SHORT_SCALES: Final = {"k": 10**3, "K": 10**3, "M": 10**6, "mn": 10**6, "bn": 10**9, "B": 10**9}
 _ROMAN: Final = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
 _SHARES: Final = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fifth": 5, "tenth": 10}
-_WORD: Final = "|".join(sorted({*ENGLISH, *SCALES}, key=len, reverse=True))
 _SCALE: Final = "|".join(SCALES)
 _MONTH: Final = "|".join(f"(?P<m{number}>{name})" for number, name in enumerate(MONTH_NAMES, 1))
 _HAN: Final = (
@@ -82,8 +82,8 @@ _QUANTITY: Final = re.compile(
     rf"(?:{'|'.join(_SHARES)})s?(?![a-zA-Z])|一半|半数)"
     r"|(?P<roman>(?<![a-zA-Z])(?:article|chapter|section|part|title|annex|appendix)\s"
     r"(?-i:[IVXLC]{1,9})(?![\w-]))"
-    rf"|(?P<words>(?<![a-zA-Z])(?:{_WORD})"
-    rf"(?:(?:[\s-]+|[\s-]+and[\s-]+)(?:{_WORD})){{0,12}}(?![a-zA-Z]))"
+    rf"|(?P<words>(?<![a-zA-Z])(?:{NUMBER_WORD})"
+    rf"(?:(?:[\s-]+|[\s-]+and[\s-]+)(?:{NUMBER_WORD})){{0,12}}(?![a-zA-Z]))"
     rf"|(?<![a-zA-Z])(?P<month>{_MONTH})(?![a-zA-Z])"
     rf"|(?P<han>第?{_HAN})",
     re.IGNORECASE,
