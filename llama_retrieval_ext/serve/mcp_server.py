@@ -1,26 +1,19 @@
 """The MCP server: its tools, which search and read a knowledge base, and its ASGI application."""
 
 import asyncio
-import inspect
-import json
-from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import wraps
-from typing import Annotated, Any, Final, ParamSpec, TypeAlias, Unpack
+from typing import Annotated, Any, Final, TypeAlias, Unpack
 
 from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp.types import CallToolResult, TextContent, ToolAnnotations
 from mcp.types import Tool as ListedTool
-from pydantic import Field, ValidationError
-from pydantic_core import to_json, to_jsonable_python
+from pydantic import Field
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.capabilities.tools import FieldConditions, FilterFields, all_of
-from llama_retrieval_ext.checks import problems
 from llama_retrieval_ext.dates import VALID_FROM, VALID_TO
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import arun, in_thread
@@ -45,13 +38,10 @@ from llama_retrieval_ext.serve.guard import (
     ServeLimits,
     log,
 )
-from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, raised_at
+from llama_retrieval_ext.serve.http_errors import HttpError
 from llama_retrieval_ext.serve.keys import ApiKeys, KeyHolder
+from llama_retrieval_ext.serve.mcp_tool import Facts, tool_of
 from llama_retrieval_ext.serve.requests import MAX_CURSOR, MAX_TEXT
-from llama_retrieval_ext.text.normalization import valid_text
-
-P = ParamSpec("P")
-Facts: TypeAlias = dict[str, Any]  # Any: tools return JSON
 
 # Arguments of tools.
 Words: TypeAlias = Annotated[
@@ -89,7 +79,6 @@ _MOST_EDGES: Final = 200
 _SHOWN: Final = 100
 _DEPTH: Final = 100  # of pages: a model repeats the cursor, of some characters for each hit
 _MOST_FIELDS: Final = 20
-_SERVER_ERROR: Final = 500
 _EVERYONE: Final = Scope(principals=[])
 
 # The holder of the key of the request that a tool runs for.
@@ -225,8 +214,10 @@ def _search_tools(bound: _Bound) -> list[Tool]:
             correct=correct, interpret=interpret, fields=fields, as_of=as_of, known_at=known_at
         )
         asked = bound.query(query, filters, **options)
-        page: dict[str, Any] = {"sort": sort, "cursor": cursor, "depth": max(_DEPTH, top_k)}
-        return _found(await bound.kb.asearch(asked, mode, top_k=top_k, **page))
+        depth = max(_DEPTH, top_k)
+        return _found(
+            await bound.kb.asearch(asked, mode, top_k=top_k, sort=sort, cursor=cursor, depth=depth)
+        )
 
     async def facets(
         fields: Annotated[list[str], Field(min_length=1, max_length=_MOST_FIELDS)],
@@ -238,9 +229,10 @@ def _search_tools(bound: _Bound) -> list[Tool]:
 
         With a query, among those that share a word with it. A value can be used in a filter.
         """
-        options: Any = {"filters": all_of(filters), "scope": bound.scope, "top": top}
-        counted = bound.kb.afacets(fields, query, **options)
-        return (await asyncio.wait_for(counted, bound.limits.timeout_s)).to_dict()
+        counting = bound.kb.afacets(
+            fields, query, filters=all_of(filters), scope=bound.scope, top=top
+        )
+        return (await asyncio.wait_for(counting, bound.limits.timeout_s)).to_dict()
 
     async def search_many(  # noqa: PLR0913 - the arguments of the tool
         queries: Annotated[list[Words], Field(min_length=1, max_length=bound.limits.max_queries)],
@@ -287,7 +279,7 @@ def _search_tools(bound: _Bound) -> list[Tool]:
             "passages": [node.get_content() for node in nodes[offset : offset + limit]],
         }
 
-    return [_tool_of(search), _tool_of(search_many), _tool_of(facets), _tool_of(read_document)]
+    return [tool_of(search), tool_of(search_many), tool_of(facets), tool_of(read_document)]
 
 
 def _graph_tools(bound: _Bound, graph: GraphBackend, *, rules: Rules | None) -> list[Tool]:
@@ -330,7 +322,7 @@ def _graph_tools(bound: _Bound, graph: GraphBackend, *, rules: Rules | None) -> 
         ]
         return {"conclusions": conclusions}
 
-    return [_tool_of(neighbours), _tool_of(conclude, name="rules")]
+    return [tool_of(neighbours), tool_of(conclude, name="rules")]
 
 
 def _neighbours(
@@ -355,74 +347,17 @@ def _neighbours(
         for e in edges
         if e.source in nodes and e.target in nodes
     ]
-    start, properties = nodes[node_id], _shown(dict(nodes[node_id].properties))
-    facts: Facts = {"entity": _named(start), "label": start.label, "properties": properties}
-    return {**facts, "relations": relations}
+    start = nodes[node_id]
+    return {
+        "entity": _named(start),
+        "label": start.label,
+        "properties": _shown(dict(start.properties)),
+        "relations": relations,
+    }
 
 
 def _named(node: GraphNode) -> str:
     return node.name if node.text is None else f"passage {node.text[:_SHOWN]!r}"
-
-
-class _Tool(Tool):
-    """A tool whose errors of arguments are one line, without links."""
-
-    async def run(self, arguments: dict[str, Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the package's
-        """Run the tool."""
-        try:
-            return await super().run(arguments, *args, **kwargs)
-        except ToolError as error:
-            cause = error.__cause__
-            if isinstance(error, UnexpectedToolError) or not isinstance(cause, ValidationError):
-                raise
-            reason = problems(cause.errors(), self.fn_metadata.arg_model.model_fields)
-            raise ToolError(f"{self.name}: {reason}") from None
-
-
-def _tool_of(function: Callable[P, Awaitable[Facts]], *, name: str = "") -> Tool:
-    """Return a read-only tool that refuses unknown arguments; its docstring is the description."""
-    tool = _Tool.from_function(
-        _answered(function),
-        name=name or None,
-        description=inspect.getdoc(function),
-        annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False),
-    )
-    model = tool.fn_metadata.arg_model
-    model.model_config["extra"] = "forbid"
-    model.model_rebuild(force=True)
-    return tool.model_copy(update={"parameters": model.model_json_schema(by_alias=True)})
-
-
-def _answered(tool: Callable[P, Awaitable[Facts]]) -> Callable[P, Awaitable[CallToolResult]]:
-    """Return a tool whose errors become messages that are safe for a model."""
-
-    @wraps(tool)
-    async def wrapped(*args: P.args, **kwargs: P.kwargs) -> CallToolResult:
-        try:
-            return _result_of(await tool(*args, **kwargs))
-        except ToolError:
-            raise
-        except Exception as error:  # noqa: BLE001 - said in words, and logged without content
-            failure = http_error_of(error)
-            # The MCP package would log the message of the error.
-            if failure.status >= _SERVER_ERROR:
-                facts = {"tool": tool.__name__, "error": type(error).__name__}
-                log.error("tool", extra={"facts": {**facts, "at": raised_at(error)}})
-            raise ToolError(failure.message) from None
-
-    return wrapped
-
-
-def _result_of(facts: Facts) -> CallToolResult:
-    """Return the result of a tool, as text and as JSON; NaN becomes null."""
-    try:
-        facts = to_jsonable_python(facts, inf_nan_mode="null", fallback=str)
-        text = to_json(facts, indent=2).decode()
-    except ValueError:  # lone surrogates, of a query, which the package cannot send
-        text = valid_text(json.dumps(facts, ensure_ascii=False, default=str))
-        facts = json.loads(text, parse_constant=lambda _: None)
-        text = json.dumps(facts, ensure_ascii=False, indent=2)
-    return CallToolResult(content=[TextContent(text=text)], structured_content=facts)
 
 
 def _shown(metadata: Facts) -> Facts:
