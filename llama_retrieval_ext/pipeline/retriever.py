@@ -14,7 +14,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.checks import check_count, checked_call
+from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.execution.context import (
     call,
@@ -25,7 +25,7 @@ from llama_retrieval_ext.execution.context import (
     recording,
 )
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.hints import conclude
+from llama_retrieval_ext.execution.hints import listed
 from llama_retrieval_ext.execution.plan import Call, Plan, finished
 from llama_retrieval_ext.execution.running import reporting, within
 from llama_retrieval_ext.filters import parse_filters
@@ -37,7 +37,7 @@ from llama_retrieval_ext.pipeline.stages import Operand
 from llama_retrieval_ext.pipeline.tree import Shaped, embed_models_of
 from llama_retrieval_ext.pipeline.why_not import FieldWords, TracedRequest
 from llama_retrieval_ext.query import Query, check_top_k
-from llama_retrieval_ext.results import Hit, ResultList
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.scope import KNOWN_NOW, Scope, check_principals, check_scope, isolates
 from llama_retrieval_ext.wording import counted
 
@@ -218,7 +218,7 @@ class Retriever(BaseRetriever, Searches, Shaped, Operand, ABC):
 
     def _returned(self, query_bundle: QueryBundle) -> Plan[list[NodeWithScore]]:
         plan = self._ranking(Query.of(query_bundle))
-        return plan if in_answer() else _listed(plan)
+        return plan if in_answer() else listed(plan)
 
     def _ranking(self, query: Query) -> Plan[list[NodeWithScore]]:
         query = self._bound(query)
@@ -295,7 +295,7 @@ class Retriever(BaseRetriever, Searches, Shaped, Operand, ABC):
     def _bound(self, query: Query) -> Query:
         top_k = query.top_k
         if top_k is None and self.top_k is not None:
-            top_k = max(check_count(self.top_k, "top_k"), query.at_least or 0)
+            top_k = max(check_top_k(self.top_k), query.at_least or 0)
         # Of its parts it needs as many hits as its caller.
         bound = query.unchecked(top_k=top_k, at_least=query.top_k or query.at_least)
         fields = self.fields if query.fields is None else None
@@ -326,12 +326,3 @@ class Retriever(BaseRetriever, Searches, Shaped, Operand, ABC):
         ) -> "Pipeline": ...
         def __or__(self, other: "BaseRetriever | Leg | Branches") -> "Branches": ...
         def __ror__(self, other: "BaseRetriever | Leg") -> "Branches": ...
-
-
-def _listed(plan: Plan[list[NodeWithScore]]) -> Plan[list[NodeWithScore]]:
-    """Return the plan's ranking with what is missing of it."""
-    session, hits = current_context().session, (yield from plan)
-    hints: tuple[str, ...] = ()
-    if session.hints or session.inquiries:
-        hints = yield from conclude(has_hits=bool(hits))
-    return ResultList(hits, degraded=session.degraded, hints=hints)

@@ -22,6 +22,7 @@ _COMPARED: Final = 20_000
 _LEAD: Final = 60
 _CHUNK: Final = re.compile(r"\S+")
 _LONG_CHUNK: Final = 40  # rarely repeated
+_MOST_CHUNKS: Final = 10_000  # of a question, that are remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def matched_spans(
             continue
         inside = _spans_in_chunk(chunk[0], terms, tokenizer)
         spans += [(chunk.start() + start, chunk.start() + end) for start, end in inside]
-        if not inside and len(chunk[0]) < _LONG_CHUNK:
+        if not inside and len(chunk[0]) < _LONG_CHUNK and len(without) < _MOST_CHUNKS:
             without.add(chunk[0])
     ends = [*offsets[1:], len(text)]
     merged: list[tuple[int, int]] = []

@@ -65,7 +65,7 @@ class OpenTextReader(BaseReader):
             shared = [_xml(parts, _STYLES)] if _STYLES in parts.namelist() else []
         _write_numbers(root, [*shared, root])
         body, *_ = _as_html(root)
-        styles = [part for styles in shared for part in _as_html(styles)]
+        styles = [part for tree in shared for part in _as_html(tree)]
         headers, footers = (
             [line for margin in styles if tag_name(margin) == name for line in lines_of(margin)]
             for name in ("header", "footer")
@@ -178,10 +178,7 @@ def _write_numbers(root: "_Element", roots: "Iterable[_Element]") -> None:
     from lxml.etree import iterwalk  # noqa: PLC0415 - an extra
 
     named = [style for part in roots for style in part.iter("{*}list-style", "{*}outline-style")]
-    names = [
-        _OUTLINE * (tag_name(style) == _OUTLINE) or attribute(style, "name") for style in named
-    ]
-    numbers = ListNumbers(dict(zip(names, map(_levels, named), strict=True)))
+    numbers = ListNumbers({_name_of(style): _levels(style) for style in named})
     opened: list[str] = []
     for event, element in iterwalk(root, ("start", "end"), ("{*}list", "{*}list-item", "{*}h")):
         name = tag_name(element)
@@ -205,6 +202,12 @@ def _write_number(numbers: ListNumbers, element: "_Element", name: str, place: i
     if label:
         line = element if tag_name(element) == "h" else element[0]
         line.text = f"{label} {line.text or ''}"
+
+
+def _name_of(style: "_Element") -> str:
+    """Return the name of a style of lists; the outline of a file has one for itself."""
+    name = tag_name(style)
+    return name if name == _OUTLINE else attribute(style, "name")
 
 
 def _levels(style: "_Element") -> dict[int, ListLevel]:
