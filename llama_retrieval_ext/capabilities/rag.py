@@ -176,16 +176,12 @@ def _statements(answer: str) -> Iterator[tuple[str, list[int]]]:
 
 
 def _numbers_cited(citation: re.Match[str]) -> str:
-    numbers = [
-        str(number)
-        for first, last in _CITED_RANGE.findall(normal(citation[1]))
-        for number in _range(int(first), int(last or first))
-    ]
-    return f"\ue010{','.join(numbers)}\ue011"
-
-
-def _range(first: int, last: int) -> Sequence[int]:
-    return range(first, last + 1) if 0 <= last - first < _WIDEST_RANGE else (first, last)
+    numbers: list[int] = []
+    for start, end in _CITED_RANGE.findall(normal(citation[1])):
+        first, last = int(start), int(end or start)
+        is_range = 0 <= last - first < _WIDEST_RANGE
+        numbers += range(first, last + 1) if is_range else (first, last)
+    return f"\ue010{','.join(map(str, numbers))}\ue011"
 
 
 class _Support(NamedTuple):

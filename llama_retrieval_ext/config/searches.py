@@ -116,7 +116,9 @@ def hybrid(  # noqa: PLR0913 - the parameters of the name
     if alpha is None and not has_own:
         is_given = not {"dense_weight", "sparse_weight"}.isdisjoint(parts.given)
         if is_given or parts.vector_share is None:
-            alpha = _share(dense_weight, sparse_weight)
+            if dense_weight + sparse_weight <= 0:
+                raise ConfigurationError("one of dense_weight and sparse_weight must be above 0")
+            alpha = dense_weight / (dense_weight + sparse_weight)
         elif fusion is None and parts.vector_share != vector_share_of(parts.embed_model):
             alpha = parts.vector_share
     model = parts.model("hybrid", embedding_config)
@@ -134,10 +136,3 @@ def hybrid(  # noqa: PLR0913 - the parameters of the name
         collapse=collapse,
         fields=fields,
     )
-
-
-def _share(dense_weight: float, sparse_weight: float) -> float:
-    """Return the share of the first weight."""
-    if dense_weight + sparse_weight <= 0:
-        raise ConfigurationError("one of dense_weight and sparse_weight must be above 0")
-    return dense_weight / (dense_weight + sparse_weight)

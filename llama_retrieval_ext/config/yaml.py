@@ -251,8 +251,12 @@ def _secrets(data: object) -> Iterator[Problem]:
 
 def _lines(mistakes: list[Problem], read: ConfigText) -> list[str]:
     """Return the problems as text, in the order of the file."""
-    ordered = sorted(mistakes, key=lambda mistake: _position(mistake, read))
-    return [_line(mistake, read) for mistake in ordered]
+    lines: list[str] = []
+    for mistake in sorted(mistakes, key=lambda mistake: _position(mistake, read)):
+        line, column = _position(mistake, read)
+        field = ".".join(map(str, mistake.path)) or "document"
+        lines.append(f"line {line}, column {column}, {field}: {mistake.message}")
+    return lines
 
 
 def _position(problem: Problem, read: ConfigText) -> tuple[int, int]:
@@ -261,9 +265,3 @@ def _position(problem: Problem, read: ConfigText) -> tuple[int, int]:
     while path and path not in positions and path not in read.positions:
         path = path[:-1]
     return positions.get(path) or read.positions.get(path) or (1, 1)
-
-
-def _line(problem: Problem, read: ConfigText) -> str:
-    line, column = _position(problem, read)
-    field = ".".join(str(key) for key in problem.path)
-    return f"line {line}, column {column}, {field or 'document'}: {problem.message}"

@@ -79,10 +79,11 @@ def result_console(result: SearchResult) -> RenderableType:
     rows = [
         (
             *(str(rank), hit_score(hit), titles[hit.node_id]),
-            *([_in_leg(part) for part in _by_leg(hit, legs)] or [hit.source]),
+            *([_in_leg(parts.get(leg)) for leg in legs] or [hit.source]),
             short(hit.text, _LONG_TEXT),
         )
         for rank, hit in enumerate(result, start=1)
+        for parts in [{part.leg: part for part in hit.contributions}]
     ]
     notes = [f"degraded: {part}" for part in result.degraded]
     notes += [f"hint: {hint}" for hint in result.hints]
@@ -165,12 +166,6 @@ def leg_colours(hits: Sequence[Hit]) -> dict[str, int]:
     return {leg: number for number, leg in enumerate(_legs(hits) or [""])}
 
 
-def _by_leg(hit: Hit, legs: Sequence[str]) -> Iterator[Contribution | None]:
-    """Yield the contribution of each leg to a hit, in the order of the legs."""
-    given = {part.leg: part for part in hit.contributions}
-    return (given.get(leg) for leg in legs)
-
-
 def _in_leg(part: Contribution | None) -> str:
     if part is None:
         return "—"
@@ -247,12 +242,14 @@ def _card(rank: int, hit: Hit, view: _View, more: Sequence[Markup] | None) -> Ma
     }
     # A stage that reorders replaces the score: the legs' shares are 0, their ranks still say why.
     empty = [part for part in hit.contributions if not part.share and not part.score]
+    shares = [(view.colours[part.leg], part.share) for part in hit.contributions]
+    shares = shares or [(0, hit.score or 0.0)]
     marked = marked_words(hit, view.query)
     text = highlighted(excerpt(_plain(hit), marked, length=_CARD_TEXT), marked)
     return tag(
         "div",
         head,
-        _score_bar(hit, view),
+        bars((colour, share / (view.whole or 1.0)) for colour, share in shares),
         tag("div", *(chips[p] for p in chips if p not in empty), *(more or []), class_="chips"),
         tag("p", text, class_="text"),
         *(tag("p", line, class_="dim") for line in _origins(hit)),
@@ -280,12 +277,6 @@ def _plain(hit: Hit) -> str:
     """Return the text of a hit; of a Markdown file without the signs of headings and emphasis."""
     name = str(hit.node.metadata.get("file_name", ""))
     return _MARKDOWN.sub("", hit.text) if name.endswith((".md", ".markdown")) else hit.text
-
-
-def _score_bar(hit: Hit, view: _View) -> Markup:
-    shares = [(view.colours[part.leg], part.share) for part in hit.contributions]
-    whole = view.whole or 1.0
-    return bars((colour, share / whole) for colour, share in shares or [(0, hit.score or 0.0)])
 
 
 def _origins(hit: Hit) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """`compare`: differences between the answers of retrievers, and marks of right nodes."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -117,11 +118,15 @@ class Comparison(Viewed):
 
     def _difference(self, question: str) -> dict[str, object]:
         ids = self._ids(question)
+        times = Counter(chain.from_iterable(map(set, ids.values())))
         return {
             "question": question,
             "overlap": self._overlap(question),
             "same_first": len({tuple(ranking[:1]) for ranking in ids.values()}) == 1,
-            **{f"only in {name}": ", ".join(_alone(name, ids)) for name in ids},
+            **{
+                f"only in {name}": ", ".join(node_id for node_id in ranking if times[node_id] == 1)
+                for name, ranking in ids.items()
+            },
             "marked": len(self.marks.get(question, {})),
         }
 
@@ -211,8 +216,3 @@ def _answers(named: Mapping[str, BaseRetriever], text: str, top_k: int) -> dict[
 def jaccard(one: set[str], other: set[str]) -> float:
     """Return the share of common elements, in [0, 1]; 1 for two empty sets."""
     return len(one & other) / len(one | other) if one | other else 1.0
-
-
-def _alone(name: str, ids: Mapping[str, list[str]]) -> list[str]:
-    others = {node_id for other, ranking in ids.items() if other != name for node_id in ranking}
-    return [node_id for node_id in ids[name] if node_id not in others]

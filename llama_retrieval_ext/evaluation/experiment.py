@@ -185,10 +185,11 @@ class Experiment(Viewed):
                 "node_id": hit.node_id,
                 "score": hit.score,
                 "document": hit.names[0],
-                "grade": max(self._grades(answer.query_id, hit), default=0),
+                "grade": max((judged[n] for n in hit.names if n in judged), default=0),
             }
             for name in self.retrievers
             for answer in self.answers(name)
+            for judged in [self.judgements.relevant[answer.query_id]]
             for rank, hit in enumerate(answer.hits, start=1)
         )
 
@@ -274,10 +275,6 @@ class Experiment(Viewed):
             run = self.run_of(name)
             self._values[name] = measure_queries(self.measures, self.judgements.relevant, run)
         return self._values[name][measure]
-
-    def _grades(self, query_id: str, hit: JudgedHit) -> Iterable[int]:
-        judged = self.judgements.relevant[query_id]
-        return (judged[name] for name in hit.names if name in judged)
 
     def _summary(self, name: str) -> dict[str, object]:
         answers = self.answers(name)

@@ -157,15 +157,13 @@ class FusedPipeline:
             settings = self._fusions(current)
         elif parameter == "MMR lambda" and current.mmr_lambda is not None:
             settings = [replace(current, mmr_lambda=share) for share in _LAMBDAS]
-        elif parameter == "depth" and self._takes_depth:
+        elif parameter == "depth" and all(
+            isinstance(leg.retriever, HonoursQuery) for leg in _legs(self.source)
+        ):
             least = self.source.top_k or 1
             depths = [depth for depth in _DEPTHS if least <= depth < self.depth]
             settings = [replace(current, depth=depth) for depth in depths]
         return [setting for setting in settings if setting != current]
-
-    @property
-    def _takes_depth(self) -> bool:
-        return all(isinstance(leg.retriever, HonoursQuery) for leg in _legs(self.source))
 
     def _fusions(self, current: Setting) -> list[Setting]:
         names = [name for name, _ in current.weights]

@@ -48,8 +48,11 @@ def llms_txt() -> str:
     summary = str(ext.__doc__).partition("\n")[0]
     lines = [f"# {_NAME}", "", f"> {summary}", "", "## Pages", ""]
     for path, text in package_pages().items():
-        heading, sentence = _about(text)
-        lines.append(f"- [{heading}]({path}): {sentence}")
+        body = _FRONT_MATTER.sub("", text)
+        heading, prose = _HEADING.search(body), _PROSE.search(body)
+        sentence = _SENTENCE.match(" ".join(prose[0].split()) + " ") if prose else None
+        about = sentence[0].strip() if sentence else ""
+        lines.append(f"- [{heading[1] if heading else ''}]({path}): {about}")
     return "\n".join([*lines, ""])
 
 
@@ -57,11 +60,3 @@ def llms_full_txt() -> str:
     """Return all pages as one text, each under its path."""
     pages = (f"<!-- {path} -->\n\n{text.strip()}\n" for path, text in package_pages().items())
     return "\n".join([f"# {_NAME}\n", *pages])
-
-
-def _about(text: str) -> tuple[str, str]:
-    """Return the first heading of a page, and the first sentence of its prose."""
-    body = _FRONT_MATTER.sub("", text)
-    heading, prose = _HEADING.search(body), _PROSE.search(body)
-    sentence = _SENTENCE.match(" ".join(prose[0].split()) + " ") if prose else None
-    return heading[1] if heading else "", sentence[0].strip() if sentence else ""

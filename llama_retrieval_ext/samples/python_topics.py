@@ -29,13 +29,9 @@ def python_topics() -> list[Document]:
 def _document(topic: str) -> Document:
     return Document(
         id_=f"python/{topic}",
-        text=_tidy(topics[topic]),
+        # Without underlines of headings and repeated empty lines.
+        text=_EMPTY_LINES.sub("\n\n", _UNDERLINE.sub("", topics[topic])).strip(),
         metadata={"topic": topic, "python": _VERSION},
         excluded_embed_metadata_keys=["python"],
         excluded_llm_metadata_keys=["python"],
     )
-
-
-def _tidy(text: str) -> str:
-    """Return text without underlines of headings and repeated empty lines."""
-    return _EMPTY_LINES.sub("\n\n", _UNDERLINE.sub("", text)).strip()

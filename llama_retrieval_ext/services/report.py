@@ -9,7 +9,7 @@ from typing import Final, Self
 from llama_index.core.schema import TextNode
 from pydantic import BaseModel, Field
 
-from llama_retrieval_ext.capabilities.analysis import Analysis, DataAnalyzer, Finding
+from llama_retrieval_ext.capabilities.analysis import DataAnalyzer, Finding
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
 from llama_retrieval_ext.capabilities.memory import MemoryManager
 from llama_retrieval_ext.capabilities.memory_storage import Memory
@@ -313,7 +313,10 @@ class ReportService(ScopedService):
         if not logs:
             nothing = report.texts.no_work_logs.format(start=report.start_date, end=report.end_date)
             return report.model_copy(update={"overview": nothing})
-        analysis = yield from self._analysis(logs, scope)
+        nodes = [TextNode(id_=log.id, text=f"{log.timestamp.date()}: {log.text}") for log in logs]
+        analyzer = self.analyzer
+        of_material = scope if analyzer.retriever is not None else None
+        analysis = yield from called(analyzer.analyze, analyzer.aanalyze, nodes, scope=of_material)
         update = {
             "overview": analysis.summary,
             "work_logs": logs,
@@ -341,12 +344,6 @@ class ReportService(ScopedService):
             )
             for memory in memories
         ]
-
-    def _analysis(self, logs: list[WorkLog], scope: Scope | None) -> Plan[Analysis]:
-        analyzer = self.analyzer
-        nodes = [TextNode(id_=log.id, text=f"{log.timestamp.date()}: {log.text}") for log in logs]
-        of_material = scope if analyzer.retriever is not None else None
-        return called(analyzer.analyze, analyzer.aanalyze, nodes, scope=of_material)
 
     def _with_overview(self, report: WeeklyReport) -> Plan[WeeklyReport]:
         """Return the report with an overview in its style; without one if the model fails."""

@@ -71,7 +71,13 @@ def spellings(piece: str) -> list[str]:
     elif signed and len(name) == 1:  # C++ must not match C
         return signed
     whole = (name if name.isalnum() else _JOINTS.sub("", name)).casefold()
-    parts = _parts(name)
+    parts = [part.casefold() for part in _PARTS.findall(name)]
+    if "." in name:  # the prefixes of a number: 1.2.3, 1.2, 1
+        parts = [
+            beginning
+            for part in parts
+            for beginning in reversed([*accumulate(part.split("."), "{}.{}".format)])
+        ]
     if len(parts) > _MOST_PARTS:
         parts = [word for word in _SPACERS.split(name.casefold()) if word]
     if not whole or parts[:1] == [whole]:
@@ -112,18 +118,6 @@ def _without_sign(name: str) -> list[str]:
     if not name.endswith(_SIGNS):
         return [name]
     return [_SIGN.sub("", name), _SPACERS.split(name)[-1].casefold()]
-
-
-def _parts(name: str) -> list[str]:
-    parts = [part.casefold() for part in _PARTS.findall(name)]
-    return (
-        [beginning for part in parts for beginning in _beginnings(part)] if "." in name else parts
-    )
-
-
-def _beginnings(part: str) -> list[str]:
-    """Return the prefixes of a number (1.2.3, 1.2, 1), and another part alone."""
-    return [*accumulate(part.split("."), lambda left, right: f"{left}.{right}")][::-1]
 
 
 _ENTRIES: Final = 2**15
@@ -311,10 +305,8 @@ def fold(word: str) -> str:
         return word
     kept: list[str] = []
     for char in unicodedata.normalize("NFD", word):
-        if unicodedata.combining(char) not in _DROPPED or _makes_a_letter(char, kept):
+        is_cyrillic = bool(kept) and "\u0400" <= kept[-1] <= "\u052f"
+        makes_a_letter = is_cyrillic and char in _CYRILLIC_LETTER_MARKS
+        if makes_a_letter or unicodedata.combining(char) not in _DROPPED:
             kept.append(char)
     return unicodedata.normalize("NFC", "".join(kept)).translate(_LETTERS)
-
-
-def _makes_a_letter(mark: str, before: list[str]) -> bool:
-    return bool(before) and "\u0400" <= before[-1] <= "\u052f" and mark in _CYRILLIC_LETTER_MARKS

@@ -115,7 +115,10 @@ def dominant_script(text: str) -> Script | Literal["none"]:
 
     """
     looked_at = normal(text[:_LOOKED_AT])
-    weights: dict[Script, int] = {s: _weight(s, text=looked_at) for s in RANGES}
+    weights: dict[Script, int] = {}
+    for script in RANGES:
+        runs = _RUNS[script].findall(looked_at)
+        weights[script] = sum(map(len, runs)) if script in _SYLLABIC else len(runs)
     if weights["kana"] >= _KANA_IN_JAPANESE * (weights["kana"] + weights["han"]):
         weights["kana"] += weights.pop("han")
     best = max(weights, key=weights.__getitem__)
@@ -141,11 +144,6 @@ def share_outside(text: str, languages: Iterable[str]) -> float:
     ]
     inside = sum(len(run) for script in scripts for run in _RUNS[script].findall(letters))
     return 1 - inside / len(letters) if letters else 0.0
-
-
-def _weight(script: Script, *, text: str) -> int:
-    runs: list[str] = _RUNS[script].findall(text)
-    return sum(map(len, runs)) if script in _SYLLABIC else len(runs)
 
 
 # Letters that NFKC does not change, and signs that end a word with or without it. A text of only
