@@ -18,10 +18,9 @@ from llama_index_instrumentation.base import BaseEvent
 from llama_index_instrumentation.event_handlers import BaseEventHandler
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import Session, current_context, entered
+from llama_retrieval_ext.execution.context import Session, SingleFlight, current_context, entered
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.plan import Call, Plan
-from llama_retrieval_ext.execution.single_flight import SingleFlight
 from llama_retrieval_ext.pipeline.tree import Shaped
 from llama_retrieval_ext.query import Query
 

@@ -4,12 +4,15 @@ It is stored in a context variable, so threads, tasks and retrievers of other pa
 without an argument. Events contain no text of a query or a node.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeAlias, TypeVar
+from threading import Lock
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
@@ -22,12 +25,12 @@ from pydantic import Field
 
 from llama_retrieval_ext.errors import DeadlineExceededError, describe
 from llama_retrieval_ext.execution.plan import Call, Plan
-from llama_retrieval_ext.execution.single_flight import SingleFlight
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.trace import Degradation, Detail, DetailValue, Trace
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 _dispatcher = get_dispatcher(__name__)
 # It has the spans and events of every retriever.
@@ -127,6 +130,93 @@ def emit_fusion(
         returned=returned,
     )
     emit(event)
+
+
+class _AbandonedError(Exception):
+    """The computation was cancelled or timed out; another request may restart it."""
+
+
+class _StuckError(Exception):
+    """Waiting would block the event loop that the computation needs."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SingleFlight:
+    """Results by key; concurrent requests share one computation. Failures are not stored.
+
+    With ``most``, the oldest results are dropped.
+    """
+
+    most: int | None = None
+    # Any: the type belongs to the key.
+    _values: "dict[Hashable, _Value[Any]]" = field(default_factory=dict, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
+
+    def get(self, key: Hashable, call: Call[U]) -> Plan[U]:
+        """Return the plan for the value of a key, which the call of one of the legs computes."""
+        while True:
+            with self._lock:
+                shared = self._values.get(key)
+                if shared is None:
+                    new: _Value[U] = _Value()
+                    self._values[key] = new
+                    if self.most is not None and len(self._values) > self.most:
+                        del self._values[next(iter(self._values))]
+                    break
+            try:
+                value: U = yield shared.awaited()
+            except _AbandonedError:
+                continue
+            except _StuckError:
+                value = yield call
+            return value
+        try:
+            value = yield call
+        except BaseException as error:
+            with self._lock:
+                self._values.pop(key, None)
+            new.failed(error)
+            raise
+        new.future.set_result(value)
+        return value
+
+    def has(self, key: Hashable) -> bool:
+        """Return whether the value exists or is being computed."""
+        return key in self._values
+
+
+class _Value(Generic[U]):
+    """A value that is being computed."""
+
+    __slots__ = ("_loop", "future")
+
+    def __init__(self) -> None:
+        self.future: Future[U] = Future()
+        # A running future cannot be cancelled, so cancelling one waiting leg affects neither the
+        # computation nor the other legs.
+        self.future.set_running_or_notify_cancel()
+        self._loop = _running_loop()
+
+    def awaited(self) -> Call[U]:
+        def wait() -> U:
+            is_here = self._loop is not None and _running_loop() is self._loop
+            if is_here and not self.future.done():
+                raise _StuckError
+            return self.future.result()
+
+        return Call(wait, lambda: asyncio.wrap_future(self.future))
+
+    def failed(self, error: BaseException) -> None:
+        # All waiting legs share a failure, but not a cancellation or a deadline of one leg.
+        is_of_one = not isinstance(error, Exception) or isinstance(error, DeadlineExceededError)
+        self.future.set_exception(_AbandonedError() if is_of_one else error)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 # The time reserved for the composite itself: a share of the remaining time, up to a limit.

@@ -12,13 +12,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_retrieval_ext.execution.context import (
-    current_context,
-    degraded_count,
-    degraded_since,
-    note_hint,
-    note_inquiry,
-)
+from llama_retrieval_ext.execution.context import current_context, note_hint, note_inquiry
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import within
 from llama_retrieval_ext.filters import (
@@ -69,10 +63,11 @@ def conclude(*, has_hits: bool, since: int = 0) -> Plan[tuple[str, ...]]:
 
 def listed(plan: Plan[Iterable[T]]) -> Plan[ResultList[T]]:
     """Return the plan's results as a list, with what is missing of them."""
-    before, since = degraded_count(), len(current_context().session.hints)
+    session = current_context().session
+    n_degraded, n_hints = len(session.degraded), len(session.hints)
     items = [*(yield from plan)]
-    hints = yield from conclude(has_hits=bool(items), since=since)
-    return ResultList(items, degraded=degraded_since(before), hints=hints)
+    hints = yield from conclude(has_hits=bool(items), since=n_hints)
+    return ResultList(items, degraded=session.degraded[n_degraded:], hints=hints)
 
 
 def _texts(plan: Plan[Iterable[str]]) -> Plan[tuple[str, ...]]:

@@ -181,22 +181,15 @@ def _call_of(
 def _shared_embedding(retriever: VectorIndexRetriever, query: Query) -> Plan[list[float] | None]:
     """Return the embedding for LlamaIndex's vector retriever, shared by legs with its model."""
     if (
-        query.embedding is not None
-        or not query.embedding_strs
-        or not _is_unchanged(retriever)
-        or not retriever._needs_embedding()  # noqa: SLF001 - it has no public way to say so
+        query.embedding is not None or not query.embedding_strs or not retriever._needs_embedding()  # noqa: SLF001 - it has no public way to say so
     ):
         return query.embedding
+    for name in ("_retrieve", "_aretrieve"):
+        # A subclass may embed other text. Instrumentation creates a new wrapper at each access.
+        method = getattr(type(retriever), name)
+        if unwrap(method) is not unwrap(getattr(VectorIndexRetriever, name)):
+            return query.embedding
     return (yield from embed(query, retriever._embed_model))  # noqa: SLF001 - it has no public name
-
-
-def _is_unchanged(retriever: VectorIndexRetriever) -> bool:
-    """Return whether LlamaIndex's methods are not overridden; a subclass may embed other text."""
-    # Instrumentation creates a new wrapper at each access.
-    return all(
-        unwrap(getattr(type(retriever), name)) is unwrap(getattr(VectorIndexRetriever, name))
-        for name in ("_retrieve", "_aretrieve")
-    )
 
 
 def _has_async(retriever: BaseRetriever) -> bool:

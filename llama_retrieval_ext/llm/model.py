@@ -20,12 +20,11 @@ from llama_retrieval_ext.errors import (
     GenerationError,
     describe,
 )
-from llama_retrieval_ext.execution.context import call, current_context, note_degraded
+from llama_retrieval_ext.execution.context import SingleFlight, call, current_context, note_degraded
 from llama_retrieval_ext.execution.drivers import awaits
 from llama_retrieval_ext.execution.legs import CircuitBreaker
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.running import Report, WhileOpen
-from llama_retrieval_ext.execution.single_flight import SingleFlight
 from llama_retrieval_ext.llm.functions import AnyLLM, as_llm, with_temperature
 from llama_retrieval_ext.llm.parsing import cleaned, is_cut_off, parse_structured, visible
 

@@ -1,6 +1,6 @@
 """`Explanation`: a search result with the full record of `explain`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -151,7 +151,13 @@ class Explanation(SearchResult):
                 rank,
                 hit,
                 tuple(stage.ranks[hit.node_id] for stage in stages if hit.node_id in stage.ranks),
-                tuple(_rescored(stages, hit.node_id)),
+                tuple(
+                    (stage.before.ranks[hit.node_id], stage.ranks[hit.node_id])
+                    for stage in stages
+                    if stage.before is not None
+                    and hit.node_id in stage.ranks
+                    and hit.node_id in stage.before.ranks
+                ),
                 tuple(old for old, new in into.items() if new == hit.node_id),
                 tuple(_passed(requests, hit)),
                 shares.get(hit.node_id, {}),
@@ -217,15 +223,6 @@ def _stages(
 def _is_itself(child: Trace, step: Trace) -> bool:
     """Return whether a nested step is the stage itself, as for a stage that may be left out."""
     return not step.beside and step.name.partition("(")[0] == child.name
-
-
-def _rescored(
-    stages: Sequence[StageRanking], node_id: str
-) -> Iterator[tuple[StageRank, StageRank]]:
-    for stage in stages:
-        before = None if stage.before is None else stage.before.ranks.get(node_id)
-        if before is not None and node_id in stage.ranks:
-            yield before, stage.ranks[node_id]
 
 
 def _passed(requests: Sequence[TracedRequest], hit: Hit) -> dict[str, None]:

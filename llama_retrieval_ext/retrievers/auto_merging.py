@@ -167,8 +167,9 @@ class AutoMergingRetriever(Retriever):
     def _reads(self, ids: Sequence[str]) -> list[Call[list[BaseNode]]]:
         """Return the calls that read nodes: one, or parallel ones for a sequential docstore."""
         store, kind = self.docstore, type(self.docstore)
+        kvstore = getattr(store, "_kvstore", None)  # no public name
         one_call = (
-            _is_in_memory(store)
+            (kind is SimpleDocumentStore and type(kvstore) is SimpleKVStore)
             or kind.get_nodes is not BaseDocumentStore.get_nodes
             or kind.aget_nodes is not BaseDocumentStore.aget_nodes
         )
@@ -183,11 +184,6 @@ class AutoMergingRetriever(Retriever):
             )
 
         return [read(list(ids[start::parts])) for start in range(parts)]
-
-
-def _is_in_memory(store: BaseDocumentStore) -> bool:
-    kvstore = getattr(store, "_kvstore", None)  # no public name
-    return type(store) is SimpleDocumentStore and type(kvstore) is SimpleKVStore
 
 
 def _gaps(hits: Sequence[Hit]) -> dict[str, float]:

@@ -205,7 +205,11 @@ class KGRuleRetriever(Retriever):
         if not kept:
 
             def hints() -> Plan[list[str]]:
-                names = yield from _types_in(self.graph, scope=scope)
+                contents = yield self.graph.plan_contents(scope=scope)  # all of it
+                targets = {edge.target for edge in contents.edges if edge.type == APPLIES_TO}
+                by_node = {node.name for node in contents.nodes if node.id in targets}
+                by_key = {str(value) for node in contents.nodes for value in _types_of(node)}
+                names = sorted(by_node | by_key)
                 return (
                     [] if type_ in names else [unknown("engineering type", type_, names, least=0)]
                 )
@@ -421,11 +425,3 @@ def _of_type_or_any(
 def _types_of(node: GraphNode) -> Sequence[object]:
     value = node.properties.get(TYPES_KEY) or ()
     return value if isinstance(value, list | tuple) else (value,)
-
-
-def _types_in(graph: GraphBackend, *, scope: Scope | None) -> Plan[list[str]]:
-    """Return the names of the engineering types of a graph; this reads all of it."""
-    contents = yield graph.plan_contents(scope=scope)
-    targets = {edge.target for edge in contents.edges if edge.type == APPLIES_TO}
-    names = {node.name for node in contents.nodes if node.id in targets}
-    return sorted(names | {str(value) for node in contents.nodes for value in _types_of(node)})

@@ -224,9 +224,13 @@ class KnowledgePolicy(Part):
 def items_of(side: str, answer: Sequence[NodeWithScore], policy: KnowledgePolicy) -> list[Hit]:
     """Return the hits of a side with source, priority and score by the policy.
 
-    A side without hits marks the answer degraded.
+    Scores count as shares in [0, 1]: divided by the best one if that is above 1. A side without
+    hits marks the answer degraded.
     """
-    shares = _shares([hit.score for hit in answer])
+    scores = [hit.score or 0.0 for hit in answer]
+    finite = [score if math.isfinite(score) else 0.0 for score in scores]
+    best = max([1.0, *finite])
+    shares = [max(0.0, score / best) for score in finite]
     items = [
         _item(side, hit, rank, share, policy)
         for rank, (hit, share) in enumerate(zip(answer, shares, strict=True), start=1)
@@ -274,13 +278,6 @@ def _cases(items: Sequence[Hit], policy: KnowledgePolicy) -> list[Hit]:
         ]
         kept += ordered(near)[: policy.case_top_k]
     return kept
-
-
-def _shares(scores: Sequence[float | None]) -> list[float]:
-    """Return scores in [0, 1]; divided by the best score if that is above 1."""
-    finite = [0.0 if score is None or not math.isfinite(score) else score for score in scores]
-    best = max([1.0, *finite])
-    return [max(0.0, score / best) for score in finite]
 
 
 def _nothing(side: str, shares: Sequence[float], policy: KnowledgePolicy) -> str:

@@ -125,7 +125,12 @@ class RecursiveRetriever(Retriever):
         child = self._for_children(query)
         root = self.children[0]
         search = hits_of(root, child, source=self.root_id)
-        hits = _scored((yield from step(self.root_id, search, reports=True)))
+        hits = yield from step(self.root_id, search, reports=True)
+        # A foreign root may give no scores: 1.0 if no hit has one, as in LlamaIndex.
+        with_score = [hit for hit in hits if hit.score is not None]
+        if len(with_score) < len(hits):
+            scored = [hit.model_copy(update={"score": 1.0}) for hit in hits]
+            hits = in_order(hits if with_score else scored)
         inside = [target_key(self.root_id, root)]
         resolved = yield from self._resolver.resolve(
             hits, child, inside=inside, sources=self._sources
@@ -142,14 +147,6 @@ def _drawn_on(nodes: Sequence[NodeWithScore], sources: Sources) -> list[NodeWith
         for hit in sources.get(node.node.node_id, ()):
             drawn.setdefault(hit.node.node_id, hit)
     return list(drawn.values())
-
-
-def _scored(hits: list[Hit]) -> list[Hit]:
-    """Return the hits of a foreign root with scores: 1.0 if none has one, as in LlamaIndex."""
-    with_score = [hit for hit in hits if hit.score is not None]
-    if len(with_score) == len(hits):
-        return hits
-    return in_order(hits if with_score else [hit.model_copy(update={"score": 1.0}) for hit in hits])
 
 
 def _checked(template: str) -> str:

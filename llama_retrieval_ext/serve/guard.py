@@ -19,8 +19,7 @@ from typing import Any, Final, TypeAlias
 
 from llama_retrieval_ext.checks import check_seconds, declared_arguments
 from llama_retrieval_ext.errors import ConfigurationError, DeadlineExceededError
-from llama_retrieval_ext.execution.context import Context, Session, entered
-from llama_retrieval_ext.execution.single_flight import SingleFlight
+from llama_retrieval_ext.execution.context import Context, Session, SingleFlight, entered
 from llama_retrieval_ext.parameters import Count, Seconds
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, raised_at

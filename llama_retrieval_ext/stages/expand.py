@@ -135,7 +135,12 @@ class Expand(Refine):
         shown: dict[str, Hit] = {}
         merged: dict[str, str] = {}
         for (place, names), neighbours in hits_by_place.items():
-            passages = {id_: node for id_, node in sections[place].items() if _open_to(names, node)}
+            passages: dict[str, TextNode] = {}
+            for id_, node in sections[place].items():
+                allowed = allowed_in(node.metadata)
+                # All who may see the hit may see the passage.
+                if {*names} <= {*allowed} and bool(names) == bool(allowed):
+                    passages[id_] = node
             passages |= {
                 hit.node_id: hit.node for hit in neighbours if isinstance(hit.node, TextNode)
             }
@@ -192,12 +197,6 @@ def _place(store: BasePydanticVectorStore | None, node: BaseNode) -> Place | Non
     if document is None or node.start_char_idx is None or node.end_char_idx is None:
         return None
     return (id(store), *document, str(metadata.get(PATH_KEY)))
-
-
-def _open_to(names: Names, node: BaseNode) -> bool:
-    """Return whether all who may see a hit, of whom it names these, may see a passage."""
-    allowed = allowed_in(node.metadata)
-    return {*names} <= {*allowed} and bool(names) == bool(allowed)
 
 
 def _is_message(metadata: Mapping[str, object]) -> bool:
@@ -274,17 +273,15 @@ def _shown(hit: Hit, passages: Sequence[TextNode]) -> Hit:
         text += between + node.text[max(0, -gap) :]
         end = None if end is None else max(end, node.end_char_idx or 0)
     start = first.start_char_idx
+    # The table is that in which the first passage begins.
+    metadata = {key: value for key, value in hit.node.metadata.items() if key != TABLE_KEY}
+    if TABLE_KEY in first.metadata:
+        metadata[TABLE_KEY] = first.metadata[TABLE_KEY]
     update = {
         "text": text,
         "start_char_idx": None if start is None else start - len(speaker_of(first)),
         "end_char_idx": end,
-        "metadata": _metadata(hit.node.metadata, first.metadata),
+        "metadata": metadata,
         "embedding": None,
     }
     return hit.model_copy(update={"node": hit.node.model_copy(update=update)})
-
-
-def _metadata(metadata: Mapping[str, object], first: Mapping[str, object]) -> dict[str, object]:
-    """Return the metadata of a hit, with the table that its first passage begins in."""
-    others = {key: value for key, value in metadata.items() if key != TABLE_KEY}
-    return {**others, TABLE_KEY: first[TABLE_KEY]} if TABLE_KEY in first else others

@@ -9,9 +9,9 @@ from threading import Barrier, Event, Thread
 import pytest
 
 from llama_retrieval_ext.errors import DeadlineExceededError
+from llama_retrieval_ext.execution.context import SingleFlight
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Call, Plan, Task, Together
-from llama_retrieval_ext.execution.single_flight import SingleFlight
 
 
 class Maker:

@@ -52,7 +52,10 @@ def tokenizer_for(
 
     """
     stemmed_as = _snowball(language)
-    if stemmer is not None and (skip_stemming or not _is_stemmer_of(stemmed_as, stemmer)):
+    if stemmer is not None and (
+        skip_stemming
+        or any(stemmer.stemWord(word) != word_stemmer(stemmed_as)(word) for word in _PROBES)
+    ):
         raise ConfigurationError(
             f"got a stemmer that is not the one of language={language!r} and "
             f"skip_stemming={skip_stemming}; leave stemmer out and say in language what the text is"
@@ -83,8 +86,3 @@ def _stop_words(language: str | Sequence[str] | None) -> StopWords:
         return "english"
     words: tuple[str, ...] = getattr(bm25s.stopwords, f"STOPWORDS_{name.upper()}")
     return tuple(words)
-
-
-def _is_stemmer_of(language: str, stemmer: Stemmer) -> bool:
-    stem = word_stemmer(language)
-    return all(stemmer.stemWord(word) == stem(word) for word in _PROBES)

@@ -282,7 +282,11 @@ class LlamaIndexSelector(Selector):
                 raise ExecutionError(f"{self!r} picked route {picked.index + 1} of {len(choices)}")
             selection = Selection(choices[picked.index].name, reason=picked.reason)
             picks.setdefault(picked.index, selection)
-        return list(picks.values())[: self._most]
+        # LlamaIndex's multi-selectors may have a limit.
+        most = getattr(self.selector, "_max_outputs", None)
+        if isinstance(self.selector, _SINGLE):
+            most = 1
+        return list(picks.values())[: most if isinstance(most, int) else None]
 
     def _call(self, tools: Sequence[ToolMetadata], query: Query) -> Call[SelectorResult]:
         def blocking() -> SelectorResult:
@@ -295,14 +299,6 @@ class LlamaIndexSelector(Selector):
             lambda: blocking_or_awaited(blocking, attempt),
             None if _blocks(self.selector) else attempt,
         )
-
-    @property
-    def _most(self) -> int | None:
-        """Maximum number of picks; None for no limit."""
-        if isinstance(self.selector, _SINGLE):
-            return 1
-        most = getattr(self.selector, "_max_outputs", None)  # of LlamaIndex's multi-selectors
-        return most if isinstance(most, int) else None
 
     def __repr__(self) -> str:
         return handle_expression(self.selector)  # without this adapter around it

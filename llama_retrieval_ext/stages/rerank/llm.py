@@ -77,7 +77,10 @@ def relevances_in(answer: str, *, documents: int) -> dict[int, float]:
     text = unfenced(cleaned(answer))
     if is_cut_off(text):
         return {}
-    pairs = list(_from_json(text)) or list(_from_lines(text))
+    lines = [*_LABELLED.finditer(text)] or [
+        match for line in text.splitlines() if (match := _PAIR.fullmatch(line))
+    ]
+    pairs = list(_from_json(text)) or [(int(match[1]), float(match[2])) for match in lines]
     if not pairs and _ORDER.fullmatch(text):
         pairs = _falling(map(int, re.findall(r"\d+", text)))
     relevances: dict[int, float] = {}
@@ -90,13 +93,6 @@ def relevances_in(answer: str, *, documents: int) -> dict[int, float]:
         named.update(map(int, _NAMED_LINE.findall(text)))
     is_whole = all(number - 1 in relevances for number in named if 1 <= number <= documents)
     return relevances if is_whole else {}
-
-
-def _from_lines(text: str) -> Iterator[tuple[int, float]]:
-    labelled = list(_LABELLED.finditer(text))
-    plain = [match for line in text.splitlines() if (match := _PAIR.fullmatch(line))]
-    for match in labelled or plain:
-        yield int(match[1]), float(match[2])
 
 
 def _falling(numbers: Iterable[int]) -> list[tuple[int, float]]:
