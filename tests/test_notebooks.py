@@ -3,16 +3,18 @@
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 
-from tests.notebooks import FOLDER, problems, shown
-
-NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_committed_with_outputs_and_without_errors(path: Path) -> None:
+    # It takes seconds to import, which no other worker need spend.
+    import nbformat  # noqa: PLC0415
+
+    from tests.notebooks import problems  # noqa: PLC0415
+
     notebook = nbformat.read(path, as_version=4)
     assert problems(notebook) == []
     kinds = {
@@ -25,6 +27,10 @@ def test_a_notebook_is_committed_with_outputs_and_without_errors(path: Path) -> 
 
 
 def test_times_and_ids_do_not_count_and_everything_else_does() -> None:
+    import nbformat  # noqa: PLC0415 - as above
+
+    from tests.notebooks import shown  # noqa: PLC0415
+
     def notebook(text: str) -> Any:
         output = nbformat.v4.new_output("stream", text=text)
         return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("x", outputs=[output])])

@@ -4,7 +4,7 @@ import asyncio
 from socket import socket
 
 import pytest
-from llama_index.llms.openai_like import OpenAILike
+from llama_index.core.llms import LLM
 
 from llama_retrieval_ext.capabilities import CapabilityFactory
 from llama_retrieval_ext.errors import GenerationError
@@ -22,7 +22,7 @@ def test_each_capability_over_http(kb: KnowledgeBase) -> None:
     drawn = '{"insights": [{"title": "Rest", "evidence": [1]}]}'
     replies: list[Reply] = [SAID, SAID, SAID, "Cheers.", FOUND, drawn, "2"]
     with FakeOpenAI(replies) as server:
-        factory = CapabilityFactory.of(kb, llm=client(server))
+        factory = CapabilityFactory.of(kb, llm=client(server.url))
         rag = factory.create_rag_generator()
         assert rag.generate("How much leave?", scope=ACME).is_supported
         assert asyncio.run(rag.agenerate("How much leave?", scope=ACME)).is_supported
@@ -44,7 +44,7 @@ def test_each_capability_over_http(kb: KnowledgeBase) -> None:
 @pytest.mark.parametrize("reply", [Failure(500), "", Never()], ids=str)
 def test_a_server_that_fails_is_a_clear_error(kb: KnowledgeBase, reply: Reply) -> None:
     with FakeOpenAI([reply]) as server:
-        factory = CapabilityFactory.of(kb, llm=client(server))
+        factory = CapabilityFactory.of(kb, llm=client(server.url))
         with pytest.raises(GenerationError, match="rag: the LLM"):
             factory.create_rag_generator(timeout_s=5 if reply == "" else 0.5).generate(
                 "How much leave?", scope=ACME
@@ -55,19 +55,14 @@ def test_a_server_that_is_not_there_is_named_without_its_password(kb: KnowledgeB
     with socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-    llm = OpenAILike(
-        model="tiny",
-        api_base=f"http://ann:secret@127.0.0.1:{port}/v1",
-        api_key="none",
-        is_chat_model=True,
-        max_retries=0,
-    )
+    llm = client(f"http://ann:secret@127.0.0.1:{port}/v1")
     with pytest.raises(GenerationError, match=f" at http://127.0.0.1:{port}/v1/") as caught:
         CapabilityFactory.of(kb, llm=llm).create_rag_generator().generate("Leave?", scope=ACME)
     assert "secret" not in str(caught.value)
 
 
-def client(server: FakeOpenAI) -> OpenAILike:
-    return OpenAILike(
-        model="tiny", api_base=server.url, api_key="none", is_chat_model=True, max_retries=0
-    )
+def client(url: str) -> LLM:
+    # It takes seconds to import, which no other worker need spend.
+    from llama_index.llms.openai_like import OpenAILike  # noqa: PLC0415
+
+    return OpenAILike(model="tiny", api_base=url, api_key="none", is_chat_model=True, max_retries=0)

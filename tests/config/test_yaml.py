@@ -158,7 +158,7 @@ def test_a_knowledge_base_is_enough_and_its_defaults_count(tmp_path: Path) -> No
 
 def test_yaml_bombs_are_refused_at_once() -> None:
     laughs = "a: &a [x, x]\n" + "\n".join(f"b{n}: &b{n} [*a, *a]" for n in range(50))
-    began = time.monotonic()
+    began = time.process_time()
     for text in (
         laughs,
         "[" * 100_000,
@@ -172,7 +172,7 @@ def test_yaml_bombs_are_refused_at_once() -> None:
         document("{type: RouteRule, route: a, pattern: '(?P<a>'}"),
     ):
         assert validate_yaml(text, BOUND), text[:60]
-    assert time.monotonic() - began < 20
+    assert time.process_time() - began < 20
 
 
 keys = st.sampled_from(

@@ -27,6 +27,7 @@ from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.evaluation.conftest import JUDGED, QUERIES, Shifted
+from tests.patience import unless_stalled
 
 
 def test_a_shared_leg_runs_once_and_its_time_counts_for_each_retriever() -> None:
@@ -91,6 +92,7 @@ def test_calls_of_a_ranking_that_fails_are_counted() -> None:
     assert found.results[["llm_calls", "degraded", "failed"]].iloc[0].tolist() == [1, 1, 0]
 
 
+@unless_stalled
 def test_calls_of_a_ranking_that_is_late_are_counted() -> None:
     model = FakeEmbedding(delay_s=0.2)
     with EmbeddedVectorStore(":memory:") as store:

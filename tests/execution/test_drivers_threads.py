@@ -18,6 +18,7 @@ from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.testing.fakes import FakeRetriever
 from tests.execution.conftest import Composite
+from tests.patience import soon
 
 
 @pytest.fixture
@@ -27,21 +28,21 @@ def pool() -> DaemonPool:
 
 def script(code: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-u", "-W", "error", "-c", textwrap.dedent(code)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
 
 def test_the_pool_reuses_an_idle_thread(pool: DaemonPool) -> None:
     idents = set()
     for _ in range(20):
-        idents.add(pool.submit(threading.get_ident).result(5))
+        idents.add(pool.submit(threading.get_ident).result(30))
         time.sleep(0.001)  # its thread is idle again
     assert len(idents) <= 2
 
 
 def test_the_pool_runs_every_submitted_function_at_once(pool: DaemonPool) -> None:
     together = threading.Barrier(50)
-    futures = [pool.submit(partial(together.wait, 5)) for _ in range(50)]
-    assert sorted(future.result(5) for future in futures) == list(range(50))
+    futures = [pool.submit(partial(together.wait, 30)) for _ in range(50)]
+    assert sorted(future.result(30) for future in futures) == list(range(50))
 
 
 def test_an_idle_thread_of_the_pool_keeps_no_reference(pool: DaemonPool) -> None:
@@ -50,9 +51,9 @@ def test_an_idle_thread_of_the_pool_keeps_no_reference(pool: DaemonPool) -> None
 
     big = Big()
     gone = weakref.ref(big)
-    pool.submit(partial(id, big)).result(5)
+    pool.submit(partial(id, big)).result(30)
     del big
-    give_up_at = time.monotonic() + 2
+    give_up_at = time.monotonic() + 30
     while gone() is not None and time.monotonic() < give_up_at:
         time.sleep(0.005)
     assert gone() is None
@@ -82,12 +83,12 @@ def test_a_forked_child_has_its_own_threads() -> None:
         """
         import os
         from llama_retrieval_ext.execution.drivers import pool
-        assert pool.submit(lambda: 1).result(5) == 1  # its thread is idle, and stays behind
+        assert pool.submit(lambda: 1).result(30) == 1  # its thread is idle, and stays behind
         child = os.fork()
         if child == 0:
-            os._exit(pool.submit(lambda: 42).result(5))
+            os._exit(pool.submit(lambda: 42).result(30))
         _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), pool.submit(lambda: 1).result(5))
+        print(os.waitstatus_to_exitcode(status), pool.submit(lambda: 1).result(30))
         """
     )
     assert done.stdout.split() == ["42", "1"], done.stderr
@@ -101,7 +102,7 @@ def test_a_hanging_function_does_not_delay_the_end_of_the_program() -> None:
         from llama_retrieval_ext.execution.drivers import pool
         begun = threading.Event()
         pool.submit(lambda: begun.set() or threading.Event().wait())
-        print(begun.wait(5))
+        print(begun.wait(30))
         """
     )
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "True", "")
@@ -114,8 +115,8 @@ def test_a_loop_thread_can_be_closed_from_its_own_thread() -> None:
         loop.close()
         return threading.current_thread()
 
-    thread = asyncio.run(asyncio.wait_for(loop.run(close()), 5))
-    thread.join(5)
+    thread = asyncio.run(asyncio.wait_for(loop.run(close()), 30))
+    thread.join(30)
     assert not thread.is_alive()
 
 
@@ -127,11 +128,10 @@ def test_closing_a_loop_thread_cancels_those_who_wait() -> None:
         await asyncio.sleep(0.05)
         loop.close()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(task, 5)
+            await asyncio.wait_for(task, 30)
 
-    started = time.monotonic()
-    asyncio.run(waiting())
-    assert time.monotonic() - started < 5
+    with soon():
+        asyncio.run(waiting())
 
 
 def test_an_error_while_closing_a_loop_thread_is_raised() -> None:
@@ -163,7 +163,7 @@ def test_a_forked_child_makes_its_own_loop_thread() -> None:
     answered(used), answered(other)
     child = os.fork()
     if child == 0:
-        signal.alarm(10)  # otherwise it could hang
+        signal.alarm(60)  # otherwise it could hang
         answered(used), used.close(), other.close()
     else:
         assert os.waitpid(child, 0)[1] == 0
@@ -191,7 +191,7 @@ def test_an_error_after_the_caller_was_cancelled_is_not_logged() -> None:
             await asyncio.wait_for(loop.run(fails_when_cancelled()), 0.05)
 
     asyncio.run(impatient())
-    assert ended.wait(5)
+    assert ended.wait(30)
     loop.close()
     gc.collect()
     assert logged == []

@@ -29,6 +29,7 @@ from llama_retrieval_ext.testing.fakes import (
     HangingRetriever,
 )
 from tests.execution.conftest import Composite, Search
+from tests.patience import soon, unless_stalled
 
 CALLER_ERRORS = [
     CompositionError("these do not fit"),
@@ -162,10 +163,11 @@ def test_the_pause_before_a_retry_doubles(fused: Composite) -> None:
         flaky.calls.clear()
         began = time.perf_counter()
         assert search_it("query").hits
-        assert 0.07 <= time.perf_counter() - began < 5  # 0.01 + 0.02 + 0.04
+        assert 0.07 <= time.perf_counter() - began < 30  # 0.01 + 0.02 + 0.04
 
 
 @pytest.mark.slow
+@unless_stalled
 def test_retries_stay_within_the_timeout_of_the_leg(fused: Composite, search: Search) -> None:
     flaky = FlakyRetriever(failures=99)
     leg = Leg("flaky", flaky, retries=99, backoff_s=0.06, timeout_s=0.6)
@@ -176,10 +178,9 @@ def test_retries_stay_within_the_timeout_of_the_leg(fused: Composite, search: Se
 
 
 def test_a_leg_without_time_for_a_retry_fails_at_once(fused: Composite, search: Search) -> None:
-    leg = Leg("broken", down(), retries=3, backoff_s=60, timeout_s=5)
-    began = time.perf_counter()
-    result = search(fused(leg, works()), "query")
-    assert time.perf_counter() - began < 2
+    leg = Leg("broken", down(), retries=3, backoff_s=600, timeout_s=60)
+    with soon():
+        result = search(fused(leg, works()), "query")
     assert [part.reason for part in result.degraded] == ["ConnectionError: backend down"]
 
 
@@ -241,6 +242,7 @@ def test_an_open_circuit_breaker_of_a_required_leg_ends_the_query(fused: Composi
 
 
 @pytest.mark.slow
+@unless_stalled
 def test_a_short_timeout_of_the_query_does_not_open_the_circuit_breaker(
     fused: Composite, hanging: Callable[[], HangingRetriever]
 ) -> None:

@@ -34,6 +34,7 @@ from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeEmbedding, FakeRetriever
 from tests.execution.conftest import Composite, Search
 from tests.meeting import Meeting, Meets, met_by_the_loop
+from tests.patience import unless_stalled
 
 Embedded = Callable[..., Retriever]
 
@@ -174,6 +175,7 @@ def test_a_retry_after_a_failure_embeds_again(fused: Composite, embedded: Embedd
 
 
 @pytest.mark.slow
+@unless_stalled
 def test_a_late_leg_that_embeds_leaves_the_embedding_to_the_others(
     fused: Composite, embedded: Embedded, search: Search
 ) -> None:

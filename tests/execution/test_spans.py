@@ -103,7 +103,7 @@ def test_a_failing_retrieval_ends_once_at_each_level(fused: Composite, search: S
 
 
 def test_a_cancelled_retrieval_has_an_end_event(fused: Composite) -> None:
-    retriever = fused(FakeAsyncRetriever(delay_s=10))
+    retriever = fused(FakeAsyncRetriever(delay_s=60))
 
     async def give_up() -> None:
         with pytest.raises(TimeoutError):

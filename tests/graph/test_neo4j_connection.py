@@ -20,6 +20,7 @@ from llama_retrieval_ext.graph.elements import GraphNode
 from llama_retrieval_ext.graph.neo4j import Neo4jGraph
 from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress
 from llama_retrieval_ext.graph.open import open_graph
+from tests.patience import soon
 from tests.servers.forwarder import Forwarder
 from tests.servers.neo4j import neo4j_url
 
@@ -73,24 +74,19 @@ def silent() -> Iterator[Neo4jGraph]:
 def test_a_connection_to_a_silent_server_fails_in_time(
     silent: Neo4jGraph, call: Callable[[Neo4jGraph], object]
 ) -> None:
-    start = time.monotonic()
-    with pytest.raises(StoreUnavailableError):
+    with soon(), pytest.raises(StoreUnavailableError):
         call(silent)
-    assert time.monotonic() - start < 2
 
 
 def test_the_deadline_of_a_query_ends_a_call_before_the_limit_of_the_url() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
-        Neo4jGraph.open(f"bolt://127.0.0.1:{server.getsockname()[1]}?timeout_s=20") as graph,
+        Neo4jGraph.open(f"bolt://127.0.0.1:{server.getsockname()[1]}?timeout_s=100") as graph,
+        soon(),
+        entered(Context(deadline=time.monotonic() + 0.2)),
+        pytest.raises(DeadlineExceededError, match="time of the query"),
     ):
-        start = time.monotonic()
-        with (
-            entered(Context(deadline=start + 0.2)),
-            pytest.raises(DeadlineExceededError, match="time of the query"),
-        ):
-            graph.read("RETURN 1 AS n", {})
-        assert time.monotonic() - start < 2
+        graph.read("RETURN 1 AS n", {})
 
 
 def test_a_call_after_close_says_that_the_graph_is_closed() -> None:

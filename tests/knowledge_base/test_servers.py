@@ -38,7 +38,7 @@ class Line:
     def __init__(self, url: str, forwarder: Forwarder) -> None:
         scheme, _, rest = url.partition("://")
         collection = rest.partition("/")[2]
-        self.url = f"{scheme}://127.0.0.1:{forwarder.port}/{collection}?timeout_s=1"
+        self.url = f"{scheme}://127.0.0.1:{forwarder.port}/{collection}?timeout_s=10"
         self.cut, self.mend = forwarder.down, forwarder.up
 
 

@@ -19,7 +19,7 @@ from llama_retrieval_ext.llm.model import LanguageModel, check_prompt, filled
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.scripted_llm import ScriptedAnswer, ScriptedLLM
 from tests.meeting import Meeting
-from tests.patience import unless_stalled
+from tests.patience import soon, unless_stalled
 
 
 class BlockingLLM(CustomLLM):
@@ -88,10 +88,9 @@ def test_usable_answers_are_parsed_and_all_others_reported(
 
 
 def test_a_late_model_costs_its_timeout(written: Run) -> None:
-    model = LanguageModel(ScriptedLLM([(5.0, "late")]), timeout_s=0.05)
-    started = time.perf_counter()
-    result, missing = written(model.answers("X", "?", str.upper))
-    assert time.perf_counter() - started < 4
+    model = LanguageModel(ScriptedLLM([(60.0, "late")]), timeout_s=0.05)
+    with soon():
+        result, missing = written(model.answers("X", "?", str.upper))
     assert result == []
     assert "did not answer within 0.05 s" in missing[0]
 
@@ -121,6 +120,7 @@ def test_failures_and_unusable_answers_are_not_cached(written: Run) -> None:
 
 
 @pytest.mark.slow
+@unless_stalled
 def test_the_model_gets_half_of_the_time_that_is_left(written: Run) -> None:
     model = LanguageModel(ScriptedLLM([(5.0, "late")]))
     ended: list[float] = []

@@ -64,9 +64,9 @@ def test_the_text_after_a_thought_is_the_answer(thought: str, answer: str) -> No
 
 @pytest.mark.parametrize("piece", ["<think>", "<think ", "```\n", "```json", "< ", "<" + " " * 9])
 def test_cleaning_takes_linear_time(piece: str) -> None:
-    started = time.perf_counter()
+    begun = time.process_time()
     unfenced(cleaned(piece * 20_000))
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - begun < 10
 
 
 @pytest.mark.parametrize(
@@ -235,9 +235,9 @@ def test_structured_answers_of_one_repeated_piece_are_read_in_linear_time(piece:
 
 @pytest.mark.parametrize("piece", ["['", '{"a": "b" ', "["])
 def test_a_hostile_answer_is_repaired_in_limited_time(piece: str) -> None:
-    started = time.perf_counter()
+    begun = time.process_time()
     texts_in_json("[" + piece * 1_000)
-    assert time.perf_counter() - started < 60
+    assert time.process_time() - begun < 60
 
 
 HOSTILE = (

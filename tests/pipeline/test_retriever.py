@@ -30,6 +30,7 @@ from llama_retrieval_ext.testing.fakes import (
     HangingRetriever,
 )
 from llama_retrieval_ext.trace import Trace
+from tests.patience import unless_stalled
 from tests.pipeline.parts import Each, Say
 
 
@@ -197,6 +198,7 @@ def one_after_another() -> Retriever:
 
 
 @drivers
+@unless_stalled
 def test_a_stream_yields_the_fused_ranking_after_each_leg_and_then_the_answer(
     stream: Streamed,
 ) -> None:

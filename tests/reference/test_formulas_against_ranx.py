@@ -8,6 +8,7 @@ best rank).
 import os
 import random
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -17,11 +18,6 @@ from llama_retrieval_ext.formulas.normalisation import min_max, z_score
 from llama_retrieval_ext.formulas.rrf import reciprocal_rank_shares
 from llama_retrieval_ext.formulas.scores import ranked, sum_of_legs
 from llama_retrieval_ext.formulas.weighted_sum import weighted_sum_shares
-
-# Interpreted: compiling itself takes ranx a minute, and what it fuses here a moment.
-os.environ["NUMBA_DISABLE_JIT"] = "1"
-pytest.importorskip("numba", reason="numba comes with ranx").config.reload_config()
-ranx = pytest.importorskip("ranx", reason="ranx is the oracle; the extra 'test' installs it")
 
 pytestmark = [
     pytest.mark.slow,
@@ -33,6 +29,15 @@ pytestmark = [
 Scores = dict[str, float]
 Run = dict[str, Scores]
 N_LEGS = 3
+
+
+@cache
+def ranx() -> Any:  # Any: it is not typed
+    """Import ranx, which takes seconds, where it is used."""
+    # Interpreted: compiling itself takes ranx a minute, and what it fuses here a moment.
+    os.environ["NUMBA_DISABLE_JIT"] = "1"
+    pytest.importorskip("numba", reason="numba comes with ranx").config.reload_config()
+    return pytest.importorskip("ranx", reason="ranx is the oracle; the extra 'test' installs it")
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +71,8 @@ def by_rank(fuse: Callable[[list[list[str]]], Scores]) -> Callable[[list[Scores]
 
 
 def ranx_fuse(legs: list[Run], method: str, **params: Any) -> Run:  # Any: what ranx takes
-    runs = [ranx.Run(leg) for leg in legs]
-    return as_dict(ranx.fuse(runs, norm=None, method=method, params=params or None))
+    runs = [ranx().Run(leg) for leg in legs]
+    return as_dict(ranx().fuse(runs, norm=None, method=method, params=params or None))
 
 
 def as_dict(run: Any) -> Run:  # Any: ranx is not typed
@@ -113,12 +118,12 @@ def test_normalisations_agree(
 ) -> None:
     for leg in legs:
         ours = {query: normalise(scores) for query, scores in leg.items()}
-        assert_agree(ours, as_dict(getattr(ranx.normalization, theirs)(ranx.Run(leg))))
+        assert_agree(ours, as_dict(getattr(ranx().normalization, theirs)(ranx().Run(leg))))
 
 
 def test_normalised_fusion_ranks_as_ranx_does(legs: list[Run]) -> None:
-    runs = [ranx.Run(leg) for leg in legs]
-    theirs = as_dict(ranx.fuse(runs, norm="min-max", method="sum"))
+    runs = [ranx().Run(leg) for leg in legs]
+    theirs = as_dict(ranx().fuse(runs, norm="min-max", method="sum"))
     ours = by_query(legs, lambda scores: sum_of_legs([min_max(leg) for leg in scores]))
     assert_agree(ours, theirs)
     for query, scores in ours.items():

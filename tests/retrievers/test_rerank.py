@@ -22,6 +22,7 @@ from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from tests.patience import soon
 from tests.searching import Searched
 
 ROWS = [("a", 0.9, "travel"), ("b", 0.8, "sick leave"), ("c", 0.7, "annual leave")]
@@ -88,10 +89,9 @@ def test_a_scope_error_of_a_reranker_is_raised() -> None:
 
 
 def test_a_late_reranker_costs_its_timeout_and_degrades(searched: Searched) -> None:
-    retriever = RerankRetriever(FakeRetriever(ROWS), ByLength(delay_s=6.0), timeout_s=0.05)
-    started = time.monotonic()
-    result = searched(retriever, "annual leave")
-    assert time.monotonic() - started < 5
+    retriever = RerankRetriever(FakeRetriever(ROWS), ByLength(delay_s=60), timeout_s=0.05)
+    with soon():
+        result = searched(retriever, "annual leave")
     assert node_ids(result.hits) == ["a", "b", "c"]
     assert "did not answer within 0.05 s" in result.degraded[0].reason
 

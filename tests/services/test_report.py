@@ -144,7 +144,7 @@ def test_an_invented_figure_in_the_overview_is_marked(
 
 
 def test_a_report_keeps_its_time_limit(reports: Callable[..., ReportService]) -> None:
-    service = reports([(5.0, FINDINGS)])
+    service = reports([(60.0, FINDINGS)])
     with pytest.raises(DeadlineExceededError):
         service.generate_weekly_report("ann", *WEEK, scope=ACME, timeout_s=0.1)
 

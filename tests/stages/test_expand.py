@@ -33,6 +33,7 @@ from llama_retrieval_ext.stores.encoding.values import filterable
 from llama_retrieval_ext.stores.engine.filters import Target
 from llama_retrieval_ext.testing import ScriptedLLM
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from tests.patience import unless_stalled
 from tests.quick import examples
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.stores.engines import filled
@@ -300,6 +301,7 @@ class FailingStore(SimpleVectorStore):
 
 
 @pytest.mark.parametrize("late", [False, True])
+@unless_stalled
 def test_hits_stay_as_they_are_if_their_neighbours_cannot_be_read(late: bool) -> None:
     nodes, source = passages(DIARY)[:2], FakeRetriever()
     source.hits = [*hits_of(nodes)]

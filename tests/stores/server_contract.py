@@ -1,7 +1,6 @@
 """What every engine promises of a server that is down, silent, or back again."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -15,6 +14,7 @@ from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
+from tests.patience import SOON_S, in_time, soon
 from tests.servers.forwarder import Forwarder
 
 S = TypeVar("S", bound=EngineStore)
@@ -45,16 +45,15 @@ class ServerContract(Generic[S]):
     def test_a_server_that_is_down_is_unavailable_and_works_again_when_it_is_back(
         self, open_through: Callable[..., S], line: Forwarder
     ) -> None:
-        store = open_through(timeout_s=2)
+        store = open_through(timeout_s=10)
         KeywordRetriever(store).retrieve(QUERY)
         for _ in range(2):
             line.down()
             for call in CALLS.values():
-                started = time.monotonic()
                 # A hybrid search of two requests names both legs.
-                with pytest.raises((StoreUnavailableError, TooFewLegsError), match=r"127\.0\.0\.1"):
+                errors = (StoreUnavailableError, TooFewLegsError)
+                with soon(), pytest.raises(errors, match=r"127\.0\.0\.1"):
                     call(store)
-                assert time.monotonic() - started < 10
             line.up()
             for call in CALLS.values():
                 call(store)
@@ -63,17 +62,15 @@ class ServerContract(Generic[S]):
         self, open_through: Callable[..., S], line: Forwarder
     ) -> None:
         line.down()
-        started = time.monotonic()
-        with pytest.raises(StoreUnavailableError, match="cannot be reached") as caught:
+        with soon(), pytest.raises(StoreUnavailableError, match="cannot be reached") as caught:
             open_through(timeout_s=2)
-        assert time.monotonic() - started < 10
         assert isinstance(caught.value, ConnectionError)
 
     def test_an_optional_leg_without_its_server_is_left_out(
         self, open_through: Callable[..., S], line: Forwarder
     ) -> None:
         other = BM25Retriever([TextNode(id_="m", text="word")])
-        both = (VectorRetriever(open_through(timeout_s=2)) | other) >> RRF()
+        both = (VectorRetriever(open_through(timeout_s=10)) | other) >> RRF()
         assert {hit.node_id for hit in both.search(QUERY).hits} == {"a", "m"}
         line.down()
         result = both.search(QUERY)
@@ -85,28 +82,24 @@ class ServerContract(Generic[S]):
     def test_a_silent_server_takes_no_longer_than_the_timeout_of_the_query(
         self, open_through: Callable[..., S], line: Forwarder
     ) -> None:
-        retriever = VectorRetriever(open_through(timeout_s=10))
+        retriever = VectorRetriever(open_through(timeout_s=60))
         assert retriever.retrieve(QUERY) == asyncio.run(retriever.aretrieve(QUERY))
         line.silent.set()
         short = QUERY.but(timeout_s=0.3)
         for search in (retriever.retrieve, lambda query: asyncio.run(retriever.aretrieve(query))):
-            started = time.monotonic()
-            with pytest.raises((StoreUnavailableError, DeadlineExceededError)):
+            with soon(), pytest.raises((StoreUnavailableError, DeadlineExceededError)):
                 search(short)
-            assert time.monotonic() - started < 5
         line.down()
         line.silent.clear()
         line.up()
-        assert retriever.retrieve(QUERY.but(timeout_s=5))
+        assert retriever.retrieve(QUERY.but(timeout_s=SOON_S))
 
     def test_a_request_to_a_silent_server_ends_at_the_timeout_of_the_connection(
         self, open_through: Callable[..., S], line: Forwarder
     ) -> None:
-        store = open_through(timeout_s=1)
+        store = in_time(lambda: open_through(timeout_s=1))
         line.silent.set()
         for request in (store.count, lambda: asyncio.run(store.aget_nodes())):
-            started = time.monotonic()
-            with pytest.raises(StoreUnavailableError):
+            with soon(), pytest.raises(StoreUnavailableError):
                 request()
-            assert time.monotonic() - started < 10
         line.down()

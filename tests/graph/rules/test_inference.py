@@ -94,9 +94,9 @@ def test_rules_bound_to_a_seed_take_milliseconds_in_a_large_graph(graph: Embedde
     inferred(graph, "p", chapter="safety")
     times = []
     for _ in range(20):
-        start = time.perf_counter()
+        start = time.process_time()
         inferred(graph, "p", chapter="safety")
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     assert min(times) < 0.02  # three rules and their sentences; a hundred times less is usual
 
 

@@ -190,10 +190,10 @@ def test_spreadsheet_that_claims_too_many_cells_is_read_by_what_it_has(tmp_path:
             text = source.read(name).decode()
             text = text.replace('ref="A1:B2"', 'ref="A1:XFD32000"')
             target.writestr(name, text)
-    start = time.monotonic()
+    start = time.process_time()
     documents = read_documents(tmp_path / "claims.xlsx")
     assert [document.text for document in documents] == ["name: Ann\ncity: York"]
-    assert time.monotonic() - start < 3
+    assert time.process_time() - start < 3
 
 
 def test_spreadsheet_with_a_far_cell_is_read_at_once(tmp_path: Path) -> None:
@@ -203,12 +203,12 @@ def test_spreadsheet_with_a_far_cell_is_read_at_once(tmp_path: Path) -> None:
     book.active.append(["Ann", "York"])
     book.active["XFD3"] = "far"
     book.save(tmp_path / "far.xlsx")
-    start = time.monotonic()
+    start = time.process_time()
     documents = read_documents(tmp_path / "far.xlsx")
     assert documents[0].text == "name: Ann\ncity: York"
     assert "far" in documents[-1].text
     assert len(documents) == 2
-    assert time.monotonic() - start < 8
+    assert time.process_time() - start < 8
 
 
 def test_office_file_that_unpacks_to_too_much_is_left_out_unopened(tmp_path: Path) -> None:

@@ -111,6 +111,7 @@ def test_the_childs_fused_ranking_comes_after_each_leg(stream: Streamed) -> None
 
 
 @both_ways
+@unless_stalled
 def test_a_router_of_several_routes_streams_its_own_fusion(stream: Streamed) -> None:
     inner = branches(late("b", 0.04), late("c", 0.04)) >> RRF()
     retriever = routed(["x", "y"], x=late("a", 0.0), y=inner, z=late("z", 0.0))
@@ -118,6 +119,7 @@ def test_a_router_of_several_routes_streams_its_own_fusion(stream: Streamed) -> 
 
 
 @both_ways
+@unless_stalled
 def test_the_other_routes_are_streamed_if_the_picked_route_fails(stream: Streamed) -> None:
     halting = branches(
         late("a", 0.0), Leg("broken", late("b", 0.04, error=ConnectionError("down")), required=True)
@@ -137,6 +139,7 @@ class Wavers(Retriever):
 
 
 @pytest.mark.slow
+@unless_stalled
 def test_a_route_that_timed_out_streams_no_further_partial_answers() -> None:
     others = branches(late("c", 0.0), late("d", 0.6)) >> RRF()
     retriever = routed(["x"], x=Leg("x", Wavers(top_k=None), timeout_s=0.3), y=others)
@@ -144,6 +147,7 @@ def test_a_route_that_timed_out_streams_no_further_partial_answers() -> None:
 
 
 @both_ways
+@unless_stalled
 def test_a_fallback_streams_one_retriever_after_the_other(stream: Streamed) -> None:
     retriever = FallbackRetriever(two_legs(), branches(late("c", 0.0)) >> RRF(), enough=3)
     assert stream(retriever, "q") == [["a"], ["a", "b"], ["c"], ["a", "b"]]

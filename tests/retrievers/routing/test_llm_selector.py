@@ -28,7 +28,7 @@ LLM_ANSWERS: dict[str, tuple[ScriptedAnswer, list[str], bool]] = {
     "none in Chinese": ("没有, 3 个都不合适", ["food"], False),
     "thoughts alone": ("<think>hmm, 1?", ["food"], True),
     "an exception": (ConnectionError("LLM down"), ["food"], True),
-    "late": ((5.0, "2"), ["food"], True),
+    "late": ((60.0, "2"), ["food"], True),
 }
 
 

@@ -18,6 +18,7 @@ from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank, ModelReran
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.patience import unless_stalled
 from tests.searching import Searched
 
 SOURCE = FakeRetriever([("a", 0.9, "travel"), ("b", 0.8, "annual leave"), ("c", 0.7, "sick leave")])
@@ -75,8 +76,9 @@ def test_an_llm_without_a_usable_answer_is_replaced_by_the_next_reranker() -> No
 
 
 @pytest.mark.slow
+@unless_stalled
 def test_each_reranker_of_a_chain_gets_a_part_of_the_time_of_the_query(searched: Searched) -> None:
-    chain = RerankChain(Reversing(delay_s=6.0), RuleRerank())
+    chain = RerankChain(Reversing(delay_s=60), RuleRerank())
     result = searched(SOURCE >> chain, Query("annual leave", timeout_s=0.8))
     assert node_ids(result.hits)[0] == "b"
     assert [part.where for part in result.degraded] == ["Reversing"]

@@ -6,7 +6,6 @@ import gc
 import http.server
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -35,6 +34,7 @@ from llama_retrieval_ext.stores.elasticsearch.store import (
 )
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.urls import Address
+from tests.patience import SOON_S, in_time, soon
 from tests.servers.forwarder import Forwarder
 from tests.servers.given import local_port
 from tests.stores.server_contract import CALLS, NODE, OTHER, ServerContract
@@ -185,10 +185,8 @@ def test_an_error_status_is_unavailable_and_the_next_request_works(
         for read in reads:
             answering.body = {} if kind is None else {"error": {**error, "root_cause": [error]}}
             answering.status = status
-            started = time.monotonic()
-            with pytest.raises(StoreUnavailableError, match=reason):
+            with soon(), pytest.raises(StoreUnavailableError, match=reason):
                 read(store)
-            assert time.monotonic() - started < 5
             answering.body, answering.status = {}, 200
             assert not read(store)
 
@@ -206,7 +204,7 @@ def test_a_server_that_restarts_between_two_calls_is_not_noticed(
 def test_closing_a_store_ends_waiting_requests_with_an_error(
     open_through: Callable[..., ElasticsearchVectorStore], line: Forwarder
 ) -> None:
-    store = open_through(timeout_s=10)
+    store = open_through(timeout_s=60)
     asyncio.run(store.aget_nodes())
     line.silent.set()
 
@@ -215,7 +213,7 @@ def test_closing_a_store_ends_waiting_requests_with_an_error(
         await asyncio.sleep(0.2)
         await asyncio.to_thread(store.close)
         with pytest.raises((StoreClosedError, StoreUnavailableError)):
-            await asyncio.wait_for(reading, 5)
+            await asyncio.wait_for(reading, SOON_S)
 
     asyncio.run(waiting())
     line.down()
@@ -282,11 +280,11 @@ async def test_answers_after_the_deadline_leave_no_unretrieved_exception(
     line: Forwarder,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store = open_through(timeout_s=1.5)
+    store = in_time(lambda: open_through(timeout_s=1.5))
     keyword = KeywordRetriever(store)
     legs = keyword | KeywordRetriever(store)
     hybrid = legs >> RRF()
-    assert await keyword.asearch(NODE.text)
+    assert in_time(lambda: keyword.search(NODE.text))
     line.silent.set()
     late = [
         *(asyncio.wait_for(keyword.aretrieve(NODE.text), 0.1) for _ in range(4)),  # cancelled

@@ -3,7 +3,6 @@
 import asyncio
 import math
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -32,6 +31,7 @@ from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from tests.patience import soon
 from tests.stores.elasticsearch.conftest import ALONE
 from tests.stores.elasticsearch.msearch import Opener
 from tests.stores.store_contract import StoreContract
@@ -174,10 +174,8 @@ def test_reads_wait_for_the_shards_of_a_new_index(
 def test_an_index_with_a_missing_shard_is_unavailable_within_the_deadline(
     halved: ElasticsearchVectorStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started = time.monotonic()
-    with pytest.raises((StoreUnavailableError, DeadlineExceededError)):
+    with soon(), pytest.raises((StoreUnavailableError, DeadlineExceededError)):
         VectorRetriever(halved).retrieve(QUERY.but(timeout_s=0.5))
-    assert time.monotonic() - started < 2
     monkeypatch.setattr(client, "_RETRY_PAUSES_S", (0.05, 0.1))
     with pytest.raises(StoreUnavailableError, match="in trouble"):
         halved.count()
