@@ -342,7 +342,11 @@ class LoadedGraph:
             self._views[node.partition].load_node(node.id, entry)
         edges: dict[Partition, dict[EdgeId, list[Edge]]] = defaultdict(lambda: defaultdict(list))
         for edge in contents.edges:
-            edges[self._home(edge, homes)][edge.id].append(edge)
+            home = Partition.of(edge.properties)
+            is_there = home in self._views and edge.source in self._views[home].nodes
+            if home == Partition() and not is_there:  # LlamaIndex's stores write some without one
+                home = homes.get(edge.source, home)
+            edges[home][edge.id].append(edge)
         for home, by_id in edges.items():
             nodes = self._views[home].nodes
             inner: dict[EdgeId, Edge | None] = {
@@ -364,10 +368,3 @@ class LoadedGraph:
     def node(self, view: Adjacency, node_id: str) -> GraphNode:
         """Return a node of a view."""
         return self._nodes[view.nodes[node_id].key]
-
-    def _home(self, edge: Edge, homes: Mapping[str, Partition]) -> Partition:
-        """Return the partition of an edge; LlamaIndex's stores write some edges without one."""
-        home = Partition.of(edge.properties)
-        if home != Partition() or (home in self._views and edge.source in self._views[home].nodes):
-            return home
-        return homes.get(edge.source, home)

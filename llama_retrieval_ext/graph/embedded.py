@@ -275,8 +275,8 @@ class EmbeddedGraph(WritableGraph):
     ) -> dict[str, GraphNode]:
         """Return nodes with the properties that hold, each by the first view that has it."""
         dated: dict[int, tuple[GraphNode, When]] = {}
-        for view in reversed([view for view in views if view.dated_nodes]):
-            for id_ in view.dated_nodes.intersection(nodes):
+        for view in reversed(views):
+            for id_ in view.dated_nodes.intersection(nodes) if view.dated_nodes else ():
                 if view.when is not None and nodes[id_].partition == view.partition:
                     dated[view.nodes[id_].key] = nodes[id_], view.when
         if dated:

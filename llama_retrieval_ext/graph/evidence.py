@@ -162,7 +162,11 @@ class TextEvidence:
             ((name, passage.node.id) for passage in new for name in passage.title_names),
         )
         changed = {name for passage in (*gone, *new) for name in passage.title_names}
-        usable = {name for name in changed if self._counts(name)}
+        documents = {
+            name: {self.passages[id_].document for id_ in self._titled.get(name, ())}
+            for name in changed
+        }
+        usable = {name for name, bearers in documents.items() if 0 < len(bearers) <= _FEW}
         before = self.bearers.keys() & changed
         for name in before - usable:
             del self.bearers[name]
@@ -171,11 +175,6 @@ class TextEvidence:
         turned = before ^ usable
         for id_ in {passage.node.id for passage in new}.union(self._passages_with(turned)):
             self.mentions[id_] = self._mentions(self.passages[id_])
-
-    def _counts(self, title: str) -> bool:
-        """Return whether a title has at least one document and not too many."""
-        documents = {self.passages[id_].document for id_ in self._titled.get(title, ())}
-        return 0 < len(documents) <= _FEW
 
     def _mentions(self, passage: TextPassage) -> dict[str, frozenset[str] | None]:
         text = passage.text

@@ -110,7 +110,8 @@ class Neo4jConnection:
     _client: AsyncClient[neo4j.AsyncDriver] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._client = AsyncClient(self.driver, self._closed_error)
+        closed = f"the graph at {self.where} was closed; open it again"
+        self._client = AsyncClient(self.driver, lambda: StoreClosedError(closed))
 
     @classmethod
     def open(cls, address: Neo4jAddress) -> "Neo4jConnection":
@@ -213,9 +214,6 @@ class Neo4jConnection:
         return StoreUnavailableError(
             f"{self.where} did not answer within {self.timeout_s:g} s; raise timeout_s"
         )
-
-    def _closed_error(self) -> StoreClosedError:
-        return StoreClosedError(f"the graph at {self.where} was closed; open it again")
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -114,16 +114,12 @@ def title_words(title: str) -> list[str]:
         ([' alien film ', ' alien '], [' who organisation ', ' WHO '])
 
     """
-    forms = dict.fromkeys((name_words(title), name_words(_without_brackets(title))))
-    return [form for form in forms if _can_be_name(form)]
-
-
-def _without_brackets(title: str) -> str:
-    """Return a title without the brackets that it ends with."""
     closed = title.rstrip()
     opened = max(closed.rfind(sign) for sign in "(（")  # noqa: RUF001 - Chinese brackets
-    is_one_pair = _BRACKETS.fullmatch(closed, max(opened, 0)) is not None
-    return closed[:opened].rstrip() if is_one_pair else title
+    ends_with_one_pair = _BRACKETS.fullmatch(closed, max(opened, 0)) is not None
+    shorter = closed[:opened].rstrip() if ends_with_one_pair else title
+    forms = dict.fromkeys((name_words(title), name_words(shorter)))
+    return [form for form in forms if _can_be_name(form)]
 
 
 def spelled(name: str) -> str:

@@ -144,7 +144,12 @@ class ReaderIds:
         for group in groups:
             nodes: Group = []
             for node in group:
-                is_random = _has_random_id(node)
+                try:
+                    ref = ref_of(node)
+                    uuid = UUID(ref)
+                    is_random = uuid.version == _UUID4 and str(uuid) == ref
+                except ValueError:
+                    is_random = False
                 nodes.append(self._stable(node, scope, occurrences) if is_random else node)
             yield nodes
 
@@ -185,15 +190,6 @@ class ReaderIds:
             UnstableIdWarning,
             stacklevel=2,
         )
-
-
-def _has_random_id(node: BaseNode) -> bool:
-    """Return whether LlamaIndex made the id of a document."""
-    try:
-        ref = ref_of(node)
-        return UUID(ref).version == _UUID4 and str(UUID(ref)) == ref
-    except ValueError:
-        return False
 
 
 def _version_of(document: BaseNode, file: str) -> object:

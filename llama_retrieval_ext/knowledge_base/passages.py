@@ -173,10 +173,13 @@ class PositionedParser(NodeParser):
         self, nodes: list[BaseNode], parent_doc_map: dict[str, Document]
     ) -> list[BaseNode]:
         # LlamaIndex searches for a passage's text, which may occur several times.
-        texts = [node for node in nodes if isinstance(node, TextNode)]
-        positions = [(node.start_char_idx, node.end_char_idx) for node in texts]
+        positions = [
+            (node, node.start_char_idx, node.end_char_idx)
+            for node in nodes
+            if isinstance(node, TextNode)
+        ]
         nodes = super()._postprocess_parsed_nodes(nodes, parent_doc_map)
-        for node, (start, end) in zip(texts, positions, strict=True):
+        for node, start, end in positions:
             node.start_char_idx, node.end_char_idx = start, end
         return nodes
 
@@ -215,12 +218,11 @@ class PassageParser(PositionedParser):
         show_progress: bool = False,  # noqa: ARG002, FBT001, FBT002 - LlamaIndex's signature
         **_: object,
     ) -> list[BaseNode]:
-        texts = [(node, node.get_content(MetadataMode.NONE)) for node in nodes]
-        return [
-            passage
-            for node, text in texts
-            for passage in self._built(node, text, list(self._passages(node, text)))
-        ]
+        built: list[BaseNode] = []
+        for node in nodes:
+            text = node.get_content(MetadataMode.NONE)
+            built += self._built(node, text, list(self._passages(node, text)))
+        return built
 
     def node_groups(
         self, document: Document, ids: Callable[[str], str], size: int

@@ -91,8 +91,12 @@ class Embedder:
         return results
 
     def _embedded(self, documents: Sequence[Prepared]) -> list[Prepared]:
-        nodes = [node for document in documents for node in document.nodes]
-        texts = [n.get_content(MetadataMode.EMBED) for n in nodes if n.embedding is None]
+        texts = [
+            node.get_content(MetadataMode.EMBED)
+            for document in documents
+            for node in document.nodes
+            if node.embedding is None
+        ]
         if not texts:
             return list(documents)
         unknown = [text for text in texts if text not in self.embeddings]
@@ -154,8 +158,8 @@ class Preparation:
         documents: list[SourceDocument] = []
         for group in groups:
             try:
-                dated = [dating.dated(node) for node in group]
-                documents += self._documents_in(dated, scope, allowed)
+                dated = map(dating.dated, group)
+                documents += self._documents_in([*dated], scope, allowed)
             except Exception as error:  # noqa: BLE001 - the report carries it
                 failed(name_of(group[0]), error)
         return documents

@@ -144,8 +144,11 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
             f"{url!r} names the ledger of a knowledge base; leave {_SUFFIX} out, or choose a name "
             "that does not end so"
         )
-    if setup.must_exist:
-        _check_exists(location, url, to_create=setup.may_create)
+    if setup.must_exist and (location.is_in_memory or not _may_exist(location)):
+        no_such = (
+            in_memory(url) if location.is_in_memory else missing(url, to_create=setup.may_create)
+        )
+        raise no_such
     params = dict(setup.store_params or {})
     grouping = {} if setup.many_tenants is None else {grouping_name(location): setup.many_tenants}
     has_setting = location.engine in _BY_TENANT
@@ -237,14 +240,6 @@ def _delete(store: EmbeddedVectorStore, file: Path | None) -> None:
 
 def _as_json(tokenizer: Tokenizer) -> str:
     return json.dumps(tokenizer.to_dict(), sort_keys=True)
-
-
-def _check_exists(location: Location, url: str, *, to_create: bool) -> None:
-    """Raise if there is no knowledge base on this machine, before the engine creates one."""
-    if location.is_in_memory:
-        raise in_memory(url)
-    if not _may_exist(location):
-        raise missing(url, to_create=to_create)
 
 
 def check_recorded(url: str) -> None:

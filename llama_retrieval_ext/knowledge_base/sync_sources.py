@@ -238,7 +238,9 @@ def _source_of_files(
         with suppress(FileNotFoundError):  # renamed or deleted meanwhile
             key = SourceKey(*place, source_name(file))
             items[key] = FileItem(file, key, options.encoding)
-    _wait_for_tick(max((file.mtime_ns for file in items.values()), default=0))
+    age_ns = time_ns() - max((file.mtime_ns for file in items.values()), default=0)
+    if 0 <= age_ns < _TICK_NS:  # a later edit must have another time than the newest file
+        sleep((_TICK_NS - age_ns) / _SECOND_NS)
     return Source(
         name or str(folder.resolve().joinpath(*(pattern if folder != path else ()))),
         items,
@@ -246,13 +248,6 @@ def _source_of_files(
         f"{_READERS} {options.encoding}",
         {SourceKey(*place, source_name(file)) for file in [*files, *reading.unlisted]},
     )
-
-
-def _wait_for_tick(newest_ns: int) -> None:
-    """Wait until a later edit has another time than the newest file, if that is soon."""
-    age_ns = time_ns() - newest_ns
-    if 0 <= age_ns < _TICK_NS:
-        sleep((_TICK_NS - age_ns) / _SECOND_NS)
 
 
 def _source_of_documents(

@@ -182,13 +182,16 @@ class Writer:
             ]
             claims += [claim for claim, _ in begun]
             results = each_or_error(begun, self._upsert, fatal=_FATAL)
-            failures = {
-                claim.key: result
-                for (claim, _), result in zip(begun, results, strict=True)
-                if isinstance(result, Exception)
-            }
-            self._sweep([claim for claim in claims if claim.key in failures])
-            lost = self._commit([claim for claim in claims if claim.key not in failures])
+            failures: dict[DocumentKey, Exception] = {}
+            failed, written = list[Claim](), list[Claim]()
+            for claim, result in zip(claims, results, strict=True):
+                if isinstance(result, Exception):
+                    failures[claim.key] = result
+                    failed.append(claim)
+                else:
+                    written.append(claim)
+            self._sweep(failed)
+            lost = self._commit(written)
         left: list[Writable] = []
         for document, reply in zip(documents, replies, strict=True):
             outcome = failures.get(document.key) or reply

@@ -108,10 +108,13 @@ class Journal:
         free = []
         for document in documents:
             record = stored.get(document.key)
-            if _is_free(record, document):
+            digest = None if record is None else record.stored.digest
+            if record is not None and record.state is not None:
+                continue  # another writer has claimed it
+            is_stored = digest == document.digest
+            if not is_stored and document.replaces in (None, digest):
                 free.append(document)
-            elif record is None or record.state is None:
-                is_stored = record is not None and record.stored.digest == document.digest
+            else:
                 outcome = WriteOutcome.UNCHANGED if is_stored else WriteOutcome.OUTDATED
                 replies[document.key] = outcome
         errors = self._duplicates(free, stored_ids)
@@ -182,28 +185,29 @@ class Journal:
 
     def confirm(self, claims: Sequence[Claim]) -> list[Claim]:
         """Return the claims that no other writer has taken over; renew old ones."""
-        old_ms = self._ledger.now_ms - round(self._ledger.patience_s * 500)
-        held = [self._claimed[claim.key] for claim in claims if claim.key in self._claimed]
-        if self.is_shared and any(record.since <= old_ms for record in held):
-            self._claim(held)
+        if self.is_shared:
+            old_ms = self._ledger.now_ms - round(self._ledger.patience_s * 500)
+            held = [self._claimed[claim.key] for claim in claims if claim.key in self._claimed]
+            if any(record.since <= old_ms for record in held):
+                self._claim(held)
         return [claim for claim in claims if claim.key in self._claimed]
 
     def commit(self, claims: Sequence[Claim]) -> list[Claim]:
         """Record that the rows of new versions are written; return the claims that were held."""
-        held = [self._claimed[claim.key] for claim in claims if claim.key in self._claimed]
-        new = [record.committed() for record in held]
-        versions = self._records.replace([record.to_record() for record in new], held=True)
+        held = [(c, self._claimed[c.key].committed()) for c in claims if c.key in self._claimed]
+        versions = self._records.replace([record.to_record() for _, record in held], held=True)
+        committed: list[Claim] = []
         added = 0
-        for record in new:
+        for claim, record in held:
             self._claimed.pop(record.key, None)
             if record.id in versions:
+                committed.append(claim.committed)
                 added += record.stored.n_nodes - record.other.n_nodes
                 if record.state is not None:
                     self._claimed[record.key] = record._replace(version=versions[record.id])
         self._ledger.add_nodes(added)
         self._must_look = self._meets_claims or bool(self._claimed)
-        done = {record.key for record in new if record.id in versions}
-        return [claim.committed for claim in claims if claim.key in done]
+        return committed
 
     def finish(self, claims: Sequence[Claim]) -> list[Claim]:
         """Record that claims are swept; return those that no other writer had taken over."""
@@ -306,14 +310,6 @@ class Journal:
                 if any(id_ in version for version in owned.get(owner, ())):
                     errors[new[id_].key] = duplicate_error(new[id_], id_, owner)
         return errors
-
-
-def _is_free(stored: DocumentRecord | None, document: Writable) -> bool:
-    """Return whether a document can be claimed and must be written."""
-    if stored is None:
-        return document.replaces is None
-    is_new = stored.state is None and stored.stored.digest != document.digest
-    return is_new and document.replaces in (None, stored.stored.digest)
 
 
 def duplicate_error(document: Writable, node_id: str, owner: DocumentKey) -> DuplicateNodeError:

@@ -246,9 +246,8 @@ class Ledger:
     def digests(self, keys: Iterable[DocumentKey]) -> list[str | None]:
         """Return the digest of each document, in order; None for one that is not stored."""
         keys = list(keys)
-        stored = self.read(keys)
-        at_rest = {key: r.stored.digest for key, r in stored.items() if r.state is None}
-        return [at_rest.get(key) for key in keys]
+        records = map(self.read(keys).get, keys)
+        return [r.stored.digest if r is not None and r.state is None else None for r in records]
 
     def allowed(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, tuple[str, ...]]:
         """Return the principals of the documents that are stored and visible to some only."""
@@ -263,6 +262,8 @@ class Ledger:
         self, records: Mapping[DocumentKey, DocumentRecord]
     ) -> dict[DocumentKey, tuple[list[str], list[str]]]:
         """Return the node ids of both versions of each document; [] if a part is missing."""
+        if not records:
+            return {}
         values = [
             value
             for record in records.values()

@@ -88,7 +88,10 @@ class _Lines:
     def __init__(self, elements: Sequence[_Element], *, spacing: bool = True) -> None:
         self._elements = [element for element in elements if element["type"] not in _NOTES]
         self._notes = {
-            (_note_kind(element), element["id"]): element
+            (
+                "comment" if "author" in element or "marker" in element else element["type"],
+                element["id"],
+            ): element
             for element in elements
             if element["type"] in _NOTES
         }
@@ -137,10 +140,6 @@ class _Lines:
                 shown = line.strip().lstrip(TITLE_MARK + CAPTION_MARK)
                 yield TextLine(shown, level, is_caption=text[0] == CAPTION_MARK)
             yield from self._after
-
-
-def _note_kind(note: _Element) -> str:
-    return "comment" if "author" in note or "marker" in note else str(note["type"])
 
 
 def _references(element: _Element) -> Iterator[tuple[str, int]]:

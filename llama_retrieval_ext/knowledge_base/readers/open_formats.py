@@ -178,7 +178,13 @@ def _write_numbers(root: "_Element", roots: "Iterable[_Element]") -> None:
     from lxml.etree import iterwalk  # noqa: PLC0415 - an extra
 
     named = [style for part in roots for style in part.iter("{*}list-style", "{*}outline-style")]
-    numbers = ListNumbers({_name_of(style): _levels(style) for style in named})
+    numbers = ListNumbers(
+        {
+            # The outline of a file has a style for itself.
+            (attribute(style, "name") if tag_name(style) != _OUTLINE else _OUTLINE): _levels(style)
+            for style in named
+        }
+    )
     opened: list[str] = []
     for event, element in iterwalk(root, ("start", "end"), ("{*}list", "{*}list-item", "{*}h")):
         name = tag_name(element)
@@ -202,12 +208,6 @@ def _write_number(numbers: ListNumbers, element: "_Element", name: str, place: i
     if label:
         line = element if tag_name(element) == "h" else element[0]
         line.text = f"{label} {line.text or ''}"
-
-
-def _name_of(style: "_Element") -> str:
-    """Return the name of a style of lists; the outline of a file has one for itself."""
-    name = tag_name(style)
-    return name if name == _OUTLINE else attribute(style, "name")
 
 
 def _levels(style: "_Element") -> dict[int, ListLevel]:
