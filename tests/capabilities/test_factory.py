@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
 from threading import Barrier
 
 import pytest
@@ -11,7 +10,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 
-from llama_retrieval_ext.capabilities.factory import CapabilityBundle, CapabilityFactory
+from llama_retrieval_ext.capabilities.factory import CapabilityFactory
 from llama_retrieval_ext.capabilities.tools import retrieval_tool
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
@@ -108,40 +107,6 @@ def test_the_advanced_retriever_has_the_graph_of_the_knowledge_base(
     assert "GraphRetriever" in repr(retriever)
 
 
-@pytest.mark.parametrize(
-    ("create", "message"),
-    [
-        (lambda f: f.create_data_analyzer(metric=["a"]), "write metrics=['a']"),
-        (lambda f: f.create_rag_generator(retriever_prset="basic"), "write retriever_preset="),
-        (lambda f: f.create_rag_generator().generate("x", contxt=[]), "write context=[]"),
-        (lambda f: f.create_memory_manager().retrieve("x", topk=1), "write top_k=1"),
-        (lambda _: CapabilityFactory(vectorstore=None), "write vector_store=None"),  # type: ignore[call-arg]
-    ],
-)
-def test_a_misspelled_argument_is_answered_with_the_nearest_name(
-    factory: CapabilityFactory, create: Callable[[CapabilityFactory], object], message: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=re.escape(message)):
-        create(factory)
-
-
-def test_bundles_have_their_members(factory: CapabilityFactory, graph_kb: KnowledgeBase) -> None:
-    members = {
-        "search": ["retriever", "memory_manager"],
-        "conversation": ["intent_recognizer", "memory_manager", "retriever", "style_generator"],
-        "work": ["retriever", "analyzer", "rag_generator", "memory_manager", "style_generator"],
-        "knowledge": ["retriever", "analyzer", "insight_generator", "memory_manager"],
-    }
-    for each in (factory, CapabilityFactory.of(graph_kb, llm=str.upper)):
-        for name, names in members.items():
-            bundle: CapabilityBundle = getattr(each, f"create_{name}_bundle")()
-            present = [field.name for field in fields(bundle) if getattr(bundle, field.name)]
-            assert sorted(present) == sorted(names)
-    assert name_of(factory.create_conversation_bundle().retriever) == "semantic"
-    assert name_of(factory.create_work_bundle().retriever) == "advanced"
-    assert "GraphRetriever" in repr(each.create_knowledge_bundle().retriever)
-
-
 @pytest.mark.slow
 def test_two_tenants_through_one_factory_never_cross(kb: KnowledgeBase) -> None:
     """8 threads x 60 calls: answers, memories, tools and intents of two tenants."""
@@ -187,21 +152,6 @@ def test_two_tenants_through_one_factory_never_cross(kb: KnowledgeBase) -> None:
         assert all(pool.map(worker, range(8)))
     for scope, id_ in zip(tenants, ids, strict=True):
         managers[scope].forget(id_, scope=scope)
-
-
-def test_presets_have_their_stages(factory: CapabilityFactory, graph_kb: KnowledgeBase) -> None:
-    with_graph = CapabilityFactory.of(graph_kb)
-    assert factory.create_retriever("basic").name == "basic"
-    assert len(factory.create_retriever("basic").stages) == 2
-    assert len(factory.create_retriever("semantic").stages) == 4
-    advanced = with_graph.create_retriever("advanced", use_graph=True, max_hops=1)
-    assert len(advanced.stages) >= 3
-    assert "GraphRetriever" in repr(advanced)
-    assert {hit.node.node_id for hit in advanced.retrieve("Grundfos pump")} == {"pump", "valve"}
-    assert "GraphRetriever" not in repr(with_graph.create_retriever("advanced"))
-    assert with_graph.create_retriever("auto", use_graph=True).name == "advanced"
-    assert with_graph.create_retriever("auto").name == "advanced"
-    assert factory.create_retriever("auto", use_graph=True).name == "advanced"
 
 
 def test_a_retriever_that_cannot_be_built_is_an_error_with_the_parts_that_there_are(

@@ -4,10 +4,7 @@ import asyncio
 import json
 import re
 
-import pytest
-
 from llama_retrieval_ext.capabilities import DataAnalyzer, InsightGenerator
-from llama_retrieval_ext.errors import ConfigurationError, GenerationError
 from llama_retrieval_ext.testing import ScriptedLLM
 from tests.capabilities.conftest import LOGS
 from tests.capabilities.test_analysis import findings
@@ -29,15 +26,3 @@ def test_each_insight_has_its_evidence() -> None:
     analysis = DataAnalyzer(llm=ScriptedLLM(findings)).analyze(LOGS[:2])
     of_analysis = asyncio.run(InsightGenerator(llm=ScriptedLLM(insights)).agenerate(analysis))
     assert of_analysis.insights[0].evidence == ["log-1", "log-2"]
-
-
-def test_many_records_are_read_in_parts() -> None:
-    llm = ScriptedLLM(insights, context_window=1500, num_output=200)
-    generator = InsightGenerator(llm=llm, max_insights=1)
-    (insight,) = list(generator.stream(LOGS))[-1].insights
-    assert sorted(insight.evidence) == sorted(node.node_id for node in LOGS)
-    assert generator(LOGS).insights == [insight]  # LlamaIndex's pydantic program
-    with pytest.raises(ConfigurationError, match="list of records"):
-        generator.generate("text")
-    with pytest.raises(GenerationError):
-        InsightGenerator(llm=ScriptedLLM([RuntimeError("503")])).generate(["a"])

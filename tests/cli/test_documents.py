@@ -90,15 +90,6 @@ def test_a_name_that_a_search_prints_is_a_name_of_every_command(run: Run, tmp_pa
     assert "Annual" in run("show", "leave.md", "--kb", url).stdout
 
 
-def test_an_empty_name_is_not_the_working_directory(
-    run: Run, library: str, handbook: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(handbook)
-    for command in (("delete", ""), ("share", "", "--allowed", "group:hr")):
-        refused = run(*command, "--kb", library)
-        assert (refused.returncode, refused.stdout) == (1, "")
-
-
 def test_info_lists_the_facts_of_a_knowledge_base(run: Run, read_url: str) -> None:
     lines = [line.split("  ", 1) for line in run("info", "--kb", read_url).stdout.splitlines()]
     facts = {name: value.strip() for name, value in lines}

@@ -5,18 +5,10 @@ from pathlib import Path
 import pytest
 
 from llama_retrieval_ext.knowledge_base import knowledge_base
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.cli.conftest import Run, best
 
 pytestmark = pytest.mark.slow
-
-
-def test_knowledge_base_inside_the_folder_is_not_ingested(run: Run, handbook: Path) -> None:
-    url = f"embedded:{handbook / 'kb'}"
-    assert "3 added" in run("ingest", handbook, "--kb", url).stdout
-    assert "3 unchanged" in run("ingest", handbook, "--kb", url).stdout
 
 
 def test_excluded_files_are_not_left_out_by_error(run: Run, tmp_path: Path, handbook: Path) -> None:
@@ -138,22 +130,6 @@ def test_a_graph_is_remembered_and_searched(run: Run, tmp_path: Path, handbook: 
     assert best(run, "年假", "--kb", copy[-1], "--mode", "graph")[0] == "年假.txt"
 
 
-def test_a_recorded_model_need_not_be_named(run: Run, handbook: Path, tmp_path: Path) -> None:
-    url = f"embedded:{tmp_path / 'kb'}"
-    with KnowledgeBase.open(url, embed_model=FakeEmbedding()) as kb:
-        kb.add(read_documents(handbook), show_progress=False)
-    for command in (
-        ("list",),
-        ("info",),
-        ("show", str(handbook / "leave.md")),
-        ("search", "annual leave", "--mode", "keyword"),
-        ("delete", str(handbook / "lunch.txt")),
-        ("remove", "--yes"),
-    ):
-        finished = run(*command, "--kb", url)
-        assert finished.returncode == 0, (command, finished.stderr)
-
-
 def test_a_picture_is_no_failure_and_a_broken_file_is(
     run: Run, handbook: Path, tmp_path: Path
 ) -> None:
@@ -189,11 +165,3 @@ def test_ingest_and_sync_end_with_the_same_code_where_something_is_left_out(
         finished = run(command, handbook, "--kb", f"embedded:{tmp_path / command}")
         assert finished.returncode == code, finished.stderr
         assert finished.stderr.count(name) == 1
-
-
-def test_texts_in_another_encoding_are_read(run: Run, handbook: Path, tmp_path: Path) -> None:
-    url = f"embedded:{tmp_path / 'kb'}"
-    (handbook / "fee.txt").write_bytes("Die Gebühr beträgt fünf Euro für Schüler.".encode("cp1252"))
-    assert run("ingest", handbook, "--kb", url, "--encoding", "cp1252").returncode == 0
-    assert "Gebühr" in run("search", "Gebühr", "--kb", url, "--mode", "keyword").stdout
-    assert "--encoding" in run("ingest", "-h").stdout

@@ -7,10 +7,9 @@ from contextlib import redirect_stdout, suppress
 
 import pytest
 from rich.cells import cell_len
-from rich.text import Text
 
 from llama_retrieval_ext.cli import main
-from llama_retrieval_ext.cli.output import one_line, quote, say, say_table, say_wrapped, say_wrong
+from llama_retrieval_ext.cli.output import quote, say, say_table
 from tests.cli.conftest import Run, written
 
 Captured = pytest.CaptureFixture[str]
@@ -19,14 +18,6 @@ Captured = pytest.CaptureFixture[str]
 def test_a_pipe_gets_brackets_as_they_are_and_no_colours(capsys: Captured) -> None:
     say("a[0] = [bold]b[/bold] :smile:", style="bold red")
     assert capsys.readouterr().out == "a[0] = [bold]b[/bold] :smile:\n"
-
-
-def test_error_is_one_line_on_standard_error(capsys: Captured) -> None:
-    say_wrong("it is\n  " + "long " * 60)
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1
-    assert err.startswith("error: it is long long")
 
 
 def test_columns_are_aligned_over_chinese_and_numbers_to_the_right(capsys: Captured) -> None:
@@ -40,33 +31,6 @@ def test_columns_are_aligned_over_chinese_and_numbers_to_the_right(capsys: Captu
 def test_a_pipe_gets_whole_rows_of_a_table(capsys: Captured) -> None:
     say_table(("a", "b"), [("x" * 160, "y" * 135)])
     assert capsys.readouterr().out.splitlines()[1].rstrip() == "x" * 160 + "  " + "y" * 135
-
-
-@pytest.mark.parametrize("text", ["", "short", "long " * 30, "安全生产许可证" * 30, "a安" * 50])
-@pytest.mark.parametrize("cells", [10, 11])
-def test_cut_line_fits(text: str, cells: int) -> None:
-    cut = one_line(text, cells=cells)
-    assert cell_len(cut) <= cells
-    assert text.replace(" ", "").startswith(cut.rstrip("…").replace(" ", ""))
-
-
-@pytest.mark.parametrize(
-    ("text", "cut"),
-    [
-        ("a long sentence", "a long…"),
-        ("Donaudampfschifffahrt", "Donaudampf…"),
-        ("a Donaudampfschifffahrt", "a Donaudam…"),
-    ],
-)
-def test_line_is_cut_after_a_word_unless_that_leaves_little(text: str, cut: str) -> None:
-    assert one_line(text, cells=11) == cut
-
-
-def test_wrapped_text_is_indented_and_keeps_its_lines(capsys: Captured) -> None:
-    say_wrapped(Text(f"{'word ' * 30}\n\n  code"), indent=4)
-    lines = capsys.readouterr().out.splitlines()
-    assert [cell_len(line) <= 100 for line in lines] == [True] * 4
-    assert [line[:8].rstrip() for line in lines] == ["    word", "    word", "", "      co"]
 
 
 ROW = "name: Person50\ncity: Rome\namount: 675"
@@ -88,15 +52,6 @@ def test_quote_begins_with_the_sentence_that_answers(
     assert quote(ROW, "Rome", width=25, lines=3) == ROW.splitlines()  # all of it fits
 
 
-@pytest.mark.parametrize("lines", [1, 2, 3])
-@pytest.mark.parametrize("text", ["word " * 90, "安全生产 " * 90, "Donaudampfschifffahrt" * 20])
-def test_quote_fills_its_lines_and_ends_with_a_word(text: str, lines: int) -> None:
-    quoted = quote(text, "", width=30, lines=lines)
-    assert len(quoted) == lines
-    assert all(20 < cell_len(line) <= 30 for line in quoted)
-    assert quoted[-1].rstrip("… ").split()[-1] in {"word", "安全生产"} or " " not in text
-
-
 CODE = """The call binds its arguments. For example:
 
     def bind(first, second):
@@ -114,11 +69,6 @@ def test_quote_keeps_the_lines_of_code() -> None:
         "def bind(first, second):",
         "    return first + second …",
     ]
-
-
-def test_prose_that_is_indented_is_no_code() -> None:
-    text = "str.split(sep=None)\n\n   Return a list of the words in the string."
-    assert quote(text, "str.split", width=40, lines=1) == ["str.split(sep=None) Return a list of…"]
 
 
 LONG = "\n\n".join(f"Paragraph {number} is about leave and lunch." for number in range(40))

@@ -86,12 +86,6 @@ def test_own_files_without_a_question_are_indexed_only_if_the_index_is_kept(
     assert "lunch.txt" in run("search", "lunch", "--kb", url).stdout
 
 
-def test_an_empty_question_is_refused(run: Run) -> None:
-    finished = run("quickstart", "--ask", "lunch", "--ask", " ")
-    assert (finished.returncode, finished.stdout) == (1, "")
-    assert "--ask is empty" in finished.stderr
-
-
 def test_samples_are_added_to_no_other_documents(
     run: Run, handbook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,8 +11,6 @@ import llama_retrieval_ext
 from llama_retrieval_ext import LocalEmbedding
 from llama_retrieval_ext.config import pipeline_schema
 from llama_retrieval_ext.config.registry import default_registry
-from llama_retrieval_ext.knowledge_base import knowledge_base
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.cli.conftest import Run, best
 from tests.servers.openai import FakeOpenAI
 
@@ -34,13 +32,6 @@ def test_an_empty_query_is_refused_and_no_match_is_no_error(run: Run, read_url: 
         assert "the query is empty" in refused.stderr
     finished = run("search", "zeppelin", "--kb", read_url, "--mode", "keyword")
     assert (finished.returncode, finished.stdout) == (0, NOTHING)
-
-
-def test_search_of_a_missing_knowledge_base_makes_none(run: Run, tmp_path: Path) -> None:
-    finished = run("search", "leave", "--kb", f"embedded:{tmp_path / 'typo'}")
-    assert finished.returncode == 1
-    assert "llama-retrieval ingest" in finished.stderr
-    assert not (tmp_path / "typo").exists()
 
 
 def test_filters_narrow_the_hits_and_a_bad_one_says_what_to_write(run: Run, read_url: str) -> None:
@@ -128,24 +119,6 @@ def test_degraded_answer_says_what_is_missing(
     assert finished.returncode == 0
     assert "leave.md" in finished.stdout
     assert finished.stderr == "degraded: vector: ConnectionError: the model is down\n"
-
-
-def test_another_embedding_model_is_an_error_that_names_both(
-    run: Run, read_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(knowledge_base, "resolve_embed_model", lambda _: FakeEmbedding())
-    finished = run("search", "leave", "--kb", read_url, "--embed-model", "local")
-    assert finished.returncode == 1
-    assert "FakeEmbedding" in finished.stderr
-    assert "wordllama" in finished.stderr
-
-
-def test_a_long_file_leaves_room_for_others(run: Run, url: str, handbook: Path) -> None:
-    (handbook / "long.md").write_text("\n\n".join(["Lunch at noon. " * 200] * 5))
-    run("ingest", handbook, "--kb", url)
-    few = ("--kb", url, "--mode", "keyword", "--top-k", "2")
-    assert best(run, "lunch", *few) == ["long.md", "long.md"]
-    assert best(run, "lunch", *few, "--per-document", "1") == ["long.md", "lunch.txt"]
 
 
 def test_a_folder_that_is_open_elsewhere_is_searched_read_only(read_url: str) -> None:

@@ -60,12 +60,6 @@ def test_too_many_deletions_are_an_error_that_says_what_to_do(
     assert f"deleted {handbook / 'lunch.txt'}" in allowed.stdout
 
 
-def test_a_missing_folder_is_an_error(run: Run, url: str, tmp_path: Path) -> None:
-    refused = run("sync", tmp_path / "missing", "--kb", url)
-    assert refused.returncode == 1
-    assert "there is no" in refused.stderr
-
-
 def test_files_left_out_by_error_are_named_and_counted(run: Run, url: str, handbook: Path) -> None:
     (handbook / "logo.png").write_bytes(b"\x89PNG\r\n\x1a\n\x00")
     (handbook / "empty.txt").touch()

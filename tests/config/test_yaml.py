@@ -203,13 +203,6 @@ FUZZ = settings(
 )
 
 
-@given(trees)
-@FUZZ
-def test_any_yaml_document_is_valid_or_has_problems_with_lines(tree: object) -> None:
-    text = yaml.safe_dump({"version": 1, "pipeline": tree}, allow_unicode=True)
-    assert all(each.startswith("line ") for each in validate_yaml(text, BOUND))
-
-
 @given(st.text(alphabet="ab:-[]{}&*!|>'\"#%@\n \t\0?,\\1.~é", max_size=80))
 @FUZZ
 def test_any_yaml_text_is_valid_or_has_problems_with_lines(text: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from llama_retrieval_ext import RRF, BM25Retriever, Top, WeightedSum, branches
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.evaluation.tuning import Tuning, tune
+from llama_retrieval_ext.evaluation.tuning import Tuning
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from tests.evaluation.conftest import JUDGED, QUERIES, Noisy, tuned
 
@@ -54,14 +54,6 @@ def test_a_setting_that_held_out_questions_do_not_confirm_is_not_changed(
     assert (result.retriever is pipeline) is not is_confirmed
     assert result.verdict.startswith("Changed " if is_confirmed else "Nothing changed.")
     assert is_confirmed or any("was better on all" in choice.why for choice in result.choices)
-
-
-def test_progress_is_shown_of_answers_and_of_settings(capsys: pytest.CaptureFixture[str]) -> None:
-    one, other = Noisy("a", lambda n: True), Noisy("b", lambda n: False)
-    tune(branches(one=one, other=other) >> RRF(), JUDGED)
-    shown = capsys.readouterr().err
-    assert "answer/s]" in shown
-    assert "setting/s]" in shown
 
 
 def test_a_tuned_pipeline_is_written_as_a_preset(tmp_path: Path) -> None:

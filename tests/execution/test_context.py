@@ -2,14 +2,13 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Callable
 from threading import Event
 
 import pytest
 from llama_index.core.schema import NodeWithScore
 
-from llama_retrieval_ext.errors import DeadlineExceededError, TooFewLegsError
+from llama_retrieval_ext.errors import TooFewLegsError
 from llama_retrieval_ext.execution.context import (
     Context,
     RetrievalDegradedEvent,
@@ -19,7 +18,6 @@ from llama_retrieval_ext.execution.context import (
     note_degraded,
     step,
 )
-from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Call, Plan, Task, Together
 from llama_retrieval_ext.pipeline.retriever import Retriever
@@ -89,13 +87,6 @@ def test_the_trace_has_the_shape_of_the_retriever(
 def test_steps_are_children_of_their_leg_in_the_trace(fused: Composite, search: Search) -> None:
     result = search(fused(Leg("a", Stepwise()), Leg("b", Stepwise())), "query")
     assert shape(result.trace) == ("fused", [("a", STEPS), ("b", STEPS)])
-
-
-def test_a_timeout_adds_one_part_to_the_trace(search: Search) -> None:
-    assert shape(search(Stepwise(), Query("query", timeout_s=60)).trace) == (
-        "stepwise",
-        [("stepwise", STEPS)],
-    )
 
 
 def test_each_part_of_the_trace_counts_its_hits(fused: Composite, search: Search) -> None:
@@ -187,13 +178,6 @@ def test_the_context_ends_with_the_answer(fused: Composite, search_anywhere: Sea
     assert current_context() is not current_context()
 
 
-def test_a_step_outside_an_answer_is_the_plan_itself() -> None:
-    assert run(step("step", call(lambda: "value"))) == "value"
-    assert asyncio.run(arun(step("step", call(lambda: "value")))) == "value"
-    with pytest.raises(OSError, match="gone"):
-        run(step("step", Stepwise(error=OSError("gone")).plan(Query("query"))))
-
-
 def test_a_task_is_due_shortly_before_its_parent() -> None:
     outer = Context(Session()).within(1.0)
     inner = outer.within(None)
@@ -201,20 +185,6 @@ def test_a_task_is_due_shortly_before_its_parent() -> None:
     assert inner.deadline is not None
     assert 0.04 < outer.deadline - inner.deadline < 0.06
     assert (inner.within(0.1).remaining_s() or 1) < 0.11
-
-
-def test_without_a_limit_there_is_no_deadline() -> None:
-    frame = Context(Session()).within(None)
-    frame.check_time()
-    assert frame.remaining_s() is None
-
-
-def test_no_time_remains_after_the_deadline() -> None:
-    frame = Context(Session(), deadline=time.monotonic() - 1)
-    assert frame.remaining_s() == 0
-    assert frame.within(None).remaining_s() == 0
-    with pytest.raises(DeadlineExceededError):
-        frame.check_time()
 
 
 def degradations(recording: Recording, *where: str) -> list[RetrievalDegradedEvent]:
@@ -243,14 +213,6 @@ def test_a_degradation_event_belongs_to_the_span_of_its_composite(fused: Composi
     (event,) = degradations(recording, "leg 0/broken there")
     (span,) = [span for span in recording.spans if span.id_ == event.span_id]
     assert span.instance is inner
-
-
-def test_a_degradation_outside_an_answer_is_only_an_event() -> None:
-    with recorded() as recording:
-        note_degraded("stage", "no model")
-        note_degraded("other stage", TimeoutError())
-    events = degradations(recording, "stage", "other stage")
-    assert [event.reason for event in events] == ["no model", "TimeoutError"]
 
 
 class ComplainsLate(Retriever):

@@ -114,33 +114,6 @@ class TellsWhereAsync(TellsWhere):
 
 
 @both_drivers
-def test_effects_are_answered_in_turn(drive: Driver) -> None:
-    plan = plan_of(Call(lambda: "called"), Sleep(0.0), Together([]))
-    assert drive(plan) == ["called", None, []]
-
-
-@both_drivers
-def test_a_plan_can_handle_an_error_of_a_call(drive: Driver) -> None:
-    def plan() -> Plan[object]:
-        try:
-            answer: object = yield raising(ConnectionError("down"))
-        except ConnectionError as error:
-            spare = yield Call(lambda: "spare")
-            answer = f"{spare}, for it was {error}"
-        return answer
-
-    assert drive(plan()) == "spare, for it was down"
-
-
-@both_drivers
-def test_an_unhandled_error_of_a_plan_is_raised_unchanged(drive: Driver) -> None:
-    error = ConnectionError("down")
-    with pytest.raises(ConnectionError) as caught:
-        drive(plan_of(raising(error)))
-    assert caught.value is error
-
-
-@both_drivers
 def test_outcomes_of_tasks_are_in_the_order_of_the_tasks(drive: Driver) -> None:
     def slow() -> Plan[str]:
         yield Sleep(0.05)
@@ -202,12 +175,6 @@ def test_an_interrupt_in_a_leg_ends_the_query(
     legs[place].error = error()
     with pytest.raises(error):
         search_anywhere(fused(*legs), "query")
-
-
-def test_an_interrupt_in_a_leg_with_a_timeout_ends_the_query(fused: Composite) -> None:
-    leg = Leg("interrupted", FakeRetriever(error=KeyboardInterrupt()), timeout_s=5)
-    with pytest.raises(KeyboardInterrupt):
-        fused(leg, FakeRetriever([("a", 0.5)])).retrieve("query")
 
 
 def test_a_cancelled_query_ends_at_once_while_its_legs_hang(

@@ -39,12 +39,6 @@ def test_the_pool_reuses_an_idle_thread(pool: DaemonPool) -> None:
     assert len(idents) <= 2
 
 
-def test_the_pool_runs_every_submitted_function_at_once(pool: DaemonPool) -> None:
-    together = threading.Barrier(50)
-    futures = [pool.submit(partial(together.wait, 30)) for _ in range(50)]
-    assert sorted(future.result(30) for future in futures) == list(range(50))
-
-
 def test_an_idle_thread_of_the_pool_keeps_no_reference(pool: DaemonPool) -> None:
     class Big:
         pass

@@ -71,14 +71,6 @@ def test_a_required_leg_that_fails_ends_the_query_with_its_own_error(
     assert caught.value.__notes__ == ["in leg 'broken'"]
 
 
-def test_a_required_leg_that_is_late_ends_the_query(
-    fused: Composite, hanging: Callable[[], HangingRetriever]
-) -> None:
-    leg = Leg("slow", hanging(), required=True, timeout_s=0.05)
-    with pytest.raises(TimeoutError, match="'slow' did not answer"):
-        fused(leg, works()).retrieve("query")
-
-
 def test_an_error_deep_in_a_tree_has_a_note_for_each_leg(fused: Composite) -> None:
     inner = fused(Leg("inner", down(), required=True))
     with pytest.raises(ConnectionError) as caught:
@@ -120,10 +112,6 @@ def test_at_least_min_success_legs_must_answer(
             retriever.retrieve("query")
 
 
-def test_a_min_success_above_the_number_of_legs_means_all(fused: Composite) -> None:
-    assert fused(works(), works(), min_success=9).retrieve("query")
-
-
 def test_a_leg_without_hits_has_answered(fused: Composite, search: Search) -> None:
     result = search(fused(FakeRetriever(), FakeRetriever()), "query")
     assert (result.hits, result.degraded) == ([], ())
@@ -135,10 +123,6 @@ def test_answers_come_in_the_order_of_the_legs() -> None:
     rankings = run(ask({leg.name: Ask(leg, Query("query")) for leg in legs}))
     found = [(name, node_ids(ranking)) for name, ranking in rankings.items()]
     assert found == [("slow", ["a"]), ("fast", ["b"])]
-
-
-def test_ask_without_legs_returns_no_rankings() -> None:
-    assert run(ask({})) == {}
 
 
 def test_a_failing_leg_is_retried(fused: Composite, search: Search) -> None:
@@ -324,48 +308,11 @@ def is_refused(breaker: CircuitBreaker) -> bool:
     return False
 
 
-def test_a_breaker_opens_after_the_configured_failures_in_a_row(breaker: CircuitBreaker) -> None:
-    fail(breaker, 2)
-    assert not is_refused(breaker)
-    assert not breaker.is_open
-    fail(breaker, 1)
-    assert is_refused(breaker)
-    assert breaker.is_open
-
-
 def test_a_success_resets_the_failures_of_a_breaker(breaker: CircuitBreaker) -> None:
     fail(breaker, 2)
     breaker.succeeded()
     fail(breaker, 2)
     assert not is_refused(breaker)
-
-
-def test_an_open_breaker_says_when_it_tries_again(breaker: CircuitBreaker, clock: Clock) -> None:
-    fail(breaker, 3)
-    clock.now += 4
-    with pytest.raises(CircuitOpenError, match=r"after 3 failures in a row; tried again in 6\.0 s"):
-        breaker.check()
-
-
-def test_a_breaker_lets_one_call_through_after_its_reset_time(
-    breaker: CircuitBreaker, clock: Clock
-) -> None:
-    fail(breaker, 3)
-    clock.now += 10
-    assert not breaker.is_open
-    assert [is_refused(breaker) for _ in range(3)] == [False, True, True]
-
-
-def test_a_breaker_closes_when_the_trial_call_succeeds(
-    breaker: CircuitBreaker, clock: Clock
-) -> None:
-    fail(breaker, 3)
-    clock.now += 10
-    breaker.check()
-    breaker.succeeded()
-    assert [is_refused(breaker) for _ in range(3)] == [False, False, False]
-    fail(breaker, 2)
-    assert not breaker.is_open
 
 
 def test_a_breaker_opens_again_when_the_trial_call_fails(

@@ -202,12 +202,6 @@ def test_a_leg_that_blocks_the_loop_does_not_deadlock_the_embedding(
     assert node_ids(hits) == ["a", "b"]
 
 
-def test_embed_works_outside_an_answer() -> None:
-    model = FakeEmbedding(dim=4)
-    assert next(iter(embed(Query("leave"), model))) is not None  # a plan, driven by hand
-    assert run(embed(Query("leave"), model)) == model.get_query_embedding("leave")
-
-
 def index_over(model: FakeEmbedding) -> VectorStoreIndex:
     return VectorStoreIndex(nodes=sample_nodes(model), embed_model=model)
 
@@ -307,12 +301,6 @@ def test_each_leg_of_llama_index_gets_its_own_plain_bundle(
     assert {bundle.query_str for bundle in bundles} == {"query"}
 
 
-def test_a_leg_of_llama_index_gets_every_field_of_the_bundle(fused: Composite) -> None:
-    leg = FakeRetriever()
-    fused(leg).retrieve(QueryBundle("query", "picture.png", ["other words"], [0.5]))
-    assert leg.calls == [QueryBundle("query", "picture.png", ["other words"], [0.5])]
-
-
 def test_a_leg_that_writes_into_its_bundle_changes_no_other_query(
     fused: Composite, search: Search
 ) -> None:
@@ -337,17 +325,6 @@ def test_hits_outside_scope_or_filters_are_dropped_and_reported(
     assert missing.reason.startswith(reason)
 
 
-def test_hits_of_a_leg_are_not_changed(fused: Composite, search: Search) -> None:
-    """LlamaIndex's fusion writes its scores into them (F1)."""
-    leg = FakeRetriever(TWO_TENANTS)
-    retriever = fused(leg, leg)
-    first = search(retriever, "query").hits
-    for hit in first:
-        hit.score = 0.0
-    assert [hit.score for hit in leg.hits] == [0.9, 0.8, 0.7, 0.6]
-    assert [hit.score for hit in search(retriever, "query").hits] == [0.9, 0.8, 0.7, 0.6]
-
-
 def test_a_leg_gets_scope_filters_and_context_and_its_own_top_k(
     fused: Composite, search: Search
 ) -> None:
@@ -359,17 +336,6 @@ def test_a_leg_gets_scope_filters_and_context_and_its_own_top_k(
     assert (query.scope, query.condition) == (scope, original.condition)
     assert query.context == {"a": 1}
     assert query.top_k == 7
-
-
-@pytest.mark.parametrize(("of_leg", "of_ask", "top_k"), [(None, None, 7), (4, None, 4), (4, 5, 5)])
-def test_top_k_of_an_ask_or_a_leg_replaces_that_of_the_retriever(
-    of_leg: int | None, of_ask: int | None, top_k: int
-) -> None:
-    ours = Records()
-    leg = Leg("ours", ours, top_k=of_leg)
-    run(ask({"leg": Ask(leg, Query("query", top_k=1), of_ask)}))
-    asyncio.run(arun(ask({"leg": Ask(leg, Query("query", top_k=1), of_ask)})))
-    assert [query.top_k for query in ours.queries] == [top_k, top_k]
 
 
 def test_a_leg_bound_to_another_scope_is_refused(fused: Composite, search: Search) -> None:
@@ -421,10 +387,3 @@ def test_a_retriever_with_another_parameter_name_is_called(
     result = search(fused(Otherwise([("a", 0.5)])), "query")
     assert node_ids(result.hits) == ["a"]
     assert result.degraded == ()
-
-
-def test_a_failing_retriever_is_called_once(fused: Composite, search: Search) -> None:
-    down = FakeAsyncRetriever(error=ConnectionError("down"))
-    result = search(fused(down, FakeRetriever([("a", 0.5)])), "query")
-    assert [part.reason for part in result.degraded] == ["ConnectionError: down"]
-    assert len(down.calls) == 1

@@ -77,16 +77,6 @@ def test_concurrent_calls_of_a_key_share_one_value(
     assert maker.made == 1
 
 
-def test_single_flight_keeps_a_value(memo: SingleFlight, maker: Maker) -> None:
-    assert run(memo.get("key", maker.call())) == "value 1"
-    assert asyncio.run(arun(memo.get("key", maker.call()))) == "value 1"
-
-
-def test_each_key_has_its_own_value(memo: SingleFlight, maker: Maker) -> None:
-    assert run(memo.get(("model", "text"), maker.call())) == "value 1"
-    assert run(memo.get(("model", "other text"), maker.call())) == "value 2"
-
-
 @both_drivers
 def test_a_failure_reaches_every_waiting_call_and_is_not_kept(
     memo: SingleFlight, maker: Maker, drive: Drive

@@ -16,10 +16,6 @@ from llama_retrieval_ext.formulas.scores import check_scores, ranked, sum_of_leg
 from tests.quick import examples
 
 
-def test_legs_of_weight_zero_are_left_out() -> None:
-    assert weighted_legs(["x", "y", "z"], weights=[2, 0, 0.5]) == [("x", 2.0), ("z", 0.5)]
-
-
 @pytest.mark.parametrize("weights", [[], [1.0], [1.0, 1.0, 1.0]])
 def test_the_number_of_weights_must_be_that_of_the_legs(weights: list[float]) -> None:
     with pytest.raises(ConfigurationError, match=f"got {len(weights)} weights for 2 rankings"):

@@ -20,10 +20,6 @@ def test_only_the_proportions_of_the_weights_count() -> None:
     assert fused == {"a": 6 / 8 * 1.0 + 2 / 8 * 0.5, "b": 2 / 8 * 1.0}
 
 
-def test_a_leg_of_weight_zero_is_left_out_with_what_only_it_found() -> None:
-    assert weighted_sum([{"a": 0.9}, {"a": 0.1, "b": 0.8}], weights=[5, 0]) == {"a": 0.9}
-
-
 def test_an_empty_leg_keeps_its_weight() -> None:
     assert weighted_sum([{"a": 1.0}, {}], weights=[1, 3]) == {"a": 1 / 4 * 1.0}
 

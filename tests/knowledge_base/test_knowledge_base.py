@@ -52,15 +52,6 @@ def texts(kb: KnowledgeBase, scope: Scope | None, kind: Kind = "keyword") -> lis
     return sorted(hit.node.get_content(MetadataMode.NONE) for hit in hits)
 
 
-def test_one_document_id_in_two_tenants_is_two_documents(kb: KnowledgeBase) -> None:
-    kb.add([Document(id_="d", text="annual leave at acme")], scope=ACME)
-    report = kb.add([Document(id_="d", text="annual leave at globex")], scope=GLOBEX)
-    assert report.added == 1
-    assert texts(kb, ACME) == ["annual leave at acme"]
-    assert texts(kb, GLOBEX) == ["annual leave at globex"]
-    assert {document.tenant_id for document in kb.documents()} == {"acme", "globex"}
-
-
 def test_a_node_id_of_another_tenant_is_refused_without_naming_it(kb: KnowledgeBase) -> None:
     kb.add([TextNode(id_="n", text="annual leave at acme")], scope=ACME)
     report = kb.add([TextNode(id_="n", text="annual leave at globex")], scope=GLOBEX)

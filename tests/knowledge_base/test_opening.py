@@ -81,15 +81,6 @@ def test_a_copy_to_read_needs_no_embedding_model(open_kb: Open, url: str) -> Non
         assert len(reader.search("leave").hits) == 1
 
 
-@EMBEDDED
-def test_a_directory_with_something_else_in_it_is_refused(open_kb: Open, directory: Path) -> None:
-    directory.mkdir()
-    (directory / "thesis.txt").write_text("x")
-    with pytest.raises(StoreFormatError, match="thesis"):
-        open_kb()
-    assert [path.name for path in directory.iterdir()] == ["thesis.txt"]
-
-
 def test_a_store_that_was_filled_without_a_knowledge_base_is_refused(
     open_kb: Open, url: str
 ) -> None:

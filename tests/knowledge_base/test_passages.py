@@ -16,15 +16,9 @@ from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 
 from llama_retrieval_ext.knowledge_base import documents, passages, splitting
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.knowledge_base.passages import (
-    PassageParser,
-    for_long_texts,
-    in_blocks,
-    paragraphs_in,
-)
+from llama_retrieval_ext.knowledge_base.passages import PassageParser, for_long_texts, in_blocks
 from llama_retrieval_ext.knowledge_base.readers.outline import markdown_outline, sections_of
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.knowledge_base.conftest import PickyEmbedding
 from tests.knowledge_base.nodes import LONG as SHORT_TEXT
 from tests.knowledge_base.nodes import found
 from tests.quick import examples
@@ -97,13 +91,6 @@ def test_a_document_without_an_outline_has_the_nodes_of_the_sentence_splitter(te
         ]
 
     assert without_ids(cut(SMALL, document)) == without_ids(expected)
-
-
-def test_white_space_at_the_end_of_a_section_makes_no_passage() -> None:
-    words = "word " * 30
-    text = "\n".join(["## Sick", "## Sick", "x" * 90, words, words])
-    parser = PassageParser(chunk_size=40, chunk_overlap=8)
-    assert [node.end_char_idx for node in cut(parser, page(text))] == [171, 287, 407]
 
 
 def test_a_fence_in_the_front_matter_opens_no_block_of_code() -> None:
@@ -230,13 +217,6 @@ def test_blocks_give_the_sentences_of_the_whole_text(block: int) -> None:
     assert in_blocks(SPLIT, block=block)(text) == SPLIT(text)
 
 
-@examples(50)
-@given(st.text(st.sampled_from("aB .,\n。"), max_size=300), st.integers(5, 60))
-def test_no_text_is_lost_in_blocks(text: str, block: int) -> None:
-    whole = "".join(in_blocks(SPLIT, block=block)(text))
-    assert whole.rstrip() == text.rstrip()  # NLTK leaves out space alone
-
-
 @pytest.mark.parametrize(
     "text", ["年假二十五天、病假另计。" * 40, "word " * 90, "x" * 500, " " * 500]
 )
@@ -260,21 +240,6 @@ def test_transformations_of_the_user_are_copied_and_not_changed() -> None:
         window.sentence_splitter is not SentenceWindowNodeParser.from_defaults().sentence_splitter
     )
     assert for_long_texts(bounded) is bounded
-
-
-def test_the_progress_bar_of_a_long_text_moves_with_each_block() -> None:
-    text = "".join(f"Sentence {number:04}. " for number in range(1000))
-    done: list[float] = []
-    in_blocks(SPLIT, block=1000, watch=done.append)(text)
-    assert len(done) >= len(text) // 1000
-    assert len(text) - 1000 <= sum(done) <= len(text)
-
-
-def test_paragraphs_begin_with_their_separators() -> None:
-    text = "--a--b----c--"
-    parts = [text[start:end] for start, end in paragraphs_in(text, "--", 0, len(text))]
-    assert parts == ["--a", "--b", "--", "--c", "--"]
-    assert [text[slice(*each)] for each in paragraphs_in(text, "--", 2, 6)] == ["a", "--b"]
 
 
 # NLTK rejects files with several hard links, as uv makes them, each at its first use.
@@ -342,27 +307,6 @@ def test_a_long_document_that_fails_leaves_what_was_there(kb: KnowledgeBase) -> 
     assert isinstance(report.failures["long"], TimeoutError)
     assert found(kb) == before
     assert kb.add([Document(id_="empty", text=" " * 5000)]).skipped == {"empty": "no text"}
-
-
-@pytest.mark.usefixtures("small")
-def test_a_long_document_keeps_its_principals(kb: KnowledgeBase) -> None:
-    kb.add([Document(id_="long", text=SHORT_TEXT)], allowed=["ann"])
-    kb.add([Document(id_="long", text=SHORT_TEXT + " More leave.")])
-    assert {node.metadata["allowed"][0] for node in kb.get("long")} == {"ann"}
-    assert kb.documents()[0].allowed == ("ann",)
-
-
-@pytest.mark.usefixtures("small")
-def test_a_long_file_in_another_folder_is_not_embedded_again(
-    kb: KnowledgeBase, model: PickyEmbedding, tmp_path: Path
-) -> None:
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "long.txt").write_text(SHORT_TEXT)
-    kb.sync(tmp_path)
-    calls = len(model.calls)
-    (tmp_path / "docs").rename(tmp_path / "moved")
-    assert len(kb.sync(tmp_path).moved) == 1
-    assert len(model.calls) == calls
 
 
 @pytest.mark.usefixtures("small")

@@ -373,17 +373,3 @@ def test_documents_that_the_new_model_cannot_embed_are_reported(
     assert report.copied == 4
     assert failures["bad"] == "the model did not answer"
     assert "has a node without text" in failures["picture"]
-
-
-def test_the_same_model_copies_its_embeddings(urls: list[str]) -> None:
-    fill(urls[0], OLD, pages())
-    report = copy_knowledge_base(*urls, embed_model="local", show_progress=False)
-    assert report.copied == 4
-    assert vectors(urls[0]) == vectors(urls[1])
-
-
-def test_a_target_of_another_model_is_refused(urls: list[str], new: PickyEmbedding) -> None:
-    fill(urls[0], OLD, pages())
-    fill(urls[1], new, pages())
-    with pytest.raises(ModelMismatchError, match="PickyEmbedding"):
-        copy_knowledge_base(*urls, embed_model=FakeEmbedding(dim=8), show_progress=False)

@@ -16,7 +16,6 @@ from llama_retrieval_ext.errors import ConfigurationError, SyncRefusedError
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.ledger.records import SourceKey
 from llama_retrieval_ext.knowledge_base.readers import files
-from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from llama_retrieval_ext.knowledge_base.sync_sources import FileItem
 from tests.knowledge_base.folders import allowed_by_name
 
@@ -269,15 +268,6 @@ def test_a_later_edit_within_the_same_tick_of_the_clock_is_seen(
     assert kb.sync(folder).changed == (str(folder / "a.md"),)
 
 
-def test_a_file_written_just_before_a_sync_is_not_read_by_the_next(
-    kb: KnowledgeBase, tmp_path: Path
-) -> None:
-    (tmp_path / "a.md").write_text("Text about leave.")
-    kb.sync(tmp_path)
-    replace_unseen(tmp_path / "a.md", "Text about lunch.")
-    assert len(kb.sync(tmp_path).unchanged) == 1  # it was not read: its time is the same
-
-
 def test_a_file_that_changes_while_it_is_read_has_no_known_state(tmp_path: Path) -> None:
     file = tmp_path / "a.md"
     write(file, "Before.")
@@ -326,12 +316,3 @@ def test_a_document_that_keeps_its_id_in_another_file_is_not_deleted(kb: Knowled
     )
     assert report.moved == {"a.md": "b.md"}
     assert [document.source for document in kb.documents()] == ["b.md"]
-
-
-def test_files_that_a_reader_left_out_keep_their_documents(kb: KnowledgeBase, folder: Path) -> None:
-    kb.sync(read_documents(folder), name="handbook")
-    (folder / "a.md").write_bytes("Übung für Müller".encode("latin-1"))
-    report = kb.sync(read_documents(folder), name="handbook")
-    assert [*report.left_out] == [str(folder / "a.md")]
-    assert len(report.unchanged) == 2
-    assert kb.get(str(folder / "a.md"))

@@ -1,18 +1,13 @@
 """Retrievers side by side, which wait for a fusion."""
 
 import pytest
-from llama_index.core.llms import MockLLM
-from llama_index.core.query_engine import RetrieverQueryEngine
-from llama_index.core.schema import QueryBundle
 
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
 from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stages.rewrite.hyde import HyDE
 from llama_retrieval_ext.testing.fakes import FixedRetriever
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 
 a, b, c = (FixedRetriever([(name, 1.0)], name=name) for name in "abc")
 
@@ -48,13 +43,3 @@ def test_branches_without_a_retriever_are_refused() -> None:
 def test_retriever_methods_of_branches_ask_for_a_fusion(method: str) -> None:
     with pytest.raises(AttributeError, match=rf"\(\(a \| b\) >> RRF\(\)\)\.{method}"):
         getattr(a | b, method)
-
-
-def test_a_query_engine_over_branches_asks_for_a_fusion() -> None:
-    unfused = HyDE(ScriptedLLM([])) >> (a | b)
-    engine = RetrieverQueryEngine.from_args(unfused, llm=MockLLM())  # type: ignore[arg-type]
-    with pytest.raises(AttributeError, match=r"put a Fusion behind it: .*>> RRF\(\)"):
-        engine.retrieve(QueryBundle("query"))
-    assert not hasattr(unfused, "aretrieve")
-    with pytest.raises(AttributeError, match="object has no attribute 'something'"):
-        unfused.something  # type: ignore[attr-defined]  # noqa: B018

@@ -65,11 +65,6 @@ def test_a_failing_query_fails_alone_and_its_result_has_the_reason(search_many: 
     assert len(source.calls) == 4
 
 
-def test_queries_after_one_that_fails_are_answered() -> None:
-    results = (picky() >> Top(1)).search_many(["bad", "two", "three"], at_once=1)
-    assert [len(result.hits) for result in results] == [0, 1, 1]
-
-
 def test_an_invalid_query_leaves_the_results_of_the_others(search_many: Many) -> None:
     backend = FakeBackend(sample_nodes(FakeEmbedding()))
     retriever = VectorRetriever(backend, embed_model=FakeEmbedding())
@@ -162,13 +157,6 @@ def test_each_text_is_embedded_once_for_many_queries(
     queries: list[Query | str] = ["leave", "lunch", "leave", Query("lunch", top_k=1), "leave"]
     retrieve_many(fused, queries, at_once=2)
     assert sorted(model.calls) == ["leave", "lunch"]
-
-
-@drivers
-def test_many_of_no_queries_returns_no_results(
-    retrieve_many: Callable[..., list[list[str]]],
-) -> None:
-    assert retrieve_many(FixedRetriever(), []) == []
 
 
 @drivers

@@ -4,12 +4,11 @@ import pytest
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.errors import ConfigurationError, TooFewLegsError
-from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
 from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever, HangingRetriever
+from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
 from tests.searching import Searched
 
 
@@ -84,14 +83,3 @@ def test_a_single_retriever_and_enough_below_one_are_refused() -> None:
         FallbackRetriever(finding(1, "a"))
     with pytest.raises(ConfigurationError, match="enough must be a whole number"):
         FallbackRetriever(finding(1, "a"), finding(1, "b"), enough=0)
-
-
-def test_a_hanging_retriever_of_a_fallback_costs_its_timeout(searched: Searched) -> None:
-    hanging = HangingRetriever([("late", 1.0)])
-    retriever = FallbackRetriever(Leg("hanging", hanging, timeout_s=0.05), finding(1, "a"))
-    try:
-        result = searched(retriever, "query")
-    finally:
-        hanging.release()
-    assert node_ids(result.hits) == ["a0"]
-    assert "0.05 s" in result.degraded[0].reason

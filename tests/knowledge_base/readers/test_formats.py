@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from tests.knowledge_base.readers.sample_files import write_pdf
 from tests.knowledge_base.readers.test_files import read, texts
@@ -17,12 +16,6 @@ HTML = """<!doctype html><html><head><meta charset="{charset}"><title>Fire
 <!-- not text --><h1>疏散</h1><p>Leave by the <b>near</b>est
 door.</p><table><tr><td>floor</td><td>2</td></tr>
 </table></body></html>"""
-
-
-@pytest.mark.parametrize("name", ["note", "NOTE.TXT"])
-def test_text_is_read_as_it_is(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text("# 安全\n\nUse `List<int>`.\n", encoding="utf-8")
-    assert texts(tmp_path / name) == ["# 安全\n\nUse `List<int>`.\n"]
 
 
 @pytest.mark.parametrize(("suffix", "charset"), [(".html", "utf-8"), (".htm", "gb18030")])
@@ -169,11 +162,6 @@ def test_text_in_a_named_encoding_is_read(tmp_path: Path, name: str) -> None:
     assert "Über die Größe" in documents[0].text
     assert documents[1].text == "Über"
     assert documents.left_out == {}
-
-
-def test_unknown_encoding_is_a_configuration_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="encoding"):
-        read_documents(tmp_path, encoding="latin-99")
 
 
 def test_spreadsheet_that_claims_too_many_cells_is_read_by_what_it_has(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The outline of a text: title, headings, tables and blocks of code."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -114,18 +113,6 @@ def test_lines_of_a_reader_have_their_positions_in_the_text() -> None:
     assert words(outline) == [(1, "Rules")]
     found = [(text[block.start : block.end], block.header) for block in outline.blocks]
     assert found == [("a | b\n1 | 2", "Days a year\na | b"), ("x | y", "x | y")]
-
-
-@pytest.mark.parametrize(
-    "part", ["# ", "#\t", "```\n", "| ", "|-", "a|b\n-|-\n", "\n\n", "~~~", "---\n", "=\n", " " * 3]
-)
-@pytest.mark.parametrize("outline", [markdown_outline, rst_outline])
-def test_time_is_linear_in_the_length_of_a_text(part: str, outline: object) -> None:
-    assert callable(outline)
-    started = time.process_time()
-    outline("a" + part * 20_000 + "b")
-    outline(part * 20_000)
-    assert time.process_time() - started < 1
 
 
 LONG = "Every employee has twenty-five days of annual leave, which are granted on request. " * 6

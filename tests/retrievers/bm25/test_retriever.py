@@ -151,11 +151,6 @@ def test_filters_apply_to_the_new_metadata_of_a_replaced_node() -> None:
     assert node_ids(retriever.retrieve("plums")) == ["b"]
 
 
-@pytest.mark.parametrize("query", ["bananas", "?!", "\u200b"])
-def test_a_query_without_match_has_no_hits(query: str) -> None:
-    assert BM25Retriever(TENANTS).retrieve(query) == []
-
-
 def test_a_query_of_stop_words_finds_only_nodes_with_them() -> None:
     assert node_ids(BM25Retriever(TENANTS).retrieve("the of and")) == ["a"]
 
@@ -169,13 +164,6 @@ def test_query_and_nodes_have_the_same_tokenizer() -> None:
         assert node_ids(retriever.retrieve("not")) == ["n"]
     german = BM25Retriever.from_defaults(nodes=[_node("h", "die Häuser am See")], language="de")
     assert node_ids(german.retrieve("Haus")) == ["h"]
-
-
-@pytest.mark.parametrize("nodes", [[], [_node("n", "")], [_node("n", "...")]])
-def test_a_corpus_without_words_has_no_hits(nodes: list[TextNode]) -> None:
-    assert BM25Retriever(nodes).retrieve("anything") == []
-    assert BM25Retriever.from_defaults(nodes=nodes).retrieve("anything") == []
-    assert BM25Retriever.from_docstore(SimpleDocumentStore()).retrieve("anything") == []
 
 
 def test_a_retriever_can_be_pickled_and_copied() -> None:

@@ -337,21 +337,6 @@ def test_the_embedding_selector_of_llama_index_works(searched: Searched) -> None
     assert names(result) == ["leave"]
 
 
-def test_a_selector_whose_model_blocks_leaves_the_event_loop_free() -> None:
-    class BlocksByName(FakeEmbedding):
-        def _get_query_embedding(self, query: str) -> list[float]:
-            meeting.join()
-            return super()._get_query_embedding(query)
-
-        async def _aget_query_embedding(self, query: str) -> list[float]:
-            return self._get_query_embedding(query)  # as HuggingFaceEmbedding's
-
-    meeting = Meeting(2)
-    selector = EmbeddingSingleSelector.from_defaults(embed_model=BlocksByName())
-    result = asyncio.run(met_by_the_loop(RouterRetriever(selector, routes()), meeting))
-    assert result.degraded == ()
-
-
 def tools() -> list[RetrieverTool]:
     return [
         RetrieverTool.from_defaults(

@@ -1,6 +1,5 @@
 """Selectors by themselves: rules, embeddings, and one after the other."""
 
-import asyncio
 import copy
 import pickle
 from collections.abc import Sequence
@@ -9,7 +8,6 @@ from typing import Any
 
 import pytest
 from llama_index.core.base.base_selector import BaseSelector, SelectorResult, SingleSelection
-from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.schema import QueryBundle
 from llama_index.core.tools import ToolMetadata
@@ -17,7 +15,6 @@ from llama_index.core.tools import ToolMetadata
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.routing.router import RouterRetriever
 from llama_retrieval_ext.retrievers.routing.rule_selector import RuleSelector
 from llama_retrieval_ext.retrievers.routing.selectors import (
     CascadeSelector,
@@ -28,8 +25,7 @@ from llama_retrieval_ext.retrievers.routing.selectors import (
     as_selector,
 )
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.meeting import Meeting, met_by_the_loop
-from tests.retrievers.routing.sample_routes import CHOICES, Selected, routes
+from tests.retrievers.routing.sample_routes import CHOICES, Selected
 
 
 def names(selections: Sequence[Selection]) -> list[str]:
@@ -60,19 +56,6 @@ def test_descriptions_of_routes_are_embedded_once(select: Selected) -> None:
 def test_one_route_is_picked_even_if_several_are_equally_near(select: Selected) -> None:
     found = select(EmbeddingSelector(FakeEmbedding()), "and")  # each description has it once
     assert len(found) == 1
-
-
-def test_a_blocking_model_of_an_embedding_selector_leaves_the_event_loop_free() -> None:
-    class Blocks(FakeEmbedding):
-        _aget_text_embedding = BaseEmbedding._aget_text_embedding
-
-        def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-            meeting.join()
-            return super()._get_text_embeddings(texts)
-
-    meeting = Meeting(2)
-    router = RouterRetriever(EmbeddingSelector(Blocks()), routes())
-    assert asyncio.run(met_by_the_loop(router, meeting)).degraded == ()
 
 
 def test_an_embedding_selector_abstains_below_min_similarity(select: Selected) -> None:
