@@ -3,7 +3,6 @@ import time
 
 from llama_index.core.schema import NodeWithScore, TextNode
 
-from llama_retrieval_ext.errors import describe
 from llama_retrieval_ext.trace import Trace
 
 
@@ -26,14 +25,6 @@ def test_only_hits_are_counted() -> None:
         trace.end(result=result)
         counts.append(trace.count)
     assert counts == [2, 0, None, None, None]
-
-
-def test_a_step_ends_once() -> None:
-    trace = Trace("leg")
-    trace.end(error=TimeoutError("late"))
-    duration_s = trace.duration_s
-    trace.end(result=hits(3))
-    assert (trace.duration_s, trace.count, trace.error) == (duration_s, None, "TimeoutError: late")
 
 
 def test_a_snapshot_stays_as_it_is() -> None:
@@ -95,16 +86,6 @@ def test_the_outline_has_a_line_a_step() -> None:
         "root: 50.0 ms, 2 hits\n  leg: 30.1 ms, 2 hits\n    deep: 1.0 ms\n"
         "  late: unfinished, OSError"
     )
-
-
-def test_a_trace_prints_as_its_outline() -> None:
-    trace = Trace("root", duration_s=0.05, count=2, children=[Trace("leg", duration_s=0.03)])
-    assert str(trace) == repr(trace) == trace.outline() == "root: 50.0 ms, 2 hits\n  leg: 30.0 ms"
-
-
-def test_an_error_is_described_in_one_line() -> None:
-    assert describe(ConnectionError("backend down")) == "ConnectionError: backend down"
-    assert describe(TimeoutError()) == "TimeoutError"
 
 
 def test_the_legs_of_one_request_have_no_time_of_their_own() -> None:

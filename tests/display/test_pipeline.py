@@ -17,7 +17,6 @@ from llama_retrieval_ext import (
     KeywordRetriever,
     KnowledgeBase,
     Leg,
-    LocalEmbedding,
     Scope,
     Top,
     branches,
@@ -75,11 +74,6 @@ def test_a_knowledge_base_shows_the_backend_of_its_retrievers(tmp_path: Path) ->
         retriever = kb.retriever("hybrid")
         assert repr(retriever).startswith("HybridRetriever(EmbeddedVectorStore(...), ")
         assert retriever.backend.describe()["engine"] == "embedded"
-
-
-def test_the_local_model_is_shown_in_a_word() -> None:
-    assert repr(LocalEmbedding()) == str(LocalEmbedding()) == "LocalEmbedding()"
-    assert repr(LocalEmbedding(embed_batch_size=8)) == "LocalEmbedding(embed_batch_size=8)"
 
 
 @pytest.mark.parametrize(

@@ -60,11 +60,6 @@ def test_an_integration_that_misses_its_own_need_says_which(
     assert not isinstance(caught.value, MissingDependencyError)
 
 
-def test_an_object_comes_back_as_it_is() -> None:
-    model = MockEmbedding(embed_dim=3)
-    assert resolve_embed_model(model) is model
-
-
 @pytest.mark.parametrize("spec", ["", "  ", None, 3, object()])
 def test_nothing_is_taken_by_default(spec: object) -> None:
     with pytest.raises(ConfigurationError, match=r"Accepted: local, fastembed:\./FOLDER"):

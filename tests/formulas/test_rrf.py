@@ -14,20 +14,6 @@ def reciprocal_rank_fusion(
     return sum_of_legs(reciprocal_rank_shares(rankings, k=k, weights=weights))
 
 
-def test_the_score_is_the_sum_of_reciprocal_ranks() -> None:
-    fused = reciprocal_rank_fusion([["a", "b", "c"], ["c", "a"]])
-    assert fused == {"a": 1 / 61 + 1 / 62, "b": 1 / 62, "c": 1 / 63 + 1 / 61}
-
-
-def test_each_leg_counts_with_its_weight() -> None:
-    fused = reciprocal_rank_fusion([["a", "b"], ["b"]], k=10, weights=[0.7, 0.3])
-    assert fused == {"a": 0.7 / 11, "b": 0.7 / 12 + 0.3 / 11}
-
-
-def test_k_may_be_zero() -> None:
-    assert reciprocal_rank_fusion([["a", "b"]], k=0) == {"a": 1 / 1, "b": 1 / 2}
-
-
 def test_a_repeated_id_counts_once_and_the_rest_moves_up() -> None:
     assert reciprocal_rank_fusion([["a", "a", "b"]]) == {"a": 1 / 61, "b": 1 / 62}
 

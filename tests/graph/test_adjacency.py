@@ -88,14 +88,6 @@ def test_nodes_that_are_removed_while_they_are_listed_are_left_out() -> None:
         put_nodes(graph, "b")
 
 
-def test_a_removed_node_has_no_entry_among_neighbours() -> None:
-    graph = Adjacency()
-    put_nodes(graph, "a")
-    assert graph.neighbours(["a"], Hop()) == {"a": []}
-    drop_nodes(graph, "a")
-    assert graph.neighbours(["a"], Hop()) == {}
-
-
 def test_an_edge_that_is_removed_while_a_read_orders_it_stays_removed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

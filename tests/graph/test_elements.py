@@ -63,11 +63,6 @@ def test_a_node_without_an_id_or_label_is_refused(arguments: Any, message: str) 
         GraphNode(**arguments)
 
 
-def test_aliases_that_are_no_names_are_ignored() -> None:
-    assert GraphNode("a", properties={"aliases": 3}).names == ("a",)
-    assert GraphNode("a", properties={"aliases": "b"}).names == ("a", "b")
-
-
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

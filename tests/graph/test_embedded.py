@@ -51,12 +51,6 @@ def test_a_graph_directory_cannot_be_opened_twice(tmp_path: Path) -> None:
     EmbeddedGraph(tmp_path).close()
 
 
-def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "graph.sqlite3").write_bytes(b"no database" * 100)
-    with pytest.raises(StoreFormatError):
-        EmbeddedGraph(tmp_path)
-
-
 @pytest.mark.parametrize(("format_", "advice"), [(1, "write the graph again"), (99, "upgrade")])
 def test_a_graph_of_another_format_is_refused_with_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_: int, advice: str

@@ -11,7 +11,6 @@ from llama_index.core.postprocessor import (
     LongContextReorder,
     MetadataReplacementPostProcessor,
     PrevNextNodePostprocessor,
-    SimilarityPostprocessor,
 )
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import (
@@ -24,8 +23,8 @@ from llama_index.core.schema import (
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from pydantic import Field
 
-from llama_retrieval_ext import RRF, RerankChain, RerankRetriever, Top
-from llama_retrieval_ext.errors import CompositionError, ExecutionError, ScoreError
+from llama_retrieval_ext import RerankChain, RerankRetriever
+from llama_retrieval_ext.errors import ExecutionError, ScoreError
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
@@ -248,15 +247,6 @@ def test_unknown_and_repeated_documents_of_a_llama_index_llm_rerank_are_ignored(
     assert reranker._parse_choice_select_answer_fn("Doc: 0, Relevance: 9", 3) == ([0], [9.0])
 
 
-@pytest.mark.parametrize("compose", COMPOSITIONS, ids=["pipeline", "chain", "retriever"])
-def test_a_postprocessor_may_drop_every_hit(
-    searched: Searched, compose: Callable[[BaseNodePostprocessor], Retriever]
-) -> None:
-    for part in (SimilarityPostprocessor(similarity_cutoff=0.95), Bare(ids="")):
-        result = searched(compose(part), "annual leave")
-        assert (result.hits, result.degraded) == ([], ())
-
-
 def test_a_hit_that_a_postprocessor_repeats_counts_at_its_first_place(searched: Searched) -> None:
     for part in (Bare(ids="bab"), BareRerank(ids="bab")):
         hits = searched(SOURCE >> part, "q").hits
@@ -271,13 +261,6 @@ def test_nodes_that_a_reranker_adds_are_dropped_and_reported(searched: Searched)
     assert node_ids(result.hits) == ["b", "a"]
     assert "dropped 1 node that" in result.degraded[0].reason
     assert node_ids(searched(SOURCE >> Bare(ids="xba"), "q").hits) == ["x", "b", "a"]
-
-
-def test_a_stage_after_a_reorder_of_llama_index_is_refused() -> None:
-    with pytest.raises(CompositionError, match=r"put it last: Top\(k=2\) >> LongContextReorder"):
-        SOURCE >> LongContextReorder() >> Top(2)
-    with pytest.raises(CompositionError, match="behind the fusion"):
-        (SOURCE | (SOURCE >> LongContextReorder())) >> RRF()
 
 
 def test_a_reorder_gets_at_most_top_k_hits(searched: Searched) -> None:

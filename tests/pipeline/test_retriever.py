@@ -15,12 +15,11 @@ from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import SearchResult
-from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank
-from llama_retrieval_ext.stages.selection import Dedupe, Top
+from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fakes import (
@@ -164,13 +163,6 @@ def test_an_explanation_notes_the_best_hits_of_every_refinement(explained: Expla
         repr(rules): ["b", "a", "c"],
         repr(top): ["b", "a"],
     }
-
-
-def test_an_explanation_notes_the_hits_of_stages_within_a_reranker(explained: Explain) -> None:
-    chain = RuleRerank() >> Dedupe() >> Top(2)
-    tops = top_of(explained(RerankRetriever(vector(), chain), "annual leave").trace)
-    assert {repr(RuleRerank()), repr(Dedupe()), repr(Top(2))} <= tops.keys()
-    assert all(tops.values()) or tops.pop("embedding") is None
 
 
 Streamed = Callable[[Retriever, Query | str], list[SearchResult]]

@@ -1,7 +1,5 @@
 """The shape of a retriever as text, as Mermaid, and in a notebook."""
 
-from llama_index.core.indices.postprocessor import SimilarityPostprocessor
-
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.hyde import HyDE
@@ -57,10 +55,3 @@ def test_a_notebook_draws_the_shape() -> None:
     assert shape["text/plain"].startswith("Top(k=1)")
     assert shape["text/vnd.mermaid"].startswith("flowchart")
     assert "FakeRetriever" in shape["text/html"]
-
-
-def test_parts_of_llama_index_print_as_their_class() -> None:
-    postprocessor = SimilarityPostprocessor(similarity_cutoff=0.1)
-    assert repr((foreign | a) >> RRF() >> postprocessor) == (
-        "(FakeRetriever(...) | a) >> RRF() >> SimilarityPostprocessor(...)"
-    )

@@ -10,10 +10,8 @@ from llama_index.core.schema import TextNode
 from llama_retrieval_ext.errors import ScopeViolationError, UnsupportedModeError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition
-from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
-from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import Candidate, EngineFeatures, Search
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
@@ -79,12 +77,6 @@ def test_a_query_and_the_repr_do_not_describe_the_engine() -> None:
     assert repr(retriever).startswith("HybridRetriever(Describing(...), ")
 
 
-def test_pushdown_has_at_least_as_many_candidates_as_hits() -> None:
-    backend = Fusing(sample_nodes(MODEL))
-    hybrid(backend, pushdown=True, candidates=3).retrieve(Query("leave", top_k=50))
-    assert backend.requests[0][1].candidates == 50
-
-
 def test_the_trace_says_that_the_engine_fused() -> None:
     backend = Fusing(sample_nodes(MODEL))
     apart = FakeBackend(backend.nodes, features=replace(FUSES, one_round_trip=False))
@@ -125,12 +117,6 @@ def test_a_fusion_that_the_engine_lacks_is_refused_with_those_it_has(
     with pytest.raises(UnsupportedModeError, match=r"use RRF\(k=.*leave pushdown out"):
         hybrid(backend, pushdown=True, **options)
     assert hybrid(backend, **options).retrieve("leave")
-
-
-def test_an_engine_without_fusion_refuses_pushdown() -> None:
-    silent = EngineFeatures(dense=ScoreRange("cosine"), keyword=ScoreRange("bm25"))
-    with pytest.raises(UnsupportedModeError, match="fake does not fuse"):
-        hybrid(FakeBackend(sample_nodes(MODEL), features=silent), pushdown=True)
 
 
 def test_pushdown_is_refused_when_the_collection_has_changed_its_distance() -> None:

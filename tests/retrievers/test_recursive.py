@@ -215,16 +215,6 @@ def test_recursive_retrievers_nest(searched: Searched) -> None:
     assert result.degraded == ()
 
 
-def test_top_k_cuts_after_references_were_followed(searched: Searched) -> None:
-    retriever = RecursiveRetriever(
-        "root",
-        {"root": Linked(("own", 0.5), ("->more", 0.1)), "more": FixedRetriever([("m", 0.9)])},
-        top_k=1,
-    )
-    assert node_ids(searched(retriever, "query").hits) == ["m"]
-    assert node_ids(searched(retriever, Query("query", top_k=5)).hits) == ["m", "own"]
-
-
 def test_the_arguments_of_llama_indexs_recursive_retriever_work_unchanged() -> None:
     model = FakeEmbedding()
     chunks = [TextNode(id_="chunk", text="annual leave is 25 days")]

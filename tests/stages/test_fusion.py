@@ -92,12 +92,6 @@ def test_a_smaller_top_k_gives_the_beginning_of_the_ranking(fusion: Fusion) -> N
 
 
 @pytest.mark.parametrize("fusion", FUSIONS, ids=repr)
-def test_a_fusion_of_no_hits_is_empty(fusion: Fusion) -> None:
-    assert fusion.fuse({}) == []
-    assert fusion.fuse({"x": [], "y": []}) == []
-
-
-@pytest.mark.parametrize("fusion", FUSIONS, ids=repr)
 def test_a_fusion_changes_no_ranking_and_is_repeatable(fusion: Fusion) -> None:
     before = copy.deepcopy(LEGS)
     first = fusion.fuse(LEGS)
@@ -171,10 +165,6 @@ def test_contributions_hold_rank_score_weight_and_share_of_each_leg() -> None:
 def test_the_shares_of_an_additive_fusion_sum_to_the_score(fusion: Fusion) -> None:
     for hit in fusion.fuse(LEGS):
         assert math.fsum(part.share for part in hit.contributions) == pytest.approx(hit.score)
-
-
-def test_hits_name_the_fusion_as_their_source() -> None:
-    assert {hit.source for hit in RRF().fuse(LEGS, source="hybrid")} == {"hybrid"}
 
 
 def test_each_leg_can_have_its_own_normalisation() -> None:

@@ -197,11 +197,6 @@ def test_real_async_is_declared_where_the_store_has_it() -> None:
     assert not source_of(index).backend.features.real_async
 
 
-def test_a_store_without_text_needs_a_lookup() -> None:
-    with pytest.raises(ConfigurationError, match="hand in the VectorStoreIndex over it"):
-        GenericBackend(SimpleVectorStore())
-
-
 def index_of(*texts: str) -> VectorStoreIndex:
     nodes = [TextNode(id_=text, text=text, metadata={"lang": "en"}) for text in texts]
     return VectorStoreIndex(nodes, embed_model=FakeEmbedding())

@@ -4,13 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.text.analyzer import (
-    check_language,
-    fold,
-    plain_spellings,
-    spellings,
-    word_stemmer,
-)
+from llama_retrieval_ext.text.analyzer import check_language, fold, spellings, word_stemmer
 
 
 @pytest.mark.parametrize(
@@ -99,14 +93,6 @@ def test_a_name_with_too_many_parts_is_cut_between_parts() -> None:
         "a567",
         "0e02b2c3d479",
     ]
-
-
-def test_plain_spellings_take_nothing_apart() -> None:
-    assert plain_spellings("getUserName") == ["getusername"]
-    assert plain_spellings("__init__") == ["__init__"]
-    assert plain_spellings("___") == []
-    assert plain_spellings("C++") == ["c++"]
-    assert plain_spellings("1.2.3") == ["1.2.3"]
 
 
 @pytest.mark.parametrize(

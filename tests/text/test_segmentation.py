@@ -39,13 +39,6 @@ def test_only_chinese_is_segmented_by_the_chinese_dictionary() -> None:
     assert word_grams("タワー", segment=lambda _: ["wrong"]) == document_grams("タワー")
 
 
-@given(st.lists(st.integers(0, 20)), st.integers(1, 5))
-def test_a_cache_gives_what_the_function_gives(keys: list[int], entries: int) -> None:
-    cache = BoundedCache[int, int](lambda key: key * key, entries=entries)
-    assert [cache[key] for key in keys] == [key * key for key in keys]
-    assert len(cache) <= entries
-
-
 def test_a_key_in_use_outlives_the_others() -> None:
     computed: list[int] = []
 

@@ -79,28 +79,10 @@ def spooled() -> SpooledDocument:
     return document
 
 
-def test_the_parts_of_a_spooled_document_have_its_nodes_each_time(spooled: SpooledDocument) -> None:
-    for _ in range(2):
-        parts = list(spooled.parts())
-        assert [part.node_ids for part in parts] == [["n0", "n1"], ["n2", "n3", "n4"]]
-        assert [node for part in parts for node in part.nodes] == LONG_NODES
-        assert [part.rows.keys() for part in parts] == [{"n0", "n1"}, {"n2", "n3", "n4"}]
-
-
 def test_a_spooled_document_says_the_same_as_one_in_memory(spooled: SpooledDocument) -> None:
     whole = Prepared(KEY, "digest", tuple(LONG_NODES))
     for name in ("key", "digest", "source", "allowed", "node_ids", "dimensions", "size_bytes"):
         assert getattr(spooled, name) == getattr(whole, name), name
-
-
-def test_a_shared_spooled_document_is_the_shared_document(spooled: SpooledDocument) -> None:
-    shared, whole = (
-        spooled.shared(["ann"]),
-        Prepared(KEY, "digest", tuple(LONG_NODES)).shared(["ann"]),
-    )
-    assert (shared.digest, shared.allowed) == (whole.digest, whole.allowed)
-    assert tuple(node for part in shared.parts() for node in part.nodes) == whole.nodes
-    assert spooled.shared(["ann"]).shared([]).digest == spooled.digest
 
 
 def test_the_first_node_of_another_dimension_is_named() -> None:

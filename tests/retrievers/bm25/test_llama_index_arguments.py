@@ -92,17 +92,6 @@ def test_skip_stemming_keeps_endings() -> None:
     assert retriever.retrieve("running")
 
 
-def test_a_stemmer_of_another_language_is_refused() -> None:
-    for algorithm in {*Stemmer.algorithms()} - {"english"}:
-        with pytest.raises(ConfigurationError, match="leave stemmer out"):
-            tokenizer_for("en", stemmer=Stemmer.Stemmer(algorithm), skip_stemming=False)
-
-
-def test_a_stemmer_with_skip_stemming_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="skip_stemming=True"):
-        tokenizer_for("en", stemmer=Stemmer.Stemmer("english"), skip_stemming=True)
-
-
 def test_a_language_without_stemmer_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="klingon"):
         BM25Retriever.from_defaults(nodes=[], language="klingon")

@@ -13,7 +13,6 @@ from llama_index.core.vector_stores.types import (
     MetadataFilter,
     MetadataFilters,
 )
-from llama_index.retrievers.bm25 import BM25Retriever as LlamaIndexBM25
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
@@ -109,12 +108,6 @@ def test_a_damaged_or_foreign_directory_is_refused(
         BM25Retriever.from_persist_dir(tmp_path)
 
 
-def test_a_retriever_of_llama_index_is_refused(tmp_path: Path) -> None:
-    LlamaIndexBM25.from_defaults(nodes=[*sample_nodes()]).persist(str(tmp_path))
-    with pytest.raises(StoreFormatError, match="LlamaIndex's own"):
-        BM25Retriever.from_persist_dir(tmp_path)
-
-
 def test_persisting_keeps_other_files_of_the_directory(tmp_path: Path) -> None:
     (tmp_path / "docstore.json").write_text("{}")
     for texts in (["annual leave"], ["sick leave"]):
@@ -134,11 +127,6 @@ def test_a_node_class_that_cannot_be_read_back_is_refused_and_the_stored_retriev
     with pytest.raises(ConfigurationError, match="_OwnNode"):
         BM25Retriever([_OwnNode(id_="n")]).persist(tmp_path)
     assert BM25Retriever.from_persist_dir(tmp_path).retrieve("leave")
-
-
-def test_an_empty_retriever_comes_back_empty(tmp_path: Path) -> None:
-    BM25Retriever().persist(tmp_path / "new" / "directory")
-    assert BM25Retriever.from_persist_dir(tmp_path / "new" / "directory").retrieve("words") == []
 
 
 def test_a_path_that_cannot_be_written_is_reported_and_stays(tmp_path: Path) -> None:

@@ -113,12 +113,6 @@ def test_legs_inside_legs_are_named_from_the_outside_in(searched: Searched) -> N
     assert sorted(named(searched(outer, "q"))) == ["down/down", "outer/inner/down"]
 
 
-def test_a_stage_inside_a_leg_is_named_with_the_leg(searched: Searched) -> None:
-    silent = MultiQueryRetriever(FixedRetriever([("a", 0.9)]), ScriptedLLM([""]))
-    retriever = FallbackRetriever(silent, half_down(), enough=2)
-    assert named(searched(retriever, "q")) == ["multi_query/MultiQuery", "fusion/down"]
-
-
 def test_a_failure_behind_an_index_node_is_named_with_the_id_of_the_reference(
     searched: Searched,
 ) -> None:

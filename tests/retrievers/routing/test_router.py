@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from llama_index.core.base.base_selector import BaseSelector, SelectorResult
-from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.schema import IndexNode, QueryBundle, TextNode
 from llama_index.core.selectors import EmbeddingSingleSelector, LLMMultiSelector, LLMSingleSelector
 from llama_index.core.tools import RetrieverTool, ToolMetadata
@@ -156,12 +155,6 @@ def test_the_other_routes_are_searched_if_fewer_than_min_success_answered(
     two = {"one": Route(broken(), ""), "two": Route(broken(), ""), "code": routes()["code"]}
     with pytest.raises(TooFewLegsError, match="1 of 3 routes answered, at least 2 must"):
         searched(RouterRetriever(Picks(["one", "two"]), two, fusion=RRF(min_success=2)), "query")
-
-
-def test_a_router_keeps_the_callback_manager() -> None:
-    manager = CallbackManager([])
-    router = RouterRetriever(Picks(["code"]), routes(), callback_manager=manager)
-    assert router.callback_manager is manager
 
 
 def test_fused_hits_of_routes_are_sorted_and_cut_to_top_k(searched: Searched) -> None:

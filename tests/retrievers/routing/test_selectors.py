@@ -90,13 +90,6 @@ def test_the_embedding_of_the_query_is_not_compared_with_those_of_another_model(
     assert names(select(EmbeddingSelector(FakeEmbedding()), query)) == ["leave"]
 
 
-def test_a_min_similarity_that_is_no_cosine_is_refused() -> None:
-    with pytest.raises(
-        ConfigurationError, match="min_similarity must be a number between -1 and 1"
-    ):
-        EmbeddingSelector(FakeEmbedding(), min_similarity=1.1)
-
-
 @dataclass
 class Scripted(Selector):
     """Says what it is made with, and counts."""

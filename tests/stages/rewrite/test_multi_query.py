@@ -264,10 +264,6 @@ def test_distinct_ignores_case_spaces_width_and_final_punctuation() -> None:
     assert distinct(["年假 天数？", "年假天数"]) == ["年假 天数？"]
 
 
-def test_distinct_keeps_texts_that_differ_in_signs() -> None:
-    assert distinct(["C++", "C#", "C"]) == ["C++", "C#", "C"]
-
-
 @pytest.mark.parametrize(
     ("text", "query", "kept"),
     [

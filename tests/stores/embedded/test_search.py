@@ -87,22 +87,6 @@ def test_scores_are_bm25(store: EmbeddedVectorStore, query: str) -> None:
     assert scores(store, query) == close_to(bm25(TEXTS, query))
 
 
-def test_scores_of_a_store_filled_in_batches_are_bm25(store: EmbeddedVectorStore) -> None:
-    texts = TEXTS * 100  # several batches of one call
-    store.add(nodes(texts))
-    assert scores(store, "annual leave") == close_to(bm25(texts, "annual leave"))
-
-
-@pytest.mark.parametrize("first", [TEXTS[:2], [""]], ids=["texts", "no terms"])
-def test_the_mean_length_is_that_of_the_first_call(
-    store: EmbeddedVectorStore, first: list[str]
-) -> None:
-    store.add(nodes(first))
-    texts = [*first, *TEXTS]
-    store.add(nodes(texts))
-    assert scores(store, "leave") == close_to(bm25(texts, "leave", measured=first))
-
-
 def test_compaction_weighs_texts_anew_if_the_mean_length_differs_by_more_than_two_percent(
     store: EmbeddedVectorStore,
 ) -> None:

@@ -151,13 +151,6 @@ def test_mmr_breaks_ties_by_node_id(store: EmbeddedVectorStore, order: int) -> N
     assert store.query(request, mmr_prefetch_factor=5).ids == ["0-x", "0-y", "1-x", "1-y"]
 
 
-def test_mmr_of_a_few_candidates_is_a_choice_among_them(filled: EmbeddedVectorStore) -> None:
-    result = filled.query(query(mode=MMR), mmr_prefetch_k=10, mmr_threshold=0.0)
-    assert set(result.ids or []) == set(best(cosines(NODES), 10))
-    wide = filled.query(query(mode=MMR), mmr_prefetch_factor=20, mmr_threshold=0.0)
-    assert set(wide.ids or []) != set(result.ids or [])
-
-
 @pytest.mark.parametrize("top_k", [1, 200, 1000, 10**12])
 def test_top_k_can_be_anything_from_one(filled: EmbeddedVectorStore, top_k: int) -> None:
     for mode in (DEFAULT, HYBRID, MMR):
