@@ -1,4 +1,4 @@
-"""Findings about metrics in documents."""
+"""Findings about metrics in documents, and insights from them."""
 
 import asyncio
 import json
@@ -8,12 +8,17 @@ from collections.abc import Callable
 import pytest
 from llama_index.core.base.response.schema import PydanticResponse
 from llama_index.core.schema import TextNode
+from pydantic import BaseModel
 
-from llama_retrieval_ext.capabilities import DataAnalyzer
+from llama_retrieval_ext.capabilities import DataAnalyzer, InsightGenerator
 from llama_retrieval_ext.capabilities.analysis import Analysis
+from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, SourcesOf
 from llama_retrieval_ext.capabilities.query_engine import as_hits
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
+from llama_retrieval_ext.execution.context import Context, entered, note_degraded
+from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.llm.model import LanguageModel
 from llama_retrieval_ext.testing import ScriptedLLM
 from tests.capabilities.conftest import ACME, LOGS
 
@@ -132,3 +137,50 @@ def test_an_analyzer_is_a_response_synthesizer() -> None:
     assert isinstance(response.response, Analysis)
     assert response.response.metrics["key_tasks"][1].sources == ["log-2"]
     assert len(response.source_nodes) == 2
+
+
+class _Answer(BaseModel):
+    findings: list[str]
+
+
+def test_the_reason_of_a_failure_is_that_of_its_own_prompts() -> None:
+    model = LanguageModel(ScriptedLLM([RuntimeError("503")]))
+    reading = MapReduce(model, "analysis", _Answer, lambda items, _: items, lambda *_: [])
+    plan = reading.plan([Item("text", ("a",))], lambda _: note_degraded("another", "unrelated"))
+    with pytest.raises(GenerationError, match="503") as caught:
+        run(plan)
+    assert "unrelated" not in str(caught.value)
+
+
+def test_findings_stay_if_their_merging_gives_none() -> None:
+    said = ['{"findings": ["a"]}', '{"findings": ["b"]}', '{"findings": []}']
+    model = LanguageModel(ScriptedLLM(said, context_window=1400, num_output=100))
+
+    def read(answer: _Answer, sources_of: SourcesOf) -> list[Item]:
+        return [Item(text, sources_of([1])) for text in answer.findings]
+
+    reading = MapReduce(model, "analysis", _Answer, lambda items, _: items, read)
+    items = [Item("word " * 900, (name,)) for name in "ab"]
+    with entered(Context()) as context:
+        found = run(reading.plan(items))
+    assert sorted(item.text for item in found) == ["a", "b"]
+    (degraded,) = context.session.degraded
+    assert "merging the findings failed: analysis: the LLM gave no findings" in degraded.reason
+
+
+def insights(prompt: str) -> str:
+    ids = re.findall(r"^\[(\d+)\]", prompt, re.MULTILINE)
+    several = [{"title": "Pump", "explanation": "It fails.", "evidence": ids, "confidence": 0.9}]
+    return json.dumps({"insights": [*several, {"title": "Guess", "evidence": []}]})
+
+
+def test_each_insight_has_its_evidence() -> None:
+    records = [{"id": "r1", "pump": "hot"}, {"id": "r2", "pump": "hot"}]
+    report = InsightGenerator(llm=ScriptedLLM(insights)).generate(records)
+    assert [(insight.title, insight.evidence) for insight in report.insights] == [
+        ("Pump", ["r1", "r2"])
+    ]
+    assert "1 insights had no evidence" in report.degraded[0]
+    analysis = DataAnalyzer(llm=ScriptedLLM(findings)).analyze(LOGS[:2])
+    of_analysis = asyncio.run(InsightGenerator(llm=ScriptedLLM(insights)).agenerate(analysis))
+    assert of_analysis.insights[0].evidence == ["log-1", "log-2"]

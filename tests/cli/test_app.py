@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 
@@ -88,3 +89,34 @@ def test_module_runs_the_program() -> None:
     command = [sys.executable, "-m", "llama_retrieval_ext", "--version"]
     finished = subprocess.run(command, capture_output=True, text=True, check=True)
     assert finished.stdout == f"llama-retrieval {__version__}\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_plain_path_is_answered_with_the_url(run: Run, handbook: Path) -> None:
+    for arguments in (["ingest", handbook, "--kb"], ["search", "x", "--kb"], ["remove"]):
+        finished = run(*arguments, "./docs")
+        assert finished.returncode == 1
+        assert "did you mean embedded:./docs?" in finished.stderr
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_knowledge_base_of_the_folder_is_the_default(run: Run, handbook: Path) -> None:
+    assert run("ingest", handbook).returncode == 0
+    assert Path("kb").is_dir()
+    assert "leave.md" in run("search", "annual", "leave").stdout
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_variable_names_the_knowledge_base(
+    run: Run, handbook: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLAMA_RETRIEVAL_KB", "embedded:./other")
+    assert run("ingest", handbook).returncode == 0
+    assert Path("other").is_dir()
+    assert run("remove", "--kb", "embedded:./other", "--yes").returncode == 0

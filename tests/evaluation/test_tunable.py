@@ -2,6 +2,7 @@
 
 import pytest
 from llama_index.core import VectorStoreIndex
+from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext import (
     MMR,
@@ -14,11 +15,17 @@ from llama_retrieval_ext import (
     branches,
 )
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.evaluation.judgements import Judgements
 from llama_retrieval_ext.evaluation.questions import known_item_questions
 from llama_retrieval_ext.evaluation.trial import Trial
 from llama_retrieval_ext.evaluation.tunable import FusedPipeline, Setting
+from llama_retrieval_ext.evaluation.tunable_graph import SeededGraph
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
 from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.retrievers.graph import GraphRetriever
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.evaluation.conftest import Shifted, tuned
@@ -116,3 +123,33 @@ def test_a_pipeline_that_cannot_be_tuned_is_refused(hybrid: HybridRetriever) -> 
     ):
         with pytest.raises(ConfigurationError, match=what):
             tuned(retriever)
+
+
+@pytest.mark.slow
+def test_the_damping_of_a_walk_is_tried_on_the_seeds_saved_ranking() -> None:
+    nodes = [
+        TextNode(
+            id_=f"n{n}",
+            text=f"Film {n} was made by Anne {n + 1}.",
+            embedding=[1.0, n / 9],
+            metadata={"file_name": f"film{n}.txt"},
+        )
+        for n in range(9)
+    ]
+    with EmbeddedVectorStore(":memory:") as store, EmbeddedGraph(":memory:") as graph:
+        store.add(list(nodes))
+        graph.upsert(*passage_rows(nodes, PassageLinks()))
+        seed = Shifted(2)
+        retriever = GraphRetriever(store, graph=graph, seed=seed)
+        judged = Judgements(
+            {f"q{n}": f"film {n % 7}  {n}" for n in range(21)},
+            # The seed's hits name no file: only the walk's own do.
+            {f"q{n}": {f"film{n % 7}.txt": 1} for n in range(21)},
+        )
+        result = tuned(retriever, judged)
+        assert len(seed.calls) == 21
+        assert [choice.parameter for choice in result.choices] == ["damping"]
+        assert result.table["nDCG@10"].max() > 0
+        made = SeededGraph(retriever, seed).rebuilt(Setting(damping=0.8))
+        assert isinstance(made, GraphRetriever)
+        assert (made.damping, made.seed) == (0.8, seed)

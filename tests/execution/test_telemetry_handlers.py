@@ -10,12 +10,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from llama_retrieval_ext import RRF, KnowledgeBase, Scope, branches
-from llama_retrieval_ext.errors import ScopeViolationError
+from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError
 from llama_retrieval_ext.execution import FusionEvent, ScopeViolationEvent, Telemetry
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.store_retriever import checked_hits
 from llama_retrieval_ext.stores.engine.backend import Candidate
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
 from tests.instrumentation import recorded
 
 SECRET = "reorganisation"
@@ -120,3 +120,17 @@ def test_fusions_and_scope_violations_are_events(kb: KnowledgeBase) -> None:
     (violation,) = (event for event in seen.events if isinstance(event, ScopeViolationEvent))
     assert (violation.store, violation.violations, violation.returned) == ("S", 1, 1)
     assert SECRET not in violation.model_dump_json()
+
+
+def test_spans_are_exported_while_telemetry_is_open_and_never_twice() -> None:
+    provider, exporter = TracerProvider(), InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    with Telemetry(provider), pytest.raises(ConfigurationError, match="twice"):
+        Telemetry(provider)
+    retriever = FixedRetriever([("a", 0.9)])
+    opened = Telemetry(provider)
+    retriever.retrieve("query")
+    opened.close()
+    retriever.retrieve("query")
+    assert [span.name for span in exporter.get_finished_spans()] == ["retrieval fixed"]
+    provider.shutdown()

@@ -3,6 +3,7 @@
 import math
 import re
 import sys
+from collections.abc import Sequence
 from functools import reduce
 from itertools import permutations
 from operator import add
@@ -12,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError, ScoreError
+from llama_retrieval_ext.formulas.rrf import reciprocal_rank_shares
 from llama_retrieval_ext.formulas.scores import check_scores, ranked, sum_of_legs, weighted_legs
+from llama_retrieval_ext.formulas.weighted_sum import weighted_sum_shares
 from tests.quick import examples
 
 
@@ -70,3 +73,38 @@ def test_the_sum_does_not_depend_on_the_order_of_the_legs() -> None:
     plain = {reduce(add, order) for order in permutations([0.1, 0.2, 0.3, -0.6])}
     assert len(plain) > 1  # as they do
     assert len({sum_of_legs(order)["a"] for order in permutations(legs)}) == 1
+
+
+def reciprocal_rank_fusion(
+    rankings: Sequence[Sequence[str]], *, k: float = 60, weights: Sequence[float] | None = None
+) -> dict[str, float]:
+    return sum_of_legs(reciprocal_rank_shares(rankings, k=k, weights=weights))
+
+
+def test_a_repeated_id_counts_once_and_the_rest_moves_up() -> None:
+    assert reciprocal_rank_fusion([["a", "a", "b"]]) == {"a": 1 / 61, "b": 1 / 62}
+
+
+@pytest.mark.parametrize("k", [-1.0, math.nan, math.inf])
+def test_a_k_below_zero_or_not_finite_is_refused(k: float) -> None:
+    with pytest.raises(ConfigurationError, match="k must be a finite number of 0 or more"):
+        reciprocal_rank_fusion([["a"]], k=k)
+
+
+def weighted_sum(
+    scores: Sequence[dict[str, float]], *, weights: Sequence[float] | None = None
+) -> dict[str, float]:
+    return sum_of_legs(weighted_sum_shares(scores, weights=weights))
+
+
+def test_an_empty_leg_keeps_its_weight() -> None:
+    assert weighted_sum([{"a": 1.0}, {}], weights=[1, 3]) == {"a": 1 / 4 * 1.0}
+
+
+def test_the_shares_of_the_legs_add_up_to_the_fused_score() -> None:
+    first, second = weighted_sum_shares([{"a": 1.0}, {"a": 0.5, "b": 1.0}], weights=[6, 2])
+    assert (first, second) == ({"a": 6 / 8 * 1.0}, {"a": 2 / 8 * 0.5, "b": 2 / 8 * 1.0})
+    assert weighted_sum([{"a": 1.0}, {"a": 0.5, "b": 1.0}], weights=[6, 2]) == {
+        "a": first["a"] + second["a"],
+        "b": second["b"],
+    }

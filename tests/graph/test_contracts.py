@@ -1,5 +1,6 @@
 """Every graph backend keeps the contract."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphStore
 
 from llama_retrieval_ext.graph.backend import WritableGraph
+from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.open import PropertyGraph, open_graph
 from llama_retrieval_ext.testing.graph_contract import (
@@ -50,3 +52,12 @@ class TestNeo4j(WritableGraphContract, GraphPermissions):
             graph.clear(scope=None)
             graph.upsert(*sample_graph())
             yield graph
+
+
+def test_async_graph_methods_agree_with_sync_ones() -> None:
+    async def found(graph: EmbeddedGraph) -> list[object]:
+        await graph.aupsert([GraphNode("ada", "Person", "Ada")], [Edge("ada", "LIVES_IN", "york")])
+        return [await graph.anames(), await graph.anodes(["york"])]
+
+    with EmbeddedGraph(":memory:") as graph:
+        assert asyncio.run(found(graph)) == [graph.names(), graph.nodes(["york"])]

@@ -1,9 +1,12 @@
 """Which passages are linked, and by what."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.passage_graph import PassageGraph
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
@@ -174,3 +177,27 @@ def test_words_of_the_query_next_to_a_title_lead_the_walk() -> None:
 
     assert better("who was the director of Night Train?") == "a"
     assert better("who made the music of Night Train?") == "c"
+
+
+def test_metadata_gazetteer_and_ner_give_entities() -> None:
+    links = PassageLinks(
+        entity_fields=["tags"], gazetteer=["tower crane"], ner=lambda text: text.split()[:1]
+    )
+    node = TextNode(
+        id_="n",
+        text="Inspect every Tower Crane.",
+        metadata={"tags": ["safety", 7], "tenant_id": "t"},
+    )
+    rows = passage_rows([node], links)
+    assert {edge.id for edge in rows.edges} == {
+        ("n", "MENTIONS", name) for name in ("Inspect", "safety", "tower crane")
+    }
+    assert all(node.properties["tenant_id"] == "t" for node in rows.nodes)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"entity_fields": "tags"}, {"gazetteer": [1]}, {"title_fields": "x"}, {"ner": 7}]
+)
+def test_passage_link_options_of_a_wrong_type_are_refused(wrong: dict[str, Sequence[str]]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        PassageLinks(**wrong)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import pytest
@@ -16,6 +17,7 @@ from llama_retrieval_ext import (
     KnowledgeResponse,
     KnowledgeRetriever,
     Query,
+    RetrievalItem,
     Scope,
     VectorRetriever,
     open_graph,
@@ -349,3 +351,16 @@ def test_names_of_another_tenant_are_not_proposed() -> None:
         "other": ("no engineering type 'Z' in the graph",),
     }
     graph.close()
+
+
+def test_an_item_has_any_mapping_as_metadata() -> None:
+    item = RetrievalItem("text", "vector", 2, 0.5, MappingProxyType({"year": 2024}))
+    assert item.to_dict()["metadata"] == {"year": 2024}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"case_threshold": 2.0}, {"case_top_k": 0}, {"priorities": {"kg_rule": 1}}]
+)
+def test_a_policy_out_of_range_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError):
+        KnowledgePolicy(**wrong)  # type: ignore[arg-type]  # on purpose

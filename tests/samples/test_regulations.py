@@ -1,7 +1,11 @@
+import re
+import sys
 from collections import Counter
+from pydoc_data.topics import topics
 
 from llama_index.core.schema import MetadataMode
 
+from llama_retrieval_ext.samples.python_topics import python_topics
 from llama_retrieval_ext.samples.regulations import zh_safety_laws
 
 
@@ -31,3 +35,19 @@ def test_date_and_source_of_a_sample_article_are_not_embedded() -> None:
     assert "中华人民共和国安全生产法" in embedded
     assert "LawRefBook" not in embedded
     assert "2021-06-10" not in embedded
+
+
+def test_a_python_topic_document_has_topic_and_version() -> None:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    for document in python_topics():
+        assert document.metadata == {
+            "topic": document.doc_id.removeprefix("python/"),
+            "python": version,
+        }
+
+
+def test_a_python_topic_loses_only_underlines_of_headings_and_empty_lines() -> None:
+    for document in python_topics():
+        original = topics[document.metadata["topic"]]
+        kept = re.sub(r"(?m)^[*=~-]{3,}$", "", original).split()
+        assert document.text.split() == kept

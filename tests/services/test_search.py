@@ -1,6 +1,7 @@
-"""Whole documents for a query."""
+"""Whole documents for a query, and the scope that each service requires."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from llama_index.core import Document
@@ -8,13 +9,19 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.storage.docstore import SimpleDocumentStore
 
 from llama_retrieval_ext.capabilities import CapabilityFactory, documents_only
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import ConfigurationError, ScopeError, ScopeRequiredError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.services import SearchService
+from llama_retrieval_ext.services import (
+    KnowledgeService,
+    MimicService,
+    ReportService,
+    SearchService,
+)
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing import FakeEmbedding
-from tests.services.conftest import ACME, BETA, DOCUMENTS, PUMP, factory
+from tests.services.conftest import ACME, BETA, DOCUMENTS, PUMP, WEEK, factory
 
 
 def test_search_gives_whole_documents_each_once(kb: KnowledgeBase) -> None:
@@ -85,3 +92,22 @@ def test_a_whole_document_is_given_to_those_who_may_see_it(scope: Scope | None) 
             found = service.search("pump", scope=Scope("acme" if scope else None, None, [name]))
             assert [each.doc_id for each in found] == expected
             assert all("allowed" not in each.metadata for each in found)
+
+
+def test_each_service_requires_a_scope_where_the_knowledge_base_does(kb: KnowledgeBase) -> None:
+    made = factory(kb)
+    knowledge = KnowledgeService.of(made)
+    calls: list[Callable[[], object]] = [
+        lambda: SearchService.of(made).search("x"),
+        lambda: MimicService.of(made).generate_response("x", use_history=False),
+        lambda: ReportService.of(made).generate_weekly_report("ann", *WEEK),
+        lambda: knowledge.ask("x"),
+        lambda: knowledge.insights("x"),
+        lambda: knowledge.related("x"),
+        lambda: knowledge.timeline("x"),
+    ]
+    for call in calls:
+        with pytest.raises(ScopeRequiredError):
+            call()
+    with pytest.raises(ScopeError, match="nothing in common"):
+        SearchService.of(made, scope=ACME).search(Query("x"), scope=BETA)

@@ -8,10 +8,10 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.filters import Condition
+from llama_retrieval_ext.filters import Compare, Condition, matches
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, EngineFeatures, Search
 from llama_retrieval_ext.testing.backend_contract import BackendContract
-from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.testing.corpus import SAMPLE_CONDITIONS, sample_nodes
 from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
@@ -76,3 +76,21 @@ def test_a_silent_fallback_fails_the_contract() -> None:
     wrong = SilentFallback(sample_nodes(model), features=EngineFeatures(dense=EVERYTHING.dense))
     with pytest.raises(pytest.fail.Exception):
         BackendContract().test_a_kind_of_search_that_is_not_declared_is_refused(wrong, model)
+
+
+def test_the_sample_conditions_try_every_operator_both_ways() -> None:
+    nodes = sample_nodes()
+    counts = {
+        name: sum(matches(condition, node.metadata) for node in nodes)
+        for name, condition in SAMPLE_CONDITIONS.items()
+    }
+    tried = {
+        condition.operator
+        for condition in SAMPLE_CONDITIONS.values()
+        if isinstance(condition, Compare)
+    }
+    assert tried == set(FilterOperator)
+    assert counts["EQ a whole number"] == 3
+    assert counts["NE on a field that no node has"] == len(nodes)
+    assert counts["IN nothing"] == counts["EQ a number written as a string"] == 0
+    assert sum(0 < count < len(nodes) for count in counts.values()) > 30

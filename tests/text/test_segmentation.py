@@ -1,16 +1,20 @@
 import sys
+from array import array
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import MissingDependencyError
+from llama_retrieval_ext.text.gram_ids import packed_grams
 from llama_retrieval_ext.text.segmentation import (
     LONGEST_KEY,
     BoundedCache,
     document_grams,
+    is_run,
     pieces,
     query_grams,
+    runs,
     term_id,
     word_grams,
 )
@@ -102,3 +106,18 @@ def test_ids_do_not_change_between_releases() -> None:
     # CRC-32's own check value, and what stores have on disk.
     assert term_id("123456789") == 0xCBF43926
     assert term_id("火灾") == 243498011
+
+
+CJK_CHARACTERS = st.sampled_from(
+    [char for char in map(chr, range(0x20010)) if is_run(char) or ord(char) < 0x80]
+)
+
+
+@given(
+    st.text(
+        st.one_of(st.sampled_from("火災法臺タワーへ한국a, \n\0\U0001f525\ud800"), CJK_CHARACTERS)
+    )
+)
+def test_every_gram_has_the_id_of_its_string(text: str) -> None:
+    expected = [term_id(gram) for run in runs(text) for gram in document_grams(run)]
+    assert sorted(array("I", packed_grams(text))) == sorted(expected)

@@ -11,10 +11,11 @@ from llama_index.core.vector_stores.types import FilterCondition, FilterOperator
 
 from llama_retrieval_ext.errors import StoreFormatError, StoreUnavailableError
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
 from llama_retrieval_ext.knowledge_base.ledger.sqlite_records import SqliteRecords
 from llama_retrieval_ext.stores.engine.records import IntentRecords, Record, Records, all_of, where
 from tests.knowledge_base.engines import EMBEDDED
-from tests.knowledge_base.ledger.memory_server import Nodes
+from tests.knowledge_base.ledger.memory_server import Nodes, Server
 
 Open = Callable[..., KnowledgeBase]
 
@@ -109,3 +110,15 @@ def test_records_are_found_by_fields_and_replaced_only_if_they_are_unchanged(
         "c": "3",
         "d": "",
     }
+
+
+def test_long_values_are_split_into_records_that_milvus_accepts(server: Server) -> None:
+    nodes = [TextNode(id_=f'"{n}' * 40, text='"' * 100, embedding=[1.0]) for n in range(500)]
+    key = DocumentKey("", "", "a" * 500)
+    writer = server.writer()
+    writer.write([Prepared(key, "1", tuple(nodes))])
+    server.journal().begin([Prepared(key, "2", tuple(nodes[1:]))])
+    assert len(server.beside.nodes) > 4
+    longest = max(len(node.model_dump_json()) for node in server.beside.nodes.values())
+    assert longest < 65_000
+    assert server.ledger().node_ids([key]) == {key: sorted(node.node_id for node in nodes)}

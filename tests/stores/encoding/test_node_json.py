@@ -1,10 +1,13 @@
-"""Nodes of every class come back as they went in."""
+"""Nodes, values and vectors come back as they went in."""
 
 import datetime
 import math
+from operator import ge, gt, le, lt
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from llama_index.core.schema import (
     BaseNode,
     Document,
@@ -21,8 +24,12 @@ from llama_index.core.schema import (
 from llama_index.core.vector_stores.types import VectorStoreQuery
 from pydantic import AnyUrl
 
+from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.encoding.values import date_bound, number_term
 
 EMBEDDING = [0.6, 0.8]
 METADATA = {
@@ -141,3 +148,58 @@ def test_a_value_without_a_json_form_is_refused_with_the_node_id(
     with pytest.raises(ConfigurationError, match="'odd' cannot be stored"):
         store.add([TextNode(id_="good", embedding=EMBEDDING), node])
     assert store.count() == 0
+
+
+DATES = ["2024-01-31", "1969-12-31T23:59:59.999999999Z", "2024-01-31T00:00:00.0000005"]
+floats = st.floats(allow_nan=False)
+numbers = st.one_of(floats, st.integers(-(2**53), 2**53), st.integers(-20, 20))
+
+
+@given(first=numbers, second=numbers)
+def test_terms_compare_as_numbers_do(first: float, second: float) -> None:
+    assert (number_term(first) < number_term(second)) is (first < second)
+    assert (number_term(first) == number_term(second)) is (first == second)
+
+
+@given(moment=st.integers(-(2**60), 2**60), value=st.sampled_from(DATES))
+def test_a_date_as_a_bound_compares_with_whole_microseconds(moment: int, value: str) -> None:
+    exact = instant(value) or 0
+    for bound, compare in (("gt", gt), ("gte", ge), ("lt", lt), ("lte", le)):
+        assert compare(moment, date_bound(value, bound)) is compare(moment * 1000, exact)
+
+
+def node(name: str, *embedding: float) -> TextNode:
+    return TextNode(id_=name, text=f"text of {name}", embedding=list(embedding))
+
+
+def test_an_embedding_that_is_too_long_is_refused(store: EmbeddedVectorStore) -> None:
+    with pytest.raises(ConfigurationError, match=r"'bad' has a value .* or is too long"):
+        store.add([node("a", 1.0, 0.0), node("bad", 1.7e308, 1.7e308)])
+    assert (store.count(), store.dimension) == (0, None)
+
+
+def test_a_query_embedding_of_other_values_than_numbers_is_refused(
+    store: EmbeddedVectorStore,
+) -> None:
+    store.add([node("a", 1.0, 0.0)])
+    query = Query("leave", embedding=[1.0, None])  # type: ignore[list-item]
+    with pytest.raises(ConfigurationError, match="of the query has a value that is not finite"):
+        VectorRetriever(store).retrieve(query)
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-30, 1e-5, 1.0, 1e12, 1e30, 1e100, 1e307])
+def test_cosine_does_not_depend_on_length(store: EmbeddedVectorStore, size: float) -> None:
+    store.add([node("a", 3 * size, 4 * size), node("b", 1.0, 0.0)])
+    for length in (size, 1.0):
+        result = store.query(VectorStoreQuery(query_embedding=[length, 0.0], similarity_top_k=2))
+        assert result.ids == ["b", "a"]
+        assert result.similarities == pytest.approx([1.0, 0.6])
+
+
+def test_with_other_distances_a_vector_must_fit_single_precision() -> None:
+    with EmbeddedVectorStore(":memory:", distance="dot") as store:
+        with pytest.raises(ConfigurationError, match="'long' has a value that is not finite"):
+            store.add([node("long", 1e20, 0.0)])
+        store.add([node("a", 1e14, 0.0)])
+        result = store.query(VectorStoreQuery(query_embedding=[1e14, 0.0]))
+        assert result.similarities == pytest.approx([1e28])

@@ -1,4 +1,4 @@
-"""Settings of an engine when a store is opened again: those that cannot be honoured are refused."""
+"""Settings of an engine when a store is opened again, and stores beside others."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,7 +8,8 @@ import pytest
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import VectorStoreQuery
 
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
+from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.open import open_store
 from tests.knowledge_base.engines import place, start
@@ -115,3 +116,16 @@ def test_milvus_search_params_take_effect(opened: Open, engine: str) -> None:
     fill(opened(MADE[engine]))
     assert 0 < len(found(opened({"search_params": {"radius": 0.995}}))) < 25
     assert len(found(opened({"search_params": {"ef": 2}}))) == 25  # raised to top_k
+
+
+def test_a_store_beside_another_has_its_own_nodes_and_is_closed_with_it(tmp_path: Path) -> None:
+    pytest.importorskip("qdrant_client")
+    with open_store(f"qdrant:{tmp_path}/kb") as store:
+        assert isinstance(store, CollectionStore)
+        records = store.beside("__ledger")
+        records.add([TextNode(id_="record", text="leave", embedding=[1.0, 0.0])])
+        assert (records.count(), store.count()) == (1, 0)
+        records.clear()
+        records.close()
+        with pytest.raises(StoreClosedError):
+            store.count()
