@@ -265,7 +265,6 @@ ATOMS: Final[dict[str, str]] = {
     "zero-width spaces": "\u0e01\u200b",
     "three scripts": "あア漢",
     "camel case": "aB",
-    "halves apart": "a\ud800\udc00b",
     "ligatures": "\ufdfa" + 17 * " ",
     "CJK and spaces": "中 ",
     "title quotes": "《中",
