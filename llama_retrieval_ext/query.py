@@ -210,11 +210,6 @@ def reworded(query: Query, text: str) -> Query:
     return replace(query, query_str=text, custom_embedding_strs=None, embedding=None)
 
 
-def check_top_k(top_k: int) -> int:
-    """Return the number of hits if it is valid, or raise `ConfigurationError`."""
-    return check_count(top_k, "top_k")
-
-
 def narrowed_filters(
     first: MetadataFilters | None, second: MetadataFilters | None
 ) -> MetadataFilters | None:

@@ -69,8 +69,8 @@ class Trace(Viewed):
             return
         self.duration_s = time.perf_counter() - self.started
         # `node` is not accessed, because a lazy hit of a store would parse it.
-        if isinstance(result, list) and all(
-            hasattr(h, "node_id") and hasattr(h, "score") for h in result[:1]
+        if isinstance(result, list) and (
+            not result or (hasattr(result[0], "node_id") and hasattr(result[0], "score"))
         ):
             self.count = len(result)
             if self.verbose:

@@ -25,7 +25,7 @@ from llama_retrieval_ext.capabilities.memory_storage import (
     session_filters,
     text_of,
 )
-from llama_retrieval_ext.checks import checked_call, declared_arguments, of_type
+from llama_retrieval_ext.checks import check_count, checked_call, declared_arguments, of_type
 from llama_retrieval_ext.dates import VALID_FROM, VALID_TO, Moment, moment_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Plan
@@ -36,7 +36,7 @@ from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.conversations import SAID_KEY
 from llama_retrieval_ext.llm.model import count_tokens
 from llama_retrieval_ext.parameters import is_number
-from llama_retrieval_ext.query import Query, check_top_k
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.scope import SESSION_KEY, SPEAKER_KEY, Scope, shown_to
 from llama_retrieval_ext.stores.engine.backend import Backend
 
@@ -193,7 +193,7 @@ class MemoryManager:
             filters=memory_filters(memory_type, end=known_at, filters=filters),
             scope=self._within(scope),
             as_of=as_of,
-            top_k=_CANDIDATES_PER_MEMORY * check_top_k(top_k),
+            top_k=_CANDIDATES_PER_MEMORY * check_count(top_k, "top_k"),
         )
         hits = yield from self._storage.nearest(bound, self._now() if as_of is None else None)
         faded: list[Memory] = []

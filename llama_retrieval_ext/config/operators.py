@@ -11,7 +11,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.checks import checked_call
+from llama_retrieval_ext.checks import check_count, checked_call
 from llama_retrieval_ext.config.definitions import Definition, definition_of
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.dates import Moment
@@ -22,7 +22,7 @@ from llama_retrieval_ext.hits import ordered
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import items_of
-from llama_retrieval_ext.query import Query, check_top_k
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, ResultList
 from llama_retrieval_ext.scope import KB_KEY, TENANT_KEY, Scope
 
@@ -106,7 +106,7 @@ class Operator:
         bound = Query.of(query).but(
             filters=filters,
             scope=scope,
-            top_k=check_top_k(top_k),
+            top_k=check_count(top_k, "top_k"),
             timeout_s=timeout_s,
             correct=correct,
             interpret=interpret,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
 
-from llama_retrieval_ext.checks import checked_call
+from llama_retrieval_ext.checks import check_count, checked_call
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation.answers import SharedRankings
 from llama_retrieval_ext.evaluation.datasets import load_judgements
@@ -20,7 +20,7 @@ from llama_retrieval_ext.execution.context import Context, Session, entered
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.lazy import Viewed
-from llama_retrieval_ext.query import Query, check_top_k
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.wording import counted
 
@@ -180,7 +180,7 @@ def compare(
             f"compare takes at least two retrievers and a list of questions, got {len(named)} and "
             f"{questions!r}"
         )
-    answers = {text: _answers(named, text, check_top_k(top_k)) for text in texts}
+    answers = {text: _answers(named, text, check_count(top_k, "top_k")) for text in texts}
     path = None if marks is None else Path(marks)
     hints: tuple[str, ...] = ()
     if isinstance(questions, Judgements):

@@ -10,7 +10,7 @@ import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from llama_retrieval_ext.checks import checked_call
+from llama_retrieval_ext.checks import check_count, checked_call
 from llama_retrieval_ext.errors import ConfigurationError, describe
 from llama_retrieval_ext.evaluation.answers import (
     Answer,
@@ -39,7 +39,7 @@ from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
 from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.pipeline.branches import unique_legs
-from llama_retrieval_ext.query import Query, check_top_k
+from llama_retrieval_ext.query import Query
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -106,7 +106,7 @@ class Experiment(Viewed):
                 f"the baseline {baseline!r} is no retriever of the experiment; these are "
                 f"{', '.join(map(repr, self.retrievers))}"
             )
-        self.top_k = None if top_k is None else check_top_k(top_k)
+        self.top_k = None if top_k is None else check_count(top_k, "top_k")
         level = {"level of judgements": self.judgements.level.value, "top_k": str(self.top_k)}
         names = {f"retriever {n!r}": describe_retriever(r) for n, r in self.retrievers.items()}
         self._log = AnswerLog(folder, {**level, **names})

@@ -51,9 +51,11 @@ def conclude(*, has_hits: bool, since: int = 0) -> Plan[tuple[str, ...]]:
         since: Number of earlier hints of the session to leave out.
     """
     session = current_context().session
-    due = [inquiry for inquiry in session.inquiries.values() if inquiry.always or not has_hits]
+    inquiries = [*session.inquiries.values()]
     session.inquiries.clear()
-    for inquiry in due:
+    for inquiry in inquiries:
+        if has_hits and not inquiry.always:
+            continue
         try:
             session.hints += yield from within("hints", _texts(inquiry.plan()), _TIME_S)
         except Exception:  # noqa: BLE001 - the answer is complete without it

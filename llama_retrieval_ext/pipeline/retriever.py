@@ -14,7 +14,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.checks import checked_call
+from llama_retrieval_ext.checks import check_count, checked_call
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.execution.context import (
     call,
@@ -36,7 +36,7 @@ from llama_retrieval_ext.pipeline.searching import Searches, end_retrieval, with
 from llama_retrieval_ext.pipeline.stages import Operand
 from llama_retrieval_ext.pipeline.tree import Shaped, embed_models_of
 from llama_retrieval_ext.pipeline.why_not import FieldWords, TracedRequest
-from llama_retrieval_ext.query import Query, check_top_k
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.scope import KNOWN_NOW, Scope, check_principals, check_scope, isolates
 from llama_retrieval_ext.wording import counted
@@ -142,7 +142,7 @@ class Retriever(BaseRetriever, Searches, Shaped, Operand, ABC):
 
     @similarity_top_k.setter
     def similarity_top_k(self, top_k: int) -> None:
-        self.top_k = check_top_k(top_k)
+        self.top_k = check_count(top_k, "top_k")
 
     def for_scope(self, scope: Scope) -> Self:
         """Return a copy bound to this scope; all other state is shared with the original.
@@ -295,7 +295,7 @@ class Retriever(BaseRetriever, Searches, Shaped, Operand, ABC):
     def _bound(self, query: Query) -> Query:
         top_k = query.top_k
         if top_k is None and self.top_k is not None:
-            top_k = max(check_top_k(self.top_k), query.at_least or 0)
+            top_k = max(check_count(self.top_k, "top_k"), query.at_least or 0)
         # Of its parts it needs as many hits as its caller.
         bound = query.unchecked(top_k=top_k, at_least=query.top_k or query.at_least)
         fields = self.fields if query.fields is None else None

@@ -238,7 +238,7 @@ class HybridRetriever(StoreRetriever):
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Run both searches, then fuse."""
         if self.embed_model is None and self._embeds and query.embedding is None:
-            self._model()  # raises here so that the message names this retriever
+            raise self._no_model_error()  # here, so that the message names this retriever
         backend = self.keyword_source.backend
         if query.fields is not None:
             check_fields(query, backend.store)

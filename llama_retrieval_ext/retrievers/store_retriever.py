@@ -212,15 +212,15 @@ class StoreRetriever(Retriever):
     def _embed(self, query: Query) -> Plan[list[float]]:
         if query.embedding is not None:
             return query.embedding
-        return (yield from embed(query, self._model()))
-
-    def _model(self) -> BaseEmbedding:
         if self.embed_model is None:
-            raise ConfigurationError(
-                f"{type(self).__name__} has no embedding model; pass embed_model= with the model "
-                "that the store was filled with, or queries that carry their embedding"
-            )
-        return self.embed_model
+            raise self._no_model_error()
+        return (yield from embed(query, self.embed_model))
+
+    def _no_model_error(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"{type(self).__name__} has no embedding model; pass embed_model= with the model "
+            "that the store was filled with, or queries that carry their embedding"
+        )
 
 
 def search_of(query: Query, *, top_k: int | None = None) -> Search:

@@ -22,7 +22,7 @@ from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.execution.running import asynchronous, blocking, called, within
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, NameFinder
-from llama_retrieval_ext.query import Query, check_top_k
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, ResultList
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.services.related import (
@@ -235,7 +235,7 @@ class KnowledgeService(ScopedService):
         return None if self.graph is None else EntityLinker(self.graph, ner=self.ner)
 
     def _passages(self, query: Query, top_k: int) -> Plan[list[Hit]]:
-        return hits_of(self.retriever, query, top_k=check_top_k(top_k))
+        return hits_of(self.retriever, query, top_k=check_count(top_k, "top_k"))
 
     def _insights(self, query: Query, top_k: int) -> Plan[InsightReport]:
         hits = yield from listed(self._passages(query, top_k))
@@ -246,7 +246,7 @@ class KnowledgeService(ScopedService):
         return (yield from called(insights.generate, insights.agenerate, hits, focus=focus))
 
     def _related(self, query: Query, top_k: int, max_hops: int) -> Plan[list[RelatedEntity]]:
-        check_top_k(top_k)
+        check_count(top_k, "top_k")
         check_count(max_hops, "max_hops")
         related: list[RelatedEntity] = []
         if self._linker is not None:
@@ -259,7 +259,7 @@ class KnowledgeService(ScopedService):
         return related[:top_k]
 
     def _events(self, query: Query, during: _Range, top_k: int) -> Plan[list[TimelineEvent]]:
-        hits = yield from self._passages(query, _PASSAGES_PER_EVENT * check_top_k(top_k))
+        hits = yield from self._passages(query, _PASSAGES_PER_EVENT * check_count(top_k, "top_k"))
         events = self._dated(hits, during)[:top_k]
         manager = self.memory_manager
         if manager is not None:

@@ -10,7 +10,7 @@ from llama_index.core.storage.docstore.types import BaseDocumentStore
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
-from llama_retrieval_ext.checks import checked_call, declared_arguments
+from llama_retrieval_ext.checks import check_count, checked_call, declared_arguments
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.hints import listed
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
@@ -19,7 +19,7 @@ from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.hits import score_of
 from llama_retrieval_ext.parameters import Advice
-from llama_retrieval_ext.query import Query, check_top_k
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, ResultList
 from llama_retrieval_ext.scope import KB_KEY, TENANT_KEY, Scope, document_of, without_allowed
 from llama_retrieval_ext.services.scoped import ScopedService
@@ -134,7 +134,7 @@ class SearchService(ScopedService):
             ConfigurationError: ``top_k`` is below 1.
         """
         bound = Query.of(query).but(filters=filters, scope=self._within(scope))
-        return listed(self._documents(bound, check_top_k(top_k)))
+        return listed(self._documents(bound, check_count(top_k, "top_k")))
 
     asearch = asynchronous(search)
 

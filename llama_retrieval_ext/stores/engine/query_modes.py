@@ -10,7 +10,6 @@ from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.pipeline.fusion import Fusion
-from llama_retrieval_ext.query import check_top_k
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.engine.backend import Candidate, Search, fuse_candidates
 from llama_retrieval_ext.stores.engine.connection import Steps
@@ -43,10 +42,10 @@ def query_call(
         filter_: The engine's filter for the nodes that the query may find; None for no filter.
     """
     _check_options(query, options)
-    top_k = check_top_k(query.similarity_top_k)
+    top_k = check_count(query.similarity_top_k, "top_k")
     nearest = Search(top_k, filter=filter_)
     most_words, most = (
-        top_k if count is None else check_top_k(count)
+        top_k if count is None else check_count(count, "top_k")
         for count in (query.sparse_top_k, query.hybrid_top_k)
     )
     words = Search(most_words, filter=filter_)
