@@ -4,6 +4,7 @@ from collections import ChainMap, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import product
+from operator import attrgetter
 from pathlib import Path
 from threading import RLock
 from typing import Final
@@ -103,7 +104,7 @@ class EmbeddedGraph(WritableGraph):
             view = self._partitions.get(Partition(scope.tenant_id, kb_ids[0]))
             return [] if view is None else [view]
         views = [view for partition, view in self._partitions.items() if partition.is_in(scope)]
-        return sorted(views, key=lambda view: view.partition.order)
+        return sorted(views, key=attrgetter("partition.order"))
 
     def node(self, view: Adjacency, node_id: str) -> GraphNode | None:
         """Return a node of a view; None if it was deleted meanwhile."""

@@ -25,15 +25,17 @@ from llama_retrieval_ext.knowledge_base.documents import (
     Dating,
     SourceDocument,
     allowed_names,
+    batched,
 )
 from llama_retrieval_ext.knowledge_base.graph import GraphTarget
 from llama_retrieval_ext.knowledge_base.groups import (
+    BATCH_WEIGHT,
     Group,
     ReaderIds,
     character_bar,
-    group_batches,
     grouped,
     size_of,
+    weight_of,
 )
 from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
@@ -106,8 +108,9 @@ class Addition:
             for path, reason in items.left_out.items():
                 self.tally.skipped(str(path), reason)
         groups = grouped(items)
+        batches = batched(groups, weight_of, BATCH_WEIGHT)
         if not show_progress:
-            for batch in group_batches(groups):
+            for batch in batches:
                 self.write(self.changed(self.identified(batch)))
             return self.tally.report()
         with character_bar(groups) as bar:
@@ -117,7 +120,7 @@ class Addition:
                 """Move the bar by half of the characters when split, by half when embedded."""
                 bar.update(min(n_characters / 2, end - bar.n))
 
-            for batch in group_batches(groups):
+            for batch in batches:
                 end = bar.n + sum(map(size_of, batch))
                 self.write(self.changed(self.identified(batch)), watch=watch)
                 bar.update(end - bar.n)

@@ -16,7 +16,7 @@ from llama_index.core.schema import BaseNode, Document, MetadataMode
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from llama_retrieval_ext.errors import ConfigurationError, UnstableIdWarning
-from llama_retrieval_ext.knowledge_base.documents import batched, name_of
+from llama_retrieval_ext.knowledge_base.documents import name_of
 from llama_retrieval_ext.knowledge_base.ledger.prepared import ref_of
 from llama_retrieval_ext.scope import KB_KEY, SOURCE_KEY, TENANT_KEY, page_in, source_in
 
@@ -58,11 +58,6 @@ def _instead_of(item: object) -> str:
             f"kb.add(read_documents({path!r})), for a text Document(text=..., id_=...) in a list"
         )
     return f"got {type(item).__name__}; write [Document(text=..., id_=...)]"
-
-
-def group_batches(groups: Iterable[Group]) -> Iterator[list[Group]]:
-    """Yield groups in batches, each written in one step."""
-    return batched(groups, weight_of, BATCH_WEIGHT)
 
 
 def weight_of(group: Sequence[BaseNode]) -> int:

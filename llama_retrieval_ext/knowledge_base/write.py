@@ -253,9 +253,10 @@ class Writer:
         self._flush()  # the rows must be durable before the ledger names them
         committed = self._journal.commit(self._journal.confirm(claims))
         lost = self._sweep([claim for claim in committed if claim.state is WriteState.SWEEPING])
+        if len(committed) == len(claims):
+            return lost
         keys = {claim.key for claim in committed}
-        taken = [claim for claim in claims if claim.key not in keys]
-        return lost | self._discard_lost(taken) if taken else lost
+        return lost | self._discard_lost([claim for claim in claims if claim.key not in keys])
 
     def _sweep(self, claims: Sequence[Claim]) -> set[DocumentKey]:
         """Delete the rows that documents do not keep; return those whose claim was lost."""

@@ -236,7 +236,18 @@ class Fusion(Operand, ABC):
 
         With `with_ties`, ids that tie with the last of ``top_k`` are also returned.
         """
-        legs = _counted(rankings, self._weights_of(rankings) if weights is None else weights)
+        if weights is None:
+            weights = self._weights_of(rankings)
+        legs: list[LegRanking] = []
+        for name, ranking in rankings.items():
+            weight = 1.0 if weights is None else weights[name]
+            if weight > 0:
+                pairs = list(ranking)
+                hits = dict(pairs)
+                if len(hits) < len(pairs):  # the first position of a repeated id counts
+                    first = dict(reversed(pairs))
+                    hits = {node_id: first[node_id] for node_id in hits}
+                legs.append(LegRanking(name, hits, weight))
         shares = self.shares(legs)
         best = ranked(self.combine(shares), top_k=top_k)
         return _with_contributions(best if with_ties else best[:top_k], legs, shares)
@@ -254,23 +265,6 @@ class Fusion(Operand, ABC):
         def __rshift__(
             self, other: Refine | BaseNodePostprocessor | RefineFunction
         ) -> "FusionChain": ...
-
-
-def _counted(
-    rankings: Mapping[str, Iterable[tuple[str, float | None]]], weights: Mapping[str, float] | None
-) -> list[LegRanking]:
-    legs: list[LegRanking] = []
-    for name, ranking in rankings.items():
-        weight = 1.0 if weights is None else weights[name]
-        if weight > 0:
-            pairs = list(ranking)
-            hits = dict(pairs)
-            if len(hits) < len(pairs):  # the first position of a repeated id counts
-                hits = {}
-                for node_id, score in pairs:
-                    hits.setdefault(node_id, score)
-            legs.append(LegRanking(name, hits, weight))
-    return legs
 
 
 def _with_contributions(

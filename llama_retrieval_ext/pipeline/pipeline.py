@@ -190,7 +190,7 @@ class FusionRetriever(_Composite):
     @property
     def children(self) -> Sequence[BaseRetriever]:
         """The retrievers of the legs."""
-        return [leg.retriever for leg in self.legs]
+        return [leg.retriever for leg in self.branches.legs]
 
     @property
     def leg_names(self) -> list[str | None]:

@@ -8,6 +8,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base import groups
+from llama_retrieval_ext.knowledge_base.documents import batched
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from tests.knowledge_base.nodes import node_of
@@ -94,8 +95,10 @@ def test_the_bar_moves_while_one_long_document_is_embedded(
 
 def test_documents_are_in_one_batch_while_they_are_few_and_short() -> None:
     short, long = Document(text="leave"), Document(text="leave. " * 300_000)
-    assert [len(batch) for batch in groups.group_batches([[short]] * 100)] == [64, 36]
-    assert [len(batch) for batch in groups.group_batches([[long]] * 5)] == [2, 2, 1]
+    of_short = batched([[short]] * 100, groups.weight_of, groups.BATCH_WEIGHT)
+    assert [len(batch) for batch in of_short] == [64, 36]
+    of_long = batched([[long]] * 5, groups.weight_of, groups.BATCH_WEIGHT)
+    assert [len(batch) for batch in of_long] == [2, 2, 1]
 
 
 @pytest.mark.parametrize(

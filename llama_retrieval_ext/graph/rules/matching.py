@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import inf
+from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 from llama_index.core.vector_stores.types import FilterOperator
@@ -182,7 +183,7 @@ def _sorted(matches_: Iterable[Match]) -> list[Match]:
         raise RuleError(
             f"a rule has more than {MAX_MATCHES} matches; bind it to a process, or add conditions"
         )
-    return sorted(dict.fromkeys(kept), key=lambda match: match.order)
+    return sorted(dict.fromkeys(kept), key=attrgetter("order"))
 
 
 def _context_holds(pattern: Pattern, context: Mapping[str, object]) -> bool:

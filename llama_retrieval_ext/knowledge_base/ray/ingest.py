@@ -11,7 +11,7 @@ from llama_index.core.schema import BaseNode, Document
 from llama_retrieval_ext.checks import check_count, checked_call
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 from llama_retrieval_ext.knowledge_base.documents import Allowed, batched
-from llama_retrieval_ext.knowledge_base.groups import group_batches, grouped, progress
+from llama_retrieval_ext.knowledge_base.groups import BATCH_WEIGHT, grouped, progress, weight_of
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.readers.encodings import check_encoding
 from llama_retrieval_ext.knowledge_base.readers.files import Reading, find_files
@@ -150,7 +150,7 @@ def _source(
             "include, exclude and encoding are for files; pass paths with them"
         )
     groups = grouped(documents)
-    return groups, cluster.of_groups(group_batches(groups))
+    return groups, cluster.of_groups(batched(groups, weight_of, BATCH_WEIGHT))
 
 
 def _document(row: dict[str, Any]) -> Document:

@@ -97,7 +97,10 @@ class EPUBReader(BaseReader):
         documents, missing = [], []
         with _opened(file) as parts:
             package, names = _package(parts)
-            readable = {*parts.namelist()} - _encrypted(parts)
+            readable = {*parts.namelist()}
+            if _ENCRYPTION in readable:  # it names the files whose content is encrypted
+                references = _xml(parts, _ENCRYPTION).iter("{*}CipherReference")
+                readable -= {unquote(reference.get("URI", "")) for reference in references}
             book = " ".join((package.findtext(".//{*}metadata/{*}title") or "").split())
             info = {**(extra_info or {}), **({"book": book} if book else {})}
             for name in names:
@@ -255,11 +258,3 @@ def _package(parts: ZipFile) -> "tuple[_Element, list[str]]":
     chapters = (files.get(item.get("idref"), "") for item in package.iter("{*}itemref"))
     folder = posixpath.dirname(path)
     return package, [posixpath.normpath(posixpath.join(folder, name)) for name in chapters]
-
-
-def _encrypted(parts: ZipFile) -> set[str]:
-    """Return the names of the files of a book whose content is encrypted."""
-    if _ENCRYPTION not in parts.namelist():
-        return set()
-    references = _xml(parts, _ENCRYPTION).iter("{*}CipherReference")
-    return {unquote(reference.get("URI", "")) for reference in references}
