@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
@@ -162,10 +163,10 @@ def _elasticsearch_store(
 
 def _check_index(store: Any, wanted: Mapping[str, Any]) -> None:  # noqa: ANN401 - an extra
     """Raise if the index of an `ElasticsearchStore` exists and has other settings."""
-    from llama_retrieval_ext.stores.elasticsearch.client import ClientConfig  # noqa: PLC0415 - an extra
+    from llama_retrieval_ext.stores.elasticsearch.client import Transport  # noqa: PLC0415 - an extra
 
-    with ClientConfig.of_client(store.client).client() as engine:
-        indexes = engine.indices.get_settings(
+    with closing(Transport.of_client(store.client)) as transport:
+        indexes = transport.client.indices.get_settings(
             index=store.index_name, flat_settings=True, ignore_unavailable=True
         )
     for index in indexes.values():

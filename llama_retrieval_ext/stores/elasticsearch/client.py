@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Self, TypeAlias, TypeVar
 from urllib.parse import quote
 
@@ -14,6 +14,7 @@ from pydantic_core import to_json
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreError, StoreUnavailableError
 from llama_retrieval_ext.execution.context import current_context
+from llama_retrieval_ext.execution.plan import Sleep
 from llama_retrieval_ext.stores.engine.connection import AsyncClient, Connection
 from llama_retrieval_ext.urls import Address, UrlForm
 
@@ -59,46 +60,34 @@ class HttpRequest:
 
     method: str
     path: str
-    params: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str]
+    headers: Mapping[str, str]
     body: bytes | None = None
-    headers: Mapping[str, str] = field(default_factory=lambda: {"accept": _JSON})
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """A wait in place of a request; its answer is empty."""
-
-    seconds: float
 
 
 # A generator that yields requests and receives each JSON answer: works with threads and loops.
-Requests: TypeAlias = Generator[HttpRequest | Pause, Json, T]
+Requests: TypeAlias = Generator[HttpRequest | Sleep, Json, T]
 
 
-def json_request(
-    method: str, *path: str, params: Mapping[str, str] | None = None, body: Json | None = None
+def request_of(
+    method: str,
+    *path: str,
+    params: Mapping[str, str] | None = None,
+    body: Json | Sequence[bytes] | None = None,
 ) -> HttpRequest:
-    """Return a request with a JSON body, or without a body.
+    """Return a request with a JSON body, with one JSON document a line, or without a body.
 
     Examples:
-        >>> json_request("GET", "my index", "_count").path
+        >>> request_of("GET", "my index", "_count").path
         '/my%20index/_count'
 
     """
+    place, headers = "".join(f"/{quote(segment, safe='')}" for segment in path), {"accept": _JSON}
     if body is None:
-        return HttpRequest(method, _joined(path), params or {})
-    headers = {"accept": _JSON, "content-type": _JSON}
-    return HttpRequest(method, _joined(path), params or {}, to_json(body), headers)
-
-
-def lines_request(*path: str, lines: Iterable[bytes]) -> HttpRequest:
-    """Return a POST with one JSON document per line, for ``_bulk`` and ``_msearch``."""
-    headers = {"accept": _JSON, "content-type": _LINES}
-    return HttpRequest("POST", _joined(path), {}, b"\n".join([*lines, b""]), headers)
-
-
-def _joined(path: Iterable[str]) -> str:
-    return "".join(f"/{quote(segment, safe='')}" for segment in path)
+        return HttpRequest(method, place, params or {}, headers)
+    headers["content-type"] = _JSON if isinstance(body, dict) else _LINES
+    content = to_json(body) if isinstance(body, dict) else b"\n".join([*body, b""])
+    return HttpRequest(method, place, params or {}, headers, content)
 
 
 def read(request: HttpRequest, decode: Callable[[Json], T]) -> Requests[T]:
@@ -110,7 +99,7 @@ def read(request: HttpRequest, decode: Callable[[Json], T]) -> Requests[T]:
             left_s = current_context().remaining_s()
             if left_s is not None and pause_s >= left_s:
                 raise
-        yield Pause(pause_s)
+        yield Sleep(pause_s)
     return decode((yield request))
 
 
@@ -120,56 +109,39 @@ def hits_of(answer: Json) -> list[Json]:
     return hits
 
 
-@dataclass(frozen=True)
-class ClientConfig:
-    """Hosts and options of a cluster's client."""
-
-    hosts: tuple[str | NodeConfig, ...]
-    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    timeout_s: float = FORM.timeout_s
-
-    @classmethod
-    def of_client(cls, client: AsyncElasticsearch | Elasticsearch) -> Self:
-        """Return the configuration of an existing client, to make other clients like it."""
-        hosts = tuple(node.config for node in client.transport.node_pool.all())
-        # The client has no public access to its credentials.
-        return cls(hosts, {"headers": dict(client._headers)})  # noqa: SLF001
-
-    @property
-    def where(self) -> str:
-        """The hosts, for messages; never credentials."""
-        names = [
-            host if isinstance(host, str) else f"{host.scheme}://{host.host}:{host.port}"
-            for host in self.hosts
-        ]
-        return ", ".join(names)
-
-    def client(self) -> Elasticsearch:
-        """Return a new blocking client."""
-        return Elasticsearch(list(self.hosts), **self._arguments())
-
-    def async_client(self) -> AsyncElasticsearch:
-        """Return a new async client; it is bound to the first event loop that uses it."""
-        return AsyncElasticsearch(list(self.hosts), **self._arguments())
-
-    def _arguments(self) -> dict[str, Any]:
-        return {**self.options, "request_timeout": self.timeout_s, "max_retries": _RETRIES}
-
-
 class Transport(Connection):
     """Sends requests. Threads share one client; event loops share another.
 
     Args:
-        config: Hosts and options of the cluster.
+        hosts: The hosts of the cluster.
+        options: Further arguments of the clients, such as credentials.
+        timeout_s: Timeout of a request, in seconds.
+
+    Attributes:
+        where: The hosts, for messages; never credentials.
+        client: The client for threads.
+        closed: Whether `close` was called.
     """
 
     real_async = True
 
-    def __init__(self, config: ClientConfig) -> None:
-        self.where = config.where
-        self.config = config
-        self.client = config.client()
-        self._async = AsyncClient(config.async_client, self.closed_error)
+    def __init__(
+        self,
+        hosts: Sequence[str | NodeConfig],
+        options: Mapping[str, Any],
+        *,
+        timeout_s: float = FORM.timeout_s,
+    ) -> None:
+        self.where = ", ".join(
+            host if isinstance(host, str) else f"{host.scheme}://{host.host}:{host.port}"
+            for host in hosts
+        )
+        self.timeout_s = timeout_s
+        self.options = {**options, "request_timeout": timeout_s, "max_retries": _RETRIES}
+        self.client = Elasticsearch(list(hosts), **self.options)
+        self._async = AsyncClient(
+            lambda: AsyncElasticsearch(list(hosts), **self.options), self.closed_error
+        )
         self.closed = False
 
     @classmethod
@@ -185,7 +157,14 @@ class Transport(Connection):
             options["basic_auth"] = tuple(user)
         if address.options.get("ca_certs"):
             options["ca_certs"] = address.options["ca_certs"]
-        return cls(ClientConfig((address.url,), options, address.timeout_s))
+        return cls([address.url], options, timeout_s=address.timeout_s)
+
+    @classmethod
+    def of_client(cls, client: AsyncElasticsearch | Elasticsearch) -> Self:
+        """Return a transport with clients of its own, to the cluster of an existing client."""
+        hosts = [node.config for node in client.transport.node_pool.all()]
+        # The client has no public access to its credentials.
+        return cls(hosts, {"headers": dict(client._headers)})  # noqa: SLF001
 
     def close(self) -> None:
         """Close both clients."""
@@ -193,25 +172,37 @@ class Transport(Connection):
         self.client.close()
         self._async.close()
 
-    def perform(self, request: HttpRequest | Pause) -> Json:
-        """Return the answer to a request, or wait for a pause; blocks."""
-        if isinstance(request, Pause):
+    def perform(self, request: HttpRequest | Sleep) -> Json:
+        """Return the answer to a request, or wait; blocks."""
+        if isinstance(request, Sleep):
             time.sleep(request.seconds)
             return {}
         if self.closed:
             raise self.closed_error()
         with self._translated():
-            return _send(self.client, request, self._limit_s()).body  # type: ignore[no-any-return]  # the client's Any
+            return self._send(self.client, request).body  # type: ignore[no-any-return]  # the client's Any
 
-    async def aperform(self, request: HttpRequest | Pause) -> Json:
+    async def aperform(self, request: HttpRequest | Sleep) -> Json:
         """Return the same as `perform`, without blocking the event loop."""
-        if isinstance(request, Pause):
+        if isinstance(request, Sleep):
             await asyncio.sleep(request.seconds)
             return {}
-        limit_s = self._limit_s()
         with self._translated():
-            answer = await self._async.run(lambda client: _send(client, request, limit_s))
+            answer = await self._async.run(lambda client: self._send(client, request))
         return answer.body  # type: ignore[no-any-return]  # the client's Any
+
+    def _send(self, client: Elasticsearch | AsyncElasticsearch, request: HttpRequest) -> Any:  # noqa: ANN401 - an answer, or its coroutine
+        """Send a request, with the remaining time of the query if that is less than the timeout."""
+        left_s = current_context().remaining_s()
+        if left_s is not None and left_s < self.timeout_s:
+            client = client.options(request_timeout=max(left_s, _MIN_TIMEOUT_S))
+        return client.perform_request(
+            request.method,
+            request.path,
+            params=request.params,
+            headers=request.headers,
+            body=request.body,
+        )
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -220,32 +211,12 @@ class Transport(Connection):
         except (ApiError, TransportError) as error:
             raise translate_error(error, self.where) from error
 
-    def _limit_s(self) -> float | None:
-        """Return the remaining time of the query where that is less than the timeout."""
-        left_s = current_context().remaining_s()
-        if left_s is None or left_s >= self.config.timeout_s:
-            return None
-        return max(left_s, _MIN_TIMEOUT_S)
-
-
-def _send(
-    client: Elasticsearch | AsyncElasticsearch, request: HttpRequest, limit_s: float | None
-) -> Any:  # noqa: ANN401 - an answer, or its coroutine
-    limited = client if limit_s is None else client.options(request_timeout=limit_s)
-    return limited.perform_request(
-        request.method,
-        request.path,
-        params=request.params,
-        headers=request.headers,
-        body=request.body,
-    )
-
 
 class ShardsMissingError(StoreUnavailableError):
     """Shards of an index are not available, and may be starting."""
 
 
-def translate_error(error: Exception, where: str) -> StoreError:
+def translate_error(error: ApiError | TransportError, where: str) -> StoreError:
     """Return this package's error for an error of the client."""
     if isinstance(error, ConnectionTimeout):
         return StoreUnavailableError(f"Elasticsearch at {where} did not answer in time")
@@ -253,14 +224,17 @@ def translate_error(error: Exception, where: str) -> StoreError:
         return StoreUnavailableError(f"Elasticsearch at {where} cannot be reached: {error.message}")
     if isinstance(error, UnsupportedProductError):
         return StoreUnavailableError(f"what answers at {where} is not Elasticsearch")
-    if isinstance(error, ApiError):
-        return error_of_part(error.status_code, error.body, where)
-    return StoreError(f"Elasticsearch at {where}: {error}")
+    return error_of_part(error.status_code, error.body, where)
 
 
 def error_of_part(status: int, body: object, where: str) -> StoreError:
     """Return the error for the HTTP status of an answer, or of one part of an answer."""
-    reason = _reason(body)
+    error: object = body.get("error", body) if isinstance(body, dict) else body
+    reason = str(error)[:500]
+    if isinstance(error, dict):
+        causes: list[Json] = error.get("root_cause") or [error]
+        inner = error.get("caused_by", causes[0])  # the innermost reason
+        reason = f"{inner.get('type')}: {inner.get('reason')}"[:500]
     if status in _DENIED:
         return StoreUnavailableError(
             f"Elasticsearch at {where} {_DENIED[status]} (HTTP {status}): {reason}; check the "
@@ -271,13 +245,3 @@ def error_of_part(status: int, body: object, where: str) -> StoreError:
         kind = ShardsMissingError if starting else StoreUnavailableError
         return kind(f"Elasticsearch at {where} is in trouble: {reason}")
     return StoreError(f"Elasticsearch at {where} refused the request (HTTP {status}): {reason}")
-
-
-def _reason(body: object) -> str:
-    """Return the innermost reason in an error answer."""
-    error: object = body.get("error", body) if isinstance(body, dict) else body
-    if not isinstance(error, dict):
-        return str(error)[:500]
-    causes: list[Json] = error.get("root_cause") or [error]
-    inner = error.get("caused_by", causes[0])
-    return f"{inner.get('type')}: {inner.get('reason')}"[:500]

@@ -18,9 +18,8 @@ lower case if that differs.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Final, TypeAlias
+from typing import Final
 
 from llama_index.core.vector_stores.types import FilterOperator
 
@@ -37,7 +36,6 @@ from llama_retrieval_ext.stores.encoding.values import (
     plain_value,
 )
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage
-from llama_retrieval_ext.stores.engine.llama_index import Prefilter, prefilters
 
 DOC: Final = "doc"
 TERMS: Final = "terms"
@@ -263,101 +261,3 @@ LANGUAGE: Final = FilterLanguage(
     documents=_of_documents,
     check=_check_size,
 )
-
-
-# Types of fields for numbers, as the engine chooses or users declare them; the bits of integers.
-_INTEGERS: Final = {"long": 63, "integer": 31, "short": 15, "byte": 7}
-_NUMBERS: Final = {**_INTEGERS, **dict.fromkeys(("double", "float", "half_float"), 0)}
-_UNLIMITED: Final = 2**31 - 1
-_Prefilter: TypeAlias = Prefilter[Json]
-
-
-@dataclass(frozen=True, slots=True)
-class IndexFields:
-    """The fields of an index that LlamaIndex's ``ElasticsearchStore`` created.
-
-    They do not distinguish a string from a list that contains it, nor 0.1 from its neighbours, and
-    do not index substrings. So no comparison is exact.
-
-    Attributes:
-        similarity: The similarity of the embeddings; None without embeddings.
-        dimension: Their dimension.
-        strings: Path of each field for strings, and the longest that is indexed.
-        numbers: Path of each field for numbers, and the bits of its integers.
-    """
-
-    similarity: str | None = None
-    dimension: int | None = None
-    strings: dict[str, tuple[str, int]] = field(default_factory=dict)
-    numbers: dict[str, tuple[str, int]] = field(default_factory=dict)
-
-    @classmethod
-    def of_index(cls, description: Json, *, vector_field: str) -> "IndexFields":
-        """Return the fields from the engine's description of an index."""
-        index: Json = next(iter(description.values()), {})
-        properties: Json = index.get("mappings", {}).get("properties", {})
-        vector = properties.get(vector_field, {})
-        fields = cls(vector.get("similarity"), vector.get("dims"))
-        fields._collect(properties.get("metadata", {}), "")
-        return fields
-
-    def _collect(self, parent: Json, key: str) -> None:
-        """Collect the fields of a metadata mapping, nested ones included."""
-        for name, mapping in parent.get("properties", {}).items():
-            inner = f"{key}.{name}" if key else name
-            path, kind = f"metadata.{inner}", mapping.get("type")
-            below = mapping.get("fields", {}).get("keyword", {})
-            if kind == "keyword":
-                self.strings[inner] = path, mapping.get("ignore_above", _UNLIMITED)
-            elif below.get("type") == "keyword":
-                self.strings[inner] = f"{path}.keyword", below.get("ignore_above", _UNLIMITED)
-            elif kind in _NUMBERS:
-                self.numbers[inner] = path, _NUMBERS[kind]
-            self._collect(mapping, inner)
-
-    def prefilter(self, condition: Condition) -> _Prefilter:
-        """Return the strictest prefilter for a condition."""
-        comparisons: Mapping[FilterOperator, Comparison[_Prefilter]] = {
-            FilterOperator.EQ: lambda key, value: self._among(key, [value]),
-            FilterOperator.IN: self._among,
-            FilterOperator.GT: lambda key, value: self._within(key, gte=value),
-            FilterOperator.GTE: lambda key, value: self._within(key, gte=value),
-            FilterOperator.LT: lambda key, value: self._within(key, lte=value),
-            FilterOperator.LTE: lambda key, value: self._within(key, lte=value),
-            FilterOperator.ANY: self._among,
-            FilterOperator.ALL: lambda key, values: Prefilter.joined(  # of none, everything
-                all_of, [self._among(key, [value]) for value in values]
-            ),
-            FilterOperator.CONTAINS: lambda key, value: self._among(key, [value]),
-            FilterOperator.TEXT_MATCH: lambda key, _: _exists(key),
-            FilterOperator.TEXT_MATCH_INSENSITIVE: lambda key, _: _exists(key),
-            # A value of [None] does not exist for the engine, either.
-            FilterOperator.IS_EMPTY: lambda key, _: Prefilter(_negated(_exists(key).expression)),
-        }
-        return prefilters(comparisons, LANGUAGE, EVERYTHING).write(condition)
-
-    def _among(self, key: str, values: Sequence[Scalar]) -> _Prefilter:
-        if not values:
-            return Prefilter(NOTHING, exact=True)
-        if any(isinstance(value, bool) for value in values):
-            return _exists(key)
-        path, longest = self.strings.get(key, ("", -1))
-        if all(isinstance(value, str) and len(value) <= longest for value in values):
-            return Prefilter({"terms": {path: list(values)}})
-        if key not in self.numbers or any(isinstance(value, str) for value in values):
-            return _exists(key)
-        ranges = [self._within(key, gte=value, lte=value) for value in values]
-        return Prefilter.joined(any_of, ranges)
-
-    def _within(self, key: str, **bounds: Scalar) -> _Prefilter:
-        path, bits = self.numbers.get(key, ("", 0))
-        if not path or any(isinstance(bound, str) for bound in bounds.values()):  # a date
-            return _exists(key)
-        if bits:  # the engine cuts decimals off what it indexes, and refuses larger bounds
-            least, most = -(2**bits), 2**bits - 1
-            bounds = {name: max(least, min(int(value), most)) for name, value in bounds.items()}
-        return Prefilter({"range": {path: bounds}})
-
-
-def _exists(key: str) -> _Prefilter:
-    return Prefilter({"exists": {"field": f"metadata.{key}"}})

@@ -13,7 +13,7 @@ from llama_retrieval_ext.stores.engine.config import (
     check_names,
 )
 
-_COUNTS: Final = ("number_of_shards", "number_of_replicas")
+COUNTS: Final = ("number_of_shards", "number_of_replicas")
 _BODY: Final = ("settings", "mappings")
 _VECTOR: Final = ("index_options", "dims", "similarity")
 _PREFIX: Final = "index."
@@ -55,7 +55,7 @@ class IndexParams(EngineParams):
     """
 
     engine = "Elasticsearch"
-    at_creation = (*_COUNTS, "index_options", "analyzer", "routing", "settings")
+    at_creation = (*COUNTS, "index_options", "analyzer", "routing", "settings")
 
     number_of_shards: int | None = None
     number_of_replicas: int | None = None
@@ -132,7 +132,7 @@ def params_of_body(body: Mapping[str, Any]) -> dict[str, Any]:
     """
     check_names(body, _BODY, where="body")
     settings = settings_of_body(body)
-    taken: dict[str, Any] = {name: settings.pop(name) for name in _COUNTS if name in settings}
+    taken: dict[str, Any] = {name: settings.pop(name) for name in COUNTS if name in settings}
     mappings = body.get("mappings") or {}
     check_names(mappings, ("properties",), where="mappings")
     for name, mapping in (mappings.get("properties") or {}).items():

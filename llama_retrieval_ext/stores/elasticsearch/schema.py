@@ -1,10 +1,10 @@
 """An index: its mapping and recorded config, and its nodes."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Collection as Container
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from llama_index.core.schema import BaseNode
@@ -19,9 +19,8 @@ from llama_retrieval_ext.stores.elasticsearch.client import (
     Transport,
     error_of_part,
     hits_of,
-    json_request,
-    lines_request,
     read,
+    request_of,
 )
 from llama_retrieval_ext.stores.elasticsearch.filters import (
     DOC,
@@ -35,11 +34,11 @@ from llama_retrieval_ext.stores.elasticsearch.filters import (
     scalar,
     terms_of,
 )
-from llama_retrieval_ext.stores.elasticsearch.params import SIMILARITY_NAMES, IndexParams
+from llama_retrieval_ext.stores.elasticsearch.params import COUNTS, SIMILARITY_NAMES, IndexParams
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 from llama_retrieval_ext.stores.encoding.values import batches, filterable
 from llama_retrieval_ext.stores.encoding.vectors import Distance, cosine_score
-from llama_retrieval_ext.stores.engine.collection import Collection
+from llama_retrieval_ext.stores.engine.collection import Collection, StoredNode
 from llama_retrieval_ext.stores.engine.columns import column_of, indexed_columns
 from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.engine.filters import Target
@@ -140,11 +139,7 @@ def indexed_texts(node: BaseNode, config: StoreConfig) -> dict[str, str]:
 
 def index_body(config: StoreConfig, params: IndexParams) -> Json:
     """Return the settings and the mapping of a new index."""
-    numbers = {
-        "number_of_shards": params.number_of_shards,
-        "number_of_replicas": params.number_of_replicas,
-    }
-    counts = {name: number for name, number in numbers.items() if number is not None}
+    counts = {name: number for name, number in params.recorded.items() if name in COUNTS}
     properties: Json = {
         ID: {"type": "keyword"},
         DOC: _KEYWORD,
@@ -195,7 +190,7 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
 
     def recorded(self) -> Requests[StoreConfig | None]:
         """Return the recorded config; None if the index does not exist."""
-        description = yield json_request("GET", self.name, params=_MISSING_IS_EMPTY)
+        description = yield self.request("GET", params=_MISSING_IS_EMPTY)
         if not description:
             return None
         settings = [index.get("settings", {}).get("index", {}) for index in description.values()]
@@ -206,22 +201,26 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
 
     def make(self, config: StoreConfig) -> Requests[None]:
         """Create the index."""
-        yield json_request("PUT", self.name, body=index_body(config, self.params))
+        yield self.request("PUT", body=index_body(config, self.params))
         yield from self.recorded()  # a template of the server may set a window
 
     def remove(self) -> Requests[None]:
         """Delete the index; raise if this package did not create it."""
         yield from self.look_up(again=True)
-        yield json_request("DELETE", self.name, params=_MISSING_IS_EMPTY)
+        yield self.request("DELETE", params=_MISSING_IS_EMPTY)
+
+    def request(self, method: str, *path: str, **parts: Any) -> HttpRequest:  # noqa: ANN401 - as in `request_of`
+        """Return a request to the index."""
+        return request_of(method, self.name, *path, **parts)
 
     def search(self, body: Json, params: Mapping[str, str] = SEARCH_PARAMS) -> Requests[list[Json]]:
         """Return the hits of one search."""
-        request = json_request("POST", self.name, "_search", params=params, body=body)
+        request = self.request("POST", "_search", params=params, body=body)
         return (yield from read(request, hits_of))
 
     def refresh_request(self) -> HttpRequest:
         """Return the request that makes written nodes visible to searches."""
-        return json_request("POST", self.name, "_refresh", params=_MISSING_IS_EMPTY)
+        return self.request("POST", "_refresh", params=_MISSING_IS_EMPTY)
 
     def add(self, nodes: Sequence[BaseNode]) -> Requests[None]:
         """Add nodes, or replace those with the same id."""
@@ -243,15 +242,15 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
     def index_fields(self) -> Requests[int]:
         """Index the fields of the schema from the stored nodes; return their number."""
         config = replace(self.config, schema=self.schema)
-        properties, record = text_columns(config), {"format": FORMAT, **config.to_dict()}
-        yield json_request("PUT", self.name, "_mapping", body={"properties": properties})
+        yield self.request("PUT", "_mapping", body={"properties": text_columns(config)})
 
         def texts(hit: Json) -> Action:
             node = node_from_text(hit["_source"][NODE])
             return {"update": _same(hit)}, to_json({"doc": indexed_texts(node, config)})
 
         count, _ = yield from self._change(None, {"_source": [NODE]}, texts)
-        yield json_request("PUT", self.name, "_mapping", body={"_meta": {_META: record}})
+        record = {"_meta": {_META: self.record_of(config)}}
+        yield self.request("PUT", "_mapping", body=record)
         yield self.refresh_request()
         self.config = config
         return count
@@ -271,24 +270,18 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
             "delete them while no process writes to them"
         )
 
-    def read(self, matching: Json | None, *, embeddings: bool) -> Requests[list[BaseNode]]:
-        """Return every node that matches, with its embedding if asked."""
+    def stored(self, matching: Json | None, *, embeddings: bool) -> Requests[Iterable[StoredNode]]:
+        """Return every node that matches as stored, with its embedding if asked."""
         fields = [NODE, VECTOR] if embeddings else [NODE]
-        hits = yield from self.hits(matching, {"_source": fields})
-        dimension = self.config.dimension or 0
-        nodes = []
-        for source in (hit["_source"] for hit in hits):
-            node = node_from_text(source[NODE])
-            if embeddings:
-                node.embedding = list(source.get(VECTOR) or [0.0] * dimension)
-            nodes.append(node)
-        return nodes
+        sources = [hit["_source"] for hit in (yield from self.hits(matching, {"_source": fields}))]
+        default = [0.0] * (self.config.dimension or 0) if embeddings else None
+        return [(source[NODE], source.get(VECTOR, default)) for source in sources]
 
     def count(self, matching: Json | None) -> Requests[int]:
         """Return the number of nodes that match."""
         # _count skips shards that are not available.
         body = {"query": matching or EVERYTHING, "size": 0, "track_total_hits": True}
-        request = json_request("POST", self.name, "_search", params=SEARCH_PARAMS, body=body)
+        request = self.request("POST", "_search", params=SEARCH_PARAMS, body=body)
         return (yield from read(request, lambda answer: int(answer["hits"]["total"]["value"])))
 
     def hits(self, matching: Json | None, fields: Json) -> Requests[list[Json]]:
@@ -308,7 +301,7 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
     ) -> Requests[list[Json]]:
         """Return the result of each action of a written batch; raise if one is not tolerated."""
         lines = [line for head, body in batch for line in (to_json(head), body) if line is not None]
-        answer = yield lines_request(self.name, "_bulk", lines=lines)
+        answer = yield self.request("POST", "_bulk", body=lines)
         items: list[Json] = [item for reply in answer["items"] for item in reply.values()]
         for item in items:
             if item["status"] >= FIRST_ERROR and item["status"] not in tolerated:
@@ -337,9 +330,9 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
         return (yield from self.search(body))
 
     def _change(
-        self, matching: Json | None, fields: Json, action: Callable[[Json], Action]
+        self, matching: Json | None, fields: Json, action: Callable[[Json], Action | None]
     ) -> Requests[tuple[int, bool]]:
-        """Write an action for each document that matches now.
+        """Write an action, or none, for each document that matches now.
 
         Returns:
             The number of documents, and whether one was changed meanwhile.
@@ -348,7 +341,7 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
         hits: list[Json] = []
         while True:
             hits = yield from self._page(matching, hits, fields, size)
-            for batch in _batches([action(hit) for hit in hits]):
+            for batch in _batches([*filter(None, map(action, hits))]):
                 items = yield from self.write(batch, (CONFLICT, NOT_FOUND))
                 has_conflicts |= any(item["status"] == CONFLICT for item in items)
             count += len(hits)
@@ -358,12 +351,12 @@ class Index(Collection[StoreConfig, Transport, IndexParams]):
     def _delete_other_routes(self, nodes: Sequence[BaseNode]) -> Requests[None]:
         """Delete nodes with these ids on other shards, where other tenants' nodes are."""
         routes = {key_of(node.node_id): route_of(node.metadata.get(TENANT_KEY)) for node in nodes}
-        size = min(PAGE, self.window)
-        for ids in in_parts([node.node_id for node in nodes], size):
-            hits = yield from self._page(LANGUAGE.select(Target(rows=ids)), [], _NO_FIELDS, size)
-            moved = [_deletion(hit) for hit in hits if hit["_routing"] != routes[hit["_id"]]]
-            for batch in _batches(moved):
-                yield from self.write(batch, (CONFLICT, NOT_FOUND))
+
+        def deletion(hit: Json) -> Action | None:
+            return _deletion(hit) if hit["_routing"] != routes[hit["_id"]] else None
+
+        for ids in in_parts([node.node_id for node in nodes], PAGE):
+            yield from self._change(LANGUAGE.select(Target(rows=ids)), _NO_FIELDS, deletion)
 
 
 def route_of(tenant_id: object) -> str:

@@ -1,10 +1,10 @@
 """`Collection`: a collection that may not exist yet, and its nodes."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 from llama_index.core.schema import BaseNode
 
@@ -15,6 +15,7 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
 )
 from llama_retrieval_ext.schema import EVERYTHING, Schema
+from llama_retrieval_ext.stores.encoding.node_json import node_from_text
 from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors
 from llama_retrieval_ext.stores.engine.config import (
     ConfigRequest,
@@ -27,6 +28,9 @@ from llama_retrieval_ext.stores.engine.connection import Connection, Steps
 C = TypeVar("C", bound=StoreConfig)
 K = TypeVar("K", bound=Connection)
 T = TypeVar("T")
+
+# A node as text, and its embedding if it was asked for.
+StoredNode: TypeAlias = tuple[str, Sequence[float] | None]
 
 
 class CollectionMissingError(StoreError):
@@ -117,8 +121,8 @@ class Collection(ABC, Generic[C, K, P]):
         """Delete the matching nodes; None deletes nothing."""
 
     @abstractmethod
-    def read(self, matching: Any, *, embeddings: bool) -> Steps[list[BaseNode]]:  # noqa: ANN401 - the engine's filter
-        """Return the matching nodes, with embeddings if asked, in any order."""
+    def stored(self, matching: Any, *, embeddings: bool) -> Steps[Iterable[StoredNode]]:  # noqa: ANN401 - the engine's filter
+        """Return the matching nodes as stored, with embeddings if asked, in any order."""
 
     @abstractmethod
     def count(self, matching: Any) -> Steps[int]:  # noqa: ANN401 - the engine's filter
@@ -132,6 +136,16 @@ class Collection(ABC, Generic[C, K, P]):
             request=ConfigRequest(schema=Schema(text={EVERYTHING: 1})),
             params=self.params.for_records,
         )
+
+    def read(self, matching: Any, *, embeddings: bool) -> Steps[list[BaseNode]]:  # noqa: ANN401 - the engine's filter
+        """Return the matching nodes, with embeddings if asked, in any order."""
+        nodes = []
+        for text, embedding in (yield from self.stored(matching, embeddings=embeddings)):
+            node = node_from_text(text)
+            if embedding is not None:
+                node.embedding = [*embedding]
+            nodes.append(node)
+        return nodes
 
     def open(self) -> Steps[None]:
         """Check the engine and, if it exists, the collection."""
@@ -187,6 +201,10 @@ class Collection(ABC, Generic[C, K, P]):
         except CollectionMissingError:
             self.forget()
             return empty
+
+    def record_of(self, config: C) -> dict[str, Any]:
+        """Return what is recorded with the collection, as JSON values; see `config_of`."""
+        return {"format": self.format, **config.to_dict()}
 
     def config_of(self, record: Any) -> C:  # noqa: ANN401 - JSON
         """Return the config of a record, or raise an error that says what wrote it."""

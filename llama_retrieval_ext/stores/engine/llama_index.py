@@ -5,16 +5,16 @@ search it has. Other filters are decided here on the best hits, or refused.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, FilterOperator
 
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedFilterError
-from llama_retrieval_ext.filters import Condition, matches
+from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, Scalar, matches
 from llama_retrieval_ext.stores.engine.backend import Candidate, Search
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage
@@ -55,36 +55,71 @@ class Prefilter(Generic[E]):
     expression: E
     exact: bool = False
 
-    @classmethod
-    def joined(cls, join: Callable[[Sequence[E]], E], parts: Sequence[Self]) -> Self:
-        """Return the conjunction or disjunction of prefilters; exact if all are."""
-        return cls(join([part.expression for part in parts]), all(part.exact for part in parts))
 
-
-def prefilters(
-    comparisons: Mapping[FilterOperator, Comparison[Prefilter[E]]],
+def prefilters(  # noqa: PLR0913 - one a kind of comparison
     language: FilterLanguage[E],
     everything: E,
+    *,
+    exists: Callable[[str], E],
+    is_empty: Callable[[str], E],
+    among: Callable[[str, Sequence[Scalar]], Prefilter[E] | None],
+    ordered: Callable[[str, FilterOperator, Scalar], E | None],
+    contains: Callable[[str, str], E | None] = lambda *_: None,
+    sees_lists: bool = False,
 ) -> FilterLanguage[Prefilter[E]]:
-    """Return the language of the strictest prefilters, with the expressions of a language.
+    """Return the language of the strictest prefilters, with the expressions of an engine.
 
-    An inexact one matches too many nodes, so its negation would match too few.
+    An inexact one matches too many nodes, so its negation would match too few. A function returns
+    None where the fields tell no more than that the key has a value.
 
     Args:
-        comparisons: Functions by operator; each returns the prefilter of a comparison.
         language: Has the engine's conjunction, disjunction and negation.
         everything: The expression that every node satisfies.
+        exists: Returns the expression that every node with a value for the key satisfies.
+        is_empty: Returns the expression that every node without a value satisfies.
+        among: Returns the prefilter for values, of which the key has one.
+        ordered: Returns the expression for ``GT``, ``GTE``, ``LT`` and ``LTE``.
+        contains: Returns the expression for a part of a string.
+        sees_lists: Whether `among` returns nodes with such a value in a list, too.
     """
 
+    def inexact(key: str, expression: E | None = None) -> Prefilter[E]:
+        return Prefilter(exists(key) if expression is None else expression)
+
+    def one_of(key: str, values: Sequence[Scalar]) -> Prefilter[E]:
+        if not values:
+            return Prefilter(language.any_of([]), exact=True)
+        return among(key, values) or inexact(key)
+
+    def listed(key: str, values: Sequence[Scalar]) -> Prefilter[E]:
+        return inexact(key, one_of(key, values).expression if sees_lists else None)
+
+    def joined(join: Callable[[Sequence[E]], E], parts: Sequence[Prefilter[E]]) -> Prefilter[E]:
+        return Prefilter(join([part.expression for part in parts]), all(p.exact for p in parts))
+
     def negated(part: Prefilter[E]) -> Prefilter[E]:
-        if not part.exact:
-            return Prefilter(everything)
-        return Prefilter(language.negated(part.expression), exact=True)
+        expression = language.negated(part.expression) if part.exact else everything
+        return Prefilter(expression, part.exact)
+
+    def compare(operator: FilterOperator) -> Comparison[Prefilter[E]]:
+        return lambda key, value: inexact(key, ordered(key, operator, value))
 
     return FilterLanguage(
-        comparisons,
-        partial(Prefilter.joined, language.all_of),
-        partial(Prefilter.joined, language.any_of),
+        {
+            FilterOperator.EQ: lambda key, value: one_of(key, [value]),
+            FilterOperator.IN: one_of,
+            **{operator: compare(operator) for operator in ORDER_OPERATORS},
+            FilterOperator.ANY: listed,
+            FilterOperator.ALL: lambda key, values: Prefilter(
+                language.all_of([listed(key, [value]).expression for value in values])
+            ),
+            FilterOperator.CONTAINS: lambda key, value: listed(key, [value]),
+            FilterOperator.TEXT_MATCH: lambda key, text: inexact(key, contains(key, text)),
+            FilterOperator.TEXT_MATCH_INSENSITIVE: lambda key, _: inexact(key),
+            FilterOperator.IS_EMPTY: lambda key, _: Prefilter(is_empty(key)),
+        },
+        partial(joined, language.all_of),
+        partial(joined, language.any_of),
         negated,
     )
 
@@ -107,14 +142,12 @@ class PrefilteredBackend(LlamaIndexBackend[B, PrefilteredSearch[H], H], Generic[
 
     Attributes:
         score_field: The field of a hit that has the engine's score.
+        prefilters: The filters for the collection, which is known when a search is sent.
     """
 
     scoped_rarity: ClassVar[bool] = False
     score_field: ClassVar[str]
-
-    @abstractmethod
-    def prefilter(self, condition: Condition) -> Prefilter[Any]:
-        """Return the prefilter for a condition."""
+    prefilters: FilterLanguage[Prefilter[Any]]
 
     @abstractmethod
     def send(self, body: Any, expression: Any, limit: int) -> Steps[list[H]]:  # noqa: ANN401 - the engine's
@@ -138,7 +171,7 @@ class PrefilteredBackend(LlamaIndexBackend[B, PrefilteredSearch[H], H], Generic[
     ) -> PrefilteredSearch[H]:
         """Return the search that sends a body with the prefilter for its condition."""
         condition: Condition | None = search.filter
-        prefilter = None if condition is None else self.prefilter(condition)
+        prefilter = None if condition is None else self.prefilters.write(condition)
         expression = None if prefilter is None else prefilter.expression
         return PrefilteredSearch(
             top_k=search.top_k,

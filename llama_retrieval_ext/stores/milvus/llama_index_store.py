@@ -5,12 +5,12 @@ escaped in different ways. So only comparisons with plain strings are exact.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Final, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from llama_index.core.schema import BaseNode
-from llama_index.core.vector_stores.types import BasePydanticVectorStore, FilterOperator
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_index.core.vector_stores.utils import metadata_dict_to_node
 from llama_index.vector_stores.milvus import MilvusVectorStore
 from llama_index.vector_stores.milvus.utils import BaseSparseEmbeddingFunction
@@ -18,7 +18,7 @@ from pymilvus import MilvusClient
 
 from llama_retrieval_ext.execution.drivers import drive
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, Scalar
+from llama_retrieval_ext.filters import Scalar
 from llama_retrieval_ext.stores.encoding.vectors import (
     SCORE_RANGES,
     Distance,
@@ -27,7 +27,7 @@ from llama_retrieval_ext.stores.encoding.vectors import (
 )
 from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures, Search
 from llama_retrieval_ext.stores.engine.connection import Steps
-from llama_retrieval_ext.stores.engine.filters import Comparison
+from llama_retrieval_ext.stores.engine.filters import FilterLanguage
 from llama_retrieval_ext.stores.engine.llama_index import (
     Prefilter,
     PrefilteredBackend,
@@ -48,7 +48,6 @@ from llama_retrieval_ext.stores.milvus.schema import Rows
 from llama_retrieval_ext.stores.milvus.store import MAX_HITS, SCORES, Hit, check_top_k_within
 
 T = TypeVar("T")
-_Prefilter: TypeAlias = Prefilter[Expression]
 
 _CONTENT: Final = ["_node_content", "_node_type"]
 _DISTANCES: Final[Mapping[str, Distance]] = {name: distance for distance, name in METRICS.items()}
@@ -80,6 +79,10 @@ class LlamaIndexMilvusBackend(PrefilteredBackend[MilvusVectorStore, Hit]):
         "store opened by URL",
     }
 
+    def __init__(self, store: MilvusVectorStore, *, drop_violations: bool = False) -> None:
+        super().__init__(store, drop_violations=drop_violations)
+        self.prefilters = prefilters_of(lambda: self._columns)
+
     @property
     def where(self) -> str:
         """The collection, for messages."""
@@ -98,10 +101,6 @@ class LlamaIndexMilvusBackend(PrefilteredBackend[MilvusVectorStore, Hit]):
         """Return the call that runs steps, which are functions of the client."""
         del empty  # the store creates the collection
         return Call(lambda: drive(steps(), self._send))
-
-    def prefilter(self, condition: Condition) -> _Prefilter:
-        """Return the strictest prefilter for a condition on the collection."""
-        return prefilter(condition, columns=frozenset(self._columns))
 
     def vector_search(self, embedding: Sequence[float], search: Search) -> PrefilteredSearch[Hit]:
         """Return the search for the nearest nodes."""
@@ -190,69 +189,51 @@ class LlamaIndexMilvusBackend(PrefilteredBackend[MilvusVectorStore, Hit]):
             raise translate_error(error, str(self._store.uri)) from error
 
 
-def backend_of(store: BasePydanticVectorStore) -> Backend | None:
-    """Return the backend of LlamaIndex's store; None for others."""
-    return LlamaIndexMilvusBackend(store) if isinstance(store, MilvusVectorStore) else None
-
-
-_EVERYTHING: Final[_Prefilter] = Prefilter(expression=True)
-
-
-def prefilter(condition: Condition, *, columns: frozenset[str] = frozenset()) -> _Prefilter:
-    """Return the strictest prefilter for a condition.
+def prefilters_of(columns: Callable[[], Container[str]]) -> FilterLanguage[Prefilter[Expression]]:
+    """Return the prefilters for a collection with these columns.
 
     Examples:
         >>> from llama_retrieval_ext.filters import Compare
-        >>> prefilter(Compare("lang", FilterOperator.EQ, "en")).expression
+        >>> equal = Compare("lang", FilterOperator.EQ, "en")
+        >>> prefilters_of(lambda: ()).write(equal).expression
         '((exists $meta["lang"]) and $meta["lang"] == "en")'
 
     """
 
-    def on_field(comparison: Comparison[_Prefilter]) -> Comparison[_Prefilter]:
-        def test(key: str, value: object) -> _Prefilter:
-            if key in _RESERVED | columns or not _KEY.fullmatch(key):
-                return _EVERYTHING
-            return comparison(f'$meta["{key}"]', value)
+    def field(key: str) -> str:
+        """Return the field of a key in an expression; empty where LlamaIndex overwrites it."""
+        is_plain = _KEY.fullmatch(key) and key not in _RESERVED and key not in columns()
+        return f'$meta["{key}"]' if is_plain else ""
 
-        return test
+    def test(key: str, sign: str, value: Scalar, *, wildcard: str = "") -> str | None:
+        """Return the comparison of a key; None where Milvus, Milvus Lite and Python differ."""
+        operand, name = "", field(key)
+        if isinstance(value, str):
+            operand = f'"{wildcard}{value}{wildcard}"' if _PLAIN.fullmatch(value) else ""
+        elif not isinstance(value, bool):  # true may equal 1
+            operand = str(value) if abs(value) < _EXACT else ""
+        return compare(name, f"{sign} {operand}") if name and operand else None
 
-    comparisons = {operator: on_field(test) for operator, test in _COMPARISONS.items()}
-    return prefilters(comparisons, LANGUAGE, everything=True).write(condition)
+    def among(key: str, values: Sequence[Scalar]) -> Prefilter[Expression] | None:
+        tests = [test(key, "==", value) for value in values]
+        parts = [part for part in tests if part is not None]
+        if len(parts) < len(tests):
+            return None
+        return Prefilter(any_of(parts), exact=all(isinstance(value, str) for value in values))
+
+    return prefilters(
+        LANGUAGE,
+        everything=True,
+        exists=lambda key: exists(field(key)) if field(key) else True,
+        is_empty=lambda _: True,
+        among=among,
+        ordered=lambda key, operator, value: (
+            None if isinstance(value, str) else test(key, operator.value, value)
+        ),
+        contains=lambda key, text: test(key, "like", text, wildcard="%") if text else None,
+    )
 
 
-def _equal(field: str, value: Scalar) -> _Prefilter:
-    if isinstance(value, bool):  # true may equal 1
-        return Prefilter(exists(field))
-    if isinstance(value, str):
-        is_plain = _PLAIN.fullmatch(value)
-        return Prefilter(compare(field, f'== "{value}"'), exact=True) if is_plain else _EVERYTHING
-    return _compared("==")(field, value)
-
-
-def _compared(sign: str) -> Comparison[_Prefilter]:
-    def compared(field: str, value: Scalar) -> _Prefilter:
-        if isinstance(value, str):  # a date
-            return Prefilter(exists(field))
-        is_exact = abs(value) < _EXACT
-        return Prefilter(compare(field, f"{sign} {value}")) if is_exact else _EVERYTHING
-
-    return compared
-
-
-_COMPARISONS: Final[Mapping[FilterOperator, Comparison[_Prefilter]]] = {
-    FilterOperator.EQ: _equal,
-    FilterOperator.IN: lambda field, values: Prefilter.joined(
-        any_of, [_equal(field, value) for value in values]
-    ),
-    **{operator: _compared(operator.value) for operator in ORDER_OPERATORS},
-    **dict.fromkeys(
-        (FilterOperator.ANY, FilterOperator.CONTAINS, FilterOperator.TEXT_MATCH_INSENSITIVE),
-        lambda field, _: Prefilter(exists(field)),
-    ),
-    **dict.fromkeys((FilterOperator.ALL, FilterOperator.IS_EMPTY), lambda *_: _EVERYTHING),
-    FilterOperator.TEXT_MATCH: lambda field, text: (
-        Prefilter(compare(field, f'like "%{text}%"'))
-        if text and _PLAIN.fullmatch(text)
-        else _EVERYTHING
-    ),
-}
+def backend_of(store: BasePydanticVectorStore) -> Backend | None:
+    """Return the backend of LlamaIndex's store; None for others."""
+    return LlamaIndexMilvusBackend(store) if isinstance(store, MilvusVectorStore) else None

@@ -4,7 +4,7 @@
 # pyright: reportArgumentType=false, reportAssignmentType=false
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import RLock
@@ -19,7 +19,11 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.scope import TENANT_KEY
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 from llama_retrieval_ext.stores.encoding.values import batches, filterable
-from llama_retrieval_ext.stores.engine.collection import Collection, CollectionMissingError
+from llama_retrieval_ext.stores.engine.collection import (
+    Collection,
+    CollectionMissingError,
+    StoredNode,
+)
 from llama_retrieval_ext.stores.engine.columns import column_of, indexed_columns
 from llama_retrieval_ext.stores.engine.config import ConfigRequest, StoreConfig
 from llama_retrieval_ext.stores.engine.connection import Steps
@@ -146,7 +150,7 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
                 self.name,
                 schema=self._columns(config),
                 consistency_level=self.params.consistency_level or "Session",
-                properties={PROPERTY: json.dumps({"format": FORMAT, **config.to_dict()})},
+                properties={PROPERTY: json.dumps(self.record_of(config))},
                 timeout=self.timeout_s,
                 **options,
             )
@@ -284,18 +288,12 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
                 lambda client: client.delete(self.name, filter=matching, timeout=self.timeout_s)
             )
 
-    def read(self, matching: Expression, *, embeddings: bool) -> Steps[list[BaseNode]]:
-        """Return every node that matches, with its embedding if asked."""
+    def stored(self, matching: Expression, *, embeddings: bool) -> Steps[Iterable[StoredNode]]:
+        """Return the nodes that match as stored, with their embeddings if asked."""
         if matching is False:
             return []
         rows = yield self._rows([NODE, DENSE] if embeddings else [NODE], matching)
-        nodes = []
-        for row in rows:
-            node = node_from_text(row[NODE])
-            if embeddings:
-                node.embedding = [float(value) for value in row[DENSE]]
-            nodes.append(node)
-        return nodes
+        return [(row[NODE], row.get(DENSE)) for row in rows]
 
     def count(self, matching: Expression) -> Steps[int]:
         """Return the number of nodes that match."""

@@ -1,6 +1,6 @@
 """A collection: its settings, vectors, indexes and recorded config, and its nodes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
@@ -13,7 +13,11 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.scope import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text
 from llama_retrieval_ext.stores.encoding.vectors import Distance
-from llama_retrieval_ext.stores.engine.collection import Collection, CollectionMissingError
+from llama_retrieval_ext.stores.engine.collection import (
+    Collection,
+    CollectionMissingError,
+    StoredNode,
+)
 from llama_retrieval_ext.stores.engine.config import EngineParams, check_names
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.qdrant.client import MethodCall, QdrantConnection, scroll
@@ -206,7 +210,7 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
         """Create the collection."""
         dimension, distance = config.dimension or 1, DISTANCES[config.distance]
         creation = self.params.creation(dimension=dimension, distance=distance)
-        yield self.request("create_collection", metadata={_KEY: self._record(config)}, **creation)
+        yield self.request("create_collection", metadata={_KEY: self.record_of(config)}, **creation)
 
     def remove(self) -> Steps[None]:
         """Delete the collection."""
@@ -260,13 +264,14 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
             count, offset = count + len(points), following
             if offset is None:
                 break
-        yield self.request("update_collection", metadata={_KEY: self._record(config)})
+        yield self.request("update_collection", metadata={_KEY: self.record_of(config)})
         self.config = config
         return count
 
-    def _record(self, config: QdrantConfig) -> dict[str, Any]:
-        record = {"format": self.format, **config.to_dict()}
-        del record["distance"], record["dimension"]  # the engine keeps them
+    def record_of(self, config: QdrantConfig) -> dict[str, Any]:
+        """Return what is recorded with the collection, besides what the engine keeps."""
+        record = super().record_of(config)
+        del record["distance"], record["dimension"]
         return record
 
     def delete(self, matching: models.Filter | None) -> Steps[None]:
@@ -274,16 +279,13 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
         selector = models.FilterSelector(filter=matching or NOTHING)
         yield self.request("delete", points_selector=selector, wait=True)
 
-    def read(self, matching: models.Filter | None, *, embeddings: bool) -> Steps[list[BaseNode]]:
-        """Return the matching nodes, with embeddings if asked."""
+    def stored(
+        self, matching: models.Filter | None, *, embeddings: bool
+    ) -> Steps[Iterable[StoredNode]]:
+        """Return the matching nodes as stored, with embeddings if asked."""
         parts = {"with_payload": [NODE], "with_vectors": [DENSE] if embeddings else False}
-        nodes = []
-        for record in (yield from scroll(self.name, scroll_filter=matching, **parts)):
-            node = node_from_text((record.payload or {})[NODE])
-            if embeddings:
-                node.embedding = [*record.vector[DENSE]]  # type: ignore[call-overload,index]  # as asked for
-            nodes.append(node)
-        return nodes
+        records: list[Any] = yield from scroll(self.name, scroll_filter=matching, **parts)
+        return [(point.payload[NODE], (point.vector or {}).get(DENSE)) for point in records]
 
     def count(self, matching: models.Filter | None) -> Steps[int]:
         """Return the number of matching nodes."""

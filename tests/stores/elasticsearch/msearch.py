@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pydantic_core import to_json
 
 from llama_retrieval_ext.filters import Condition
-from llama_retrieval_ext.stores.elasticsearch.client import Json, lines_request
+from llama_retrieval_ext.stores.elasticsearch.client import Json, request_of
 from llama_retrieval_ext.stores.elasticsearch.filters import LANGUAGE
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
 
@@ -29,6 +29,6 @@ def ids_by_query(store: ElasticsearchVectorStore, queries: Sequence[Json]) -> li
             to_json({"query": filtered, "size": 1000, "_source": ["id"]}),
         ]
 
-    responses = store.transport.perform(lines_request("_msearch", lines=lines))["responses"]
+    responses = store.transport.perform(request_of("POST", "_msearch", body=lines))["responses"]
     assert [part.get("error") for part in responses] == [None] * len(queries)
     return [{hit["_source"]["id"] for hit in part["hits"]["hits"]} for part in responses]

@@ -21,12 +21,11 @@ from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.elasticsearch.client import (
     FORM,
-    ClientConfig,
     Json,
     ShardsMissingError,
     Transport,
     error_of_part,
-    json_request,
+    request_of,
 )
 from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchVectorStore,
@@ -42,10 +41,10 @@ from tests.stores.server_contract import CALLS, NODE, OTHER, ServerContract
 pytestmark = pytest.mark.slow
 
 
-def _config(address: Address) -> ClientConfig:
+def _transport(address: Address) -> Transport:
     transport = Transport.of_address(address)
     transport.close()
-    return transport.config
+    return transport
 
 
 @pytest.mark.parametrize(
@@ -73,16 +72,17 @@ def test_credentials_come_from_the_environment_and_are_not_shown(
     monkeypatch.setenv("ES_USER", "elastic")
     monkeypatch.setenv("ES_PASSWORD", "hunter2")
     address = FORM.parse("elasticsearch://localhost/docs?user_env=ES_USER&password_env=ES_PASSWORD")
-    config = _config(address)
-    assert config.options == {"basic_auth": ("elastic", "hunter2")}
-    assert "hunter2" not in f"{address!r} {config!r}"
+    transport = _transport(address)
+    assert transport.options["basic_auth"] == ("elastic", "hunter2")
+    assert "hunter2" not in f"{address!r} {transport!r}"
     monkeypatch.setenv("ES_KEY", "hunter2")
-    config = _config(FORM.parse("elasticsearch://localhost/docs?api_key_env=ES_KEY&timeout_s=5"))
-    assert config.options == {"api_key": "hunter2"}
-    assert config.timeout_s == 5.0
+    keyed = FORM.parse("elasticsearch://localhost/docs?api_key_env=ES_KEY&timeout_s=5")
+    transport = _transport(keyed)
+    assert transport.options["api_key"] == "hunter2"
+    assert transport.timeout_s == 5.0
     for user in ("user_env=ES_USER&password_env=ES_PASSWORD", "user_env=ES_USER"):
         with pytest.raises(ConfigurationError, match="not both"):
-            _config(FORM.parse(f"elasticsearch://h/d?api_key_env=ES_KEY&{user}"))
+            _transport(FORM.parse(f"elasticsearch://h/d?api_key_env=ES_KEY&{user}"))
 
 
 def test_a_server_that_is_not_there_cannot_be_opened() -> None:
@@ -239,19 +239,18 @@ def test_only_the_right_credentials_open_a_store_and_nothing_shows_them(
     monkeypatch.setenv("ES_PASSWORD", "hunter2")
     with open_elasticsearch(named) as store:
         assert asyncio.run(store.aget_nodes()) == store.get_nodes() == []
-        copied = ClientConfig.of_client(store.client)
-        transport = Transport(copied)
-        transport.perform(json_request("GET", "_cluster", "health"))
+        transport = Transport.of_client(store.client)
+        transport.perform(request_of("GET", "_cluster", "health"))
         transport.close()
-        assert copied.where == answering.url
-        for shown in (repr(store), str(store.describe()), repr(copied)):
+        assert transport.where == answering.url
+        for shown in (repr(store), str(store.describe()), repr(transport)):
             assert "hunter2" not in shown
 
 
 def test_a_request_that_the_server_refuses_fails_with_its_reason(
     store: ElasticsearchVectorStore,
 ) -> None:
-    url = f"{store.transport.config.where.replace('http', 'elasticsearch')}/lre-odd"
+    url = f"{store.transport.where.replace('http', 'elasticsearch')}/lre-odd"
     params = {"index_options": {"type": "no such"}}
     with (
         open_elasticsearch(url, store_params=params) as odd,

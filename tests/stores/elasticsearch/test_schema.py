@@ -36,7 +36,7 @@ def test_an_index_that_is_none_of_ours_is_refused_and_stays(
     open_store: Opener, store: ElasticsearchVectorStore
 ) -> None:
     name = store.index
-    with Elasticsearch(store.transport.config.where) as client:
+    with Elasticsearch(store.transport.where) as client:
         client.indices.create(index=name)
         with pytest.raises(StoreFormatError, match="not made by this package"):
             open_store(name)
@@ -50,7 +50,7 @@ def test_an_index_that_somebody_deleted_is_made_anew_with_our_mapping(
     store: ElasticsearchVectorStore,
 ) -> None:
     store.add([node("a")])
-    with Elasticsearch(store.transport.config.where) as client:
+    with Elasticsearch(store.transport.where) as client:
         client.indices.delete(index=store.index)
     assert store.query(VectorStoreQuery(query_embedding=[1.0, 0.0])).ids == []
     store.add([node("b")])

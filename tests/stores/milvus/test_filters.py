@@ -14,7 +14,7 @@ from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.engine.filters import Target
 from llama_retrieval_ext.stores.milvus.filters import LANGUAGE, Expression
-from llama_retrieval_ext.stores.milvus.llama_index_store import prefilter
+from llama_retrieval_ext.stores.milvus.llama_index_store import prefilters_of
 from llama_retrieval_ext.stores.milvus.store import MilvusStore, open_milvus
 from llama_retrieval_ext.text.normalization import spellings
 from tests.stores.filters_contract import FiltersContract
@@ -140,7 +140,7 @@ def test_conditions_do_not_depend_on_precedence_and_alternatives_name_no_partiti
     # A server would search that partition alone: https://github.com/milvus-io/milvus has it in
     # internal/util/exprutil/expr_checker.go, up to 2.6 at least.
     assert not choices_name_a_partition(LANGUAGE.compile(condition))
-    assert is_clear(prefilter(condition).expression)
+    assert is_clear(prefilters_of(lambda: ()).write(condition).expression)
 
 
 def test_a_scope_names_its_partition() -> None:
