@@ -243,7 +243,8 @@ milvus:./file.db
 def translate_error(error: Exception, where: str) -> StoreError:
     """Return this package's error for an error of the client."""
     reason = f"{type(error).__name__}: {getattr(error, 'message', '') or error}"[:500]
-    code = _code(error)
+    code = getattr(error, "code", None)
+    code = code() if callable(code) else code  # of gRPC
     if code in _DENIED or "auth check failure" in reason:
         return StoreUnavailableError(
             f"Milvus at {where} refused the credentials; name the environment variable that holds "
@@ -273,9 +274,3 @@ def call_loaded(
             raise
     load(client)
     return function(client)
-
-
-def _code(error: Exception) -> object:
-    if isinstance(error, MilvusException):
-        return error.code
-    return error.code() if isinstance(error, grpc.Call) else None

@@ -44,7 +44,7 @@ from llama_retrieval_ext.stores.milvus.filters import (
     filter_text,
 )
 from llama_retrieval_ext.stores.milvus.params import METRICS
-from llama_retrieval_ext.stores.milvus.schema import Rows
+from llama_retrieval_ext.stores.milvus.schema import read_rows
 from llama_retrieval_ext.stores.milvus.store import MAX_HITS, SCORES, Hit, check_top_k_within
 
 T = TypeVar("T")
@@ -153,8 +153,9 @@ class LlamaIndexMilvusBackend(PrefilteredBackend[MilvusVectorStore, Hit]):
         def read(client: MilvusClient) -> list[BaseNode]:
             key = next(name for name, column in self._columns.items() if column.get("is_primary"))
             columns, is_lite = [*_CONTENT, store.text_key], "://" not in str(store.uri)
-            rows = Rows(store.collection_name, key, columns, is_lite)
-            return [self.node({"entity": row}) for row in rows.read(client)]
+            name = store.collection_name
+            rows = read_rows(client, name, columns, key=key, is_lite=is_lite)
+            return [self.node({"entity": row}) for row in rows]
 
         return Call(lambda: self._send(read))
 

@@ -5,8 +5,8 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from contextlib import closing, suppress
+from dataclasses import replace
 from threading import RLock
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -139,11 +139,8 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
 
     def make(self, config: StoreConfig) -> Steps[None]:
         """Create the collection with its indexes, and load it."""
-        lite = self.connection.is_lite
-        partitions = self.params.num_partitions
-        options = (
-            {"num_partitions": partitions} if config.params.get("by_tenant") and partitions else {}
-        )
+        has_partitions = config.params.get("by_tenant") and self.params.num_partitions
+        options = {"num_partitions": self.params.num_partitions} if has_partitions else {}
 
         def make(client: MilvusClient) -> None:
             client.create_collection(
@@ -156,7 +153,10 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
             )
             # Milvus Lite answers after building them, and has no call for waiting.
             client.create_index(
-                self.name, self._indexes(config), sync=not lite, timeout=self.timeout_s
+                self.name,
+                self._indexes(config),
+                sync=not self.connection.is_lite,
+                timeout=self.timeout_s,
             )
             self._load(client)
 
@@ -328,20 +328,22 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
     def _rows(
         self, columns: list[str], matching: Expression | None = None
     ) -> Callable[[MilvusClient], list[StoredRow]]:
-        connection = self.connection
-        rows = Rows(self.name, ID, columns, connection.is_lite, connection.timeout_s)
-        return self.loaded(lambda client: rows.read(client, filter_text(matching)))
+        return self.loaded(
+            lambda client: read_rows(
+                client,
+                self.name,
+                columns,
+                filter_=filter_text(matching),
+                is_lite=self.connection.is_lite,
+                timeout_s=self.connection.timeout_s,
+            )
+        )
 
     def _upsert(self, rows: Sequence[Row]) -> Callable[[MilvusClient], object]:
         # An upsert of Milvus Lite keeps dynamic fields of the old row, which filters would still
         # find; its insert replaces the row. A server's insert would add a second one.
-        lite = self.connection.is_lite
-
-        def write(client: MilvusClient) -> object:
-            send = client.insert if lite else client.upsert
-            return send(self.name, list(rows), timeout=self.timeout_s)
-
-        return write
+        write = MilvusClient.insert if self.connection.is_lite else MilvusClient.upsert
+        return lambda client: write(client, self.name, [*rows], timeout=self.timeout_s)
 
     def _describe(self, client: MilvusClient) -> Mapping[str, Any] | None:
         timeout_s = self.connection.timeout_s
@@ -358,46 +360,35 @@ class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
         client.load_collection(self.name, timeout=self.timeout_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Reads all rows of a collection that match a filter, in pages."""
+def read_rows(  # noqa: PLR0913 - what pymilvus takes
+    client: MilvusClient,
+    name: str,
+    columns: list[str],
+    *,
+    filter_: str = "",
+    key: str = ID,
+    is_lite: bool,
+    timeout_s: float | None = None,
+) -> list[StoredRow]:
+    """Return columns of all rows of a collection that match a filter, by their primary key."""
 
-    name: str
-    key: str
-    columns: list[str]
-    is_lite: bool
-    timeout_s: float | None = None
+    def query(filter_: str, columns: list[str], limit: int) -> list[StoredRow]:
+        return client.query(name, filter_, columns, timeout_s, limit=limit)  # type: ignore[no-any-return]  # pyright: ignore[reportReturnType]
 
-    def read(self, client: MilvusClient, filter_: str = "") -> list[StoredRow]:
-        """Return the rows."""
-        rows: list[StoredRow] = []
-        if self.is_lite:
-            # Milvus Lite limits answers by message size only, and its iterator prints a warning.
-            keys = self._query(client, filter_, [self.key], _LITE_MAX_ROWS)
-            for part in in_parts((row[self.key] for row in keys), _PAGE):
-                page = filter_text(one_of(self.key, part))
-                rows += self._query(client, page, self.columns, _PAGE)
-            return rows
-        pages = client.query_iterator(
-            self.name,
-            batch_size=_PAGE,
-            filter=filter_,
-            output_fields=self.columns,
-            timeout=self.timeout_s,
-        )
-        try:
-            while page := pages.next():
-                rows += page
-        finally:
-            pages.close()
+    rows: list[StoredRow] = []
+    if is_lite:
+        # Milvus Lite limits answers by message size only, and its iterator prints a warning.
+        keys = query(filter_, [key], _LITE_MAX_ROWS)
+        for part in in_parts((row[key] for row in keys), _PAGE):
+            rows += query(filter_text(one_of(key, part)), columns, _PAGE)
         return rows
-
-    def _query(
-        self, client: MilvusClient, filter_: str, columns: list[str], limit: int
-    ) -> list[StoredRow]:
-        return client.query(  # type: ignore[no-any-return]  # pyright: ignore[reportReturnType]
-            self.name, filter_, columns, self.timeout_s, limit=limit
-        )
+    pages = client.query_iterator(
+        name, batch_size=_PAGE, filter=filter_, output_fields=columns, timeout=timeout_s
+    )
+    with closing(pages):
+        while page := pages.next():
+            rows += page
+    return rows
 
 
 def _row(node: BaseNode, vector: list[float], config: StoreConfig) -> Row:

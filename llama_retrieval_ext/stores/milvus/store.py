@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeAlias, Unpack
 
@@ -16,7 +16,7 @@ from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, cosine_score
 from llama_retrieval_ext.stores.engine.backend import Candidate, EngineFeatures, Search
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
-from llama_retrieval_ext.stores.engine.columns import ColumnMatch, column_matches
+from llama_retrieval_ext.stores.engine.columns import column_matches
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
 from llama_retrieval_ext.stores.engine.search import EngineBackend, NativeSearch
@@ -31,6 +31,10 @@ from llama_retrieval_ext.stores.milvus.schema import (
     joined_terms,
 )
 from llama_retrieval_ext.text.segmentation import term_id
+
+# Milvus Lite also adds scores, of similarities that are linear.
+_BY_RANK: Final = NativeFusion(kind=RRF, least_k=1, most_k=16_383, equal_weights=True)
+_BY_SUM: Final = NativeFusion(kind=WeightedSum, scales=(Normalisation.NONE, Normalisation.NONE))
 
 Hit: TypeAlias = Mapping[str, Any]  # the type in pymilvus: id, distance, entity
 
@@ -58,25 +62,17 @@ SCORES: Final[Mapping[str, Callable[[float], float]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnSearch(NativeSearch):
-    """Search of a column, or a fusion of such searches.
+    """Searches of columns: one, or several whose fusion or weighted sum has the hits.
 
     Attributes:
-        data: An embedding, or a text.
-        column: The column.
-        filter: Expression that each hit must satisfy; empty for everything.
-        params: The search parameters.
-        legs: The searches that Milvus fuses; the ``top_k`` of each is its number of candidates.
-        ranker: Milvus's fusion of the legs.
-        fields: What several fields are searched for; hits have the weighted sum of the scores.
+        legs: The searches; the limit of each is its number of candidates.
+        ranker: Milvus's fusion of the legs; None for one search, or a sum.
+        weights: Factors of the scores of the legs in their sum; empty for one search, or a fusion.
     """
 
-    data: Sequence[float] | str = ""
-    column: str = ""
-    filter: str = ""
-    params: Mapping[str, Any] = field(default_factory=lambda: {"metric_type": "BM25"})
-    legs: tuple["ColumnSearch", ...] = ()
+    legs: Sequence[AnnSearchRequest]
     ranker: BaseRanker | None = None
-    fields: Sequence[ColumnMatch] = ()
+    weights: Sequence[float] = ()
 
 
 class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
@@ -116,12 +112,12 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
     @property
     def features(self) -> EngineFeatures:
         """Vector and keyword search, each with a request of its own: `hybrid_search` only fuses."""
-        dense = SCORE_RANGES[self.distance]
+        adds = self._collection.connection.is_lite and self.distance != "euclid"
         return EngineFeatures(
-            dense=dense,
+            dense=SCORE_RANGES[self.distance],
             keyword=BM25_RANGE,
             most_hits=MAX_HITS,
-            fusions=fusions_of(dense.kind, lite=self._collection.connection.is_lite),
+            fusions=(_BY_RANK, _BY_SUM) if adds else (_BY_RANK,),
         )
 
     @property
@@ -143,14 +139,14 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
         params = dict(collection.params.search_params)
         if collection.index_type.startswith("HNSW"):
             params["ef"] = max(search.top_k, params.get("ef", 0))  # Milvus rejects a smaller ef
-        return ColumnSearch(
-            top_k=search.top_k,
-            score=SCORES[metric],
-            data=vector,
-            column=DENSE,
-            filter=filter_text(search.filter),
-            params={"metric_type": metric, "params": params},
+        leg = AnnSearchRequest(
+            data=[vector],
+            anns_field=DENSE,
+            param={"metric_type": metric, "params": params},
+            limit=search.top_k,
+            expr=filter_text(search.filter),
         )
+        return ColumnSearch(top_k=search.top_k, score=SCORES[metric], legs=[leg])
 
     def keyword_search(self, text: str, search: Search) -> ColumnSearch | None:
         """Return the search for shared terms; None without terms."""
@@ -161,31 +157,39 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
         fields = column_matches(BM25, weights, self.field_schema, terms=terms, stop_words=stops)
         if search.filter is False or not fields:
             return None
-        if len(fields) > 1 or fields[0].weight != 1:
-            return ColumnSearch(
-                top_k=search.top_k,
-                score=float,
-                positive=True,
-                fields=fields,
-                filter=filter_text(search.filter),
+        is_one = len(fields) == 1 and fields[0].weight == 1
+        limit = search.top_k if is_one else min(max(search.top_k, _BEST_OF_FIELD), MAX_HITS)
+        legs = [
+            AnnSearchRequest(
+                data=[field.terms],
+                anns_field=field.column,
+                param={"metric_type": "BM25"},
+                limit=limit,
+                expr=filter_text(search.filter),
             )
+            for field in fields
+        ]
         return ColumnSearch(
             top_k=search.top_k,
-            score=SCORES["BM25"],
+            score=SCORES["BM25"] if is_one else float,
             positive=True,
-            data=fields[0].terms,
-            column=fields[0].column,
-            filter=filter_text(search.filter),
+            legs=legs,
+            weights=() if is_one else [field.weight for field in fields],
         )
 
     def fused_search(
         self, vector: ColumnSearch, keyword: ColumnSearch, how: FusedSearch, *, top_k: int
     ) -> ColumnSearch | None:
         """Return Milvus's fusion of two searches; None for a search of several fields."""
-        if keyword.fields:
+        if keyword.weights:
             return None
-        ranker, score = _ranker(how)
-        return ColumnSearch(top_k=top_k, score=score, legs=(vector, keyword), ranker=ranker)
+        legs, weight, rrf = [*vector.legs, *keyword.legs], how.weights[0], how.by_rank
+        if rrf is None:
+            ranker = WeightedRanker(*how.proportions, norm_score=False)
+            return ColumnSearch(top_k=top_k, score=float, legs=legs, ranker=ranker)
+        return ColumnSearch(
+            top_k=top_k, score=lambda score: weight * score, legs=legs, ranker=RRFRanker(int(rrf.k))
+        )
 
     def pages(
         self, searches: Sequence[ColumnSearch], *, with_nodes: bool
@@ -203,52 +207,36 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
         return pages
 
     def _send(self, client: MilvusClient, search: ColumnSearch, options: Mapping[str, Any]) -> Any:  # noqa: ANN401 - pymilvus's hits
-        name = self._collection.name
-        if search.fields:
-            return self._sum(client, search, options)
+        name, limit = self._collection.name, search.top_k
         if search.ranker is not None:
-            legs = [
-                AnnSearchRequest(
-                    data=[leg.data],
-                    anns_field=leg.column,
-                    param=dict(leg.params),
-                    limit=leg.top_k,
-                    expr=leg.filter,
-                )
-                for leg in search.legs
-            ]
-            return client.hybrid_search(name, legs, search.ranker, limit=search.top_k, **options)[0]
-        return client.search(
-            name,
-            data=[search.data],
-            anns_field=search.column,
-            filter=search.filter,
-            limit=search.top_k,
-            search_params=dict(search.params),
-            **options,
-        )[0]
-
-    def _sum(
-        self, client: MilvusClient, search: ColumnSearch, options: Mapping[str, Any]
-    ) -> list[Hit]:
-        """Return the best by the weighted sum of the scores of each field's best."""
-        limit, scores = max(search.top_k, _BEST_OF_FIELD), dict[str, float]()
-        for column, terms, weight in search.fields:
-            part = replace(search, fields=(), column=column, data=terms, top_k=min(limit, MAX_HITS))
-            for hit in self._send(client, part, {**options, "output_fields": []}):
+            return client.hybrid_search(name, [*search.legs], search.ranker, limit, **options)[0]
+        if not search.weights:
+            return self._search(client, search.legs[0], options)
+        scores: dict[str, float] = {}
+        for leg, weight in zip(search.legs, search.weights, strict=True):
+            for hit in self._search(client, leg, {**options, "output_fields": []}):
                 scores[hit[ID]] = scores.get(hit[ID], 0.0) + weight * abs(float(hit["distance"]))
-        best = sorted(scores, key=lambda key: (-scores[key], key))[: search.top_k]
+        best = sorted(scores, key=lambda key: (-scores[key], key))[:limit]
         rows: dict[str, Hit] = {}
         if options["output_fields"] and best:
-            stored = client.query(
-                self._collection.name,
-                filter=filter_text(one_of(ID, best)),
-                output_fields=[ID, NODE],
-                timeout=options["timeout"],
-            )
+            matching, columns = filter_text(one_of(ID, best)), [ID, NODE]
+            stored = client.query(name, matching, columns, timeout=options["timeout"])
             rows = {row[ID]: row for row in stored}  # one that was deleted meanwhile is missing
             best = [key for key in best if key in rows]
         return [{ID: k, "distance": scores[k], "entity": rows.get(k, {})} for k in best]
+
+    def _search(
+        self, client: MilvusClient, leg: AnnSearchRequest, options: Mapping[str, Any]
+    ) -> Any:  # noqa: ANN401 - pymilvus's hits
+        return client.search(
+            self._collection.name,
+            data=leg.data,
+            anns_field=leg.anns_field,
+            filter=leg.expr or "",
+            limit=leg.limit,
+            search_params=leg.param,
+            **options,
+        )[0]
 
     def scores(self, search: ColumnSearch, hits: Sequence[Hit]) -> list[float]:
         """Return our scores of hits, whose ``distance`` is Milvus's."""
@@ -264,24 +252,6 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
             "collection": self._collection.name,
             "nodes": self.count(),
         }
-
-
-BY_RANK: Final = NativeFusion(kind=RRF, least_k=1, most_k=16_383, equal_weights=True)
-BY_SUM: Final = NativeFusion(kind=WeightedSum, scales=(Normalisation.NONE, Normalisation.NONE))
-
-
-def fusions_of(kind: str, *, lite: bool) -> tuple[NativeFusion, ...]:
-    """Return the native fusions for scores of a kind."""
-    return (BY_RANK, BY_SUM) if lite and kind in {"cosine", "dot"} else (BY_RANK,)
-
-
-def _ranker(how: FusedSearch) -> tuple[BaseRanker, Callable[[float], float]]:
-    """Return Milvus's ranker, and the function from its score to this package's."""
-    rrf = how.by_rank
-    if rrf is None:
-        return WeightedRanker(*how.proportions, norm_score=False), float
-    weight = how.weights[0]
-    return RRFRanker(int(rrf.k)), lambda score: weight * score
 
 
 open_milvus: Final = MilvusStore
