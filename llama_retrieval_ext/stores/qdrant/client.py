@@ -332,10 +332,15 @@ UNKNOWN: Final = Version(0, 0)
 
 _REFUSED: Final = {401, 403}
 _NOT_FOUND: Final = 404
-_BUSY: Final = {408, 429}
+_TOO_MANY: Final = 429
+_BUSY: Final = {408, _TOO_MANY}
 _BROKEN: Final = 500
+_UNREACHABLE: Final = 1000  # no status of HTTP: no server answers
+# Of the errors that a closed client raises.
+_MAY_BE_CLOSED: Final = (0, 503, _UNREACHABLE)
 # HTTP status by gRPC code.
 _RPC: Final[Mapping[object, int]] = {
+    grpc.StatusCode.UNAVAILABLE: _UNREACHABLE,
     grpc.StatusCode.UNAUTHENTICATED: 401,
     grpc.StatusCode.PERMISSION_DENIED: 403,
     grpc.StatusCode.NOT_FOUND: 404,
@@ -347,80 +352,61 @@ _RPC: Final[Mapping[object, int]] = {
     grpc.StatusCode.CANCELLED: 503,
     grpc.StatusCode.DEADLINE_EXCEEDED: 504,
 }
+# Messages of closed clients: of HTTP, of local mode, and of gRPC channels, sync and async.
+_CLOSED: Final = re.compile(
+    "client has been closed|instance is closed|closed channel|channel (is )?closed", re.IGNORECASE
+)
 
 
-def translate_error(error: Exception, where: str) -> Exception:  # noqa: PLR0911 - one a kind
+def translate_error(error: Exception, where: str) -> Exception:
     """Return our error for a client error; return other errors unchanged."""
-    if isinstance(error, UnexpectedResponse):
-        status, content = error.status_code or 0, error.content[:500].decode(errors="replace")
-        return _of_status(status, f"{status} {error.reason_phrase}: {content}", where)
-    if isinstance(error, ResponseHandlingException):
-        if "client has been closed" in str(error.source):
-            return _closed_error(where)
-        return _unreachable(describe(error.source), where, "host, port")
-    if isinstance(error, ResourceExhaustedResponse):
-        return StoreUnavailableError(f"{where} gets too many requests: {error}; try again later")
-    if isinstance(error, grpc.Call | grpc.aio.AioRpcError):  # the second is not the first
-        return _of_rpc(error.code(), str(error.details()), where)
-    if isinstance(error, ValueError | grpc.aio.UsageError) and _is_closed(str(error)):
-        return _closed_error(where)
-    return _of_local_mode(error, where)
-
-
-def _closed_error(where: str) -> StoreClosedError:
-    return StoreClosedError(f"{where} was closed; open it again")
-
-
-def _is_closed(message: str) -> bool:
-    """Return whether the message is that of a closed gRPC channel, sync or async."""
-    return re.search("closed channel|channel (is )?closed", message.lower()) is not None
-
-
-def _of_rpc(code: grpc.StatusCode, details: str, where: str) -> StoreError:
-    if code is grpc.StatusCode.CANCELLED and _is_closed(details):
-        return _closed_error(where)
-    message = f"{code.name}: {details}"
-    if code is grpc.StatusCode.UNAVAILABLE:
-        return _unreachable(message, where, f"host, ?grpc_port= ({_GRPC_PORT} without it)")
-    return _of_status(_RPC.get(code, 0), message, where)
-
-
-def _unreachable(reason: str, where: str, parts: str) -> StoreUnavailableError:
-    return StoreUnavailableError(
-        f"{where} cannot be reached, or what answers is no Qdrant: {' '.join(reason.split())}; "
-        f"check {parts} and whether the server runs"
-    )
-
-
-def _of_status(status: int, answer: str, where: str) -> StoreError:
+    status, answer = _status_of(error)
     message = " ".join(answer.split())
-    if status in _REFUSED:
-        return StoreUnavailableError(
-            f"{where} refused the credentials; name the environment variable that holds the right "
-            "key: ?api_key_env=NAME"
-        )
+    if status is None:
+        return error
+    if status in _MAY_BE_CLOSED and _CLOSED.search(message):
+        return StoreClosedError(f"{where} was closed; open it again")
     if status == _NOT_FOUND:
         return CollectionMissingError(f"{where} has no such collection: {message}")
-    if status in _BUSY or status >= _BROKEN:
-        return StoreUnavailableError(f"{where} cannot answer now: {message}")
-    return StoreError(f"{where} refused the request: {message}")
-
-
-def _of_local_mode(error: Exception, where: str) -> Exception:
-    message = str(error)
-    if (
-        isinstance(error, ValueError)
-        and message.startswith("Collection")
-        and "not found" in message
-    ):
-        return CollectionMissingError(f"{where}: {message}")
-    if isinstance(error, RuntimeError) and "instance is closed" in message:
-        return _closed_error(where)
-    if isinstance(error, RuntimeError) and "already accessed" in message:
-        return StoreUnavailableError(
-            f"another process, or another client in this one, has {where} open; close it there, or "
-            "use a server"
+    if status in _REFUSED:
+        message = (
+            "refused the credentials; name the environment variable that holds the right key: "
+            "?api_key_env=NAME"
         )
-    if isinstance(error, sqlite3.Error | OSError):
-        return StoreUnavailableError(f"{where} cannot be read or written: {describe(error)}")
-    return error
+    elif status == _UNREACHABLE:
+        by_grpc = isinstance(error, grpc.Call | grpc.aio.AioRpcError)  # the second is not the first
+        parts = f"?grpc_port= ({_GRPC_PORT} without it)" if by_grpc else "port"
+        message = (
+            f"cannot be reached, or what answers is no Qdrant: {message}; check host, {parts} and "
+            "whether the server runs"
+        )
+    elif status in _BUSY or status >= _BROKEN:
+        message = f"cannot answer now: {message}"
+    else:
+        return StoreError(f"{where} refused the request: {message}")
+    return StoreUnavailableError(f"{where} {message}")
+
+
+def _status_of(error: Exception) -> tuple[int | None, str]:  # noqa: PLR0911 - one a kind
+    """Return the HTTP status that stands for an error, and the message; None for other errors."""
+    message = str(error)
+    match error:
+        case UnexpectedResponse():
+            content = error.content[:500].decode(errors="replace")
+            return error.status_code or 0, f"{error.status_code} {error.reason_phrase}: {content}"
+        case ResponseHandlingException():
+            return _UNREACHABLE, describe(error.source)
+        case ResourceExhaustedResponse():
+            return _TOO_MANY, message
+        case grpc.Call() | grpc.aio.AioRpcError():
+            code = error.code()
+            return _RPC.get(code, 0), f"{code.name}: {error.details()}"
+        case sqlite3.Error() | OSError():  # of local mode, as what follows
+            return _BROKEN, f"it cannot be read or written: {describe(error)}"
+        case RuntimeError() if "already accessed" in message:
+            reason = "another process, or another client in this one, has it open; close it there"
+            return _BROKEN, f"{reason}, or use a server"
+        case ValueError() if message.startswith("Collection") and "not found" in message:
+            return _NOT_FOUND, message
+        case _:
+            return 0 if _CLOSED.search(message) else None, message
