@@ -22,6 +22,7 @@ from llama_retrieval_ext.stores.embedded.files import EmbeddedParams, is_new
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
+from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
 from llama_retrieval_ext.stores.engine.config import params_of
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
@@ -154,10 +155,10 @@ def open_store(
         )
     if place and scheme in ENGINES:
         engine = ENGINES[scheme]
-        opening = _import(engine, "store")
-        if must_exist and opening.is_new(url):
+        store_type: type[CollectionStore] = getattr(_import(engine, "store"), f"open_{engine}")
+        if must_exist and store_type.is_new(url):
             raise _missing(url)
-        opened: EngineStore = getattr(opening, f"open_{engine}")(
+        opened = store_type(
             url, tokenizer=tokenizer, distance=distance, store_params=store_params, schema=schema
         )
         if must_exist and opened.dimension is None:  # these engines record it with the collection

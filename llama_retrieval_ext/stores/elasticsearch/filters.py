@@ -30,6 +30,7 @@ from llama_retrieval_ext.scope import DOCUMENT_FIELD
 from llama_retrieval_ext.stores.elasticsearch.client import Json
 from llama_retrieval_ext.stores.encoding.values import (
     MICROSECOND,
+    boolean_term,
     date_bound,
     is_comparable,
     number_term,
@@ -74,7 +75,7 @@ def prefix(key: str) -> str:
 def scalar(value: str | float) -> str:
     """Return the part of the term after the key, for a string, a number or a boolean."""
     if isinstance(value, bool):
-        return "btrue" if value else "bfalse"
+        return f"b{boolean_term(value)}"
     if not isinstance(value, str):
         return f"n{number_term(value)}"
     return f"s{value}" if len(value) <= _MAX_TERM else f"h{sha256(value.encode()).hexdigest()}"

@@ -78,7 +78,8 @@ class LlamaIndexElasticsearchBackend(PrefilteredBackend[ElasticsearchStore, Json
     }
 
     def __init__(self, store: ElasticsearchStore, *, drop_violations: bool = False) -> None:
-        super().__init__(store, drop_violations=drop_violations)
+        where = f"the index {store.index_name!r}"
+        super().__init__(store, where, drop_violations=drop_violations)
         self._transport = Transport.of_client(store.client)
         self._vectors: Json = {}
         # Path of each field, with the longest string that is indexed, or the bits of its integers.
@@ -97,11 +98,6 @@ class LlamaIndexElasticsearchBackend(PrefilteredBackend[ElasticsearchStore, Json
             sees_lists=True,
         )
         weakref.finalize(self, self._transport.close)
-
-    @property
-    def where(self) -> str:
-        """The index, for messages."""
-        return f"the index {self._store.index_name!r}"
 
     @property
     def features(self) -> EngineFeatures:

@@ -73,7 +73,11 @@ class IndexParams(EngineParams):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < lowest):
                 raise ConfigurationError(f"{name} must be at least {lowest}, got {value!r}")
-        names = [name for name in self.settings if _bare(name).split(".")[0] == "similarity"]
+        names = [
+            name
+            for name in self.settings
+            if name.removeprefix(_PREFIX).split(".")[0] == "similarity"
+        ]
         if names:
             raise ConfigurationError(
                 f"settings has {names[0]!r}, which the store sets itself: BM25 as on every engine; "
@@ -146,7 +150,7 @@ def settings_of_body(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the index settings in a body, without ``index`` before their names."""
     given = dict(body.get("settings") or {})
     nested = given.pop("index", {})
-    return {_bare(name): value for name, value in [*given.items(), *nested.items()]}
+    return {name.removeprefix(_PREFIX): value for name, value in [*given.items(), *nested.items()]}
 
 
 def _of_field(name: str, mapping: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,7 +169,3 @@ def _of_field(name: str, mapping: Mapping[str, Any]) -> dict[str, Any]:
                 "its own, with exact filters on every key: leave the field out"
             )
     return {key: mapping[key] for key in (*_VECTOR, "analyzer") if key in mapping}
-
-
-def _bare(name: str) -> str:
-    return name.removeprefix(_PREFIX)

@@ -35,10 +35,10 @@ from llama_retrieval_ext.stores.elasticsearch.filters import (
     terms_of,
 )
 from llama_retrieval_ext.stores.elasticsearch.params import COUNTS, SIMILARITY_NAMES, IndexParams
-from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
+from llama_retrieval_ext.stores.encoding.node_json import StoredNode, node_from_text, node_to_text
 from llama_retrieval_ext.stores.encoding.values import batches, filterable
 from llama_retrieval_ext.stores.encoding.vectors import Distance, cosine_score
-from llama_retrieval_ext.stores.engine.collection import Collection, StoredNode
+from llama_retrieval_ext.stores.engine.collection import Collection
 from llama_retrieval_ext.stores.engine.columns import column_of, indexed_columns
 from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.engine.filters import Target
@@ -111,16 +111,11 @@ def compact_vector(vector: list[float], distance: Distance) -> list[float] | Non
         ([0.6, 0.8], None)
 
     """
-    values = np.asarray(vector, dtype=np.float64)
     if distance != "cosine":
-        single: list[float] = values.astype(np.float32).tolist()
-        return single
-    largest = float(np.abs(values).max())
-    if largest == 0.0:
-        return None
-    values = values / largest  # avoids overflow and underflow of the squares
-    short: list[float] = np.round(values / np.linalg.norm(values), _DECIMALS).tolist()
-    return short
+        return np.asarray(vector, dtype=np.float32).tolist()  # type: ignore[no-any-return]  # floats
+    values = np.asarray(vector)
+    length = np.linalg.norm(values)
+    return np.round(values / length, _DECIMALS).tolist() if length else None
 
 
 def text_columns(config: StoreConfig) -> Json:

@@ -334,11 +334,6 @@ def _filters(search: Search) -> list[Json]:
 open_elasticsearch: Final = ElasticsearchVectorStore
 
 
-def is_new(url: str) -> bool:  # noqa: ARG001 - the engines' common signature
-    """Return False: opening never creates an index."""
-    return False
-
-
 class ElasticsearchRecords:
     """A `Records`: reads by id are realtime, searches refresh the index first.
 

@@ -1,6 +1,5 @@
 """The filters of the embedded engine, and those on our payload."""
 
-from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -27,31 +26,17 @@ def number_of(point: UUID) -> int:
     return point.int % 2**64
 
 
-def _equals(field: str, values: Sequence[str | int]) -> "ConditionType":
-    one = len(values) == 1
-    match = MatchValue(values[0]) if one else MatchAny(list(values))  # type: ignore[arg-type]  # all str or all int
-    return FieldCondition(field, match=match)
-
-
-def _within(field: str, **bounds: float | None) -> "ConditionType":
-    return FieldCondition(field, range=RangeFloat(**bounds))
-
-
-def _contains(field: str, text: str) -> "ConditionType":
-    return FieldCondition(field, match=MatchSubstring(text))
-
-
-def _empty(field: str) -> "ConditionType":
-    # With `IsEmptyCondition` the engine tests each point that the index returns once more.
-    return FieldCondition(field, is_empty=True)
-
-
-def _ids(ids: Collection[UUID]) -> "ConditionType":
-    return HasIdCondition(set(map(number_of, ids)))
-
-
 CONSTRUCTORS: Final["Constructors[ConditionType]"] = Constructors(
-    equals=_equals, within=_within, contains=_contains, empty=_empty, ids=_ids, filter=Filter
+    equals=lambda field, values: FieldCondition(
+        field,
+        match=MatchValue(values[0]) if len(values) == 1 else MatchAny([*values]),  # type: ignore[arg-type]  # all str or all int
+    ),
+    within=lambda field, **bounds: FieldCondition(field, range=RangeFloat(**bounds)),
+    contains=lambda field, text: FieldCondition(field, match=MatchSubstring(text)),
+    # With `IsEmptyCondition` the engine tests each point that the index returns once more.
+    empty=lambda field: FieldCondition(field, is_empty=True),
+    ids=lambda ids: HasIdCondition(set(map(number_of, ids))),
+    filter=Filter,
 )
 LANGUAGE: Final = PayloadFilters(CONSTRUCTORS).language
-NOTHING: Final = Filter(must=[_ids(())])
+NOTHING: Final = Filter(must=[CONSTRUCTORS.ids(())])

@@ -4,9 +4,9 @@ The engine only marks deleted and replaced nodes. Its ``optimize`` holds the GIL
 that makes searches inexact. Therefore compaction copies nodes to a new shard in batches.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from llama_index.core.schema import BaseNode
 from qdrant_edge import (
@@ -35,12 +35,7 @@ from llama_retrieval_ext.stores.embedded.shard import (
     count_points,
     scroll,
 )
-from llama_retrieval_ext.stores.encoding.node_json import (
-    SECOND,
-    node_from_text,
-    node_id_in,
-    rows_of,
-)
+from llama_retrieval_ext.stores.encoding.node_json import SECOND, node_id_in, nodes_of, rows_of
 from llama_retrieval_ext.stores.qdrant_common.points import (
     NODE,
     PointBatch,
@@ -153,13 +148,8 @@ def matching_nodes(
     """Return the matching nodes, with embeddings if asked."""
     vectors = [DENSE] if embeddings else False
     pages = scroll(shard, limit=_PAGE, with_vector=vectors, filter_=matching)
-    nodes = []
-    for record in (record for page in pages for record in page):
-        node = node_from_text((record.payload or {})[NODE])
-        if embeddings:
-            node.embedding = record.vector[DENSE]  # type: ignore[assignment,index,call-overload]  # a plain list by this name
-        nodes.append(node)
-    return nodes
+    points: Iterable[Any] = (record for page in pages for record in page)
+    return nodes_of((point.payload[NODE], (point.vector or {}).get(DENSE)) for point in points)
 
 
 def stored_vectors(shard: EdgeShard, node_ids: Sequence[str]) -> dict[str, list[float]]:

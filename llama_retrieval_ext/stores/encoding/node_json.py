@@ -1,7 +1,7 @@
 """Conversion of nodes to JSON text and back, lossless except for the embedding."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -142,6 +142,21 @@ def node_from_text(text: str) -> BaseNode:
     if shape is not _TEXT_NODE:
         _unpack_rest(values, fields)
     return assembled(shape.type, values)
+
+
+# A node as text, and its embedding if it was asked for.
+StoredNode: TypeAlias = tuple[str, Sequence[float] | None]
+
+
+def nodes_of(stored: Iterable[StoredNode]) -> list[BaseNode]:
+    """Return nodes from their stored form."""
+    nodes = []
+    for text, embedding in stored:
+        node = node_from_text(text)
+        if embedding is not None:
+            node.embedding = [*embedding]
+        nodes.append(node)
+    return nodes
 
 
 def node_id_in(text: str) -> str:

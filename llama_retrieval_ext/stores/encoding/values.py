@@ -119,6 +119,11 @@ def number_term(number: float) -> str:
     return f"{bits ^ (_ALL_BITS if bits & _SIGN else _SIGN):016x}"
 
 
+def boolean_term(value: bool) -> str:  # noqa: FBT001 - a value
+    """Return the stored form of a boolean."""
+    return "true" if value else "false"
+
+
 def plain_value(value: object) -> object:
     """Return the JSON form of dates, sets and similar metadata, as in the stored node."""
     if value is None or isinstance(value, str | bool | int | float | list | tuple | dict):

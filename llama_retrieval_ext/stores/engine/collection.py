@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from llama_index.core.schema import BaseNode
 
@@ -15,7 +15,7 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
 )
 from llama_retrieval_ext.schema import EVERYTHING, Schema
-from llama_retrieval_ext.stores.encoding.node_json import node_from_text
+from llama_retrieval_ext.stores.encoding.node_json import StoredNode, nodes_of
 from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors
 from llama_retrieval_ext.stores.engine.config import (
     ConfigRequest,
@@ -28,9 +28,6 @@ from llama_retrieval_ext.stores.engine.connection import Connection, Steps
 C = TypeVar("C", bound=StoreConfig)
 K = TypeVar("K", bound=Connection)
 T = TypeVar("T")
-
-# A node as text, and its embedding if it was asked for.
-StoredNode: TypeAlias = tuple[str, Sequence[float] | None]
 
 
 class CollectionMissingError(StoreError):
@@ -139,13 +136,7 @@ class Collection(ABC, Generic[C, K, P]):
 
     def read(self, matching: Any, *, embeddings: bool) -> Steps[list[BaseNode]]:  # noqa: ANN401 - the engine's filter
         """Return the matching nodes, with embeddings if asked, in any order."""
-        nodes = []
-        for text, embedding in (yield from self.stored(matching, embeddings=embeddings)):
-            node = node_from_text(text)
-            if embedding is not None:
-                node.embedding = [*embedding]
-            nodes.append(node)
-        return nodes
+        return nodes_of((yield from self.stored(matching, embeddings=embeddings)))
 
     def open(self) -> Steps[None]:
         """Check the engine and, if it exists, the collection."""

@@ -18,7 +18,7 @@ from llama_retrieval_ext.stores.engine.filters import Target
 from llama_retrieval_ext.stores.engine.records import IntentRecords, Records
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer
-from llama_retrieval_ext.urls import Address
+from llama_retrieval_ext.urls import Address, local_path
 
 T = TypeVar("T")
 
@@ -52,6 +52,7 @@ class CollectionStore(EngineStore):
         params_type: Settings of the engine.
         connection_type: Sends requests to the engine.
         collection_type: The state of a collection, and its nodes.
+        local_file: The file that a local directory has; empty if the path is that of the file.
 
     Raises:
         ConfigurationError: The URL or a setting is invalid, an environment variable is not set,
@@ -65,6 +66,7 @@ class CollectionStore(EngineStore):
     params_type: ClassVar[type[EngineParams]]
     connection_type: ClassVar[type[Connection]]
     collection_type: ClassVar[type[Collection[Any, Any, Any]]]
+    local_file: ClassVar[str] = ""
 
     # A `Collection`, typed by the engine.
     _collection: Any = PrivateAttr()
@@ -99,6 +101,12 @@ class CollectionStore(EngineStore):
     @abstractmethod
     def parse_address(url: str) -> Address:
         """Return the address of a URL."""
+
+    @classmethod
+    def is_new(cls, url: str) -> bool:
+        """Return whether opening the URL would create files; does not contact a server."""
+        path = cls.parse_address(url).path
+        return bool(path) and not (local_path(path) / cls.local_file).exists()
 
     @property
     def field_schema(self) -> Schema:

@@ -26,21 +26,24 @@ H = TypeVar("H")
 
 
 class LlamaIndexBackend(EngineBackend[S, H], Generic[B, S, H]):
-    """Backend over the collection of a LlamaIndex store, with the store's client."""
+    """Backend over the collection of a LlamaIndex store, with the store's client.
 
-    def __init__(self, store: B, *, drop_violations: bool = False) -> None:
+    Args:
+        store: LlamaIndex's store.
+        where: The collection, for messages; no URL, because it may contain a key.
+        drop_violations: Whether hits outside scope or filters degrade the answer instead of
+            raising.
+    """
+
+    def __init__(self, store: B, where: str, *, drop_violations: bool = False) -> None:
         self._store = store
+        self.where = where
         self.drop_violations = drop_violations
 
     @property
     def store(self) -> B:
         """LlamaIndex's store."""
         return self._store
-
-    @property
-    @abstractmethod
-    def where(self) -> str:
-        """The collection, for messages."""
 
     def describe(self) -> dict[str, object]:
         """Return the engine, the class of the store and its collection, without secrets."""

@@ -116,18 +116,12 @@ class MilvusConnection(Connection):
     def __init__(self, address: Address) -> None:
         self.where = address.url or address.path
         self.timeout_s = address.timeout_s
+        self._client: MilvusClient | None = None
         # The server of a file, which this connection uses.
         self._shared = _lite_servers.acquire(Path(address.path)) if address.path else None
         try:
             self._client = _connected(address)
-        except BaseException:
-            self._release()
-            raise
-        self._is_open = True
-        try:
-            version = str(
-                self.perform(lambda client: client.get_server_version(timeout=self.timeout_s))
-            )
+            version = str(self.perform(lambda c: c.get_server_version(timeout=self.timeout_s)))
             check_version(version, self.where)
         except BaseException:
             self.close()
@@ -142,7 +136,7 @@ class MilvusConnection(Connection):
     @property
     def client(self) -> MilvusClient:
         """The client of pymilvus; raises `StoreClosedError` after the store is closed."""
-        if not self._is_open:
+        if self._client is None:
             raise self.closed_error()
         return self._client
 
@@ -154,22 +148,19 @@ class MilvusConnection(Connection):
         except CLIENT_ERRORS as error:
             raise translate_error(error, self.where) from error
         except (AttributeError, ValueError) as error:
-            if self._is_open:
+            if self._client is not None:
                 raise
             # pymilvus and grpc raise these if another thread closed the client meanwhile.
             raise self.closed_error() from error
 
-    def _release(self) -> None:
-        if self._shared is not None:
-            _lite_servers.release(self._shared)
-
     def close(self) -> None:
         """Close the client; idempotent."""
-        if self._is_open:
-            self._is_open = False
+        client, shared, self._client, self._shared = self._client, self._shared, None, None
+        if client is not None:
             with contextlib.suppress(MilvusException, grpc.RpcError, ValueError):
-                self._client.close()
-            self._release()
+                client.close()
+        if shared is not None:
+            _lite_servers.release(shared)
 
 
 def token_of(address: Address) -> str:

@@ -35,6 +35,7 @@ from llama_retrieval_ext.filters import ORDER_OPERATORS, AllOf, AnyOf, Condition
 from llama_retrieval_ext.scope import ALLOWED_KEY, DOCUMENT_FIELD, KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.values import (
     MICROSECOND,
+    boolean_term,
     date_bound,
     is_comparable,
     number_term,
@@ -158,7 +159,7 @@ def _put(fields: Fields, key: str, value: object) -> None:
         fields[field(LIST, key)] = SEPARATOR.join(["", *items, ""]) if items else EMPTY_LIST
     elif not is_comparable(value):
         if value is not None:
-            fields[field(OTHER, key)] = _boolean(value) if isinstance(value, bool) else _PRESENT
+            fields[field(OTHER, key)] = boolean_term(value) if isinstance(value, bool) else _PRESENT
     elif isinstance(value, str):
         fields[field(STRING, key)] = safe_text(value)
         lower = value.lower()
@@ -169,10 +170,6 @@ def _put(fields: Fields, key: str, value: object) -> None:
             fields[field(TIME, key)] = number_term(moment // MICROSECOND)
     else:
         fields[field(NUMBER, key)] = number_term(value)
-
-
-def _boolean(value: bool) -> str:  # noqa: FBT001 - a value
-    return "true" if value else "false"
 
 
 def _check_depth(condition: Condition, _: Expression) -> None:
@@ -252,7 +249,7 @@ def _equals_any(key: str, values: Sequence[Any], *, in_choice: bool) -> Expressi
     if key == DOCUMENT_FIELD:
         return one_of(DOC, [*map(safe_text, texts)])
     numbers = [number_term(value) for value in values if not isinstance(value, str | bool)]
-    booleans = [_boolean(value) for value in values if isinstance(value, bool)]
+    booleans = [boolean_term(value) for value in values if isinstance(value, bool)]
     column = COLUMNS.get(key)
     # A server searches only the partitions that an expression names, and reads
     # `tenant == "a" or exists b` as naming only a's. In such cases use the dynamic field.

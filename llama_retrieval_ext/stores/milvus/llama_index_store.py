@@ -45,7 +45,7 @@ from llama_retrieval_ext.stores.milvus.filters import (
 )
 from llama_retrieval_ext.stores.milvus.params import METRICS
 from llama_retrieval_ext.stores.milvus.schema import read_rows
-from llama_retrieval_ext.stores.milvus.store import MAX_HITS, SCORES, Hit, check_top_k_within
+from llama_retrieval_ext.stores.milvus.store import MAX_HITS, SCORES, Hit
 
 T = TypeVar("T")
 
@@ -80,13 +80,9 @@ class LlamaIndexMilvusBackend(PrefilteredBackend[MilvusVectorStore, Hit]):
     }
 
     def __init__(self, store: MilvusVectorStore, *, drop_violations: bool = False) -> None:
-        super().__init__(store, drop_violations=drop_violations)
+        where = f"the collection {store.collection_name!r}"
+        super().__init__(store, where, drop_violations=drop_violations)
         self.prefilters = prefilters_of(lambda: self._columns)
-
-    @property
-    def where(self) -> str:
-        """The collection, for messages."""
-        return f"the collection {self._store.collection_name!r}"
 
     @property
     def features(self) -> EngineFeatures:
@@ -104,7 +100,6 @@ class LlamaIndexMilvusBackend(PrefilteredBackend[MilvusVectorStore, Hit]):
 
     def vector_search(self, embedding: Sequence[float], search: Search) -> PrefilteredSearch[Hit]:
         """Return the search for the nearest nodes."""
-        check_top_k_within(search.top_k)
         column, metric = self._store.embedding_field, self._metric
         vector = query_vector(
             embedding,
@@ -116,7 +111,6 @@ class LlamaIndexMilvusBackend(PrefilteredBackend[MilvusVectorStore, Hit]):
 
     def keyword_search(self, text: str, search: Search) -> PrefilteredSearch[Hit] | None:
         """Return the search by the store's sparse function; None without terms."""
-        check_top_k_within(search.top_k)
         data: object = text if self._encoder is None else self._encoder.encode_queries([text])[0]
         if not text.strip() or not data:
             return None

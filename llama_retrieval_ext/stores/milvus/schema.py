@@ -17,13 +17,9 @@ from pymilvus.milvus_client.index import IndexParams
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.scope import TENANT_KEY
-from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
+from llama_retrieval_ext.stores.encoding.node_json import StoredNode, node_from_text, node_to_text
 from llama_retrieval_ext.stores.encoding.values import batches, filterable
-from llama_retrieval_ext.stores.engine.collection import (
-    Collection,
-    CollectionMissingError,
-    StoredNode,
-)
+from llama_retrieval_ext.stores.engine.collection import Collection, CollectionMissingError
 from llama_retrieval_ext.stores.engine.columns import column_of, indexed_columns
 from llama_retrieval_ext.stores.engine.config import ConfigRequest, StoreConfig
 from llama_retrieval_ext.stores.engine.connection import Steps

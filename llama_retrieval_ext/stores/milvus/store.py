@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Final, TypeAlias, Unpack
 
 from pydantic import PrivateAttr
@@ -255,9 +254,3 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
 
 
 open_milvus: Final = MilvusStore
-
-
-def is_new(url: str) -> bool:
-    """Return whether opening the URL would create files; always False for a server."""
-    path = parse_address(url).path
-    return bool(path) and not Path(path).exists()

@@ -1,8 +1,6 @@
 """The filters of Qdrant's client; those on our payload, and on that of LlamaIndex's store."""
 
-from collections.abc import Collection, Sequence
 from typing import Final
-from uuid import UUID
 
 from qdrant_client import models
 
@@ -12,32 +10,21 @@ from llama_retrieval_ext.stores.qdrant_common.filters import (
     PayloadFilters,
 )
 
-
-def _equals(field: str, values: Sequence[str | int]) -> models.Condition:
-    one = len(values) == 1
-    match = models.MatchValue(value=values[0]) if one else models.MatchAny(any=list(values))  # type: ignore[arg-type]  # all str or all int
-    return models.FieldCondition(key=field, match=match)
-
-
-def _within(field: str, **bounds: float | None) -> models.Condition:
-    return models.FieldCondition(key=field, range=models.Range(**bounds))
-
-
-def _contains(field: str, text: str) -> models.Condition:
-    return models.FieldCondition(key=field, match=models.MatchSubstring(substring=text))
-
-
-def _empty(field: str) -> models.Condition:
-    return models.IsEmptyCondition(is_empty=models.PayloadField(key=field))
-
-
-def _ids(ids: Collection[UUID]) -> models.Condition:
-    return models.HasIdCondition(has_id=[str(id_) for id_ in ids])
-
-
 _CONSTRUCTORS: Final[Constructors[models.Condition]] = Constructors(
-    equals=_equals, within=_within, contains=_contains, empty=_empty, ids=_ids, filter=models.Filter
+    equals=lambda field, values: models.FieldCondition(
+        key=field,
+        match=models.MatchValue(value=values[0])
+        if len(values) == 1
+        else models.MatchAny(any=[*values]),  # type: ignore[arg-type]  # all str or all int
+    ),
+    within=lambda field, **bounds: models.FieldCondition(key=field, range=models.Range(**bounds)),
+    contains=lambda field, text: models.FieldCondition(
+        key=field, match=models.MatchSubstring(substring=text)
+    ),
+    empty=lambda field: models.IsEmptyCondition(is_empty=models.PayloadField(key=field)),
+    ids=lambda ids: models.HasIdCondition(has_id=[*map(str, ids)]),
+    filter=models.Filter,
 )
-NOTHING: Final = models.Filter(must=[_ids(())])
+NOTHING: Final = models.Filter(must=[_CONSTRUCTORS.ids(())])
 LANGUAGE: Final = PayloadFilters(_CONSTRUCTORS).language
 FLAT_LANGUAGE: Final = FlatFilters(_CONSTRUCTORS).language

@@ -70,9 +70,10 @@ class LlamaIndexQdrantBackend(
     }
 
     def __init__(self, store: QdrantVectorStore, *, drop_violations: bool = False) -> None:
-        super().__init__(store, drop_violations=drop_violations)
+        where = f"the collection {store.collection_name!r} of LlamaIndex's QdrantVectorStore"
+        super().__init__(store, where, drop_violations=drop_violations)
         client, aclient = store._client, store._aclient  # noqa: SLF001 - LlamaIndex keeps them so
-        self._connection = QdrantConnection(client, aclient, where=self.where)
+        self._connection = QdrantConnection(client, aclient, where=where)
         self._layout: Layout | None = None
         finalize(self, self._connection.close)
         with suppress(StoreUnavailableError):  # the first search tries again and raises
@@ -87,11 +88,6 @@ class LlamaIndexQdrantBackend(
     def collection_name(self) -> str:
         """Name of the collection."""
         return str(self._store.collection_name)
-
-    @property
-    def where(self) -> str:
-        """The collection, for messages; no URL, because it may contain a key."""
-        return f"the collection {self.collection_name!r} of LlamaIndex's QdrantVectorStore"
 
     @property
     def features(self) -> EngineFeatures:

@@ -11,13 +11,9 @@ from qdrant_client import models
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.scope import KB_KEY, TENANT_KEY
-from llama_retrieval_ext.stores.encoding.node_json import node_from_text
+from llama_retrieval_ext.stores.encoding.node_json import StoredNode, node_from_text
 from llama_retrieval_ext.stores.encoding.vectors import Distance
-from llama_retrieval_ext.stores.engine.collection import (
-    Collection,
-    CollectionMissingError,
-    StoredNode,
-)
+from llama_retrieval_ext.stores.engine.collection import Collection, CollectionMissingError
 from llama_retrieval_ext.stores.engine.config import EngineParams, check_names
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.qdrant.client import MethodCall, QdrantConnection, scroll

@@ -31,12 +31,9 @@ from llama_retrieval_ext.stores.qdrant_common.search import (
     fusions_of,
 )
 from llama_retrieval_ext.stores.qdrant_common.terms import query_terms
-from llama_retrieval_ext.urls import local_path
 
 # The engine drops hits with lower scores; it computes in 32 bits.
 _ABOVE_ZERO: Final = 1e-30
-# Local mode writes this file to each directory.
-_FILE: Final = "meta.json"
 # Of scores in local mode.
 _GRAIN: Final = 1e-6
 
@@ -184,6 +181,7 @@ class QdrantStore(CollectionStore, QdrantSearch):
 
     """
 
+    local_file: ClassVar[str] = "meta.json"
     params_type = StoreParams
     connection_type = QdrantConnection
     collection_type = QdrantCollection
@@ -269,9 +267,3 @@ class QdrantStore(CollectionStore, QdrantSearch):
 
 
 open_qdrant: Final = QdrantStore
-
-
-def is_new(url: str) -> bool:
-    """Return whether opening the URL would create files; does not contact a server."""
-    path = parse_address(url).path
-    return bool(path) and not (local_path(path) / _FILE).is_file()

@@ -15,7 +15,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import ORDER_OPERATORS, Scalar
 from llama_retrieval_ext.scope import DOCUMENT_FIELD, START_FIELD
-from llama_retrieval_ext.stores.encoding.values import date_bound
+from llama_retrieval_ext.stores.encoding.values import boolean_term, date_bound
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage
 from llama_retrieval_ext.stores.qdrant_common.points import (
     ALLOWED,
@@ -29,7 +29,6 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
     META,
     START,
     TIME,
-    boolean,
     is_rounded,
     marked,
     path,
@@ -145,7 +144,7 @@ class PayloadFilters(Generic[E]):
         texts = [value for value in values if isinstance(value, str)]
         parts = [self._equal(key, value) for value in values if not isinstance(value, str | bool)]
         parts += [
-            self.make.equals(path(BOOLEAN, key), [boolean(value)])
+            self.make.equals(path(BOOLEAN, key), [boolean_term(value)])
             for value in values
             if isinstance(value, bool)
         ]

@@ -30,7 +30,12 @@ from llama_index.core.schema import BaseNode
 from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.scope import ALLOWED_KEY, KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.node_json import node_to_text
-from llama_retrieval_ext.stores.encoding.values import MICROSECOND, is_comparable, plain_value
+from llama_retrieval_ext.stores.encoding.values import (
+    MICROSECOND,
+    boolean_term,
+    is_comparable,
+    plain_value,
+)
 from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors
 from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.qdrant_common.terms import Terms, Weighed, terms_of
@@ -125,7 +130,7 @@ def _put(groups: _Groups, key: str, value: object) -> None:
         groups[LIST][key] = [FILLED if value else EMPTY, *items]
     elif isinstance(value, bool):
         groups[META][key] = {}
-        groups[BOOLEAN][key] = boolean(value)
+        groups[BOOLEAN][key] = boolean_term(value)
     elif isinstance(value, int | float) and not math.isnan(value):
         # JSON has no infinity, which the largest float stands for.
         most = sys.float_info.max
@@ -135,11 +140,6 @@ def _put(groups: _Groups, key: str, value: object) -> None:
             groups[LONG][key] = marked(number)
     else:
         groups[META][key] = {}
-
-
-def boolean(value: bool) -> str:  # noqa: FBT001 - a value
-    """Return the stored form of a boolean."""
-    return "true" if value else "false"
 
 
 def _put_text(groups: _Groups, key: str, text: str) -> None:
