@@ -23,7 +23,6 @@ from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
-from llama_retrieval_ext.stores.engine.config import params_of
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.generic import GenericBackend, Lookup
@@ -147,7 +146,7 @@ def open_store(
     scheme, _, place = url.partition(":")
     _check_host(scheme, place)
     if place and scheme == _EMBEDDED:
-        setup = params_of(EmbeddedParams, store_params or {}, engine="the embedded engine")
+        setup = EmbeddedParams.of(store_params or {})
         if must_exist and is_new(place):
             raise _missing(url)
         return EmbeddedVectorStore(

@@ -37,6 +37,7 @@ from llama_retrieval_ext.stores.encoding.values import (
     plain_value,
 )
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage
+from llama_retrieval_ext.stores.engine.records import in_parts
 
 DOC: Final = "doc"
 TERMS: Final = "terms"
@@ -44,7 +45,7 @@ PIECES: Final = "pieces"
 
 EVERYTHING: Final[Json] = {"match_all": {}}
 NOTHING: Final[Json] = {"match_none": {}}
-# A server's default limits, minus the clauses that searches add.
+# A server's default limits, minus the clauses that searches add; more values are several clauses.
 _MAX_VALUES: Final = 65_536
 _MAX_CLAUSES: Final = 1000
 _MAX_DEPTH: Final = 26
@@ -183,17 +184,8 @@ def _among(key: str, values: Sequence[Scalar]) -> Json:
 
 
 def _one_of(key: str, values: Sequence[Scalar], mark: str = "") -> Json:
-    if not values:
-        return NOTHING
-    if len(values) > _MAX_VALUES and isinstance(values[-1], bool):  # beyond those of the caller
-        return any_of([_one_of(key, values[:-1], mark), _one_of(key, values[-1:], mark)])
-    if len(values) > _MAX_VALUES:
-        raise UnsupportedFilterError(
-            f"Elasticsearch takes at most {_MAX_VALUES} values, got {len(values)} for {key!r}",
-            FilterOperator.IN.name,
-        )
-    terms = [f"{prefix(key)}{mark}{scalar(value)}" for value in values]
-    return {"terms": {TERMS: terms}} if len(terms) > 1 else {"term": {TERMS: terms[0]}}
+    terms = in_parts((f"{prefix(key)}{mark}{scalar(value)}" for value in values), _MAX_VALUES)
+    return any_of([{"terms": {TERMS: part}} for part in terms])
 
 
 def _ordered(operator: str) -> Comparison[Json]:

@@ -73,16 +73,12 @@ class IndexParams(EngineParams):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < lowest):
                 raise ConfigurationError(f"{name} must be at least {lowest}, got {value!r}")
-        names = [
-            name
-            for name in self.settings
-            if name.removeprefix(_PREFIX).split(".")[0] == "similarity"
-        ]
-        if names:
-            raise ConfigurationError(
-                f"settings has {names[0]!r}, which the store sets itself: BM25 as on every engine; "
-                "leave it out"
-            )
+        for name in self.settings:
+            if name.removeprefix(_PREFIX).split(".")[0] == "similarity":
+                raise ConfigurationError(
+                    f"settings has {name!r}, which the store sets itself: BM25 as on every engine; "
+                    "leave it out"
+                )
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:

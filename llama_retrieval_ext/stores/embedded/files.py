@@ -20,7 +20,12 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.stores.engine.config import ConfigRequest, StoreConfig, format_error
+from llama_retrieval_ext.stores.engine.config import (
+    ConfigRequest,
+    EngineParams,
+    StoreConfig,
+    format_error,
+)
 from llama_retrieval_ext.stores.qdrant_common.points import QdrantConfig
 from llama_retrieval_ext.urls import local_path
 
@@ -322,8 +327,10 @@ class EmbeddedConfig(QdrantConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class EmbeddedParams:
+class EmbeddedParams(EngineParams):
     """The ``store_params`` of the embedded engine; None for a recorded value."""
+
+    engine = "the embedded engine"
 
     vectors: VectorType | None = None
     index: IndexKind | None = None

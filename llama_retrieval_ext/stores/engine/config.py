@@ -1,6 +1,5 @@
 """`StoreConfig`: the config of a store; `ConfigRequest`: the config that a caller requests."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Final, Self, TypeVar, get_args
@@ -178,9 +177,6 @@ class ConfigRequest:
         return {name: value for name, value in values.items() if value is not None}
 
 
-P = TypeVar("P")
-
-
 def check_names(
     settings: object, names: Iterable[str], *, where: str, instead: Mapping[str, str] | None = None
 ) -> None:
@@ -204,21 +200,8 @@ def check_names(
         )
 
 
-def params_of(
-    kind: type[P],
-    params: Mapping[str, Any],
-    *,
-    engine: str,
-    instead: Mapping[str, str] | None = None,
-) -> P:
-    """Return an engine's settings as a dataclass; raise for unknown settings."""
-    names = [attribute.name for attribute in fields(kind)]  # type: ignore[arg-type]  # a dataclass
-    check_names(params, names, where=f"store_params of {engine}", instead=instead)
-    return kind(**params)
-
-
 @dataclass(frozen=True, slots=True)
-class EngineParams(ABC):
+class EngineParams:
     """Settings that only one engine has; a subclass has a field for each.
 
     Attributes:
@@ -234,7 +217,9 @@ class EngineParams(ABC):
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
         """Return checked settings, or raise `ConfigurationError`."""
-        return params_of(cls, settings, engine=cls.engine, instead=cls.instead)
+        names = [attribute.name for attribute in fields(cls)]
+        check_names(settings, names, where=f"store_params of {cls.engine}", instead=cls.instead)
+        return cls(**settings)
 
     @property
     def recorded(self) -> Mapping[str, Any]:
@@ -250,6 +235,6 @@ class EngineParams(ABC):
         del config, where
 
     @property
-    @abstractmethod
     def for_records(self) -> Self:
         """Settings for a collection of records, which has no vector search."""
+        return self
