@@ -56,7 +56,7 @@ class StoreParams(EngineParams):
         search: Settings of dense searches: ``hnsw_ef``, ``exact``, ``quantization``, ...
     """
 
-    collection: Mapping[str, object]
+    collection: models.CreateCollection
     vector: Mapping[str, object]
     sparse_vector: Mapping[str, object]
     search: models.SearchParams | None
@@ -68,36 +68,28 @@ class StoreParams(EngineParams):
         check_names(settings, names, where="store_params of Qdrant")
         collection = {name: value for name, value in settings.items() if name in _COLLECTION}
         vector, sparse, search = (_part(settings, name) for name in (_VECTOR, _SPARSE, _SEARCH))
-        params = cls(collection, vector, sparse, None)
         try:
+            searching = models.SearchParams.model_validate(search) if search else None
+            checked = models.CreateCollection.model_validate(collection)
+            params = cls(checked, vector, sparse, searching)
             params.creation(dimension=1, distance=models.Distance.COSINE)
-            return cls(
-                collection,
-                vector,
-                sparse,
-                models.SearchParams.model_validate(search) if search else None,
-            )
         except (ValidationError, TypeError) as error:
             raise ConfigurationError(f"store_params is not what Qdrant takes: {error}") from error
+        return params
 
     @property
     def recorded(self) -> Mapping[str, object]:
         """The settings for the creation of a collection, as JSON values."""
-        checked = models.CreateCollection.model_validate(self.collection)
-        collection = checked.model_dump(
-            mode="json", include=set(self.collection), exclude_none=True
-        )
+        collection = self.collection.model_dump(mode="json", exclude_unset=True, exclude_none=True)
         parts = {_VECTOR: self.vector, _SPARSE: self.sparse_vector}
-        return {
-            **collection,
-            **to_jsonable_python({k: v for k, v in parts.items() if v}, exclude_none=True),
-        }
+        vectors = {name: part for name, part in parts.items() if part}
+        return {**collection, **to_jsonable_python(vectors, exclude_none=True)}
 
     @property
     def for_records(self) -> "StoreParams":
         """Params for a collection with the same replication and no vector search."""
-        kept = {name: self.collection[name] for name in _SAFETY if name in self.collection}
-        return StoreParams({**kept, "hnsw_config": {"m": 0}}, {}, {}, None)
+        kept = {name: value for name, value in self.recorded.items() if name in _SAFETY}
+        return StoreParams.of({**kept, "hnsw_config": {"m": 0}})
 
     def creation(self, *, dimension: int, distance: models.Distance) -> dict[str, object]:
         """Return the arguments that create a collection, without its name and metadata."""
@@ -107,12 +99,10 @@ class StoreParams(EngineParams):
         sparse = models.SparseVectorParams.model_validate(
             {**self.sparse_vector, "modifier": models.Modifier.IDF}
         )
-        checked = models.CreateCollection.model_validate(self.collection)
-        collection = {name: getattr(checked, name) for name in self.collection}
         return {
             "vectors_config": {DENSE: dense},
             "sparse_vectors_config": {BM25: sparse},
-            **collection,
+            **{name: getattr(self.collection, name) for name in self.collection.model_fields_set},
         }
 
 
