@@ -10,7 +10,7 @@ from typing import Any, Final
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.filter_syntax import as_metadata_filters, describe_filters
-from llama_retrieval_ext.filter_words import Amount, Field, Meaning, Token, class_of, tokens
+from llama_retrieval_ext.filter_words import Amount, Field, Meaning, Token, are_whole_years, class_of, tokens
 from llama_retrieval_ext.filters import AllOf, AnyOf, Condition, Not
 from llama_retrieval_ext.interpretation import Interpretation, Source, without
 from llama_retrieval_ext.parameters import is_number
@@ -21,18 +21,18 @@ from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
 _PHRASE: Final = re.compile(
     r"(?P<time>(?P<not>(?:!g?)?)[wr]?[aT]{0,2}(?P<field>F[ep]{0,2}[aT]{0,2})?"
     r"(?:[bp]?T?[nyd]-T?[nyd]|bT?[nyd]&T?[nyd]|mT?[nyd]j|cT?n[,&]{1,2}cT?n(?(field)(?!p?F)|(?=p?F))"
-    r"|p?[ct](?:T?F)?T?[nyd]|p?(?:[nyd]|nF)s|(?P<equal>(?:p(?:T?F)?)?T?[nyd](?:[&|,]p?[yd])*))"
+    r"|p?[ct](?:T?F)?T?[nyd]|p?T?(?:[nyd]|nF)s|(?P<equal>(?:p(?:T?F)?)?T?[nyd](?:[&|,]p?[yd])*))"
     r"(?:(?<=n)p?F|(?<=cy)F|(?<=ns)F|(?<=[yds])F(?=k))?)"
     r"|(?P<values>(?P<no>!)?[aT]{0,2}(?P<role>(?:[wp]?[aT]{0,2}F[ep]?!?|[wp])?)[aT]{0,3}(?P<v>[vN])"
     r"(?(no)(?:(?:,(?P=v))*,?[&|][aT]?(?P=v))?|(?:,?[&|]?[aT]?(?P=v))*))"
     r"(?P<behind>(?:k{0,2}g|!?[ke]?F)?z?)"
 )
+# The last part of a name, P, stands for it: "director Nolan", "with Pitt or Hanks", "Nolan films".
+_PART_OF_NAME: Final = re.compile("(?<=[Fw])P|(?<=F[ep])P|(?<=P[&|])P(?=k?g)|P(?=(?:[&|]P)?k?g)")
 _FUNCTION_WORDS: Final = ENGLISH_STOP_WORDS | {"will", "may", "might", "must"}
 _DESCRIPTION: Final = 4  # words before a kind of documents: "time travel films"
 # Values side by side, and other filters after them.
-_LISTING: Final = re.compile(
-    r"[aT]*(?:[vN][,&|]{0,2}T?)+k?g?[a,]*(?:[Fctbpwrmynds&-][T,]*)*[vNjF]?"
-)
+_LISTING: Final = re.compile(r"[aT]*(?:F[ep]?)?!?[vN][^xqo]*")
 _NEAR: Final = 16  # classes that are looked at before and after a phrase
 # A filter behind a phrase: one of times or numbers, of names, or a negated one.
 _FILTER: Final = (
@@ -41,7 +41,7 @@ _FILTER: Final = (
 _BEFORE_FILTER: Final = re.compile(_FILTER)
 # What stands before and after a kind of document that is one common word, such as "drama".
 _BEFORE_KIND: Final = re.compile(r"(?:^|[gV,])[ark&|]*$|o[^,]{1,8}k$")
-_AFTER_KIND: Final = re.compile(rf"a*$|k?[,zor]|k[vNg]|[aT]?[yd]|[nyd]s|{_FILTER}")
+_AFTER_KIND: Final = re.compile(rf"[ak]?$|k?[,zor]|k[vNg]|[aT]?[yd]|[nyd]s|{_FILTER}")
 _AFTER_KINDS: Final = re.compile(r"$|[^xeqk]")
 _AFTER_DESCRIBED_KIND: Final = re.compile(r"t|wa?c|F?c|,?!|wF?[vN]|F[ep]?[vN]")
 _AFTER_DESCRIBED_KINDS: Final = re.compile(rf"[or]|{_FILTER}")
@@ -49,6 +49,7 @@ _BEFORE_DOCUMENT: Final = re.compile(
     r"a{0,2}(?:[vN]|g(?!x))|(?:[rF]?k|o[^,]{0,8}?k)[^,]{0,8}?[gvN]|F[ep]?c[nyd]s?k?[gv]"
 )
 _AFTER_DOCUMENT: Final = re.compile(r"[gV]r?[a&,]*$")
+_BEFORE_NAMED: Final = re.compile("(?:^|[gVN,wp!])[aTrk&|]*$")
 _END: Final = re.compile(r"T?(?:$|[,&|!zkgwcbtForN]|p[aT]?[ydvNct])")
 # Classes of words that no search looks for.
 _SUBJECT: Final = re.compile(r"[^VagTkor&|,pw]")
@@ -80,7 +81,8 @@ class Reading:
             first, last = ({m.field for m in self._tokens[end].meaning} for end in ends)
             if first & last:  # "Rain or Tom Hanks"
                 codes[ends[0]] = codes[ends[1]] = "N"
-        self._codes = "".join(codes)
+        self._codes = _PART_OF_NAME.sub("N", "".join(codes)).replace("P", "x")
+        self._tokens = [t._replace(code=c) for t, c in zip(self._tokens, self._codes, strict=True)]
         self._names_documents = False  # so far
         self._is_listing = self._lists_values()
         self._refused: list[str] = []
@@ -115,10 +117,21 @@ class Reading:
         """Return what a phrase stands for, None for nothing, and where the next may begin."""
         if match["time"] is None:
             return self._values(match)
+        if self._measures_another(match):  # "lighter than 2 kg, rated at least 4"
+            match = _PHRASE.match(self._codes, match.start(), match.end() - 1) or match
         condition = self._time(match)
         if condition is None:
             return None, match.start() + 1
         return Not(condition) if match["not"] else condition, match.end()
+
+    def _measures_another(self, match: re.Match[str]) -> bool:
+        """Return whether an amount belongs to another field than the one behind it."""
+        amount, last = self._tokens[max(0, match.end() - 2)], self._tokens[match.end() - 1]
+        if last.code != "F" or not isinstance(amount.meaning, Amount):
+            return False
+        named = {meaning.field for meaning in last.meaning}
+        fields = {f.name for f in self._fields.values() if f.spans([amount.meaning])}
+        return bool(fields) and fields.isdisjoint(named)
 
     def _time(self, match: re.Match[str]) -> Condition | None:
         """Return the condition of a time or a number."""
@@ -141,6 +154,9 @@ class Reading:
             if field.kind != "words" and operands
             if (field.name in named if named else field.spans(operands))
         ]
+        years = [field for field in fields if field.kind == "year"]
+        if not named and years and all(map(are_whole_years, operands)):
+            fields = years  # rather than a date
         if len(fields) == 1:
             operators = [FilterOperator(sign[0]) for sign in signs]
             compared = partial(fields[0].compared, today=self._today)
@@ -217,9 +233,12 @@ class Reading:
         )
         return len(set().union(*fields)) > 1 and (is_named or len(attributes) > 1)
 
-    def _asks_before(self, end: int) -> bool:
-        """Return whether a question word stands before, in the same sentence."""
-        return "q" in self._codes[:end].rpartition(",")[2]
+    def _asks(self, start: int, end: int) -> bool:
+        """Return whether a question word stands before, in the same sentence; in Chinese, behind."""
+        asked = self._codes[:start].rpartition(",")[2]
+        if has_unspaced(self._question[self._tokens[start].start : self._tokens[end - 1].end]):
+            asked += self._codes[end:].partition(",")[0]
+        return "q" in asked
 
     def _ends(self, end: int) -> bool:
         """Return whether a phrase may end here, and is not part of a longer one."""
@@ -231,7 +250,7 @@ class Reading:
 
     def _values(self, match: re.Match[str]) -> tuple[Condition | None, int]:
         """Return the condition of a list of values, and where the next phrase may begin."""
-        end, behind = match.end("values"), match["behind"]
+        end, behind, codes = match.end("values"), match["behind"], match["values"]
         words = self._tokens[match.start() : end]
         items = [token.meaning for token in words if token.code in "vN"]
         fields = {meaning.field for item in items for meaning in item} - {""}
@@ -244,13 +263,21 @@ class Reading:
             named |= fields & named_behind
         if match["v"] == "N" and self._codes[match.end() : match.end() + 1] == "x":
             behind = ""  # 第三条规定了
-        end += len(behind)
         meant = [[m for m in item if m.field in (named or fields)] for item in items]
+        if "F" in match["role"] and meant[0] and not all(meant):  # "brand Fiat, manual"
+            meant = meant[: meant.index([])]
+            last = [at for at, token in enumerate(words) if token.code in "vN"][len(meant) - 1]
+            words, codes = words[: last + 1], codes[: last + 1]
+            behind, end = "", match.start() + last + 1
+        end += len(behind)
         if not all(meant):
             return None, match.start() + max(1, len(match["role"]))
         is_negated = bool(match["no"]) or bool({*"!z"} & {*match["role"], *behind})
         if named:  # "explain the western genre" has none
-            is_filter = "F" in match["role"] or not self._asks_before(match.start())
+            before, _ = self._around(match.start(), end)
+            is_stated = _BEFORE_NAMED.search(before) is not None
+            is_stated |= bool(match["role"]) and self._names_documents
+            is_filter = "F" in match["role"] or (is_stated and not self._asks(match.start(), end))
         elif match["v"] == "N":
             is_title = any(not meaning.field for item in items for meaning in item)
             is_free = not is_title and not self._is_of_subject(match, end)
@@ -260,7 +287,7 @@ class Reading:
         if not is_filter:
             return None, end
         roles = {token.meaning for token in words if token.code == "w"}
-        joined = self._joined(match["values"], meant, roles, is_negated=is_negated)
+        joined = self._joined(codes, meant, roles, is_negated=is_negated)
         return Not(joined) if is_negated else joined, end
 
     def _is_of_subject(self, match: re.Match[str], end: int) -> bool:
@@ -280,7 +307,8 @@ class Reading:
         text = self._question[last.start : last.end]
         fields = [self._fields[meaning.field] for item in meant for meaning in item]
         if any(field.has_names for field in fields) and not has_unspaced(text):
-            return match["role"] == "w" and text[0].isupper()  # "with Cher", not "with rain"
+            is_stated = match["role"] == "w" or self._is_attribute(match, meant, end)
+            return is_stated and text[0].isupper()  # "with Cher", not "with rain"
         is_except = "z" in behind and not match["no"]
         return len(text) > 1 and (is_except or self._is_kind(match, meant, behind, end))  # 高, C
 
@@ -298,7 +326,7 @@ class Reading:
         is_first = _BEFORE_KIND.search(before) is not None
         is_described = not before.strip("ax")  # "korean thrillers"
         is_first |= re.fullmatch("a*x{1,3}k", before) is not None  # 不辣的川菜
-        is_question = self._asks_before(match.start())
+        is_question = self._asks(match.start(), end)
         if self._is_listing:
             return True
         if "g" in behind:
@@ -325,7 +353,7 @@ class Reading:
         text = self._question[words[-1].start : words[-1].end]
         is_chinese = has_unspaced(text) is not None
         is_free = bool(match["no"]) or is_chinese
-        is_document = re.search("(?:^|[gV]),?$" if is_free else "[gV]$", before) is not None
+        is_document = re.search("(?:^|[gV]),?T?$" if is_free else "[gV]$", before) is not None
         is_end = self._ends(end) or bool(match["no"] and after.startswith("p"))
         # "hotels with a pool", not "laptops with silver keys"
         is_list = any(self._fields[meaning.field].is_list for meaning in items[-1])

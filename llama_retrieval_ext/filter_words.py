@@ -19,20 +19,20 @@ from llama_retrieval_ext.text.numerals import (
     CHINESE,
     HAN_DIGIT,
     HAN_UNIT,
+    MONTH_NAMES,
     NUMBER_WORD,
     TENS,
     chinese_value,
     english_value,
 )
 from llama_retrieval_ext.text.relative_dates import (
-    MONTHS,
     Days,
     month_number,
     month_of,
     periods_in,
     windows_in,
 )
-from llama_retrieval_ext.text.segmentation import has_unspaced
+from llama_retrieval_ext.text.segmentation import PERSON, has_unspaced
 
 # The table says what the classes are. Beside them, n is a number, y a year, d another time, N a
 # name, v another value, and x another word.
@@ -59,7 +59,7 @@ _CLASSES: Final = re.compile(
         for number, (_, _, words, signs) in enumerate(_WORDS)
     )
 )
-_MONTH: Final = "|".join(f"{name.lower()}|{name[:3].lower()}" for name in MONTHS)
+_MONTH: Final = "|".join(MONTH_NAMES)
 _TIME: Final = re.compile(
     r"(?<![\w.])(?P<iso>[12]\d{3})[-/](?P<m>0[1-9]|1[0-2])(?:[-/](?P<d>\d\d))?(?![\w-])"
     rf"|(?:(?P<day>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?)?\b(?P<month>{_MONTH})\.?,? "
@@ -128,6 +128,7 @@ class Meaning(NamedTuple):
     field: str = ""
     value: str = ""
     is_plural: bool = False
+    is_part: bool = False  # of the name of a person
 
 
 class Token(NamedTuple):
@@ -287,7 +288,8 @@ class Field:
         elif all(instant(value) is not None for value in sample):
             self.kind = "date"
         # Names are no words of a question by chance; common words are.
-        self.has_persons = not _PERSONS.isdisjoint(self.words)
+        persons = sum(PERSON.fullmatch(str(value)) is not None for value in sample)
+        self.has_persons = not _PERSONS.isdisjoint(self.words) or persons > _MOST * len(sample)
         names = sum(self.is_name(str(value)) for value in sample)
         self.has_names = self.kind == "words" and 2 * names > len(sample)
 
@@ -366,23 +368,32 @@ class Field:
     def _ends(self, operand: object, today: date) -> tuple[Any, Any] | None:
         """Return the first and the last value that an operand means; None if it has none."""
         if isinstance(operand, Amount):
-            operand = self.measured(operand)
+            # A field whose unit nothing tells is of any: "80,000 km mileage".
+            operand = self.measured(operand) if self._dimension else operand.number
             return None if operand is None else (operand, operand)
         if not isinstance(operand, tuple):
             return None if self.kind == "date" else (operand, operand)
         first, last = operand
         if self.kind == "date":
             return first, last
-        is_whole = (first.month, first.day, last.month, last.day) == (1, 1, 12, 31)
-        return (first.year, last.year) if is_whole or last == today else None
+        is_whole = are_whole_years(operand) or last == today
+        return (first.year, last.year) if is_whole else None
+
+
+def are_whole_years(operand: object) -> bool:
+    """Return whether an operand is days from the first of a year to the last of one."""
+    if isinstance(operand, Amount) or not isinstance(operand, tuple):
+        return False
+    first, last = operand
+    return (first.month, first.day, last.month, last.day) == (1, 1, 12, 31)
 
 
 def _words_of(field: str) -> tuple[set[str], str, str]:
     """Return the words that name a field, singular and plural; its dimension, and its unit."""
     parts = re.sub(r"[_\W]+", " ", field).strip().casefold().split()
-    match = re.fullmatch(_UNIT, parts[-1]) if len(parts) > 1 else None
+    match = re.fullmatch(_UNIT, parts[-1]) if len(field) > _ACRONYM else None
     unit = "" if match is None else _unit(match.lastgroup or "")
-    name = " ".join(parts[:-1] if unit else parts)
+    name = " ".join(parts[:-1] or parts if unit else parts)
     single = name.removesuffix("s")
     stem = _SUFFIX.sub("", name)
     rows = [row for row in SYNONYMS if {name, single, stem, unit.partition(" ")[0]} & {*row}]

@@ -14,6 +14,7 @@ from llama_retrieval_ext.text.segmentation import has_unspaced
 
 # Longer texts are no questions.
 _LONGEST: Final = 400
+_SHORTEST_PART: Final = 3  # of a person's name
 
 
 class Interpreter:
@@ -70,13 +71,18 @@ class Interpreter:
                     yield value, Meaning(field.name, value)
                     for spelling, is_plural in inflections(field, value):
                         yield spelling, Meaning(field.name, value, is_plural)
+                    if field.has_persons and len(last := value.split()[-1]) >= _SHORTEST_PART:
+                        yield last, Meaning(field.name, value, is_part=True)
 
     def mentions(self, question: str) -> Iterator[Token]:
-        """Yield the fields (F), names (N), other values (v) and titles (x) in a question."""
+        """Yield the fields (F), names (N), their parts (P), values (v) and titles (x)."""
         for mention in self._gazetteer.find(question):
             meanings = [meaning for id_ in mention.ids for meaning in self._meanings[id_]]
+            meanings = [meaning for meaning in meanings if not meaning.is_part] or meanings
             code = "x"
-            if any(meaning.value for meaning in meanings):
+            if all(meaning.is_part for meaning in meanings):
+                code = "P" if question[mention.start].isupper() else "x"
+            elif any(meaning.value for meaning in meanings):
                 meanings = [meaning for meaning in meanings if meaning.value or not meaning.field]
                 text = question[mention.start : mention.end]  # "Orange" and "orange"
                 exact = [meaning for meaning in meanings if meaning.value in {text, ""}]

@@ -212,7 +212,7 @@ _SURNAMES: Final = (
 )
 _DOUBLE_SURNAMES: Final = "欧阳|司马|上官|诸葛|皇甫|尉迟|公孙|慕容|令狐|司徒|夏侯"
 # Not the words that rjieba takes for names in the 288 articles of `samples.zh_safety_laws`.
-_PERSON: Final = re.compile(
+PERSON: Final = re.compile(
     rf"(?!许可|严格|高危)(?:[{_SURNAMES}]|{_DOUBLE_SURNAMES})[{HAN}]{{1,2}}"
 )
 
@@ -227,7 +227,7 @@ def chinese_persons(text: str) -> list[str]:
     """
     rjieba = optional_module("rjieba", "finding Chinese names", "zh")
     tagged: list[tuple[str, str]] = rjieba.tag(text)
-    return [word for word, tag in tagged if tag == "nr" and _PERSON.fullmatch(word)]
+    return [word for word, tag in tagged if tag == "nr" and PERSON.fullmatch(word)]
 
 
 def packed_id(token: str) -> bytes:
