@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from llama_index.core.vector_stores.types import FilterOperator
 
+from llama_retrieval_ext.filter_fields import Field, are_whole_years
 from llama_retrieval_ext.filter_syntax import as_metadata_filters, describe_filters
-from llama_retrieval_ext.filter_words import Amount, Field, Meaning, Token, are_whole_years, class_of, tokens
+from llama_retrieval_ext.filter_words import Amount, Meaning, Token, tokens
 from llama_retrieval_ext.filters import AllOf, AnyOf, Condition, Not
 from llama_retrieval_ext.interpretation import Interpretation, Source, without
 from llama_retrieval_ext.parameters import is_number
@@ -21,8 +22,8 @@ from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
 _PHRASE: Final = re.compile(
     r"(?P<time>(?P<not>(?:!g?)?)[wr]?[aT]{0,2}(?P<field>F[ep]{0,2}[aT]{0,2})?"
     r"(?:[bp]?T?[nyd]-T?[nyd]|bT?[nyd]&T?[nyd]|mT?[nyd]j|cT?n[,&]{1,2}cT?n(?(field)(?!p?F)|(?=p?F))"
-    r"|p?[ct](?:T?F)?T?[nyd]|p?T?(?:[nyd]|nF)s|(?P<equal>(?:p(?:T?F)?)?T?[nyd](?:[&|,]p?[yd])*))"
-    r"(?:(?<=n)p?F|(?<=cy)F|(?<=ns)F|(?<=[yds])F(?=k))?)"
+    r"|p?[ct](?:T?F)?T?[nyd]|p?T?(?:[nyd]|nF)s|nF(?=[gv])|(?P<equal>(?:p(?:T?F)?)?T?[nyd](?:[&|,]p?[yd])*))"
+    r"(?:(?<=n)p?F|(?<=cy)F|(?<=ns)F|(?<=[yds])F(?=[k,]|$))?)"
     r"|(?P<values>(?P<no>!)?[aT]{0,2}(?P<role>(?:[wp]?[aT]{0,2}F[ep]?!?|[wp])?)[aT]{0,3}(?P<v>[vN])"
     r"(?(no)(?:(?:,(?P=v))*,?[&|][aT]?(?P=v))?|(?:,?[&|]?[aT]?(?P=v))*))"
     r"(?P<behind>(?:k{0,2}g|!?[ke]?F)?z?)"
@@ -36,7 +37,11 @@ _LISTING: Final = re.compile(r"[aT]*(?:F[ep]?)?!?[vN][^xqo]*")
 _NEAR: Final = 16  # classes that are looked at before and after a phrase
 # A filter behind a phrase: one of times or numbers, of names, or a negated one.
 _FILTER: Final = (
-    r"F?[ctb]|p[ct]|r?p[aT]?[yd]|w[aT]?[vNF]|p[aT]?v?F|wa?c|[,&|]?!p?[aT]?[vNFydw]|F[ep]?[nvN]"
+    r"F?(?:[cb]|tT?[nyd])|p[ct]|r?p[aT]?[yd]|w[aT]?[vNF]|p[aT]?v?F|wa?c|[,&|]?!p?[aT]?[vNFydw]"
+    r"|F[ep]?[nvN]"
+)
+_HEAD: Final = re.compile(
+    rf"(a*(?:[vN][,&|]*)+x)(?:(?P<one>,?(?:wa?[vNF]|!|F?[cb]))|p[aT]?[vN]|{_FILTER})"
 )
 _BEFORE_FILTER: Final = re.compile(_FILTER)
 # What stands before and after a kind of document that is one common word, such as "drama".
@@ -50,7 +55,7 @@ _BEFORE_DOCUMENT: Final = re.compile(
 )
 _AFTER_DOCUMENT: Final = re.compile(r"[gV]r?[a&,]*$")
 _BEFORE_NAMED: Final = re.compile("(?:^|[gVN,wp!])[aTrk&|]*$")
-_END: Final = re.compile(r"T?(?:$|[,&|!zkgwcbtForN]|p[aT]?[ydvNct])")
+_END: Final = re.compile(r"T?(?:$|[,&|!zkgwcbtorN]|F(?!$)|p[aT]?[ydvNct])")
 # Classes of words that no search looks for.
 _SUBJECT: Final = re.compile(r"[^VagTkor&|,pw]")
 
@@ -69,18 +74,11 @@ class Reading:
         self._question, self._fields, self._titles, self._today = question, fields, titles, today
         self._tokens = tokens(question, mentions, today)
         codes = [token.code for token in self._tokens]
-        for at, token in enumerate(self._tokens):
-            word = question[token.start : token.end]
-            if token.code == "F" and (code := class_of(word)) in {*"go"}:
-                following = "".join(codes[at + 1 :]).lstrip("aT")[:1]
-                is_field = following in {*"vN"} or (code == "g" and following == "e")
-                is_counted = code == "g" and codes[at - 1 : at] in (["v"], ["N"], ["n"])
-                codes[at] = "F" if is_field or is_counted else code
-        for match in re.finditer("(?=v[,&|]{1,2}N|N[,&|]{1,2}v)", "".join(codes)):
-            ends = match.start(), match.start() + 2 + (codes[match.start() + 2] in ",&|")
-            first, last = ({m.field for m in self._tokens[end].meaning} for end in ends)
-            if first & last:  # "Rain or Tom Hanks"
-                codes[ends[0]] = codes[ends[1]] = "N"
+        self._head = 0
+        head = _HEAD.match("".join(codes))
+        if head and (head["one"] or question[self._tokens[head.end(1) - 1].end - 1] == "s"):
+            self._head = head.end(1)  # "red wines from Italy", "red wine under 20 euros"
+            codes[self._head - 1] = "g"
         self._codes = _PART_OF_NAME.sub("N", "".join(codes)).replace("P", "x")
         self._tokens = [t._replace(code=c) for t, c in zip(self._tokens, self._codes, strict=True)]
         self._names_documents = False  # so far
@@ -115,23 +113,30 @@ class Reading:
 
     def _phrase(self, match: re.Match[str]) -> tuple[Condition | None, int]:
         """Return what a phrase stands for, None for nothing, and where the next may begin."""
+        match = self._shortened(match)
         if match["time"] is None:
             return self._values(match)
-        if self._measures_another(match):  # "lighter than 2 kg, rated at least 4"
-            match = _PHRASE.match(self._codes, match.start(), match.end() - 1) or match
         condition = self._time(match)
         if condition is None:
             return None, match.start() + 1
         return Not(condition) if match["not"] else condition, match.end()
 
-    def _measures_another(self, match: re.Match[str]) -> bool:
-        """Return whether an amount belongs to another field than the one behind it."""
-        amount, last = self._tokens[max(0, match.end() - 2)], self._tokens[match.end() - 1]
-        if last.code != "F" or not isinstance(amount.meaning, Amount):
-            return False
-        named = {meaning.field for meaning in last.meaning}
-        fields = {f.name for f in self._fields.values() if f.spans([amount.meaning])}
-        return bool(fields) and fields.isdisjoint(named)
+    def _shortened(self, match: re.Match[str]) -> re.Match[str]:
+        """Return a phrase up to what is of another field: "brand Fiat, manual", "2 kg, rated 4"."""
+        words = self._tokens[match.start() : match.end()]
+        named = {m.field for token in words if token.code == "F" for m in token.meaning}
+        end = len(words)
+        if match["time"] and words[-1].code == "F" and isinstance(words[-2:][0].meaning, Amount):
+            amount = words[-2].meaning
+            fields = {field.name for field in self._fields.values() if field.spans([amount])}
+            end -= bool(fields) and fields.isdisjoint(named)
+        elif "F" in (match["role"] or ""):
+            values = ((at, token.meaning) for at, token in enumerate(words) if token.code in "vN")
+            others = (at for at, meant in values if named.isdisjoint(m.field for m in meant))
+            end = next(others, end)
+        if end == len(words):
+            return match
+        return _PHRASE.match(self._codes, match.start(), match.start() + end) or match
 
     def _time(self, match: re.Match[str]) -> Condition | None:
         """Return the condition of a time or a number."""
@@ -142,21 +147,15 @@ class Reading:
         units = [operand for operand in operands if isinstance(operand, Amount)]
         if units:  # "20 to 30 minutes"
             operands = [units[0]._replace(number=n) if is_number(n) else n for n in operands]
-        if not self._is_value(match):
+        is_asked = named and self._asks(match.start(), match.end())
+        is_of_subject = is_asked and {*"gV"}.isdisjoint(self._codes)
+        if is_of_subject or not self._is_value(match):
             return None
         if not named:
             comparatives = {word for sign in signs for word in sign[1:]}  # "cheaper than 300"
             named = {f.name for f in self._fields.values() if not f.words.isdisjoint(comparatives)}
             operands = self._unnamed(match, operands, is_bare=not named and not units)
-        fields = [
-            field
-            for field in self._fields.values()
-            if field.kind != "words" and operands
-            if (field.name in named if named else field.spans(operands))
-        ]
-        years = [field for field in fields if field.kind == "year"]
-        if not named and years and all(map(are_whole_years, operands)):
-            fields = years  # rather than a date
+        fields = self._fields_of(named, operands)
         if len(fields) == 1:
             operators = [FilterOperator(sign[0]) for sign in signs]
             compared = partial(fields[0].compared, today=self._today)
@@ -172,6 +171,17 @@ class Reading:
             shown = repr(self._question[words[0].start : words[-1].end])
             self._refused.append(f"{shown} may be of {names}; write which")
         return None
+
+    def _fields_of(self, named: Collection[str], operands: Sequence[Any]) -> list[Field]:
+        """Return the fields that compare with operands; of years rather than of dates."""
+        fields = [
+            field
+            for field in self._fields.values()
+            if field.kind != "words" and operands
+            if (field.name in named if named else field.spans(operands))
+        ]
+        is_of_years = not named and all(map(are_whole_years, operands))
+        return [f for f in fields if is_of_years and f.kind == "year"] or fields
 
     def _is_value(self, match: re.Match[str]) -> bool:
         """Return whether a number is a value, unlike "rated 8" and "the year 2000 problem"."""
@@ -234,11 +244,11 @@ class Reading:
         return len(set().union(*fields)) > 1 and (is_named or len(attributes) > 1)
 
     def _asks(self, start: int, end: int) -> bool:
-        """Return whether a question word stands before, in the same sentence; in Chinese, behind."""
+        """Return whether a question word stands before in the sentence; in Chinese, behind."""
         asked = self._codes[:start].rpartition(",")[2]
         if has_unspaced(self._question[self._tokens[start].start : self._tokens[end - 1].end]):
             asked += self._codes[end:].partition(",")[0]
-        return "q" in asked
+        return "q" in asked and not self._question.startswith("有")  # 有红色的吗
 
     def _ends(self, end: int) -> bool:
         """Return whether a phrase may end here, and is not part of a longer one."""
@@ -250,7 +260,7 @@ class Reading:
 
     def _values(self, match: re.Match[str]) -> tuple[Condition | None, int]:
         """Return the condition of a list of values, and where the next phrase may begin."""
-        end, behind, codes = match.end("values"), match["behind"], match["values"]
+        end, behind = match.end("values"), match["behind"]
         words = self._tokens[match.start() : end]
         items = [token.meaning for token in words if token.code in "vN"]
         fields = {meaning.field for item in items for meaning in item} - {""}
@@ -264,31 +274,35 @@ class Reading:
         if match["v"] == "N" and self._codes[match.end() : match.end() + 1] == "x":
             behind = ""  # 第三条规定了
         meant = [[m for m in item if m.field in (named or fields)] for item in items]
-        if "F" in match["role"] and meant[0] and not all(meant):  # "brand Fiat, manual"
-            meant = meant[: meant.index([])]
-            last = [at for at, token in enumerate(words) if token.code in "vN"][len(meant) - 1]
-            words, codes = words[: last + 1], codes[: last + 1]
-            behind, end = "", match.start() + last + 1
         end += len(behind)
         if not all(meant):
             return None, match.start() + max(1, len(match["role"]))
         is_negated = bool(match["no"]) or bool({*"!z"} & {*match["role"], *behind})
-        if named:  # "explain the western genre" has none
-            before, _ = self._around(match.start(), end)
-            is_stated = _BEFORE_NAMED.search(before) is not None
-            is_stated |= bool(match["role"]) and self._names_documents
-            is_filter = "F" in match["role"] or (is_stated and not self._asks(match.start(), end))
+        if named:
+            is_filter = self._is_labelled(match, end)
         elif match["v"] == "N":
             is_title = any(not meaning.field for item in items for meaning in item)
-            is_free = not is_title and not self._is_of_subject(match, end)
-            is_filter = bool(match["role"]) or is_negated or is_free
+            is_filter = is_negated or self._is_named(match, end, is_title=is_title)
         else:
             is_filter = self._is_common(match, meant, behind, end)
         if not is_filter:
             return None, end
         roles = {token.meaning for token in words if token.code == "w"}
-        joined = self._joined(codes, meant, roles, is_negated=is_negated)
+        joined = self._joined(match["values"], meant, roles, is_negated=is_negated)
         return Not(joined) if is_negated else joined, end
+
+    def _is_labelled(self, match: re.Match[str], end: int) -> bool:
+        """Return whether values with their field are one, unlike "explain the western genre"."""
+        before, _ = self._around(match.start(), end)
+        is_stated = _BEFORE_NAMED.search(before) is not None
+        is_stated |= bool(match["role"]) and self._names_documents
+        return "F" in match["role"] or (is_stated and not self._asks(match.start(), end))
+
+    def _is_named(self, match: re.Match[str], end: int, *, is_title: bool) -> bool:
+        """Return whether names are a filter, unlike "the life of Jane Austen"."""
+        is_stated = {*match["role"]} != {"p"} or self._names_documents
+        is_free = not is_title and not self._is_of_subject(match, end)
+        return (bool(match["role"]) and is_stated) or is_free
 
     def _is_of_subject(self, match: re.Match[str], end: int) -> bool:
         """Return whether a name is part of a subject; Chinese has no spaces to tell."""
@@ -296,7 +310,7 @@ class Reading:
         text = self._question[self._tokens[match.start()].start : self._tokens[end - 1].end]
         if text.islower() and text.split()[0] in _FUNCTION_WORDS:
             return True  # "will young customers ..."
-        is_beside = before[-1:] == "x" or after[:1] in {"x", "e"}
+        is_beside = before[-1:] in {*"xo"} or after[:1] in {"x", "e"}
         return is_beside and not has_unspaced(text)
 
     def _is_common(
@@ -310,15 +324,19 @@ class Reading:
             is_stated = match["role"] == "w" or self._is_attribute(match, meant, end)
             return is_stated and text[0].isupper()  # "with Cher", not "with rain"
         is_except = "z" in behind and not match["no"]
-        return len(text) > 1 and (is_except or self._is_kind(match, meant, behind, end))  # 高, C
+        if match["role"]:
+            is_kind = self._is_attribute(match, meant, end)
+        else:
+            is_kind = (self._is_listing and not match["no"]) or self._is_kind(
+                match, meant, behind, end
+            )
+        return len(text) > 1 and (is_except or is_kind)  # 高, C
 
     def _is_kind(
         self, match: re.Match[str], items: Sequence[Sequence[Meaning]], behind: str, end: int
     ) -> bool:
         """Return whether common words name a kind of document, without their field."""
         before, after = self._around(match.start(), end)
-        if match["role"]:
-            return self._is_attribute(match, items, end)
         if match["no"]:
             is_of_documents = self._names_documents or "g" in behind or not before
             is_kind = after[:1] == "v" or _AFTER_KIND.match(after.lstrip("a")) is not None
@@ -327,13 +345,14 @@ class Reading:
         is_described = not before.strip("ax")  # "korean thrillers"
         is_first |= re.fullmatch("a*x{1,3}k", before) is not None  # 不辣的川菜
         is_question = self._asks(match.start(), end)
-        if self._is_listing:
-            return True
         if "g" in behind:
+            if end == self._head:
+                return self._is_before_filter(match.start(), end)
             is_close = is_described and before.count("x") <= _DESCRIPTION
-            is_first |= re.search("Vk?x{1,4}k?$", before) is not None  # 评分8分以上的国产悬疑片
+            is_first |= re.search("Vk?[xr]{1,4}k?$", before) is not None  # 评分8分以上的国产悬疑片
             return is_first or (is_close and not is_question)
-        if any(meaning.is_plural for item in items for meaning in item):
+        is_plural = any(meaning.is_plural for item in items for meaning in item)
+        if is_plural:
             is_kind = is_first and _AFTER_KINDS.match(after) is not None
             is_kind |= is_described and _AFTER_DESCRIBED_KINDS.match(after) is not None
             is_kind |= before.endswith("V")  # "low priority bugs nobody ..."
@@ -342,7 +361,19 @@ class Reading:
             is_alone = not before.strip("a") and not after.strip(",")
             is_one = is_alone or before.endswith("T") or "T" in match["values"]
             is_kind = is_first and not is_one and _AFTER_KIND.match(after) is not None
-        return is_kind and (not is_question or _BEFORE_FILTER.match(after) is not None)
+        if is_kind and _BEFORE_FILTER.match(after) and (is_question or not is_plural):
+            return self._is_before_filter(match.start(), end)
+        return is_kind and not is_question
+
+    def _is_before_filter(self, start: int, end: int) -> bool:
+        """Return whether the phrase behind another is a filter, if that is one."""
+        codes, refused, names = self._codes, [*self._refused], self._names_documents
+        self._names_documents = True
+        self._codes = f"{codes[:start]}{'V' * (end - start)}{codes[end:]}"
+        behind = _PHRASE.match(self._codes, len(codes) - len(codes[end:].lstrip(",&|")))
+        is_before = behind is not None and self._phrase(behind)[0] is not None
+        self._codes, self._refused, self._names_documents = codes, refused, names
+        return is_before
 
     def _is_attribute(
         self, match: re.Match[str], items: Sequence[Sequence[Meaning]], end: int
@@ -353,7 +384,7 @@ class Reading:
         text = self._question[words[-1].start : words[-1].end]
         is_chinese = has_unspaced(text) is not None
         is_free = bool(match["no"]) or is_chinese
-        is_document = re.search("(?:^|[gV]),?T?$" if is_free else "[gV]$", before) is not None
+        is_document = re.search("(?:^|[gV])[,Tk]*$" if is_free else "[gV]k?$", before) is not None
         is_end = self._ends(end) or bool(match["no"] and after.startswith("p"))
         # "hotels with a pool", not "laptops with silver keys"
         is_list = any(self._fields[meaning.field].is_list for meaning in items[-1])

@@ -1,4 +1,4 @@
-"""The words of questions by class, by which filters are recognised: `tokens`; and `Field`."""
+"""The words of questions by class, by which filters are recognised: `tokens`."""
 # ruff: noqa: RUF001 - Chinese and typographic signs on purpose
 
 import re
@@ -8,11 +8,6 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from llama_index.core.vector_stores.types import FilterOperator
-
-from llama_retrieval_ext.dates import instant
-from llama_retrieval_ext.filters import AllOf, Compare, Condition, Scalar
-from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.text.gazetteer import normalised
 from llama_retrieval_ext.text.normalization import UNSPACED
 from llama_retrieval_ext.text.numerals import (
@@ -32,7 +27,6 @@ from llama_retrieval_ext.text.relative_dates import (
     periods_in,
     windows_in,
 )
-from llama_retrieval_ext.text.segmentation import PERSON, has_unspaced
 
 # The table says what the classes are. Beside them, n is a number, y a year, d another time, N a
 # name, v another value, and x another word.
@@ -43,12 +37,8 @@ _WORDS: Final = [row for row in _ROWS if row[0] not in {"F", "U"}]
 SYNONYMS: Final = [
     f"{words}|{signs}".strip("|").split("|") for code, _, words, signs in _ROWS if code == "F"
 ]
-# What says of a field no more than its kind: 创建日期 is when it was created.
-_SUFFIX: Final = re.compile(r"(?<=\w)(?: (?:date|at|on|time|name|count)|(?:日期|时间|数|名称))$")
-_PERSONS: Final = {"director", "actor", "author", "assignee"}
-_DIMENSIONS: Final = {"price", "duration", "weight", "length", "storage"}
 _UNITS: Final = [row for row in _ROWS if row[0] == "U"]
-_UNIT: Final = "|".join(
+UNIT: Final = "|".join(
     rf"(?P<u{number}>(?:{words})(?![^\W_])|{signs or '(?!)'})"
     for number, (_, _, words, signs) in enumerate(_UNITS)
 )
@@ -75,28 +65,19 @@ _SIGN: Final = f"[{''.join(_CURRENCIES)}]"
 _NUMBER: Final = re.compile(
     rf"(?<![a-z0-9_.])(?P<sign>{_SIGN}\s?)?"
     r"(?:(?P<number>-?\d{1,15}(?:,\d{3})*(?:\.\d{1,9})?)"
-    r"\s?(?P<scale>k\b|m\b|thousand\b|million\b|万|亿)?"
+    r"\s?(?P<scale>(?<=\d)[km]\b|thousand\b|million\b|万|亿)?"
     rf"|(?P<en>(?:half )?an?(?= hour)|(?:an? )?(?:{NUMBER_WORD})(?:[ -](?:{NUMBER_WORD})){{0,6}})"
     rf"|(?P<zh>半(?=个?小时)|[{HAN_DIGIT}{HAN_UNIT}]{{1,12}}))"
-    rf"(?:\s?(?:stars?|points?|分(?!钟)|票|次)|[\s-]?(?:{_UNIT})|\s?(?P<behind>{_SIGN}))?"
+    rf"(?:\s?(?:stars?|points?|分(?!钟)|票|次)|[\s-]?(?:{UNIT})|\s?(?P<behind>{_SIGN}))?"
     r"(?![a-z0-9_]|\.\d)"
 )
 _LARGE: Final = re.compile("[百千万亿]|[分票次]$|(?:hundred|thousand|million)$")
 _COUNTED: Final = {*"星页条篇章"}
 _SCALES: Final = {"k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "万": 1e4, "亿": 1e8}
+_EQUAL: Final = {"is", "are", "was", "were"}  # "the year is 1969"
 _CENTURY: Final = 100
 _OLD_DECADES: Final = 30  # "the 30s" are the 1930s
-_GTE, _LTE, _LT = FilterOperator.GTE, FilterOperator.LTE, FilterOperator.LT
 _DAY: Final = timedelta(days=1)
-# Values that are looked at to say what a field is; numbers that are years, and their share.
-_SAMPLE: Final = 1_000
-_YEARS: Final = range(1000, 2200)
-_MOST: Final = 0.9
-_LONG_CHINESE: Final = 5
-_SHORT_PERSON: Final = 3  # characters: names of two are words, such as 高峰
-_ACRONYM: Final = 3  # letters, of which a value in capitals may be another word in lower case
-# Chinese laws are named without it.
-_STATE: Final = "中华人民共和国"
 _LETTER: Final = rf"(?![{UNSPACED}])[^\W_]"
 _ANY: Final = re.compile(rf"(?!non-)(?:{_LETTER})+(?:(?!['’]s\b)['’-](?!\d)(?:{_LETTER})+)*|\w")
 
@@ -151,11 +132,20 @@ def tokens(question: str, mentions: Iterable[Token], today: date) -> list[Token]
     plain, offsets = normalised(question)
     spans: list[Token] = []
     named = [*mentions]
+    before = {field.end + 1: field.meaning for field in named if field.code == "F"}
+    labels = {  # "version 2.0"
+        value[:2]
+        for value in named
+        if value.code in "vN"
+        for field in before.get(value.start, ())
+        if any(field.field == meaning.field for meaning in value.meaning)
+    }
     for token in (*_times(plain, today), *_classes(plain)):
         start, end = offsets[token.start], offsets[token.end - 1] + 1
         if token.code == "n":  # "3 stars", where stars are a field
             end = min([m.start for m in named if m.code == "F" and start < m.start < end] or [end])
-        spans.append(token._replace(start=start, end=end))
+        if (start, end) not in labels:
+            spans.append(token._replace(start=start, end=end))
     # No value is called "not"; but kinds of documents may be values.
     spans.sort(key=lambda token: token.code in "agjorx")
     at = sum(token.code not in "agjorx" for token in spans)
@@ -164,7 +154,30 @@ def tokens(question: str, mentions: Iterable[Token], today: date) -> list[Token]
     for token in sorted(spans, key=lambda token: (token.start, -token.end)):  # stable
         if not kept or token.start >= kept[-1].end:
             kept.append(token)
-    return kept
+    codes = _codes(question, kept)
+    return [token._replace(code=code) for token, code in zip(kept, codes, strict=True)]
+
+
+def _codes(question: str, words: Sequence[Token]) -> list[str]:
+    """Return the classes of words, of which some depend on the words beside them."""
+    codes = [token.code for token in words]
+    for at, token in enumerate(words):
+        word = question[token.start : token.end]
+        if token.code == "q" and codes[at - 1 : at] == ["F"] and word in _EQUAL:
+            codes[at] = "e"
+        if token.code == "F" and (code := class_of(word)) in {*"go"}:
+            following = next((t for t in words[at + 1 :] if t.code not in "aT"), token)
+            values = following.meaning if following.code in "vNP" else ()
+            is_field = any(value.field == m.field for value in values for m in token.meaning)
+            is_field |= code == "g" and following.code == "e"
+            is_counted = code == "g" and codes[at - 1 : at] in (["v"], ["N"], ["n"])
+            codes[at] = "F" if is_field or is_counted else code
+    for match in re.finditer("(?=v[,&|]{1,2}N|N[,&|]{1,2}v)", "".join(codes)):
+        ends = match.start(), match.start() + 2 + (codes[match.start() + 2] in ",&|")
+        first, last = ({m.field for m in words[end].meaning} for end in ends)
+        if first & last:  # "Rain or Tom Hanks"
+            codes[ends[0]] = codes[ends[1]] = "N"
+    return codes
 
 
 def _classes(plain: str) -> Iterator[Token]:
@@ -228,7 +241,7 @@ def _times(plain: str, today: date) -> Iterator[Token]:
     for match in _NUMBER.finditer(plain):
         sign = (match["sign"] or match["behind"] or "").strip()
         units = (name for name, text in match.groupdict().items() if name[0] == "u" and text)
-        unit = f"price {_CURRENCIES[sign]}" if sign else _unit(next(units, ""))
+        unit = f"price {_CURRENCIES[sign]}" if sign else unit_of(next(units, ""))
         # "one" and "a hundred" are words of many questions.
         is_counted = _LARGE.search(match[0]) or plain[match.end() : match.end() + 1] in _COUNTED
         if unit or match["number"] or is_counted:
@@ -236,7 +249,7 @@ def _times(plain: str, today: date) -> Iterator[Token]:
             yield Token(*match.span(), "n", Amount(value, *unit.split()) if unit else value)
 
 
-def _unit(name: str) -> str:
+def unit_of(name: str) -> str:
     """Return the dimension of a unit and its size, or its currency; empty for no unit."""
     return _UNITS[int(name[1:])][1] if name else ""
 
@@ -273,154 +286,3 @@ def _time_of(match: re.Match[str], today: date, before: int) -> tuple[str, Days]
         on = date(year, month, day)
         return "d", (on, on)
     return ("d", month_of(year, month)) if month else ("y", month_of(year, 1, 12))
-
-
-class Field:
-    """A field with its values, which are words, numbers, years or dates."""
-
-    def __init__(self, name: str, values: Sequence[Scalar], *, is_list: bool) -> None:
-        self.name, self.values, self.is_list = name, values, is_list
-        self.words, self._dimension, self._size = _words_of(name)
-        sample, self.kind = values[:_SAMPLE], "words"
-        if all(map(is_number, sample)):
-            years = sum(value in _YEARS for value in values)  # others say that it is not known
-            self.kind = "year" if years >= _MOST * len(values) else "number"
-        elif all(instant(value) is not None for value in sample):
-            self.kind = "date"
-        # Names are no words of a question by chance; common words are.
-        persons = sum(PERSON.fullmatch(str(value)) is not None for value in sample)
-        self.has_persons = not _PERSONS.isdisjoint(self.words) or persons > _MOST * len(sample)
-        names = sum(self.is_name(str(value)) for value in sample)
-        self.has_names = self.kind == "words" and 2 * names > len(sample)
-
-    def is_name(self, value: str) -> bool:
-        """Return whether a value is a name: no question has its words by chance."""
-        if has_unspaced(value):
-            least = _SHORT_PERSON if self.has_persons else _LONG_CHINESE
-            return len(value) >= least or value.startswith("第")
-        words = value.split()
-        capitals = sum(not word[0].isalpha() or word[0].isupper() for word in words)
-        is_id = any(map(str.isdigit, value)) and any(map(str.isalpha, value))
-        return is_id or "/" in value or (len(words) > 1 and 2 * capitals > len(words))
-
-    def among(self, values: Iterable[Scalar]) -> Condition:
-        """Return the condition that it has one of the values."""
-        distinct = tuple(dict.fromkeys(values))
-        if self.is_list:
-            return Compare(self.name, FilterOperator.ANY, distinct)
-        if len(distinct) == 1:
-            return Compare(self.name, FilterOperator.EQ, distinct[0])
-        return Compare(self.name, FilterOperator.IN, distinct)
-
-    def compared(
-        self, operator: FilterOperator | None, operands: Sequence[object], today: date
-    ) -> Condition | None:
-        """Return the condition that it compares with an operand, or is in a range.
-
-        None if a value cannot be exact, such as a year for "after May 2020".
-        """
-        if self.kind == "words":
-            return None
-        ends = [self._ends(operand, today) for operand in operands]
-        if not all(ends):
-            return None
-        low, high = ends[0][0], ends[-1][1]  # type: ignore[index]  # none is None
-        above, below = FilterOperator.GT, _LTE
-        if isinstance(low, date):
-            low, high, above, below = low.isoformat(), (high + _DAY).isoformat(), _GTE, _LT
-        either = {
-            FilterOperator.GT: (above, high),
-            FilterOperator.LTE: (below, high),
-            _GTE: (_GTE, low),
-            _LT: (_LT, low),
-        }
-        if operator is not None:
-            return Compare(self.name, *either[operator])
-        if low == high:
-            return self.among([low])
-        return AllOf((Compare(self.name, _GTE, low), Compare(self.name, below, high)))
-
-    def spans(self, operands: Sequence[object]) -> bool:
-        """Return whether operands without the name of a field may be its: amounts, or times."""
-        if isinstance(operands[0], tuple) and not isinstance(operands[0], Amount):
-            return self.kind in {"year", "date"}
-        numbers = [value for value in self.values if not isinstance(value, str)] or [0]
-        measured = [self.measured(operand) for operand in operands]
-        return all(n is not None and min(numbers) <= n <= max(numbers) for n in measured)
-
-    def measured(self, operand: object) -> float | None:
-        """Return an amount in the unit of the field; None if it measures something else.
-
-        The unit is the last word of its name, as in ``price_eur``, or else the first one of its
-        dimension: kilograms, minutes, metres, gigabytes, and for a price any currency. A number
-        without a unit may be a price: "under 300".
-        """
-        if not isinstance(operand, Amount):
-            is_price = self._dimension == "price"
-            return operand if is_price and isinstance(operand, int | float) else None
-        if operand.dimension != self._dimension or self.kind != "number":
-            return None
-        if operand.size.isalpha():
-            return operand.number if self._size in {"", operand.size} else None
-        value = round(operand.number * float(operand.size) / float(self._size or 1), 9)
-        return int(value) if value.is_integer() else value
-
-    def _ends(self, operand: object, today: date) -> tuple[Any, Any] | None:
-        """Return the first and the last value that an operand means; None if it has none."""
-        if isinstance(operand, Amount):
-            # A field whose unit nothing tells is of any: "80,000 km mileage".
-            operand = self.measured(operand) if self._dimension else operand.number
-            return None if operand is None else (operand, operand)
-        if not isinstance(operand, tuple):
-            return None if self.kind == "date" else (operand, operand)
-        first, last = operand
-        if self.kind == "date":
-            return first, last
-        is_whole = are_whole_years(operand) or last == today
-        return (first.year, last.year) if is_whole else None
-
-
-def are_whole_years(operand: object) -> bool:
-    """Return whether an operand is days from the first of a year to the last of one."""
-    if isinstance(operand, Amount) or not isinstance(operand, tuple):
-        return False
-    first, last = operand
-    return (first.month, first.day, last.month, last.day) == (1, 1, 12, 31)
-
-
-def _words_of(field: str) -> tuple[set[str], str, str]:
-    """Return the words that name a field, singular and plural; its dimension, and its unit."""
-    parts = re.sub(r"[_\W]+", " ", field).strip().casefold().split()
-    match = re.fullmatch(_UNIT, parts[-1]) if len(field) > _ACRONYM else None
-    unit = "" if match is None else _unit(match.lastgroup or "")
-    name = " ".join(parts[:-1] or parts if unit else parts)
-    single = name.removesuffix("s")
-    stem = _SUFFIX.sub("", name)
-    rows = [row for row in SYNONYMS if {name, single, stem, unit.partition(" ")[0]} & {*row}]
-    synonyms = {form for row in rows for word in row for form in (word, plural(word))}
-    dimension = next((row[0] for row in rows if row[0] in _DIMENSIONS), "")
-    dimension, _, size = (unit or dimension).partition(" ")
-    return {name, single, stem, plural(single), *synonyms} - {""}, dimension, size
-
-
-def plural(word: str) -> str:
-    """Return the plural of an English word."""
-    if word.endswith("y") and word[-2:-1] not in "aeou":
-        return f"{word[:-1]}ies"
-    return f"{word}es" if word.endswith(("s", "x", "z", "ch", "sh")) else f"{word}s"
-
-
-def inflections(field: Field, value: str) -> Iterator[tuple[str, bool]]:
-    """Yield the other forms of a value, and whether one is a plural: "comedies", 消防法."""
-    if has_unspaced(value):
-        for spelling in {value.removeprefix(_STATE), value.replace(" ", "")} - {value}:
-            yield spelling, False
-    elif not field.has_names:
-        word = value.casefold()
-        if word != value and len(word) > _ACRONYM:  # README, but not IT
-            yield word, False
-        adjective = re.sub("ation$", "ated", re.sub("ance$", "antic", word))
-        for spelling in {word.removesuffix("s"), word.replace("-", " "), adjective} - {word}:
-            yield spelling, False
-        for spelling in {plural(word), plural(word.replace("-", " "))}:
-            yield spelling, True

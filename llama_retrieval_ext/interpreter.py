@@ -5,16 +5,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Final
 
+from llama_retrieval_ext.filter_fields import Field, spellings
 from llama_retrieval_ext.filter_phrases import Reading
 from llama_retrieval_ext.filter_syntax import Scalar
-from llama_retrieval_ext.filter_words import Field, Meaning, Token, held_at, inflections
+from llama_retrieval_ext.filter_words import Meaning, Token, held_at
 from llama_retrieval_ext.interpretation import Interpretation, Source, without
 from llama_retrieval_ext.text.gazetteer import Gazetteer
 from llama_retrieval_ext.text.segmentation import has_unspaced
 
 # Longer texts are no questions.
 _LONGEST: Final = 400
-_SHORTEST_PART: Final = 3  # of a person's name
 
 
 class Interpreter:
@@ -68,11 +68,7 @@ class Interpreter:
                 yield word, Meaning(field.name)
             for value in field.values if field.kind == "words" else ():
                 if isinstance(value, str):
-                    yield value, Meaning(field.name, value)
-                    for spelling, is_plural in inflections(field, value):
-                        yield spelling, Meaning(field.name, value, is_plural)
-                    if field.has_persons and len(last := value.split()[-1]) >= _SHORTEST_PART:
-                        yield last, Meaning(field.name, value, is_part=True)
+                    yield from spellings(field, value)
 
     def mentions(self, question: str) -> Iterator[Token]:
         """Yield the fields (F), names (N), their parts (P), values (v) and titles (x)."""

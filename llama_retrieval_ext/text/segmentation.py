@@ -212,9 +212,7 @@ _SURNAMES: Final = (
 )
 _DOUBLE_SURNAMES: Final = "欧阳|司马|上官|诸葛|皇甫|尉迟|公孙|慕容|令狐|司徒|夏侯"
 # Not the words that rjieba takes for names in the 288 articles of `samples.zh_safety_laws`.
-PERSON: Final = re.compile(
-    rf"(?!许可|严格|高危)(?:[{_SURNAMES}]|{_DOUBLE_SURNAMES})[{HAN}]{{1,2}}"
-)
+PERSON: Final = re.compile(rf"(?!许可|严格|高危)(?:[{_SURNAMES}]|{_DOUBLE_SURNAMES})[{HAN}]{{1,2}}")
 
 
 def chinese_persons(text: str) -> list[str]:

@@ -1,0 +1,189 @@
+"""`Field`: a field with its values, how questions name them, and what it compares with."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, timedelta
+from typing import Any, Final
+
+from llama_index.core.vector_stores.types import FilterOperator
+
+from llama_retrieval_ext.dates import instant
+from llama_retrieval_ext.filter_words import SYNONYMS, UNIT, Amount, Meaning, unit_of
+from llama_retrieval_ext.filters import AllOf, Compare, Condition, Scalar
+from llama_retrieval_ext.parameters import is_number
+from llama_retrieval_ext.text.segmentation import PERSON, has_unspaced
+
+# What says of a field no more than its kind: 创建日期 is when it was created.
+_SUFFIX: Final = re.compile(r"(?<=\w)(?: (?:date|at|on|time|name|count)|(?:日期|时间|数|名称))$")
+_PERSONS: Final = {
+    *("director", "actor", "author", "assignee", "agent", "artist", "composer", "doctor", "editor"),
+    *("engineer", "judge", "manager", "owner", "reporter", "seller", "singer", "speaker", "tutor"),
+}
+_DIMENSIONS: Final = {"price", "duration", "weight", "length", "storage", "volume", "area"}
+_GTE, _LTE, _LT = FilterOperator.GTE, FilterOperator.LTE, FilterOperator.LT
+_DAY: Final = timedelta(days=1)
+# Values that are looked at to say what a field is; numbers that are years, and their share.
+_SAMPLE: Final = 1_000
+_YEARS: Final = range(1000, 2200)
+_MOST: Final = 0.9
+_LONG_CHINESE: Final = 5
+_SHORT_PERSON: Final = 3  # characters: names of two are words, such as 高峰
+_ACRONYM: Final = 3  # letters, of which a value in capitals may be another word in lower case
+# Chinese laws are named without it.
+_STATE: Final = "中华人民共和国"
+
+
+class Field:
+    """A field with its values, which are words, numbers, years or dates."""
+
+    def __init__(self, name: str, values: Sequence[Scalar], *, is_list: bool) -> None:
+        self.name, self.values, self.is_list = name, values, is_list
+        self.words, self._dimension, self._size = _words_of(name)
+        sample, self.kind = values[:_SAMPLE], "words"
+        if all(map(is_number, sample)):
+            years = sum(value in _YEARS for value in values)  # others say that it is not known
+            self.kind = "year" if years >= _MOST * len(values) else "number"
+        elif all(instant(value) is not None for value in sample):
+            self.kind = "date"
+        # Names are no words of a question by chance; common words are.
+        persons = sum(PERSON.fullmatch(str(value)) is not None for value in sample)
+        self.has_persons = not _PERSONS.isdisjoint(self.words) or persons > _MOST * len(sample)
+        names = sum(self.is_name(str(value)) for value in sample)
+        self.has_names = self.kind == "words" and 2 * names > len(sample)
+
+    def is_name(self, value: str) -> bool:
+        """Return whether a value is a name: no question has its words by chance."""
+        if has_unspaced(value):
+            least = _SHORT_PERSON if self.has_persons else _LONG_CHINESE
+            return len(value) >= least or value.startswith("第")
+        words = value.split()
+        capitals = sum(not word[0].isalpha() or word[0].isupper() for word in words)
+        is_id = any(map(str.isdigit, value)) and any(map(str.isalpha, value))
+        return is_id or "/" in value or (len(words) > 1 and 2 * capitals > len(words))
+
+    def among(self, values: Iterable[Scalar]) -> Condition:
+        """Return the condition that it has one of the values."""
+        distinct = tuple(dict.fromkeys(values))
+        if self.is_list:
+            return Compare(self.name, FilterOperator.ANY, distinct)
+        if len(distinct) == 1:
+            return Compare(self.name, FilterOperator.EQ, distinct[0])
+        return Compare(self.name, FilterOperator.IN, distinct)
+
+    def compared(
+        self, operator: FilterOperator | None, operands: Sequence[object], today: date
+    ) -> Condition | None:
+        """Return the condition that it compares with an operand, or is in a range.
+
+        None if a value cannot be exact, such as a year for "after May 2020".
+        """
+        if self.kind == "words":
+            return None
+        ends = [self._ends(operand, today) for operand in operands]
+        if not all(ends):
+            return None
+        low, high = ends[0][0], ends[-1][1]  # type: ignore[index]  # none is None
+        above, below = FilterOperator.GT, _LTE
+        if isinstance(low, date):
+            low, high, above, below = low.isoformat(), (high + _DAY).isoformat(), _GTE, _LT
+        either = {
+            FilterOperator.GT: (above, high),
+            FilterOperator.LTE: (below, high),
+            _GTE: (_GTE, low),
+            _LT: (_LT, low),
+        }
+        if operator is not None:
+            return Compare(self.name, *either[operator])
+        if low == high:
+            return self.among([low])
+        return AllOf((Compare(self.name, _GTE, low), Compare(self.name, below, high)))
+
+    def spans(self, operands: Sequence[object]) -> bool:
+        """Return whether operands without the name of a field may be its: amounts, or times."""
+        if isinstance(operands[0], tuple) and not isinstance(operands[0], Amount):
+            return self.kind in {"year", "date"}
+        numbers = [value for value in self.values if not isinstance(value, str)] or [0]
+        measured = [self.measured(operand) for operand in operands]
+        return all(n is not None and min(numbers) <= n <= max(numbers) for n in measured)
+
+    def measured(self, operand: object) -> float | None:
+        """Return an amount in the unit of the field; None if it measures something else.
+
+        The unit is the last word of its name, as in ``price_eur``, or else the first one of its
+        dimension: kilograms, minutes, metres, gigabytes, and for a price any currency. A number
+        without a unit may be a price: "under 300".
+        """
+        if not isinstance(operand, Amount):
+            is_price = self._dimension == "price"
+            return operand if is_price and isinstance(operand, int | float) else None
+        if operand.dimension != self._dimension or self.kind != "number":
+            return None
+        if operand.size.isalpha():
+            return operand.number if self._size in {"", operand.size} else None
+        value = round(operand.number * float(operand.size) / float(self._size or 1), 9)
+        return int(value) if value.is_integer() else value
+
+    def _ends(self, operand: object, today: date) -> tuple[Any, Any] | None:
+        """Return the first and the last value that an operand means; None if it has none."""
+        if isinstance(operand, Amount):
+            # A field whose unit nothing tells is of any: "80,000 km mileage".
+            operand = self.measured(operand) if self._dimension else operand.number
+            return None if operand is None else (operand, operand)
+        if not isinstance(operand, tuple):
+            return None if self.kind == "date" else (operand, operand)
+        first, last = operand
+        if self.kind == "date":
+            return first, last
+        is_whole = are_whole_years(operand) or last == today
+        return (first.year, last.year) if is_whole else None
+
+
+def are_whole_years(operand: object) -> bool:
+    """Return whether an operand is days from the first of a year to the last of one."""
+    if isinstance(operand, Amount) or not isinstance(operand, tuple):
+        return False
+    first, last = operand
+    return (first.month, first.day, last.month, last.day) == (1, 1, 12, 31)
+
+
+def _words_of(field: str) -> tuple[set[str], str, str]:
+    """Return the words that name a field, singular and plural; its dimension, and its unit."""
+    parts = re.sub(r"[_\W]+", " ", field).strip().casefold().split()
+    match = re.fullmatch(UNIT, parts[-1]) if len(field) > _ACRONYM else None
+    unit = "" if match is None else unit_of(match.lastgroup or "")
+    name = " ".join(parts[:-1] or parts if unit else parts)
+    single = name.removesuffix("s")
+    stem = _SUFFIX.sub("", name)
+    head = name.partition(" per ")[0].split()[-1]  # "guest rating", "price per night"
+    rows = [row for row in SYNONYMS if {name, single, stem, head, unit.partition(" ")[0]} & {*row}]
+    synonyms = {form for row in rows for word in row for form in (word, plural(word))}
+    dimension = next((row[0] for row in rows if row[0] in _DIMENSIONS), "")
+    dimension, _, size = (unit or dimension).partition(" ")
+    return {name, single, stem, plural(single), *synonyms} - {""}, dimension, size
+
+
+def plural(word: str) -> str:
+    """Return the plural of an English word."""
+    if word.endswith("y") and word[-2:-1] not in "aeou":
+        return f"{word[:-1]}ies"
+    return f"{word}es" if word.endswith(("s", "x", "z", "ch", "sh")) else f"{word}s"
+
+
+def spellings(field: Field, value: str) -> Iterator[tuple[str, Meaning]]:
+    """Yield how a question may write a value, such as "comedies" and 消防法, with its meaning."""
+    meaning = Meaning(field.name, value)
+    yield value, meaning
+    if field.has_persons and len(last := value.rsplit(maxsplit=1)[-1]) > len("Jr"):
+        yield last, meaning._replace(is_part=True)
+    if has_unspaced(value):
+        for spelling in {value.removeprefix(_STATE), value.replace(" ", "")} - {value}:
+            yield spelling, meaning
+    elif not field.has_names:
+        word = value.casefold()
+        if word != value and len(word) > _ACRONYM:  # README, but not IT
+            yield word, meaning
+        adjective = re.sub("ation$", "ated", re.sub("ance$", "antic", word))
+        for spelling in {word.removesuffix("s"), word.replace("-", " "), adjective} - {word}:
+            yield spelling, meaning
+        for spelling in {plural(word), plural(word.replace("-", " "))}:
+            yield spelling, meaning._replace(is_plural=True)
