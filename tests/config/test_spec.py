@@ -55,6 +55,7 @@ stages = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(stages)
 @settings(examples(40), derandomize=True)
 def test_stages_with_any_values_survive_yaml(stage: object) -> None:

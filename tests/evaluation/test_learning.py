@@ -15,6 +15,8 @@ from llama_retrieval_ext.knowledge_base.learned import Learned
 from llama_retrieval_ext.stages import Boost
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
+pytestmark = pytest.mark.slow
+
 DIM = 16
 TOPICS = range(22)
 # Each topic has four passages with the same words, of which one has the most votes.

@@ -36,6 +36,7 @@ def judged(count: int = 1, level: Level = Level.DOCUMENT) -> Judgements:
     return Judgements(queries, {id_: dict.fromkeys(TARGETS, 1) for id_ in queries}, level)
 
 
+@pytest.mark.slow
 def test_each_tool_names_what_no_retriever_can_find(kb: KnowledgeBase) -> None:
     keyword = kb.retriever("keyword")
     experiment = Experiment({"k": keyword}, judged()).run(progress=False, warm_up=False)

@@ -29,6 +29,7 @@ def sharp() -> Iterator[KnowledgeBase]:
         yield kb
 
 
+@pytest.mark.slow
 def test_a_model_that_knows_the_words_is_better_than_one_that_sees_one_dimension(
     sharp: KnowledgeBase, tmp_path: Path
 ) -> None:

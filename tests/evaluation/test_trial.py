@@ -10,6 +10,8 @@ from llama_retrieval_ext.evaluation.judgements import KNOWN_ITEMS, Judgements, L
 from llama_retrieval_ext.testing.fakes import FakeRetriever
 from tests.evaluation.conftest import JUDGED, QUERIES, Noisy, tuned
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_gain_on_one_question_of_many_changes_no_setting() -> None:
     one, other = Noisy("a", lambda n: True), Noisy("a", lambda n: n > 0)

@@ -12,6 +12,7 @@ from llama_retrieval_ext.testing.corpus import sample_nodes
 from tests.evaluation.conftest import JUDGED, QUERIES, Noisy, tuned
 
 
+@pytest.mark.slow
 def test_a_leg_that_is_wrong_loses_its_weight_and_each_leg_runs_once() -> None:
     good, bad = Noisy("good", lambda n: n % 10 > 0), Noisy("bad", lambda n: False)
     pipeline = branches(good=good, bad=bad) >> WeightedSum() >> Top(5)

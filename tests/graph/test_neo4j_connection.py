@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -20,7 +21,7 @@ from llama_retrieval_ext.graph.elements import GraphNode
 from llama_retrieval_ext.graph.neo4j import Neo4jGraph
 from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress
 from llama_retrieval_ext.graph.open import open_graph
-from tests.patience import soon
+from tests.patience import in_time, soon
 from tests.servers.forwarder import Forwarder
 from tests.servers.neo4j import neo4j_url
 
@@ -107,7 +108,7 @@ def test_a_connection_that_goes_silent_keeps_no_call_and_no_thread(neo4j_url: st
         ThreadPoolExecutor(20) as callers,
     ):
         for read in CALLS[:2]:
-            assert _once_in_time(read, graph) == [{"n": 1}]
+            assert in_time(partial(read, graph)) == [{"n": 1}]
         forwarder.silent.set()
         start = time.monotonic()
         waiting = [callers.submit(CALLS[n % len(CALLS)], graph) for n in range(40)]
@@ -120,14 +121,4 @@ def test_a_connection_that_goes_silent_keeps_no_call_and_no_thread(neo4j_url: st
         forwarder.silent.clear()
         forwarder.down()
         forwarder.up()
-        assert _once_in_time(CALLS[0], graph) == [{"n": 1}]
-
-
-def _once_in_time(call: Callable[[Neo4jGraph], object], graph: Neo4jGraph) -> object:
-    """Call until the server answers within the limit of the URL: beside other work it may not."""
-    for _ in range(20):
-        try:
-            return call(graph)
-        except StoreUnavailableError as error:
-            late = error
-    raise late
+        assert in_time(partial(CALLS[0], graph)) == [{"n": 1}]

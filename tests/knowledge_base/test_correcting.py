@@ -125,6 +125,7 @@ def test_words_follow_what_is_written(tmp_path: Path) -> None:
         assert kb.search("zepelin", scope=bob).corrected is None
 
 
+@pytest.mark.slow
 def test_only_words_that_the_scope_sees_count(kb: KnowledgeBase) -> None:
     draw = random.Random(3)
     words = ["alpha", "bravo", "charlie", "delta", "foxtrot", "juliet", "november", "oscar"]

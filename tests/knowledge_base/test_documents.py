@@ -52,6 +52,7 @@ def open_at(place: Path) -> KnowledgeBase:
     return KnowledgeBase.open(f"embedded:{place}", embed_model=FakeEmbedding(dim=16))
 
 
+@pytest.mark.slow
 def test_a_folder_added_twice_is_stored_once_also_after_a_file_changed(
     folder: Path, tmp_path: Path
 ) -> None:

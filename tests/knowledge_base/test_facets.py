@@ -45,6 +45,7 @@ METADATA = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(METADATA, max_size=8), st.integers(1, 4), st.booleans(), st.data())
 def test_columns_count_as_by_hand(

@@ -160,6 +160,7 @@ def test_explain_has_the_share_of_each_field_with_its_words(url: str, mode: str)
         assert "of the keyword score (Island)" in repr(explanation)
 
 
+@pytest.mark.slow
 def test_a_copy_has_the_fields_of_its_source_or_its_own(url: str, tmp_path: Path) -> None:
     for name, schema in (("same", None), ("other", ACTORS)):
         target = f"embedded:{tmp_path / name}"

@@ -123,6 +123,7 @@ def test_a_graph_search_finds_named_passages_of_its_own_tenant_only(kb: Knowledg
     }
 
 
+@pytest.mark.slow
 @GRAPHS
 def test_a_copy_includes_the_graph(
     kb: KnowledgeBase, url: str, graph: str, tmp_path: Path, open_kb: Open
@@ -183,6 +184,7 @@ def test_the_graph_of_a_knowledge_base_is_recorded(
         assert opened.names(scope=None)  # whoever opened it closes it
 
 
+@pytest.mark.slow
 @EMBEDDED
 def test_graphs_that_cannot_be_written_are_refused(open_kb: Open, url: str, graph: str) -> None:
     with pytest.raises(ConfigurationError, match="both be in memory or neither"):

@@ -284,6 +284,7 @@ def vectors(url: str) -> dict[str, list[float]]:
         return {node.node_id: node.get_embedding() for node in store.get_nodes()}
 
 
+@pytest.mark.slow
 def test_texts_embedded_anew_are_those_of_a_fresh_build(
     urls: list[str], new: PickyEmbedding, tmp_path: Path
 ) -> None:

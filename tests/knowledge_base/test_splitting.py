@@ -116,6 +116,7 @@ def test_the_embedding_of_a_document_is_kept_only_if_it_is_not_split(
     assert len(model.calls) == kb.count() > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", WHOLE, ids=lambda whole: whole.id_)
 def test_the_groups_of_a_long_document_are_its_nodes(
     whole: Document, monkeypatch: pytest.MonkeyPatch

@@ -16,6 +16,8 @@ from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.serve import ApiKeys, create_app, create_mcp_server
 from tests.serve.test_mcp_server import connected, data
 
+pytestmark = pytest.mark.slow
+
 HINT = "filtered by year > 2010 ('after 2010')"
 
 

@@ -319,6 +319,7 @@ async def over_http(
     await lifespan
 
 
+@pytest.mark.slow
 async def test_mcp_over_http_refuses_keys_that_do_not_reach_its_scope(kb: KnowledgeBase) -> None:
     from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - slow to import
 

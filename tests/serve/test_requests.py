@@ -27,6 +27,7 @@ def test_a_wrong_body_is_answered_with_what_to_write(
     assert words in answer.json()["error"]["message"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "metadata",
     [

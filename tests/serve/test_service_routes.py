@@ -10,6 +10,8 @@ from llama_retrieval_ext.serve import ServeLimits
 from llama_retrieval_ext.testing import ScriptedLLM
 from tests.serve.conftest import Connect, bearer, events_of
 
+pytestmark = pytest.mark.slow
+
 FINDINGS = '{"findings": [{"metric": "challenges", "text": "Late <b>crane</b>.", "sources": [1]}]}'
 INSIGHTS = '{"insights": [{"title": "Rest", "explanation": "So.", "evidence": [1]}]}'
 WEEK = {"user_id": "ann", "start_date": "2026-05-04", "end_date": "2026-05-10"}

@@ -160,6 +160,7 @@ def test_comments_and_attributes_of_rust_are_with_what_follows_them() -> None:
     assert lines == [("S", 2, 6), ("f", 6, 8)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [100, 512])
 @pytest.mark.parametrize("crlf", [False, True])
 def test_the_passages_of_a_file_are_all_of_its_text_at_their_positions(

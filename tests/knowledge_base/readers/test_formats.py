@@ -137,6 +137,7 @@ def test_text_and_tables_are_read_in_the_encodings_of_windows(
     assert row in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "gb18030"])
 def test_long_text_is_read_to_its_end(tmp_path: Path, encoding: str) -> None:
     text = "第九条的 the 😀 end\n" * 9_000

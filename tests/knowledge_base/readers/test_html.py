@@ -130,6 +130,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_page_takes_linear_time(tmp_path: Path, name: str) -> None:
     started = time.process_time()

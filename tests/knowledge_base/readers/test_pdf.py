@@ -212,12 +212,14 @@ def test_files_that_cannot_be_read_are_left_out_with_a_reason(
     assert (documents, documents.left_out) == ([], {tmp_path / "a.pdf": reason})
 
 
+@pytest.mark.slow
 def test_a_page_of_too_many_objects_is_named(tmp_path: Path) -> None:
     bomb(tmp_path / "a.pdf", n_words=300_001)
     (reason,) = read_documents(tmp_path).left_out.values()
     assert reason == "1 of 1 page: not read: more than 300,000 objects, the limit of a page"
 
 
+@pytest.mark.slow
 def test_texts_of_forms_that_a_page_draws_many_times_are_counted(tmp_path: Path) -> None:
     font = b"/Resources << /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >>"
     texts = zlib.compress(b"BT /F1 9 Tf " + b"(aaaaa) Tj " * 40_000 + b"ET")

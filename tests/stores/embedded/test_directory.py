@@ -255,6 +255,7 @@ def test_a_deletion_that_the_engine_refuses_is_not_made_in_a_draft(tmp_path: Pat
         assert store.count() == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("indexed", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_removed_nodes_do_not_count_for_keywords_in_a_reopened_or_copied_store(
     tmp_path: Path, indexed: bool, monkeypatch: pytest.MonkeyPatch
