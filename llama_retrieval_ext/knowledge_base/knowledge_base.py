@@ -106,7 +106,7 @@ class KnowledgeBase(Faceted, Teachable):
             Correcting(
                 storage.words,
                 lambda scope: storage.nodes(ledger.visible_ids(scope)),
-                lambda node: "\n".join(storage.store.field_schema.texts(node).values()),
+                storage.text_of,
                 backend,
                 Tokenizer.from_dict(json.loads(storage.tokenizer)),
                 is_shared=not storage.is_exclusive,

@@ -86,6 +86,10 @@ class Storage:
             read = self.store.get_nodes if embeddings else self.store.read_nodes
             yield from read(node_ids=list(ids[start : start + _MANY_NODES]))
 
+    def text_of(self, node: BaseNode) -> str:
+        """Return all that is searched of a node, as one text."""
+        return self.store.field_schema.everything(node)
+
     def check(self, documents: Sequence[Writable]) -> None:
         """Raise if there is no room; the journal, in the same place, is written first."""
         self.check_room(document.size_bytes for document in documents)

@@ -203,7 +203,8 @@ class Retriever(BaseRetriever, Searches, Shaped, Operand, ABC):
     @without_span
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         try:
-            return run(self._returned(query_bundle))
+            plan = self._ranking(Query.of(query_bundle))
+            return run(plan if in_answer() else listed(plan))
         except BaseException as error:
             end_retrieval(query_bundle, error)
             raise
@@ -211,14 +212,11 @@ class Retriever(BaseRetriever, Searches, Shaped, Operand, ABC):
     @without_span
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         try:
-            return await arun(self._returned(query_bundle))
+            plan = self._ranking(Query.of(query_bundle))
+            return await arun(plan if in_answer() else listed(plan))
         except BaseException as error:
             end_retrieval(query_bundle, error)
             raise
-
-    def _returned(self, query_bundle: QueryBundle) -> Plan[list[NodeWithScore]]:
-        plan = self._ranking(Query.of(query_bundle))
-        return plan if in_answer() else listed(plan)
 
     def _ranking(self, query: Query) -> Plan[list[NodeWithScore]]:
         query = self._bound(query)
