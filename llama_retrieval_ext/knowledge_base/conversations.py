@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Final, TypeAlias
 
@@ -128,12 +129,10 @@ class ConversationParser(PositionedParser):
         start = 0
         for at, (node, (speaker, text, time)) in enumerate(zip(nodes, rows, strict=True)):
             context = context_of(texts[max(0, at - self.window) : at])
-            named = {
-                SPEAKER_KEY: speaker,
-                SAID_KEY: time,
-                DATE_KEY: _date_of(time),
-                CONTEXT_KEY: context,
-            }
+            date = time
+            with suppress(ValueError):  # it is no ISO 8601
+                date = words_of(datetime.fromisoformat(time))
+            named = {SPEAKER_KEY: speaker, SAID_KEY: time, DATE_KEY: date, CONTEXT_KEY: context}
             named = {key: value for key, value in named.items() if value}
             node.metadata = {**conversation.metadata, **named}
             node.start_char_idx = start + len(speaker_of(node))
@@ -159,14 +158,6 @@ def _row(message: Message) -> tuple[str, str, str]:
         f"a message is a ChatMessage, or a row such as ('Ann', 'Hello', datetime(...)), got "
         f"{message!r}"
     )
-
-
-def _date_of(time: str) -> str:
-    """Return the date of a time in words; a text that is no ISO 8601 stays."""
-    try:
-        return words_of(datetime.fromisoformat(time))
-    except ValueError:
-        return time
 
 
 def _rows_of(conversation: BaseNode) -> list[tuple[str, str, str]]:

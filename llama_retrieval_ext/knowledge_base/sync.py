@@ -104,7 +104,11 @@ class Sync:
         lost = [source for source in missing if source.key not in self._stored]
         self._record(touched, forget=[s for s in lost if not (s.allowed or s.earlier)])
         with progress(unread, show=show_progress, title="Syncing") as advance:
-            for batch in batched(map(self._read, unread), _weight, BATCH_WEIGHT):
+            for batch in batched(
+                map(self._read, unread),
+                lambda read: sum(weight_of(document.nodes) for document in read.documents),
+                BATCH_WEIGHT,
+            ):
                 self._apply(batch, moved)
                 advance(len(batch))
         gone = [source for source in gone if source.key not in self._kept]
@@ -366,10 +370,6 @@ class Sync:
 
 def _digest(text: str) -> str:
     return blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def _weight(read: _Read) -> int:
-    return sum(weight_of(document.nodes) for document in read.documents)
 
 
 def _digests(stored: Iterable[Entry]) -> dict[DocumentKey, str]:
