@@ -37,7 +37,8 @@ def document_title(hit: Hit) -> str:
     id_ = hit.node.ref_doc_id or hit.node.node_id
     is_random = _UUID.fullmatch(id_) is not None
     title = metadata.get("title") if is_random else None
-    if not title and hit.node.ref_doc_id is None and (is_random or hit.proof):
+    is_sentence = bool(hit.proof) or "rule" in metadata  # a rule over one node has no edges
+    if not title and hit.node.ref_doc_id is None and (is_random or is_sentence):
         title = short(hit.text)
     name = str(metadata.get("file_name") or title or id_)
     page = page_in(metadata)

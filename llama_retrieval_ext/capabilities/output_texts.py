@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Final, TypeAlias
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.parameters import Check
-from llama_retrieval_ext.text.normalization import dominant_script
+from llama_retrieval_ext.text.normalization import language_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +78,6 @@ def check_language(language: str | None) -> str | None:
 
 # A language that has texts; None for that of the question.
 Language: TypeAlias = Annotated[str | None, Check(check_language)]
-
-
-def language_of(*texts: str) -> str:
-    """Return ``zh`` if the texts are mainly Chinese, else ``en``."""
-    return "zh" if dominant_script(" ".join(texts)) == "han" else "en"
 
 
 _CHINESE: Final = OutputTexts(

@@ -10,7 +10,7 @@ from typing import ClassVar, Final, NamedTuple, Unpack
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryType
 
-from llama_retrieval_ext.capabilities.output_texts import Language, OutputTexts, language_of
+from llama_retrieval_ext.capabilities.output_texts import Language, OutputTexts
 from llama_retrieval_ext.capabilities.query_engine import (
     ContextLike,
     Excerpts,
@@ -34,7 +34,7 @@ from llama_retrieval_ext.llm.model import GENERATION_TIMEOUT_S, LanguageModel
 from llama_retrieval_ext.parameters import Count, Seconds
 from llama_retrieval_ext.results import Hit, document_id
 from llama_retrieval_ext.text.near_duplicates import shingles
-from llama_retrieval_ext.text.normalization import dominant_script, normal
+from llama_retrieval_ext.text.normalization import dominant_script, language_of, normal
 from llama_retrieval_ext.text.numerals import Value
 from llama_retrieval_ext.text.quantities import quantities, values
 

@@ -135,7 +135,7 @@ def run_rules(
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="What conditions of rules see, such as chapter=safety. May be repeated.",
+            help="For conditions of rules, as chapter=safety, or language=zh. May be repeated.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -145,8 +145,7 @@ def run_rules(
 
     Each sentence has its proof.
     """
-    from llama_retrieval_ext.retrievers.kg_rule import language_of  # noqa: PLC0415 - imports LlamaIndex
-    from llama_retrieval_ext.samples.construction_safety import construction_rules  # noqa: PLC0415
+    from llama_retrieval_ext.samples.construction_safety import construction_rules  # noqa: PLC0415 - LlamaIndex
 
     rules = construction_rules() if file == SAMPLE else ext.load_rules(file)
     values, scope = key_values(context or [], "--context"), options.scope
@@ -158,11 +157,10 @@ def run_rules(
     if as_json:
         say_json(requirements.to_dict())
         return
-    language = str(values.get("language") or language_of(ext.Query(process)))
     for conclusion in requirements.conclusions:
         priority, confidence = conclusion.rule.priority, three_digits(conclusion.confidence)
         say(f"{conclusion.text}  ({conclusion.rule.id}, priority {priority}, {confidence})")
-        for edge in conclusion.proof_in_words(language=language):
+        for edge in conclusion.proof_in_words():
             say(f"    {edge}", style="dim")
     if not requirements.conclusions:
         say(f"no rule concludes anything for {requirements.process}")

@@ -261,18 +261,19 @@ def kg_rule(
     *,
     rules: str | RuleSet | None = None,
     linker: EntityLinker | None = None,
+    language: str | None = None,
     top_k: Count = 10,
 ) -> BaseRetriever:
     """Return conclusions of rules about the processes named in a query, with proofs.
 
     ``rules`` are rules or the path of their file. The default is the bound rules, or else the rules
-    for the requirements of a process.
+    for the requirements of a process. ``language``, such as ``zh``, is that of the query if None.
     """
     chosen = parts.rules if rules is None else rules
     backend = parts.need_graph("kg_rule").backend
     if chosen is None:
-        return KGRetriever(backend, linker=linker, top_k=top_k)
-    return KGRuleRetriever(backend, chosen, linker=linker, top_k=top_k)
+        return KGRetriever(backend, linker=linker, language=language, top_k=top_k)
+    return KGRuleRetriever(backend, chosen, linker=linker, language=language, top_k=top_k)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -292,6 +293,7 @@ def knowledge(  # noqa: PLR0913 - the parameters of the name
     base_retriever: Base = "dense",
     rules: str | RuleSet | None = None,
     linker: EntityLinker | None = None,
+    language: str | None = None,
     policy: KnowledgePolicy | None = None,
     chapter: str | None = None,
     engineering_type: str | None = None,
@@ -300,7 +302,7 @@ def knowledge(  # noqa: PLR0913 - the parameters of the name
     top_k: Count = 10,
 ) -> BaseRetriever:
     """Return sentences of rules, followed by cases and templates of a base retriever."""
-    side = {"rules": rules, "linker": linker, "top_k": top_k}
+    side = {"rules": rules, "linker": linker, "language": language, "top_k": top_k}
     has_rules = parts.graph is not None or rules is not None
     retriever = KnowledgeRetriever(
         parts.retriever(base_retriever, base_retriever_params),

@@ -14,6 +14,7 @@ from llama_retrieval_ext.hits import document_title
 from llama_retrieval_ext.results import Contribution, Hit, SearchResult
 from llama_retrieval_ext.scope import without_allowed
 from llama_retrieval_ext.text.highlighting import excerpt
+from llama_retrieval_ext.text.normalization import language_of
 from llama_retrieval_ext.trace import Trace
 from llama_retrieval_ext.wording import counted, short
 
@@ -281,10 +282,12 @@ def _plain(hit: Hit) -> str:
 
 def _origins(hit: Hit) -> Iterator[str]:
     """Yield the path in a graph, the proof of a rule, and the metadata."""
+    is_chinese = language_of(hit.text) == "zh"
     if hit.path:
-        yield f"path: {short(hit.path, _LONG_TEXT)}"
+        yield f"{'路径' if is_chinese else 'path'}: {short(hit.path, _LONG_TEXT)}"
     if hit.proof:
-        yield f"proof: {short('; '.join(map(str, hit.proof)), _LONG_TEXT)}"
+        proof = short("; ".join(map(str, hit.proof)), _LONG_TEXT)
+        yield f"{'证明' if is_chinese else 'proof'}: {proof}"
     metadata = [
         f"{short(str(key))}: {short(str(value), _SHOWN_METADATA)}"
         for key, value in without_allowed(hit.node.metadata).items()

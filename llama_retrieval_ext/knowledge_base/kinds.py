@@ -65,6 +65,7 @@ class RetrieverArguments(TypedDict, total=False):
     embedding_config: "EmbeddingConfig | Mapping[str, Any] | None"
     seed: "BaseRetriever | str | None"
     linker: "EntityLinker | None"
+    language: str | None
     enable_multi_hop: bool | None
     max_hops: int | None
     max_entities: int

@@ -29,6 +29,7 @@ from llama_retrieval_ext.graph.elements import Direction, GraphNode, Hop, Partit
 from llama_retrieval_ext.graph.entity_linking import EntityLinker
 from llama_retrieval_ext.graph.open import Graph, graph_of
 from llama_retrieval_ext.graph.rules.inference import (
+    LANGUAGE_KEY,
     Conclusion,
     ProcessRequirements,
     RuleSet,
@@ -42,10 +43,10 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, ProofEdge
 from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.wording import unknown
+from llama_retrieval_ext.text.normalization import language_of
+from llama_retrieval_ext.wording import quoted, unknown
 
 PROCESSES_KEY: Final = "processes"
-LANGUAGE_KEY: Final = "language"
 TYPE_KEY: Final = "engineering_type"
 # Engineering types of a process: these edges, or else this property.
 APPLIES_TO: Final = "APPLIES_TO"
@@ -79,14 +80,15 @@ class KGRuleRetriever(Retriever):
     ``engineering_type`` leaves out processes that the graph links to other types only; if the query
     names no process, it selects those of the type. A process is linked to a type by an edge
     ``APPLIES_TO`` or by its property ``engineering_types``, a list of names. Conditions of rules
-    read the whole context (``chapter``, …). ``language`` is ``zh`` or ``en`` by the script of the
-    query, unless the context sets it.
+    read the whole context (``chapter``, …). Its ``language``, or else that of the constructor, or
+    else ``zh`` or ``en`` by the script of the query, selects sentences and the names in proofs.
 
     Args:
         graph: A URL such as ``graph:./dir`` or ``neo4j://…``, a LlamaIndex property graph store or
             index, or an open graph.
         rules: Rules, or the path of their YAML file.
         linker: Linker of entities in the query; None for exact and similar names.
+        language: Language of sentences and proofs, such as ``zh``; None for that of the query.
         top_k: Number of sentences if the query sets none; None for all.
         filters: Conditions on the metadata of a hit: ``rule``, ``kind``, ``process``,
             ``confidence``.
@@ -106,6 +108,7 @@ class KGRuleRetriever(Retriever):
         rules: Rules,
         *,
         linker: EntityLinker | None = None,
+        language: str | None = None,
         top_k: int | None = None,
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
@@ -115,6 +118,7 @@ class KGRuleRetriever(Retriever):
         advice = "pass load_rules('rules.yaml'), or the path"
         listed = load_rules(rules) if isinstance(rules, str | Path) else rules
         self.rules = of_type(listed, RuleSet, "rules", instead=advice)
+        self.language = None if language is None else of_type(language, str, "language")
         self.graph = graph_of(graph)
         self.linker = EntityLinker(self.graph) if linker is None else linker
         of_type(self.linker, EntityLinker, "linker")
@@ -163,12 +167,11 @@ class KGRuleRetriever(Retriever):
         # The words of a query select kinds of conclusions; without such words, all kinds.
         lowered = f"{query.query_str} {query.context.get('chapter', '')}".casefold()
         kinds = {kind for kind, words in TOPICS.items() if any(word in lowered for word in words)}
-        language = str(query.context.get(LANGUAGE_KEY) or language_of(query))
         hits: list[Hit] = []
         for conclusion in conclusions:
             share = 1.0 if not kinds or conclusion.rule.kind in kinds else _OFF_TOPIC
             score = conclusion.confidence * linked.get(conclusion.start, 1.0) * share
-            hits.append(self._hit(conclusion, score, language))
+            hits.append(self._hit(conclusion, score))
         if query.condition is not None:
             hits = [hit for hit in hits if matches(query.condition, hit.node.metadata)]
         return ordered(hits)[: query.top_k]
@@ -234,7 +237,13 @@ class KGRuleRetriever(Retriever):
         if not seeds:
             return []
         context = {**query.context}
-        context.setdefault(LANGUAGE_KEY, language_of(query))
+        if not context.get(LANGUAGE_KEY):
+            texts = query.query_str, *processes_in(context)
+            context[LANGUAGE_KEY] = self.language or language_of(*texts)
+        languages = self.rules.languages
+        if languages and context[LANGUAGE_KEY] not in languages:
+            asked = quoted(str(context[LANGUAGE_KEY]))
+            note_hint(f"the rules have sentences in {', '.join(languages)}, not in {asked}")
         conclusions = yield from infer(
             self.graph, self.rules, seeds=seeds, context=context, scope=query.scope
         )
@@ -243,7 +252,7 @@ class KGRuleRetriever(Retriever):
                 _check_scope(conclusion, query.scope, self.graph.engine)
         return [conclusion for conclusion in conclusions if conclusion.is_whole]
 
-    def _hit(self, conclusion: Conclusion, score: float, language: str) -> Hit:
+    def _hit(self, conclusion: Conclusion, score: float) -> Hit:
         """Return a conclusion as a hit; equal conclusions get equal ids."""
         rule, start = conclusion.rule, conclusion.nodes.get(conclusion.start)
         partition = Partition() if start is None else start.partition
@@ -264,7 +273,7 @@ class KGRuleRetriever(Retriever):
             excluded_embed_metadata_keys=[*metadata],
             excluded_llm_metadata_keys=[*metadata],
         )
-        words = conclusion.proof_in_words(language=language)
+        words = conclusion.proof_in_words()
         proof = [
             ProofEdge(*edge.id, text) for edge, text in zip(conclusion.proof, words, strict=True)
         ]
@@ -284,6 +293,7 @@ class KGRetriever(KGRuleRetriever):
     Args:
         graph: As for `KGRuleRetriever`.
         linker: Likewise.
+        language: Likewise.
         top_k: Likewise.
         filters: Likewise.
         scope: Likewise.
@@ -307,19 +317,26 @@ class KGRetriever(KGRuleRetriever):
 
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - without the rules
         self,
         graph: Graph,
         *,
         linker: EntityLinker | None = None,
+        language: str | None = None,
         top_k: int | None = None,
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
         name: str = SOURCE,
     ) -> None:
-        rules = process_rules()
         super().__init__(
-            graph, rules, linker=linker, top_k=top_k, filters=filters, scope=scope, name=name
+            graph,
+            process_rules(),
+            linker=linker,
+            language=language,
+            top_k=top_k,
+            filters=filters,
+            scope=scope,
+            name=name,
         )
 
     def _conclusions(self, seeds: Sequence[str], query: Query) -> Plan[list[Conclusion]]:
@@ -356,12 +373,6 @@ def processes_in(context: Mapping[str, object]) -> list[str]:
         if not isinstance(name, str) or not name.strip():
             raise ConfigurationError(f"'processes' is a list of names or ids, got {name!r} in it")
     return names
-
-
-def language_of(query: Query) -> str:
-    """Return ``zh`` if the query or its given processes have Chinese characters, else ``en``."""
-    text = query.query_str + "".join(processes_in(query.context))
-    return "zh" if any("\u3400" <= letter <= "\u9fff" for letter in text) else "en"
 
 
 def _check_scope(conclusion: Conclusion, scope: Scope | None, engine: str) -> None:

@@ -13,7 +13,7 @@ from llama_retrieval_ext.capabilities.analysis import DataAnalyzer, Finding
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
 from llama_retrieval_ext.capabilities.memory import MemoryManager
 from llama_retrieval_ext.capabilities.memory_storage import Memory
-from llama_retrieval_ext.capabilities.output_texts import OutputTexts, check_language, language_of
+from llama_retrieval_ext.capabilities.output_texts import OutputTexts, check_language
 from llama_retrieval_ext.capabilities.rag import RAGGenerator
 from llama_retrieval_ext.checks import checked_call, declared_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
@@ -21,6 +21,7 @@ from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking, called, within
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.services.scoped import USER_KEY, ScopedService, by_metadata
+from llama_retrieval_ext.text.normalization import language_of
 
 # Start of a heading, list, quotation, table or link target.
 _MONTH: Final = timedelta(days=28)

@@ -125,6 +125,11 @@ def dominant_script(text: str) -> Script | Literal["none"]:
     return best if weights[best] else "none"
 
 
+def language_of(*texts: str) -> str:
+    """Return ``zh`` if texts are mainly Chinese, else ``en``."""
+    return "zh" if dominant_script(" ".join(texts)) == "han" else "en"
+
+
 def share_outside(text: str, languages: Iterable[str]) -> float:
     """Return the share of letters in scripts that no language uses, in [0, 1]; 0 without letters.
 

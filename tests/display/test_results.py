@@ -79,7 +79,10 @@ def test_a_sentence_of_a_rule_a_memory_and_a_document_without_a_file_are_called_
     random = "c0a88d70-e22c-4c2f-9d6f-1adb891ceb6e"
     memory = Hit(node=TextNode(id_=random, text="The crane was inspected."))
     document = Hit(node=Document(id_=random, text="annual leave"))
-    titles = [document_title(hit) for hit in (rule, memory, document)]
-    assert titles == ["深基坑开挖需要支护", "The crane was inspected.", "annual leave"]
+    fact = Hit(node=TextNode(id_="deep/1", text="The pit is deep", metadata={"rule": "deep"}))
+    titles = [document_title(hit) for hit in (rule, fact, memory, document)]
+    assert titles[:2] == ["深基坑开挖需要支护", "The pit is deep"]
+    assert titles[2:] == ["The crane was inspected.", "annual leave"]
+    assert "证明: a -NEEDS-&gt; b" in rule._repr_html_()
     assert document.text == "annual leave"
     assert "annual leave" in repr(SearchResult([document]))

@@ -28,9 +28,11 @@ from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.open import graph_of, open_graph
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
+from llama_retrieval_ext.hits import document_title
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.samples.construction_safety import open_construction_safety
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from llama_retrieval_ext.wording import short
 from tests.searching import Searched
 from tests.servers.neo4j import neo4j_url
 
@@ -160,6 +162,25 @@ def test_a_question_in_chinese_is_answered_in_chinese(graph: WritableGraph) -> N
     assert "深基坑开挖存在坍塌危险，须采取措施：支护 acme" in {
         hit.node.get_content() for hit in first[:2]
     }
+
+
+def test_sentences_and_proofs_are_in_the_language_of_the_question_or_in_that_asked_for(
+    any_graph: WritableGraph,
+) -> None:
+    chinese = "深基坑开挖 -存在危险-> 坍塌", "坍塌 -防控措施为-> 支护 acme"
+    english = "deep pit -HAS_HAZARD-> collapse", "collapse -MITIGATED_BY-> bracing acme"
+    for language, context, question, proof in (
+        (None, {}, "深基坑开挖要防范坍塌吗？", chinese),
+        (None, {}, "Which measures does 深基坑开挖 require, and against which hazards?", english),
+        ("zh", {}, "deep pit", chinese),
+        ("zh", {"language": "en"}, "深基坑开挖", english),
+    ):
+        retriever = KGRetriever(any_graph, language=language, scope=ACME)
+        result = retriever.search(question, context=context)
+        assert proof in [tuple(map(str, hit.proof)) for hit in result]
+        assert [document_title(hit) for hit in result] == [short(hit.text) for hit in result]
+    result = KGRetriever(any_graph, language="de", scope=ACME).search("deep pit")
+    assert (result.hits, result.hints) == ([], ("the rules have sentences in zh, en, not in 'de'",))
 
 
 @pytest.mark.parametrize("process", ["pit", "深基坑开挖", "what is a deep pit?"])

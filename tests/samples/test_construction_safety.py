@@ -48,7 +48,7 @@ def test_texts_of_the_sample_graph_are_articles_of_the_regulations() -> None:
         (
             "深基坑开挖需要哪些安全措施？",
             "深基坑开挖存在基坑坍塌危险，须采取措施：设置基坑支护",
-            "深基坑开挖 -HAS_HAZARD-> 基坑坍塌",
+            "深基坑开挖 -存在危险-> 基坑坍塌",
         ),
     ],
 )

@@ -26,6 +26,7 @@ from llama_retrieval_ext.scope import Scope
 
 MAX_DEPTH: Final = 4
 MAX_VARIANTS: Final = 64
+LANGUAGE_KEY: Final = "language"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class RuleSet:
     Attributes:
         rules: Rules in the order of the file.
         file: Name of the source file, for messages.
+        relations: Names of relation types by language, for proofs in words.
 
     Raises:
         RuleError: Two rules have the same id.
@@ -60,6 +62,7 @@ class RuleSet:
 
     rules: tuple[Rule, ...]
     file: str = field(default="", compare=False)
+    relations: Mapping[str, Mapping[str, str]] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         ids = [rule.id for rule in self.rules]
@@ -76,6 +79,13 @@ class RuleSet:
     def concluding(self, types: Sequence[str]) -> list[Rule]:
         """Return the rules that conclude an edge of one of the types."""
         return [rule for rule in self.rules if rule.concludes and rule.concludes.type in types]
+
+    @cached_property
+    def languages(self) -> tuple[str, ...]:
+        """The languages that sentences are written for; empty if they hold for any."""
+        wheres = [where for rule in self.rules for where in rule.pattern.where]
+        asked = (str(w.value) for w in wheres if (w.variable, w.key) == (None, LANGUAGE_KEY))
+        return tuple(dict.fromkeys(asked))
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
@@ -207,6 +217,8 @@ class Conclusion:
         proof: The edges that prove it.
         nodes: The nodes of the bindings and of the proof, by id.
         facts: The properties with dates that conditions test, or the sentence names.
+        language: Of the sentence; empty if the context names none.
+        relations: Names of relation types in that language.
     """
 
     rule: Rule
@@ -217,6 +229,8 @@ class Conclusion:
     proof: tuple[Edge, ...]
     nodes: Mapping[str, GraphNode] = field(default_factory=dict, compare=False, repr=False)
     facts: tuple[Edge, ...] = field(default=(), compare=False, repr=False)
+    language: str = field(default="", compare=False, repr=False)
+    relations: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def start(self) -> str:
@@ -233,11 +247,12 @@ class Conclusion:
         node = self.nodes.get(node_id)
         return node_id if node is None else name_in(node, language)
 
-    def proof_in_words(self, *, language: str = "") -> list[str]:
-        """Return each edge of the proof as text, with the names of its ends."""
+    def proof_in_words(self) -> list[str]:
+        """Return each edge of the proof as text, with names in the language of the sentence."""
         return [
-            f"{self.name_of(edge.source, language=language)} -{edge.type}-> "
-            f"{self.name_of(edge.target, language=language)}{period_in_words(edge)}"
+            f"{self.name_of(edge.source, language=self.language)} "
+            f"-{self.relations.get(edge.type, edge.type)}-> "
+            f"{self.name_of(edge.target, language=self.language)}{period_in_words(edge)}"
             for edge in self.proof
         ]
 
@@ -276,7 +291,7 @@ def infer(
         rules: The rules; each way to match is one request to the graph, and all run concurrently.
         seeds: Allowed ids of the start node of each rule; None for every node.
         context: Values of the query, for conditions. Its ``language`` selects names: for ``en`` the
-            property ``name_en`` of a node, if it is set.
+            property ``name_en`` of a node, if it is set, and names of relations in the rules.
         scope: The rows that are visible.
 
     Returns:
@@ -297,10 +312,11 @@ def infer(
         for home, by_id in nodes.items()
     }
     best: dict[tuple[object, ...], Conclusion] = {}
-    language = str(values.get("language") or "")
+    language = str(values.get(LANGUAGE_KEY) or "")
+    relations = {t: names[language] for t, names in rules.relations.items() if language in names}
     for way, match in by_way:
         home = match.partition
-        conclusion = _conclusion(way, match, nodes[home], language, dated[home])
+        conclusion = _conclusion(way, match, nodes[home], dated[home], (language, relations))
         key = (match.partition, conclusion.rule.id, conclusion.text, conclusion.bindings)
         if key not in best or _strength(conclusion) < _strength(best[key]):
             best[key] = conclusion
@@ -339,17 +355,14 @@ def _conclusion(
     way: Variant,
     match: Match,
     nodes: Mapping[str, GraphNode],
-    language: str,
     dated: Collection[str],
+    wording: tuple[str, Mapping[str, str]],
 ) -> Conclusion:
     bound = dict(zip(way.pattern.variables, match.ids, strict=True))
     bindings = tuple((name, bound[name]) for name in way.rule.pattern.variables)
-    names: dict[str, str] = {}
-    properties: dict[str, dict[str, object]] = {}
-    for name, id_ in bindings:
-        if id_ is not None and id_ in nodes:
-            names[name] = name_in(nodes[id_], language)
-            properties[name] = stored_properties(nodes[id_])
+    named = {name: nodes[id_] for name, id_ in bindings if id_ is not None and id_ in nodes}
+    names = {name: name_in(node, wording[0]) for name, node in named.items()}
+    properties = {name: stored_properties(node) for name, node in named.items()}
     tested = (nodes[id_ or ""] for name, id_ in bound.items() if id_ in dated and way.tests(name))
     return Conclusion(
         way.rule,
@@ -360,6 +373,7 @@ def _conclusion(
         tuple(dict.fromkeys(chain.from_iterable(match.proof))),
         {id_: nodes[id_] for id_ in match.node_ids if id_ in nodes},
         tuple(fact_of(node.properties) for node in tested) if dated else (),
+        *wording,
     )
 
 
@@ -404,8 +418,7 @@ class ProcessRequirements:
         hazards: dict[str, dict[str, None]] = {}
         quality_points: dict[str, None] = {}
         for conclusion in kept:
-            bound = {name: id_ for name, id_ in conclusion.bindings if id_ is not None}
-            names = {name: conclusion.name_of(id_) for name, id_ in bound.items()}
+            names = {name: conclusion.name_of(id_) for name, id_ in conclusion.bindings if id_}
             if "equipment" in names:
                 equipment[names["equipment"]] = None
             if "hazard" in names:

@@ -3,7 +3,7 @@
 The page of the folder ``graph`` has the keys of rules, steps and conditions, with an example.
 ``then`` and ``missing`` can be mappings by language, such as ``{en: …, zh: …}``: that is one rule
 per language, with the language behind its id, and on the condition that it is the context's
-``language``.
+``language``. ``relations`` names relation types by language, for proofs.
 
 A rule file is data: nothing in it is executed or imported; references (``&``, ``*``) are refused.
 """
@@ -21,7 +21,7 @@ from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.errors import InvalidFilterError, RuleError, RuleSyntaxError
 from llama_retrieval_ext.graph.cypher import quoted
 from llama_retrieval_ext.graph.elements import Direction
-from llama_retrieval_ext.graph.rules.inference import RuleSet
+from llama_retrieval_ext.graph.rules.inference import LANGUAGE_KEY, RuleSet
 from llama_retrieval_ext.graph.rules.rule import (
     VARIABLE,
     Concludes,
@@ -64,7 +64,7 @@ def load_rules(path: str | Path) -> RuleSet:
 def parse_rules(text: str, *, file: str = "") -> RuleSet:
     """Parse YAML and return its rules; see `load_rules`."""
     reader = Reader(file)
-    root = reader.fields(composed(text, reader), ("rules",), "a rule file")
+    root = reader.fields(composed(text, reader), ("rules", "relations"), "a rule file")
     items = reader.items(root.need("rules"), "rules")
     if not items:
         raise reader.error(root.nodes["rules"], "a rule file needs at least one rule")
@@ -79,12 +79,31 @@ def parse_rules(text: str, *, file: str = "") -> RuleSet:
         problems[0].args = ("\n".join(map(str, problems)),)
         raise problems[0]
     try:
-        rule_set = RuleSet(tuple(rules), file)
+        rule_set = RuleSet(
+            tuple(rules), file, _relations(reader, root.nodes.get("relations"), rules)
+        )
         rule_set.variants  # noqa: B018 - raises what is wrong with the chains
     except RuleError as error:
         error.add_note(f"in {file or 'the rules'}")
         raise
     return rule_set
+
+
+def _relations(
+    reader: Reader, node: yaml.Node | None, rules: Sequence[Rule]
+) -> dict[str, dict[str, str]]:
+    """Return the names of the relation types of rules by language."""
+    patterns = [rule.pattern for rule in rules]
+    types = {t for p in patterns for step in (*p.steps, *p.unless) for t in step.types}
+    named = {} if node is None else reader.fields(node, sorted(types), "the relations").nodes
+    names: dict[str, dict[str, str]] = {}
+    for type_, texts in named.items():
+        by_language = _by_language(reader, texts)
+        if not by_language:
+            raise reader.error(texts, f"{type_!r} takes names by language, such as {{zh: 使用}}")
+        fields = Fields(reader, texts, by_language, "a relation")
+        names[type_] = {language: fields.text(language) for language in by_language}
+    return names
 
 
 def _rules(reader: Reader, node: yaml.Node) -> Iterator[Rule]:
@@ -100,7 +119,7 @@ def _rules(reader: Reader, node: yaml.Node) -> Iterator[Rule]:
         if missing:
             values.pop("missing")
             values |= {"missing": missing[language]} if language in missing else {}
-        where = Where(None, "language", value=language)
+        where = Where(None, LANGUAGE_KEY, value=language)
         translated = replace(pattern, where=(*pattern.where, where))
         id_ = f"{fields.text('id')}-{language}"
         yield _rule(reader, Fields(reader, node, values, "a rule"), id_, translated)
