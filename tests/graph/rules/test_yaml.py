@@ -99,7 +99,7 @@ def test_an_unreadable_rule_file_is_an_error_with_its_line(subtests: pytest.Subt
         ("rules:\n  - !!python/object/apply:os.system ['x']\n", 2, "has the fields"),
         (rule(id="id: !!python/name:os.system x"), 2, "no value"),
         ("rules: []", 1, "at least one rule"),
-        ("relations: {HASS: {zh: 有}}\n" + rule(), 1, "no field 'HASS'; did you mean 'HAS'"),
+        ("relations: {HAD: {zh: 有}}\n" + rule(), 1, "no field 'HAD'; did you mean 'HAS'"),
         ("relations: {HAS: 有}\n" + rule(), 1, "names by language"),
     ]:
         with subtests.test(text=text):
