@@ -61,7 +61,7 @@ class IndexInfo:
     """Storage and index state of a store's embeddings.
 
     Attributes:
-        vectors: Storage type: ``float32``, ``float16`` or ``int8``.
+        vectors: Storage type: ``float32``, ``float16``, ``turbo8`` or ``int8``.
         index: Condition for building an index: ``auto``, ``hnsw`` or ``exact``.
         nodes: Number of nodes.
         indexed: Number of nodes in the index when it was built, at most `nodes`. Nodes added or

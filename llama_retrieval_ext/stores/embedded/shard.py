@@ -56,7 +56,10 @@ _DRAFT: Final = "shard.new"
 _OLD: Final = "shard.old"
 _OURS: Final = re.compile(r"shard(-\d+|\.new|\.old)?")
 # The engine uses integers only in an index, and rescores with the stored floats.
-DATATYPES: Final = {"float32": "Float32", "float16": "Float16", "int8": "Float16"}
+DATATYPES: Final = {
+    **{"float32": "Float32", "float16": "Float16"},
+    **{"turbo8": "Turbo8", "int8": "Float16"},
+}
 # Points that are copied at a time.
 _BATCH: Final = 256
 _PAGE: Final = 1024

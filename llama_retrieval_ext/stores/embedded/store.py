@@ -81,9 +81,10 @@ class EmbeddedVectorStore(EmbeddedSearch):
         min_free_bytes: Bytes that `add`, `compact` and `build_index` must leave free on the disk.
             Opening, searching and deleting need 4 MB, without which the engine could die, and which
             the file ``reserve`` in the directory gives back on a full disk.
-        vectors: Storage type of embeddings: ``float32``; ``float16``, half as large; or ``int8``:
-            float16, plus 8-bit integers in an index, which select the candidates that a search
-            rescores with float16. None for the recorded value, or float32.
+        vectors: Storage type of embeddings: ``float32``; ``float16``, half as large; ``turbo8``, a
+            quarter, rotated and rounded to 8 bits; or ``int8``: float16, plus 8-bit integers in an
+            index, which select the candidates that a search rescores with float16. None for the
+            recorded value, or float32.
         index: ``auto`` builds an HNSW index in the background when 20,000 nodes are not indexed, or
             as many as are, up to 100,000; ``hnsw`` likewise from 10,000; ``exact`` never does. None
             for the recorded value, or ``auto``.

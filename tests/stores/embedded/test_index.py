@@ -252,7 +252,8 @@ __all__ = ["small_graphs"]
 
 
 @pytest.mark.parametrize(
-    ("vectors", "kind"), [("float16", "auto"), ("int8", "exact"), ("int8", "hnsw")]
+    ("vectors", "kind"),
+    [("float16", "auto"), ("turbo8", "auto"), ("int8", "exact"), ("int8", "hnsw")],
 )
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_graphs")
