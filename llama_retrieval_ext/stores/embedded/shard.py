@@ -57,8 +57,10 @@ _OLD: Final = "shard.old"
 _OURS: Final = re.compile(r"shard(-\d+|\.new|\.old)?")
 # The engine uses integers only in an index, and rescores with the stored floats.
 DATATYPES: Final = {
-    **{"float32": "Float32", "float16": "Float16"},
-    **{"turbo8": "Turbo8", "int8": "Float16"},
+    "float32": "Float32",
+    "float16": "Float16",
+    "turbo8": "Turbo8",
+    "int8": "Float16",
 }
 # Points that are copied at a time.
 _BATCH: Final = 256
