@@ -299,6 +299,7 @@ class MemoryStorage:
     ) -> None:
         self._kb = storage if isinstance(storage, KnowledgeBase) else None
         self._languages = None if self._kb is None else self._kb.parts.languages
+        self._depth = 1  # of searches, in hits that they need; more where something has ended
         if isinstance(storage, KnowledgeBase):
             if embed_model is not None and embed_model is not storage.embed_model:
                 raise ConfigurationError("a knowledge base has its own embed_model; leave it out")
@@ -418,13 +419,15 @@ class MemoryStorage:
             retriever = HybridRetriever(
                 backend, embed_model=model, languages=languages, name="memory"
             )
-        moment = None if now is None else instant(now)
-        is_engine, top_k = isinstance(backend, EngineBackend), query.top_k or 0
+        moment, top_k = None if now is None else instant(now), query.top_k or 0
+        depth = top_k if moment is None else self._depth * top_k
         while True:
-            hits = (yield from called(retriever.search, retriever.asearch, query)).hits
+            deep = query.but(top_k=depth)
+            hits = (yield from called(retriever.search, retriever.asearch, deep)).hits
             holding = [hit for hit in hits if moment is None or holds(hit.node.metadata, moment)]
-            is_last = not is_engine and len(hits) < (query.top_k or 0)
-            if len(holding) == len(hits) or len(holding) >= top_k or is_last:
+            if len(holding) >= min(top_k, len(hits)) or len(hits) < depth:
                 return holding[:top_k]
-            # Only now, as a condition on dates takes longer; other stores compare them as text.
-            query = query.but(as_of=now) if is_engine else query.but(top_k=2 * len(hits))
+            if depth > top_k and isinstance(backend, EngineBackend):
+                query = query.but(as_of=now)  # other stores compare dates as text
+            else:
+                self._depth, depth = 2, 2 * depth

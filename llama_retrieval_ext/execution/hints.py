@@ -12,6 +12,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from llama_index.core.vector_stores.types import FilterOperator
 
+from llama_retrieval_ext.dates import KNOWN_TO
 from llama_retrieval_ext.execution.context import current_context, note_hint, note_inquiry
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import within
@@ -162,7 +163,7 @@ def note_keys(query: Query, sample: Sequence[Metadata], passages: Callable[[], P
     """
     if query.filter is None:
         return
-    keys = {comparison.key for comparison in comparisons(query.filter)}
+    keys = {comparison.key for comparison in comparisons(query.filter)} - {KNOWN_TO}  # added to all
     missing = sorted(key for key in keys if not any(key in metadata for metadata in sample))
     nested = {key for key in missing if any(_is_nested(key, metadata) for metadata in sample)}
     for key in sorted(nested):

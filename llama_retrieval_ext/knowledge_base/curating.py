@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
 from typing import Final, Protocol
 
 from llama_index.core.schema import BaseNode
 
-from llama_retrieval_ext.dates import VALID_FROM, VALID_TO, validity_in_words
+from llama_retrieval_ext.dates import validity_in_words
 from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.execution.context import (
     current_context,
@@ -41,6 +41,7 @@ _CANDIDATES: Final = 50
 _FEW_CANDIDATES: Final = 20
 _LITTLE: Final = 0.25
 _GROWTH: Final = 4
+_DEEPER: Final = 2
 
 
 class Recorder(Protocol):
@@ -94,6 +95,7 @@ class Curating:
     find: Callable[[str, Scope | None], Iterable[BaseNode]]
     interpreting: Interpreting
     log: Recorder | None = None
+    _has_ended: bool = field(default=False, init=False)  # a hit held no longer, or not yet
 
     def plan(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
         """Return the plan for the hits of a query, unless it is part of another."""
@@ -126,7 +128,7 @@ class Curating:
             words_of = self.correcting.tokenizer.query_tokens
             yield Call(lambda: self.stored.update(self.read, words_of))
         if query.scope is None or query.scope.as_of is None:
-            search = partial(_holding_first, search)
+            search = partial(self._holding_first, search)
         rankings = self.stored.of(query.scope)
         if not rankings:
             return (yield from search(query))
@@ -145,6 +147,25 @@ class Curating:
         corrected = yield from self.correcting.corrected(Query(question, scope=scope))
         spellings = list(dict.fromkeys([corrected.query_str, question]))
         return (yield from self.interpreting.interpretation(spellings, scope, today, llm))
+
+    def _holding_first(
+        self, search: Callable[[Query], Plan[list[Hit]]], query: Query
+    ) -> Plan[list[Hit]]:
+        """Return the plan for hits of which those that hold now come first; see `holding_first`.
+
+        Where something has ended, twice as many hits are searched, so that enough of them hold.
+        """
+        deep = query if query.top_k is None else query.unchecked(top_k=_DEEPER * query.top_k)
+        hits = yield from search(deep if self._has_ended else query)
+        if all(map(_holds_now, hits)):
+            return hits[: query.top_k]
+        if not self._has_ended:
+            self._has_ended = True
+            hits = yield from step("more that may hold", search(deep))
+        holding = [*filter(_holds_now, hits)]
+        if query.top_k is None or len(holding) < query.top_k:
+            holding = yield from step("what holds now", search(query.but(as_of="now")))
+        return holding_first(hits, holding, top_k=query.top_k)
 
     def _ranked(
         self,
@@ -201,15 +222,8 @@ class Curating:
         return Hit(node=nodes[0], score=None, source="pin") if nodes else None
 
 
-def _holding_first(search: Callable[[Query], Plan[list[Hit]]], query: Query) -> Plan[list[Hit]]:
-    """Return the plan for hits of which those that hold now come first; see `holding_first`."""
-    hits = yield from search(query)
-    for hit in hits:
-        metadata = hit.node.metadata
-        if (VALID_FROM in metadata or VALID_TO in metadata) and validity_in_words(metadata):
-            holding = yield from step("what holds now", search(query.but(as_of="now")))
-            return holding_first(hits, holding, top_k=query.top_k)
-    return hits
+def _holds_now(hit: Hit) -> bool:
+    return not validity_in_words(hit.node.metadata)
 
 
 def _without_blocked(query: Query, rankings: Sequence[ScopedRanking]) -> Query:

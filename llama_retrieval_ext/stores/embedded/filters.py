@@ -1,5 +1,9 @@
 """The filters of the embedded engine, and those on our payload."""
 
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -13,7 +17,9 @@ from qdrant_edge import (
     RangeFloat,
 )
 
+from llama_retrieval_ext.stores.engine.filters import FilterLanguage
 from llama_retrieval_ext.stores.qdrant_common.filters import Constructors, PayloadFilters
+from llama_retrieval_ext.stores.qdrant_common.points import is_unused
 
 if TYPE_CHECKING:
     from qdrant_edge import ConditionType
@@ -40,3 +46,19 @@ CONSTRUCTORS: Final["Constructors[ConditionType]"] = Constructors(
 )
 LANGUAGE: Final = PayloadFilters(CONSTRUCTORS).language
 NOTHING: Final = Filter(must=[CONSTRUCTORS.ids(())])
+
+
+@lru_cache(maxsize=64)
+def language_of(indexed: AbstractSet[str]) -> "FilterLanguage[ConditionType]":
+    """Return the filters of a shard with these indexes.
+
+    A date or list that no node has matches nothing; the engine would look for it in each payload.
+    """
+
+    def used(make: "Callable[..., ConditionType]") -> "Callable[..., ConditionType]":
+        return lambda field, *values, **bounds: (
+            NOTHING if is_unused(field, indexed) else make(field, *values, **bounds)
+        )
+
+    make = replace(CONSTRUCTORS, equals=used(CONSTRUCTORS.equals), within=used(CONSTRUCTORS.within))
+    return PayloadFilters(make).language

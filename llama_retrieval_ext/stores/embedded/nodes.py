@@ -33,6 +33,7 @@ from llama_retrieval_ext.stores.embedded.shard import (
     copy_points,
     copy_schema,
     count_points,
+    indexed_fields,
     scroll,
 )
 from llama_retrieval_ext.stores.encoding.node_json import SECOND, node_id_in, nodes_of, rows_of
@@ -104,9 +105,7 @@ def _write(directory: StoreDirectory, batch: PointBatch) -> None:
 
     def write(shard: EdgeShard) -> None:
         _check_ids(shard, ids, batch.nodes)
-        # The engine returns paths with the fewest possible quotes.
-        indexed = {name.replace('"', "") for name in shard.info().payload_schema}
-        for field in fields_to_index(batch.payloads, indexed):
+        for field in fields_to_index(batch.payloads, indexed_fields(shard)):
             index = _INDEXES[field.kind]
             shard.update(UpdateOperation.create_field_index(field.path, index))
         _update(directory, shard, insertion, new=len(points))

@@ -30,12 +30,18 @@ from qdrant_edge import (
 
 from llama_retrieval_ext.execution.drivers import drive
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.filters import matches
+from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import EmbeddedConfig
-from llama_retrieval_ext.stores.embedded.filters import EVERYTHING, LANGUAGE
+from llama_retrieval_ext.stores.embedded.filters import EVERYTHING, LANGUAGE, language_of
 from llama_retrieval_ext.stores.embedded.nodes import stored_vectors
-from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE, PointId, count_points
+from llama_retrieval_ext.stores.embedded.shard import (
+    BM25,
+    DENSE,
+    PointId,
+    count_points,
+    indexed_fields,
+)
 from llama_retrieval_ext.stores.encoding.node_json import node_id_in
 from llama_retrieval_ext.stores.encoding.vectors import SCORES
 from llama_retrieval_ext.stores.engine.backend import Candidate, Search
@@ -125,6 +131,12 @@ class EmbeddedSearch(EngineStore, PointsSearch):
             return answer()
 
         return Call(answer, answer_async)
+
+    def compile(self, condition: Condition) -> Filter:
+        """Return the engine's filter, which knows the dates and lists that the shard has."""
+        indexed: frozenset[str] = self._directory.read(indexed_fields, empty=frozenset())
+        matching: Filter = language_of(indexed).compile(condition)
+        return matching
 
     def vector_search(self, embedding: Sequence[float], search: Search) -> PointSearch:
         """Return the search for the nearest points."""

@@ -27,7 +27,7 @@ from uuid import NAMESPACE_OID, UUID
 
 from llama_index.core.schema import BaseNode
 
-from llama_retrieval_ext.dates import instant
+from llama_retrieval_ext.dates import KNOWN_FROM, KNOWN_TO, instant
 from llama_retrieval_ext.scope import ALLOWED_KEY, KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.node_json import node_to_text
 from llama_retrieval_ext.stores.encoding.values import (
@@ -272,23 +272,49 @@ ALLOWED_FIELD: Final = Field(ALLOWED, ALLOWED, "principal")
 _NAMES: Final = f"{LIST}.{ALLOWED_KEY}"
 
 
+def is_unused(field: str, indexed: AbstractSet[str]) -> bool:
+    """Return whether no point has a date, or a list, at a path, since it would have an index.
+
+    Examples:
+        >>> is_unused(path(TIME, "due"), set()), is_unused(path(META, "due"), set())
+        (True, False)
+
+    """
+    group, _, key = field.replace('"', "").partition(".")
+    is_plain = field == path(group, key) and "\\" not in key
+    return (
+        is_plain
+        and group in (LIST, TIME)
+        and len(indexed) < MOST_FIELDS
+        and f"{group}.{key}" not in {*indexed, _NAMES}
+    )
+
+
 def fields_to_index(payloads: Iterable[Payload], indexed: AbstractSet[str]) -> list[Field]:
     """Return the fields of payloads without an index, up to `MOST_FIELDS` in total."""
     new = {} if ALLOWED in indexed else {ALLOWED: ALLOWED_FIELD}
     for payload in payloads:
         if DOC in payload and DOC not in indexed:
             new[DOC] = DOC_FIELD
-        for group in (META, LIST, TIME):
-            values = payload.get(group)
-            for key, value in values.items() if isinstance(values, dict) else ():
-                name = f"{group}.{key}"
-                if name in new or name in indexed or name == _NAMES:
-                    continue
-                # {} replaces values that filters do not support. A long string is text.
-                is_text = isinstance(value, str) and len(value) > LONGEST_VALUE
-                if is_text or value == {} or '"' in key or "\\" in key:
-                    continue
-                if len(indexed) + len(new) >= MOST_FIELDS:
-                    return list(new.values())
-                new[name] = metadata_field(key, value, group=group)
+        for group, key, value in _filtered(payload):
+            name = f"{group}.{key}"
+            if name in new or name in indexed or name == _NAMES:
+                continue
+            # {} replaces values that filters do not support. A long string is text.
+            is_text = isinstance(value, str) and len(value) > LONGEST_VALUE
+            if is_text or value == {} or '"' in key or "\\" in key:
+                continue
+            if len(indexed) + len(new) >= MOST_FIELDS:
+                return list(new.values())
+            new[name] = metadata_field(key, value, group=group)
     return list(new.values())
+
+
+def _filtered(payload: Payload) -> Iterator[tuple[str, str, object]]:
+    """Yield the group, key and value of what filters may compare."""
+    for group in (META, LIST, TIME):
+        values = payload.get(group)
+        for key, value in values.items() if isinstance(values, dict) else ():
+            yield group, key, value
+            if (group, key) == (TIME, KNOWN_FROM):  # every search asks for what is known now
+                yield META, KNOWN_TO, ""

@@ -12,7 +12,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.drivers import DaemonPool, run
-from llama_retrieval_ext.filters import ORDER_OPERATORS, Compare
+from llama_retrieval_ext.filters import ORDER_OPERATORS, Compare, Not
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
@@ -235,4 +235,21 @@ def test_a_number_of_17_digits_is_found_beside_texts_and_in_an_index() -> None:
             for number, operator in product(numbers, [*ORDER_OPERATORS, FilterOperator.EQ]):
                 condition = Compare("k", operator, number)
                 hits = run(call(store.dense([1.0, 0.0], Search(200, condition))))
+                assert {hit.node_id for hit in hits} == matching(nodes, condition), condition
+
+
+def test_a_date_or_list_is_found_from_the_first_node_that_has_one() -> None:
+    dated = {"due": "2023-05-01", "tags": ["a"]}
+    plain, new = (
+        TextNode(id_=id_, text="t", metadata=metadata, embedding=[1.0, 0.0])
+        for id_, metadata in (("plain", {}), ("dated", dated))
+    )
+    due = Compare("due", FilterOperator.LTE, "2024-01-01")
+    with EmbeddedVectorStore(":memory:") as store:
+        store.add([plain])
+        assert "HasId" in repr(store.compile(due))  # no payload is looked through
+        for nodes in ([plain], [plain, new]):
+            store.add(nodes[1:])
+            for condition in (due, Not(due), Compare("tags", FilterOperator.CONTAINS, "a")):
+                hits = run(call(store.dense([1.0, 0.0], Search(9, condition))))
                 assert {hit.node_id for hit in hits} == matching(nodes, condition), condition
