@@ -3,14 +3,30 @@
 import re
 from pathlib import Path
 
+import pytest
 from llama_index.core import Document
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext import Hit, KnowledgeBase, SearchResult
+from llama_retrieval_ext import (
+    MMR,
+    RRF,
+    Contribution,
+    Hit,
+    KnowledgeBase,
+    Retriever,
+    RuleRerank,
+    SearchResult,
+    Top,
+    WeightedSum,
+    branches,
+)
 from llama_retrieval_ext.hits import document_title
+from llama_retrieval_ext.knowledge_base.report import CopyReport, IngestionReport
+from llama_retrieval_ext.pipeline.explanation import explanation_of
 from llama_retrieval_ext.results import ProofEdge
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
-from tests.display.conftest import full_result, printed
+from llama_retrieval_ext.trace import Degradation, Trace
+from tests.display.conftest import MARKUP, full_result, printed
 
 
 def test_the_repr_of_a_result_is_a_summary_and_a_line_a_hit() -> None:
@@ -86,3 +102,117 @@ def test_a_sentence_of_a_rule_a_memory_and_a_document_without_a_file_are_called_
     assert "证明: a -NEEDS-&gt; b" in rule._repr_html_()
     assert document.text == "annual leave"
     assert "annual leave" in repr(SearchResult([document]))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        full_result(),
+        full_result()[0],
+        full_result().trace,
+        IngestionReport(added=1, skipped={MARKUP: MARKUP}, failures={MARKUP: OSError(MARKUP)}),
+        CopyReport(copied=1, failures={MARKUP: OSError(MARKUP)}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_html_is_escaped_and_self_contained(value: object) -> None:
+    html = value._repr_html_()  # type: ignore[attr-defined]
+    assert "<script" not in html
+    assert "<down>" not in html
+    assert not re.search(r"\b(src|href|id|on\w+)=|@import|url\(", html)
+    opened, closed = re.findall(r"<(\w+)", html), re.findall(r"</(\w+)", html)
+    assert sorted(opened) == sorted([*closed, *["br"] * opened.count("br")][: len(opened)])
+
+
+@pytest.mark.slow
+def test_ten_long_hits_are_a_small_page() -> None:
+    hits = [
+        Hit(
+            node=TextNode(
+                text=f"{MARKUP} 年假 annual leave " * 400,
+                metadata={f"{MARKUP}{n}": MARKUP * 9 for n in range(60)},
+            ),
+            score=1 / (rank + 1),
+            path=MARKUP * 99,
+            contributions=tuple(Contribution(MARKUP * n, 1, 0.1, 1, 0.1) for n in range(1, 9)),
+        )
+        for rank in range(10)
+    ]
+    trace = Trace("hybrid", duration_s=0.01, verbose=True)
+    for _ in range(300):
+        trace.begin(MARKUP * 20).end(result=hits, error=OSError(MARKUP * 20))
+    trace.end(result=hits)
+    degraded = tuple(Degradation("leg", MARKUP * 20) for _ in range(50))
+    result = SearchResult(hits, degraded, trace, query="leave 年假")
+    assert len(result._repr_html_().encode()) <= 100_000
+    assert len(explanation_of(result)._repr_html_().encode()) <= 150_000
+
+
+def test_matched_terms_are_marked_in_the_part_that_has_most_of_them() -> None:
+    text = "前言部分。" * 100 + "员工每年享有二十五天年假。" + "其他规定。" * 100
+    html = SearchResult([Hit(node=TextNode(text=text), score=1.0)], query="年假")._repr_html_()
+    assert "<mark>年假</mark>" in html
+    assert len(html) < 9000
+
+
+_WORDS = FixedRetriever([("a", 9.0), ("b", 4.0)], name="words")
+_MEANING = FixedRetriever([("a", 0.9), ("b", 0.8)], name="meaning")
+_FUSED = branches(words=_WORDS, meaning=_MEANING) >> RRF()
+
+
+def _cards(retriever: Retriever) -> list[tuple[list[str], list[str]]]:
+    """The visible and the folded chips of each card, as text."""
+    html = retriever.explain("leave")._repr_html_()
+    cards = html.partition("<summary>Steps")[0].split('class="card"')[1:]
+    split = [card.partition("<details>") for card in cards]
+    return [
+        ([_text(chip) for chip in _chips(shown)], [_text(chip) for chip in _chips(folded)])
+        for shown, _, folded in split
+    ]
+
+
+def _chips(html: str) -> list[str]:
+    return re.findall(r'class="chip">(?:<i[^>]*></i>)?([^<]*)', html)
+
+
+def _text(chip: str) -> str:
+    return chip.partition(",")[0]
+
+
+@pytest.mark.parametrize(
+    ("retriever", "reordering"),
+    [
+        (_FUSED >> MMR(0.5, embed_model=FakeEmbedding()), ["MMR"]),
+        (_FUSED >> RuleRerank(), ["previous rank"]),
+        (
+            _FUSED >> RuleRerank() >> MMR(0.5, embed_model=FakeEmbedding()) >> Top(2),
+            ["previous rank", "MMR"],
+        ),
+    ],
+)
+def test_a_card_shows_the_legs_first_and_the_stages_that_reorder_after_them(
+    retriever: Retriever, reordering: list[str]
+) -> None:
+    cards = _cards(retriever)
+    assert len(cards) == 2
+    for (shown, folded), rank in zip(cards, (1, 2), strict=True):
+        assert shown[0].startswith(f"words #{rank} (")
+        assert shown[1].startswith(f"meaning #{rank} (")
+        names = [chip.partition(" #")[0] for chip in shown[2 : 2 + len(reordering)]]
+        assert names == reordering
+        assert all(chip.endswith("(0)") for chip in folded)
+
+
+def test_a_leg_with_the_lowest_score_of_the_fusion_is_shown() -> None:
+    fused = branches(words=_WORDS, meaning=_MEANING) >> WeightedSum()
+    (_, _), (shown, folded) = _cards(fused)
+    assert [chip.partition(" (")[0] for chip in shown] == ["words #2", "meaning #2"]
+    assert not folded
+
+
+def test_the_weight_is_the_one_that_was_multiplied() -> None:
+    fused = branches(words=_WORDS, meaning=_MEANING) >> WeightedSum()
+    line = next(line for line in str(fused.explain("leave")).splitlines() if "words #1" in line)
+    multiplied = re.search(r"normalised 1, weight ([\d.]+), adds ([\d.]+)", line)
+    assert multiplied is not None
+    assert multiplied[1] == multiplied[2]

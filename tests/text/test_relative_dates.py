@@ -2,10 +2,17 @@
 """Relative dates of questions are resolved against the day on which they are asked."""
 
 from datetime import date
+from fractions import Fraction
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from llama_retrieval_ext.text.quantities import quantities, values
 from llama_retrieval_ext.text.relative_dates import dates_in
+
+# ruff: noqa: RUF001 - Chinese punctuation
+from llama_retrieval_ext.text.validity import validity_in
 
 LEAP = date(2024, 3, 1)  # a Friday
 JANUARY = date(2024, 1, 2)  # a Tuesday
@@ -78,3 +85,70 @@ def test_a_date_is_named_in_both_languages() -> None:
     assert dates_in("yesterday", LEAP) == ["29 February 2024, 2024年2月29日"]
     assert dates_in("去年五月", LEAP) == ["May 2023, 2023年5月"]
     assert dates_in("两周前", date(2024, 5, 15)) == ["April 2024, 2024年4月, May 2024, 2024年5月"]
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "end"),
+    [
+        ("第九十条 本法自2021年9月1日起施行。", "2021-09-01", None),
+        ("本条例自二〇〇四年二月一日起施行", "2004-02-01", None),
+        ("2002年11月1日起施行的办法同时废止，本办法自 2021 年 9 月 1 日起施行", "2021-09-01", None),
+        ("有效期：2024年1月1日至2024年12月31日", "2024-01-01", "2025-01-01"),
+        ("许可证有效期至2025年12月31日。", None, "2026-01-01"),
+        ("本办法于2020年3月5日废止", None, "2020-03-05"),
+        ("Effective date: May 1, 2026. Until further notice.", "2026-05-01", None),
+        ("This Act comes into force on 1 July 2024.", "2024-07-01", None),
+        ("Prices apply from 1st of March 2025 to 30 June 2025.", "2025-03-01", "2025-07-01"),
+        ("It took effect on 2020-01-02 and was repealed on 2022-01-01", "2020-01-02", "2022-01-01"),
+        (
+            "The 2019 edition expired on 1 May 2020; this one is effective 2 May 2020",
+            "2020-05-02",
+            None,
+        ),
+        ("本法自2023年2月30日起施行；企业应当在30日内整改", None, None),
+        ("The meeting on 1 May 2026 was effective.", None, None),
+    ],
+)
+def test_validity_is_what_the_text_says_of_itself(
+    text: str, start: str | None, end: str | None
+) -> None:
+    read = validity_in(text)
+    assert (read and read.start, read and read.end) == (start, end)
+    assert read is None or read.words.split("; ")[0] in text
+
+
+SIGNS = "0123456789一二十百千万亿零点第分之,. '%/天个kMay one hundredtwenty-"
+
+
+@given(st.text(st.sampled_from(SIGNS)) | st.text())
+def test_every_text_has_values_that_include_those_it_states(text: str) -> None:
+    known = values(text)
+    assert all(quantity.is_among(known) for quantity in quantities(text) if quantity.readings)
+
+
+@given(st.integers(0, 10**12 - 1))
+def test_a_chinese_numeral_has_the_value_of_its_digits(number: int) -> None:
+    assert values(f"{_chinese(number)}元") >= {Fraction(number)}
+
+
+@pytest.mark.parametrize(
+    "unit", ["1", "一", "百", "1,", "1.", "three ", "1/", "二百分之", "5万", "May 1 "]
+)
+@pytest.mark.slow
+def test_hostile_texts_take_linear_time(unit: str) -> None:
+    assert len(quantities(unit * (20_000 // len(unit)))) <= 20_000
+
+
+def _chinese(number: int) -> str:
+    """The number in Chinese, with every unit and every zero written out."""
+    if number < 10_000:
+        digits = [int(digit) for digit in f"{number:04}"]
+        written = "".join(
+            f"{'零一二三四五六七八九'[digit]}{unit}" if digit else "零"
+            for digit, unit in zip(digits, ("千", "百", "十", ""), strict=True)
+        )
+        return written.strip("零") or "零"
+    unit = 10**8 if number >= 10**8 else 10**4
+    below = number % unit
+    tail = f"零{_chinese(below)}" if below else ""
+    return f"{_chinese(number // unit)}{'亿' if unit == 10**8 else '万'}{tail}"
