@@ -249,3 +249,11 @@ def test_a_search_does_not_compute_highlights(
     result = pets.search("annual leave")
     with pytest.raises(AssertionError):
         _ = result[0].highlights
+
+
+def test_changing_the_json_of_a_hit_does_not_change_the_node() -> None:
+    found = Hit(node=full_node(), score=0.5)
+    metadata = found.to_dict()["metadata"]
+    assert isinstance(metadata, dict)
+    metadata.clear()
+    assert found.node.metadata == {"kb_id": "handbook", "year": 2024}

@@ -361,3 +361,7 @@ def test_only_one_of_many_threads_gets_the_trial_call(
 def test_a_breaker_refuses_impossible_arguments(failures: int, reset_s: float) -> None:
     with pytest.raises(ConfigurationError, match=r"failures must|reset_s must"):
         CircuitBreaker(failures=failures, reset_s=reset_s)
+
+
+def test_a_min_success_above_the_number_of_legs_means_all(fused: Composite) -> None:
+    assert fused(works(), works(), min_success=9).retrieve("query")

@@ -103,3 +103,11 @@ def test_an_edge_that_is_removed_while_a_read_orders_it_stays_removed(
     monkeypatch.setattr("llama_retrieval_ext.graph.adjacency.edge_order", order)
     for _ in range(2):
         assert graph.neighbours(["a"], Hop()) == {"a": []}
+
+
+def test_a_removed_node_has_no_entry_among_neighbours() -> None:
+    graph = Adjacency()
+    put_nodes(graph, "a")
+    assert graph.neighbours(["a"], Hop()) == {"a": []}
+    drop_nodes(graph, "a")
+    assert graph.neighbours(["a"], Hop()) == {}

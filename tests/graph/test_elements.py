@@ -80,3 +80,8 @@ def test_what_is_no_node_or_edge_is_not_written(rows: Any, message: str) -> None
         assert graph.nodes(["x", "y"]) == {}
     with pytest.raises(ConfigurationError, match=message):
         batch_rows({"": Contents.of(*rows)})  # for Neo4j
+
+
+def test_aliases_that_are_no_names_are_ignored() -> None:
+    assert GraphNode("a", properties={"aliases": 3}).names == ("a",)
+    assert GraphNode("a", properties={"aliases": "b"}).names == ("a", "b")

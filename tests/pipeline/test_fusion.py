@@ -231,3 +231,11 @@ def test_min_success_can_be_set_on_legs_fusions_and_retrievers(searched: Searche
     three = (branches(a, down(), min_success=2) | down()) >> RRF()
     with pytest.raises(TooFewLegsError, match=r"1 of 3 legs answered, at least 2 must"):
         searched(three, "query")
+
+
+def test_a_fusion_copies_its_weights() -> None:
+    weights = [1.0, 2.0]
+    fused = (a | b) >> RRF(weights=weights)
+    before = fused.retrieve("query")
+    weights[0] = 100.0
+    assert fused.retrieve("query") == before

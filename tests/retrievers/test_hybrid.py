@@ -314,3 +314,13 @@ def test_an_explanation_notes_what_each_leg_found(store: Storage, searched: Sear
             )
             assert trace[leg.name].duration_s is not None
         assert (plain[leg.name].count, plain[leg.name].notes) == (len(found), {})
+
+
+def test_a_successful_embedding_closes_the_circuit(
+    store: Storage, down: FakeEmbedding, searched: Searched
+) -> None:
+    retriever = HybridRetriever(store, embed_model=down)
+    for fail in [down.fail] * (OPENS_AFTER - 1) + [None] + [down.fail] * (OPENS_AFTER - 1):
+        down.fail = fail
+        searched(retriever, "annual leave")
+    assert len(down.calls) == 2 * OPENS_AFTER - 1

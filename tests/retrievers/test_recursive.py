@@ -314,3 +314,13 @@ def test_retrieve_all_keeps_to_the_scope(retrieved_all: AllRetrieved) -> None:
     assert retrieved_all(retriever, Query("q", scope=Scope("acme"))) == ([], [])
     _, additional = retrieved_all(two_engines(tenant_id="acme").for_scope(Scope("acme")), "q")
     assert node_ids(additional) == []
+
+
+def test_top_k_cuts_after_references_were_followed(searched: Searched) -> None:
+    retriever = RecursiveRetriever(
+        "root",
+        {"root": Linked(("own", 0.5), ("->more", 0.1)), "more": FixedRetriever([("m", 0.9)])},
+        top_k=1,
+    )
+    assert node_ids(searched(retriever, "query").hits) == ["m"]
+    assert node_ids(searched(retriever, Query("query", top_k=5)).hits) == ["m", "own"]
