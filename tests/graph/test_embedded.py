@@ -184,3 +184,9 @@ def test_a_batch_is_there_as_a_whole_after_a_crash(tmp_path: Path) -> None:
         batches = {edge.source for edge in view.outgoing()}
         assert {len(neighbour) for neighbour in view.neighbours(batches, Hop()).values()} == {50}
         assert {str(at) for at in range(6)} | set(confirmed) <= batches
+
+
+def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "graph.sqlite3").write_bytes(b"no database" * 100)
+    with pytest.raises(StoreFormatError):
+        EmbeddedGraph(tmp_path)

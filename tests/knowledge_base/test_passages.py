@@ -16,7 +16,12 @@ from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 
 from llama_retrieval_ext.knowledge_base import documents, passages, splitting
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.knowledge_base.passages import PassageParser, for_long_texts, in_blocks
+from llama_retrieval_ext.knowledge_base.passages import (
+    PassageParser,
+    for_long_texts,
+    in_blocks,
+    paragraphs_in,
+)
 from llama_retrieval_ext.knowledge_base.readers.outline import markdown_outline, sections_of
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.knowledge_base.nodes import LONG as SHORT_TEXT
@@ -328,3 +333,10 @@ def test_few_nodes_of_a_long_document_are_in_memory_at_a_time() -> None:
         kb.add([Document(id_="long", text=SHORT_TEXT * 10)])
         assert kb.count() > 40
     assert max(counts) - before < 15
+
+
+def test_paragraphs_begin_with_their_separators() -> None:
+    text = "--a--b----c--"
+    parts = [text[start:end] for start, end in paragraphs_in(text, "--", 0, len(text))]
+    assert parts == ["--a", "--b", "--", "--c", "--"]
+    assert [text[slice(*each)] for each in paragraphs_in(text, "--", 2, 6)] == ["a", "--b"]

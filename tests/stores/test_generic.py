@@ -259,3 +259,8 @@ def test_a_store_without_an_async_method_does_not_block_the_event_loop() -> None
     retriever = VectorRetriever(index)
     result = asyncio.run(met_by_the_loop(retriever, store._meeting))
     assert node_ids(result.hits) == ["n1"]
+
+
+def test_a_store_without_text_needs_a_lookup() -> None:
+    with pytest.raises(ConfigurationError, match="hand in the VectorStoreIndex over it"):
+        GenericBackend(SimpleVectorStore())

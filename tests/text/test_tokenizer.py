@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.text.segmentation import term_id
 from llama_retrieval_ext.text.tokenizer import TOKENIZER_VERSION, Tokenizer
 
 DEFAULT = Tokenizer()
@@ -276,3 +278,13 @@ def test_chinese_words_bring_their_characters() -> None:
     assert "规定" in words.tokens("安全生产法规定")
     assert found("火", "发生火灾时", by=words) == 1.0
     assert words.tokens("東京タワーへ")[-4:] == ["ー", "タワ", "ワー", "へ"]
+
+
+@given(CONFIGURATIONS, TEXTS)
+def test_term_counts_are_the_counted_tokens(tokenizer: Tokenizer, text: str) -> None:
+    assert tokenizer.term_counts(text) == Counter(map(term_id, tokenizer.tokens(text)))
+
+
+@given(CONFIGURATIONS, TEXTS)
+def test_query_terms_are_the_counted_query_tokens(tokenizer: Tokenizer, text: str) -> None:
+    assert tokenizer.query_terms(text) == Counter(map(term_id, tokenizer.query_tokens(text)))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from tests.knowledge_base.readers.sample_files import write_pdf
 from tests.knowledge_base.readers.test_files import read, texts
@@ -206,3 +207,8 @@ def test_office_file_that_unpacks_to_too_much_is_left_out_unopened(tmp_path: Pat
         bomb.filelist *= 31  # it is there once, and listed as often
     documents = read_documents(tmp_path)
     assert "unpacks to 310,000,000 bytes" in next(iter(documents.left_out.values()))
+
+
+def test_unknown_encoding_is_a_configuration_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="encoding"):
+        read_documents(tmp_path, encoding="latin-99")

@@ -253,3 +253,19 @@ def test_a_date_or_list_is_found_from_the_first_node_that_has_one() -> None:
             for condition in (due, Not(due), Compare("tags", FilterOperator.CONTAINS, "a")):
                 hits = run(call(store.dense([1.0, 0.0], Search(9, condition))))
                 assert {hit.node_id for hit in hits} == matching(nodes, condition), condition
+
+
+@pytest.mark.parametrize("first", [TEXTS[:2], [""]], ids=["texts", "no terms"])
+def test_the_mean_length_is_that_of_the_first_call(
+    store: EmbeddedVectorStore, first: list[str]
+) -> None:
+    store.add(nodes(first))
+    texts = [*first, *TEXTS]
+    store.add(nodes(texts))
+    assert scores(store, "leave") == close_to(bm25(texts, "leave", measured=first))
+
+
+def test_scores_of_a_store_filled_in_batches_are_bm25(store: EmbeddedVectorStore) -> None:
+    texts = TEXTS * 100  # several batches of one call
+    store.add(nodes(texts))
+    assert scores(store, "annual leave") == close_to(bm25(texts, "annual leave"))
