@@ -188,6 +188,7 @@ def prefilters_of(columns: Callable[[], Container[str]]) -> FilterLanguage[Prefi
     """Return the prefilters for a collection with these columns.
 
     Examples:
+        >>> from llama_index.core.vector_stores import FilterOperator
         >>> from llama_retrieval_ext.filters import Compare
         >>> equal = Compare("lang", FilterOperator.EQ, "en")
         >>> prefilters_of(lambda: ()).write(equal).expression
