@@ -4,8 +4,9 @@ The engine only marks deleted and replaced nodes. Its ``optimize`` holds the GIL
 that makes searches inexact. Therefore compaction copies nodes to a new shard in batches.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Final
 
 from llama_index.core.schema import BaseNode
@@ -36,7 +37,13 @@ from llama_retrieval_ext.stores.embedded.shard import (
     indexed_fields,
     scroll,
 )
-from llama_retrieval_ext.stores.encoding.node_json import SECOND, node_id_in, nodes_of, rows_of
+from llama_retrieval_ext.stores.encoding.node_json import (
+    SECOND,
+    StoredNode,
+    node_id_in,
+    nodes_of,
+    rows_of,
+)
 from llama_retrieval_ext.stores.qdrant_common.points import (
     NODE,
     PointBatch,
@@ -147,8 +154,11 @@ def matching_nodes(
     """Return the matching nodes, with embeddings if asked."""
     vectors = [DENSE] if embeddings else False
     pages = scroll(shard, limit=_PAGE, with_vector=vectors, filter_=matching)
-    points: Iterable[Any] = (record for page in pages for record in page)
-    return nodes_of((point.payload[NODE], (point.vector or {}).get(DENSE)) for point in points)
+
+    def stored(point: Any) -> StoredNode:  # noqa: ANN401 - a vector is a plain list by its name
+        return point.payload[NODE], (point.vector or {}).get(DENSE)
+
+    return nodes_of(map(stored, chain.from_iterable(pages)))
 
 
 def stored_vectors(shard: EdgeShard, node_ids: Sequence[str]) -> dict[str, list[float]]:

@@ -229,7 +229,7 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
     ) -> Any:  # noqa: ANN401 - pymilvus's hits
         return client.search(
             self._collection.name,
-            data=leg.data,
+            data=leg.data,  # pyright: ignore[reportArgumentType]
             anns_field=leg.anns_field,
             filter=leg.expr or "",
             limit=leg.limit,
