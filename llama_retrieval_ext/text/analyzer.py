@@ -2,7 +2,6 @@
 
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from itertools import accumulate, chain
@@ -24,7 +23,6 @@ from llama_retrieval_ext.text.segmentation import (
     query_grams,
     runs,
     starts_unspaced,
-    term_id,
     word_grams,
     words,
 )
@@ -151,18 +149,13 @@ class Analyser:
         parts = pieces(normal(without_broken_words(text)))
         return self._all(parts, self._document_grams)
 
-    def query(self, text: str) -> list[str]:
-        """Return the tokens of a query, without stop words unless it has nothing else."""
-        return self._query(text)[0]
-
-    def query_stop_words(self, text: str) -> list[str]:
-        """Return the tokens that `query` leaves out."""
-        return self._query(text)[1]
-
-    def _query(self, text: str) -> tuple[list[str], list[str]]:
+    def query(self, text: str) -> tuple[list[str], list[str]]:
+        """Return the tokens of a query, and of its stop words, unless it has nothing else."""
         words = pieces(normal(without_broken_words(text)))
-        stops = [piece for piece in words if self._stops(piece)]
-        telling = [piece for piece in words if not self._stops(piece)] if stops else words
+        telling: list[str] = []
+        stops: list[str] = []
+        for piece in words:
+            (stops if self._stops(piece) else telling).append(piece)
         grams = self._query_grams
         tokens = self._all(telling, grams)
         return (tokens, self._all(stops, grams)) if tokens else (self._all(words, grams), [])
@@ -178,10 +171,6 @@ class Analyser:
     def word(self, piece: str) -> tuple[str, ...]:
         """Return the tokens of a piece that is no unspaced run."""
         return self._tokens[piece]
-
-    def query_counts(self, text: str) -> dict[int, int]:
-        """Return the count of each term id among the tokens of a query."""
-        return dict(Counter(map(term_id, self.query(text))))
 
     def _all(self, parts: list[str], grams: Callable[[str], list[str]]) -> list[str]:
         tokens: list[str] = []

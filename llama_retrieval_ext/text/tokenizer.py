@@ -10,7 +10,7 @@ from llama_retrieval_ext.checks import of_type, one_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.text.analyzer import Analyser, check_language, without_possessive
 from llama_retrieval_ext.text.normalization import normal
-from llama_retrieval_ext.text.segmentation import chinese_segmenter, has_unspaced, pieces
+from llama_retrieval_ext.text.segmentation import chinese_segmenter, has_unspaced, pieces, term_id
 
 # Closed word classes, frequent in queries. Question words matter most: they are rare in documents,
 # so BM25 would give them a high weight. Negations are included: a bag of words cannot express
@@ -126,7 +126,7 @@ class Tokenizer:
             ['prevent', '火灾', 'mine']
 
         """
-        return self._analyser.query(text)
+        return self._analyser.query(text)[0]
 
     def query_stop_words(self, text: str) -> list[str]:
         """Return the tokens of a query's stop words, which `query_tokens` leaves out.
@@ -138,7 +138,7 @@ class Tokenizer:
             (['the'], [])
 
         """
-        return self._analyser.query_stop_words(text)
+        return self._analyser.query(text)[1]
 
     def term_counts(self, text: str) -> dict[int, int]:
         """Return the count of each term in a document: `tokens` by `term_id`, but faster.
@@ -176,7 +176,7 @@ class Tokenizer:
         Returns:
             Unsigned 32-bit term ids and their counts, in no order.
         """
-        return self._analyser.query_counts(text)
+        return dict(Counter(map(term_id, self._analyser.query(text)[0])))
 
     def to_dict(self) -> dict[str, object]:
         """Return every field as a JSON value."""
