@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, NoReturn, TypeAlias, TypeGuard, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeAlias, TypeVar
 
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilters
 
@@ -16,7 +16,6 @@ from llama_retrieval_ext.filters import (
     Compare,
     Condition,
     Not,
-    Scalar,
     in_all_spellings,
     meanings,
     parse_filters,
@@ -136,8 +135,12 @@ class FilterLanguage(Generic[E]):
                     Compare(key, FilterOperator.IS_EMPTY),
                     Compare(listed, FilterOperator.ANY, tuple(names)),
                 )
-            ) if self.visible and key == listed == ALLOWED_KEY and _are_texts(names):
-                return self.visible(names)
+            ) if (
+                self.visible
+                and key == listed == ALLOWED_KEY
+                and all(isinstance(n, str) for n in names)
+            ):
+                return self.visible([*map(str, names)])
             case AllOf(parts):
                 return self.all_of([self.write(part) for part in parts])
             case AnyOf(parts):
@@ -163,7 +166,3 @@ class FilterLanguage(Generic[E]):
             if meant != [*values]:  # a value stands for a boolean
                 return self.comparisons[FilterOperator.IN](key, meant)
         return self.comparisons[operator](key, value)
-
-
-def _are_texts(values: Sequence[Scalar]) -> TypeGuard[Sequence[str]]:
-    return all(isinstance(value, str) for value in values)

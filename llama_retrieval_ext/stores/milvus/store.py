@@ -43,12 +43,6 @@ _BEST_OF_FIELD: Final = 1_000
 MAX_HITS: Final = 16_384
 
 
-def check_top_k_within(top_k: int) -> None:
-    """Raise if ``top_k`` exceeds Milvus's limit of hits."""
-    if top_k > MAX_HITS:
-        raise ConfigurationError(f"Milvus returns at most {MAX_HITS} hits, got top_k={top_k}")
-
-
 # By metric. Milvus reports squared Euclidean distances, and only Milvus Lite negates BM25 scores;
 # none is below 0.
 SCORES: Final[Mapping[str, Callable[[float], float]]] = {
@@ -130,7 +124,6 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
 
     def vector_search(self, embedding: Sequence[float], search: Search) -> ColumnSearch | None:
         """Return the search for the nearest nodes; None if the filter excludes all nodes."""
-        check_top_k_within(search.top_k)
         collection, metric = self._collection, METRICS[self.distance]
         vector = collection.config.checked(embedding, collection.where)
         if search.filter is False:
@@ -149,7 +142,6 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
 
     def keyword_search(self, text: str, search: Search) -> ColumnSearch | None:
         """Return the search for shared terms; None without terms."""
-        check_top_k_within(search.top_k)
         terms = joined_terms(self.tokenizer.query_terms(text))
         stops = " ".join(f"{term_id(word):x}" for word in self.tokenizer.query_stop_words(text))
         weights = self.field_weights(search)
@@ -194,6 +186,9 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
         self, searches: Sequence[ColumnSearch], *, with_nodes: bool
     ) -> Steps[list[list[Hit]]]:
         """Send searches, one after the other."""
+        most = max(max(part.top_k, *(leg.limit for leg in part.legs)) for part in searches)
+        if most > MAX_HITS:
+            raise ConfigurationError(f"Milvus returns at most {MAX_HITS} hits, got top_k={most}")
         options = {
             "output_fields": [NODE] if with_nodes else [],
             "timeout": self._collection.connection.timeout_s,

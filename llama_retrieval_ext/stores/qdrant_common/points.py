@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import sha1
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from uuid import NAMESPACE_OID, UUID
 
 from llama_index.core.schema import BaseNode
@@ -41,7 +41,7 @@ from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.qdrant_common.terms import Terms, Weighed, terms_of
 
 Payload: TypeAlias = dict[str, object]
-_Groups: TypeAlias = dict[str, dict[str, object]]
+_Groups: TypeAlias = dict[str, dict[str, Any]]
 
 DOC: Final = "doc"
 NODE: Final = "node"
@@ -72,7 +72,11 @@ def path(group: str, key: str) -> str:
 
 def payload_of(node: BaseNode) -> Payload:
     """Return the stored data of a node except its vectors."""
-    payload: Payload = {NODE: node_to_text(node), **_groups(node.metadata)}
+    groups: _Groups = {META: {}, LOWER: {}, TIME: {}, BOOLEAN: {}, LIST: {}, LONG: {}}
+    for key, value in node.metadata.items():
+        _put(groups, key, plain_value(value))
+    filled = {name: group for name, group in groups.items() if group}
+    payload: Payload = {NODE: node_to_text(node), **filled}
     ref_doc_id = node.ref_doc_id
     if ref_doc_id is not None:
         payload[DOC] = ref_doc_id
@@ -80,7 +84,9 @@ def payload_of(node: BaseNode) -> Payload:
     if start is not None:
         payload[START] = start
     if node.metadata.get(ALLOWED_KEY) not in (None, [], ()):
-        payload[ALLOWED] = _principal_numbers(payload)
+        names = groups[LIST].get(ALLOWED_KEY, [])[1:]
+        numbers = [principal_number(name[1:]) for name in names if name.startswith(_STRING)]
+        payload[ALLOWED] = numbers or [_NOBODY]  # what is no list of strings names nobody
     return payload
 
 
@@ -113,13 +119,6 @@ def is_rounded(number: float) -> bool:
     return len(digits) > _EXACT_DIGITS or not -_EXACT_ZEROS <= int(exponent) <= _EXACT_ZEROS
 
 
-def _groups(metadata: Mapping[str, object]) -> Payload:
-    groups: _Groups = {META: {}, LOWER: {}, TIME: {}, BOOLEAN: {}, LIST: {}, LONG: {}}
-    for key, value in metadata.items():
-        _put(groups, key, plain_value(value))
-    return {name: group for name, group in groups.items() if group}
-
-
 def _put(groups: _Groups, key: str, value: object) -> None:
     if value is None:
         return
@@ -150,14 +149,6 @@ def _put_text(groups: _Groups, key: str, text: str) -> None:
     moment = instant(text)
     if moment is not None:
         groups[TIME][key] = moment // MICROSECOND
-
-
-def _principal_numbers(groups: Payload) -> list[int]:
-    """Return the numbers of the listed principals; what is no list of strings names nobody."""
-    lists = groups.get(LIST)
-    names = lists.get(ALLOWED_KEY, [])[1:] if isinstance(lists, dict) else []
-    numbers = [principal_number(name[1:]) for name in names if name.startswith(_STRING)]
-    return numbers or [_NOBODY]
 
 
 @lru_cache(maxsize=100_000)
