@@ -166,6 +166,8 @@ def plural(word: str) -> str:
     """Return the plural of an English word."""
     if word.endswith("y") and word[-2:-1] not in "aeou":
         return f"{word[:-1]}ies"
+    if word.endswith("sis"):
+        return f"{word[:-2]}es"
     return f"{word}es" if word.endswith(("s", "x", "z", "ch", "sh")) else f"{word}s"
 
 

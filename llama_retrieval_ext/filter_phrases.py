@@ -173,15 +173,15 @@ class Reading:
         return None
 
     def _fields_of(self, named: Collection[str], operands: Sequence[Any]) -> list[Field]:
-        """Return the fields that compare with operands; of years rather than of dates."""
+        """Return the fields that compare with operands; years with years rather than dates."""
         fields = [
             field
             for field in self._fields.values()
             if field.kind != "words" and operands
             if (field.name in named if named else field.spans(operands))
         ]
-        is_of_years = not named and all(map(are_whole_years, operands))
-        return [f for f in fields if is_of_years and f.kind == "year"] or fields
+        kind = "year" if all(map(are_whole_years, operands)) else "date"
+        return [f for f in fields if not named and f.kind == kind] or fields
 
     def _is_value(self, match: re.Match[str]) -> bool:
         """Return whether a number is a value, unlike "rated 8" and "the year 2000 problem"."""
@@ -350,7 +350,9 @@ class Reading:
                 return self._is_before_filter(match.start(), end)
             is_close = is_described and before.count("x") <= _DESCRIPTION
             is_first |= re.search("Vk?[xr]{1,4}k?$", before) is not None  # 评分8分以上的国产悬疑片
-            return is_first or (is_close and not is_question)
+            asked_before = self._codes[: match.start()].rpartition(",")[2]
+            is_asked_behind = is_question and "q" not in asked_before
+            return (is_first and not is_asked_behind) or (is_close and not is_question)
         is_plural = any(meaning.is_plural for item in items for meaning in item)
         if is_plural:
             is_kind = is_first and _AFTER_KINDS.match(after) is not None

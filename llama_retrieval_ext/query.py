@@ -48,6 +48,7 @@ class Query(QueryBundle):
         interpret: Whether a knowledge base makes filters of the words that state them, such as
             "after 2010", which ``hints`` and ``details`` of the result say; see
             `KnowledgeBase.interpret`.
+        is_recorded: Whether it is a part of a query that the log of a knowledge base has.
         is_curated: Whether it is a part of a query that a knowledge base has corrected, and whose
             hits it will order. Set by it.
         synonyms: What keyword searches also look for, with half of the weight. Set by it.
@@ -76,6 +77,7 @@ class Query(QueryBundle):
     correct: bool = True
     interpret: bool = False
     is_curated: bool = False
+    is_recorded: bool = False
     synonyms: tuple[str, ...] = ()
     as_of: Moment | None = None
     known_at: Moment | None = None

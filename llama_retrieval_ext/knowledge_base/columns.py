@@ -142,6 +142,13 @@ class Columns:
                 self._masks[condition] = mask
         return mask
 
+    def rows(self, node_ids: Iterable[str]) -> Mask | None:
+        """Return which rows are of nodes; None if one is not there."""
+        mask = np.zeros(len(self._document), dtype=bool)
+        rows = [self._rows.get(node_id, _NOWHERE) for node_id in node_ids]
+        mask[rows] = True
+        return None if _NOWHERE in rows else mask
+
     def _holds(self, condition: Condition | None) -> Mask:
         match condition:
             case None:

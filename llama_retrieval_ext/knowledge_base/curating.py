@@ -101,12 +101,17 @@ class Curating:
         """Return the plan for the hits of a query, unless it is part of another."""
         if query.is_curated:
             return (yield from search(query))
+        return (yield from self.recorded(query, lambda asked: self._curated(asked, search)))
+
+    def recorded(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
+        """Return the plan of a search that is recorded, unless it is part of another."""
         # An experiment, whose pipelines share rankings, is none of what people ask.
-        if self.log is None or current_context().session.shared_rankings is not None:
-            return (yield from self._curated(query, search))
+        is_asked = current_context().session.shared_rankings is None
+        if self.log is None or query.is_recorded or not is_asked:
+            return (yield from search(query))
         since, begun = degraded_count(), time.perf_counter()
         hints_before = len(current_context().session.hints)
-        hits = yield from self._curated(query, search)
+        hits = yield from search(query.unchecked(is_recorded=True))
         ms = 1e3 * (time.perf_counter() - begun)
         degraded = [part.where for part in degraded_since(since)]
         hints = yield from conclude(has_hits=bool(hits), since=hints_before)

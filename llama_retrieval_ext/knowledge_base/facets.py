@@ -33,6 +33,7 @@ from llama_retrieval_ext.knowledge_base.columns import (
     Columns,
     Entries,
     Ints,
+    Mask,
     Scalar,
     order,
 )
@@ -41,7 +42,7 @@ from llama_retrieval_ext.knowledge_base.searching import Searchable
 from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.pipeline.searching import search_plan
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import SearchResult
+from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.scope import KNOWN_NOW, Scope
 
@@ -226,19 +227,21 @@ class Faceted(Searchable, Browsable):
         reasons: list[str] = []
         hints: tuple[str, ...] = ()
 
-        def counted(columns: Columns, condition: Condition | None = None) -> Facets:
-            return facets_of(columns, condition, asked, self.schema, top=top, nodes=nodes)
+        def counted(columns: Columns, mask: Mask) -> Facets:
+            return facets_of(columns, mask, asked, self.schema, top=top, nodes=nodes)
 
         if query is not None:
             result = yield from self._found(bound, mode, first, reasons)
             hints = result.hints
-            made = counted(Columns.of(asked, (hit.node for hit in result.hits)))
+            made = yield Call(lambda: self._among(asked, result.hits, counted))
         elif first is not None:
             raise ConfigurationError("first counts among the hits of a query; pass a query")
         else:
             condition = bound.condition
             made = yield Call(
-                lambda: self._with_columns(asked, bound, lambda all_: counted(all_, condition))
+                lambda: self._with_columns(
+                    asked, bound, lambda all_: counted(all_, all_.mask(condition))
+                )
             )
         unseen = [name for name, facet in made.items() if not facet.distinct]
         if unseen:
@@ -267,6 +270,26 @@ class Faceted(Searchable, Browsable):
             }
 
         return self._with_columns(fields, query, values)
+
+    def _among(
+        self,
+        asked: Collection[str],
+        hits: Sequence[Hit],
+        counted: Callable[[Columns, Mask], Facets],
+    ) -> Facets:
+        """Return what is counted among hits: in the columns of all nodes, if there are any."""
+
+        def of_rows(columns: Columns) -> Facets | None:
+            mask = columns.rows(hit.node_id for hit in hits)
+            return None if mask is None else counted(columns, mask)
+
+        made: Facets | None = None
+        if self._storage.is_exclusive:
+            made = self._with_columns(asked, Query(""), of_rows)
+        if made is None:  # read from a server, or no longer there
+            columns = Columns.of(asked, (hit.node for hit in hits))
+            made = counted(columns, columns.mask(None))
+        return made
 
     def _with_columns(self, keys: Iterable[str], query: Query, use: Callable[[Columns], T]) -> T:
         """Return what a function makes of the columns of all nodes, or of those it may count."""
@@ -348,15 +371,14 @@ def _checked_fields(fields: Sequence[str] | Mapping[str, Ranges]) -> dict[str, R
 
 def facets_of(
     columns: Columns,
-    condition: Condition | None,
+    mask: Mask,
     asked: Mapping[str, Ranges],
     schema: Schema,
     *,
     top: int,
     nodes: bool,
 ) -> Facets:
-    """Return the facets of the rows that satisfy a condition; see `Faceted.facets`."""
-    mask = columns.mask(condition)
+    """Return the facets of some rows; see `Faceted.facets`."""
     facets: dict[str, Facet] = {}
     for name, ranges in asked.items():
         kind = NUMBER if name in schema.numbers else DATE if name in schema.dates else None

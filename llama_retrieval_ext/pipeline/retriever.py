@@ -59,6 +59,10 @@ class Curation(Protocol):
         """Return the plan for the hits of a query; `search` returns the plan of the retriever."""
         ...
 
+    def recorded(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
+        """Return the plan of a search that nothing is done to but that its log has it."""
+        ...
+
 
 class Retriever(BaseRetriever, Searches, Shaped, Operand, ABC):
     """LlamaIndex retriever with the contract of this package.
@@ -243,14 +247,18 @@ class Retriever(BaseRetriever, Searches, Shaped, Operand, ABC):
 
     def _curated(self, query: Query) -> Plan[list[Hit]]:
         """Return the plan, curated by the owner of the store of all retrievers in it."""
-        if query.is_curated or not self.takes_curation:
+        if query.is_curated:
             return self.plan(query)
-        if self.curation is not None:
+        if self.curation is not None and self.takes_curation:
             return self.curation.plan(query, self.plan)
-        below = [*self._curated_below().values()]
-        if len(below) != 1 or below[0].curation is None or not below[0].takes_curation:
-            return self.plan(query)  # each leg is curated by itself
+        below = [self] if self.curation is not None else [*self._curated_below().values()]
+        owners = {(id(child.curation), child.scope) for child in below}
+        if len(owners) != 1 or below[0].curation is None:
+            return self.plan(query)  # each leg is curated and recorded by itself
         bound = below[0]._bound(query)  # noqa: SLF001 - of this class
+        if len(below) > 1 or not (self.takes_curation and below[0].takes_curation):
+            # Each leg is curated by itself, and the query is recorded once.
+            return below[0].curation.recorded(query.unchecked(scope=bound.scope), self.plan)
         limits = [limit for limit in (query.top_k, self._most) if limit is not None]
         top_k = min(limits, default=None)
         narrowed = replace(query, scope=bound.scope, filters=bound.filters, top_k=top_k)

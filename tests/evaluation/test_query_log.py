@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from llama_index.core import Document, MockEmbedding
 
-from llama_retrieval_ext import KnowledgeBase, Scope
+from llama_retrieval_ext import KnowledgeBase, QueryFusionRetriever, Scope
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.evaluation import Experiment, QueryLog
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.samples.construction_safety import open_construction_safety
 from llama_retrieval_ext.testing.fakes import FakeRetriever
 
 ACME, BETA = Scope("acme"), Scope("beta")
@@ -62,6 +63,22 @@ async def test_every_search_is_recorded_once_while_a_log_is_set(
     assert [node_id for node_id, _ in first.hits] == [hit.node_id for hit in result]
     assert first.corrected
     assert list(first.hints) == list(result.hints)
+
+
+def test_searches_over_a_graph_and_of_several_legs_are_recorded_once(log: QueryLog) -> None:
+    graph, rules = open_construction_safety()
+    with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4), graph=graph) as kb:
+        kb.add([Document(text="Blasting was stopped.")], show_progress=False)
+        kb.log = log
+        legs = [kb.retriever("kg_rule", rules=rules), kb.retriever("keyword")]
+        kb.retriever("knowledge", rules=rules).search("noise of blasting")
+        result = legs[0].search("hazards of blasting")
+        QueryFusionRetriever(legs, num_queries=1).search("blasting")
+        kb.log = None
+    first, second, third = log.queries()
+    assert [query.question for query in (first, third)] == ["noise of blasting", "blasting"]
+    assert result.hits
+    assert [node_id for node_id, _ in second.hits] == [hit.node_id for hit in result]
 
 
 def test_a_scope_reads_only_what_it_could_have_asked(log: QueryLog) -> None:

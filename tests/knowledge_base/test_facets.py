@@ -59,7 +59,8 @@ def test_columns_count_as_by_hand(
     for node in data.draw(st.lists(st.sampled_from(stored), unique_by=id)) if stored else ():
         columns.remove(node.node_id)
         stored.remove(node)
-    facets = facets_of(columns, None, dict.fromkeys(FIELDS), Schema(), top=top, nodes=nodes)
+    mask = columns.mask(None)
+    facets = facets_of(columns, mask, dict.fromkeys(FIELDS), Schema(), top=top, nodes=nodes)
     assert as_data(facets) == facets_by_hand(stored, Query(""), top=top, nodes=nodes)
 
 
