@@ -233,7 +233,7 @@ class Faceted(Searchable, Browsable):
         if query is not None:
             result = yield from self._found(bound, mode, first, reasons)
             hints = result.hints
-            made = yield Call(lambda: self._among(asked, result.hits, counted))
+            made: Facets = yield Call(lambda: self._among(asked, result.hits, counted))
         elif first is not None:
             raise ConfigurationError("first counts among the hits of a query; pass a query")
         else:
