@@ -326,10 +326,10 @@ class Reading:
         is_except = "z" in behind and not match["no"]
         if match["role"]:
             is_kind = self._is_attribute(match, meant, end)
+        elif self._is_listing and not match["no"]:
+            is_kind = True
         else:
-            is_kind = (self._is_listing and not match["no"]) or self._is_kind(
-                match, meant, behind, end
-            )
+            is_kind = self._is_kind(match, meant, behind, end)
         return len(text) > 1 and (is_except or is_kind)  # 高, C
 
     def _is_kind(

@@ -95,7 +95,8 @@ class Curating:
     find: Callable[[str, Scope | None], Iterable[BaseNode]]
     interpreting: Interpreting
     log: Recorder | None = None
-    _has_ended: bool = field(default=False, init=False)  # a hit held no longer, or not yet
+    # Tenants of which a hit held no longer, or not yet; no tenant's searches depend on another's.
+    _ended: set[str | None] = field(default_factory=set, init=False)
 
     def plan(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
         """Return the plan for the hits of a query, unless it is part of another."""
@@ -160,12 +161,13 @@ class Curating:
 
         Where something has ended, twice as many hits are searched, so that enough of them hold.
         """
+        tenant = None if query.scope is None else query.scope.tenant_id
         deep = query if query.top_k is None else query.unchecked(top_k=_DEEPER * query.top_k)
-        hits = yield from search(deep if self._has_ended else query)
+        hits = yield from search(deep if tenant in self._ended else query)
         if all(map(_holds_now, hits)):
             return hits[: query.top_k]
-        if not self._has_ended:
-            self._has_ended = True
+        if tenant not in self._ended:
+            self._ended.add(tenant)
             hits = yield from step("more that may hold", search(deep))
         holding = [*filter(_holds_now, hits)]
         if query.top_k is None or len(holding) < query.top_k:

@@ -213,6 +213,19 @@ def test_a_question_without_a_time_prefers_what_holds_now(dated: KnowledgeBase) 
     assert "no longer valid since 2024-01-01" in str(dated.retriever().explain("leave is 20 days"))
 
 
+def test_what_ended_for_a_tenant_changes_no_search_of_another() -> None:
+    with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as kb:
+        for tenant, metadata in (("a", {"valid_to": "2020-01-01"}), ("b", {})):
+            documents = [Document(id_=f"{tenant}{n}", text="leave") for n in range(4)]
+            documents.append(Document(id_=f"{tenant}0", text="annual leave", metadata=metadata))
+            kb.add(documents[1:], scope=Scope(tenant), show_progress=False)
+        for tenant in "bab":
+            result = kb.search("annual leave", "keyword", top_k=1, scope=Scope(tenant))
+            assert result.trace is not None
+            counts = [part.count for part in result.trace.children]
+            assert counts == ([1, 2] if tenant == "a" else [1])
+
+
 def test_as_of_asks_for_another_time_at_each_entrance(dated: KnowledgeBase) -> None:
     query, then = "leave is days", {"old", "plain"}
     retriever = dated.retriever("hybrid")
