@@ -17,6 +17,7 @@ from concurrent.futures import wait as wait_for_futures
 from contextvars import copy_context
 from dataclasses import replace
 from dis import opmap
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from types import CodeType
@@ -111,12 +112,12 @@ def _together(effect: Together, context: Context) -> list[Outcome[Any]]:
         steps.append(step)
         has_deadline = has_deadline or step.context.deadline is not None
     if has_deadline:
-        futures = [pool.submit(_in_context(step.run)) for step in steps]
+        futures = [pool.submit(step.run) for step in steps]
         ended = {step: step.outcome_of(futures[index]) for index, step in _by_deadline(steps)}
         return [ended[step] for step in steps]
     # Without time limits the last task runs on this thread, and then those that no other thread has
     # started yet: for short tasks, waiting for the interpreter lock takes longer than the tasks.
-    started = [(step, pool.submit(_in_context(step.run))) for step in steps[:-1]]
+    started = [(step, pool.submit(step.run)) for step in steps[:-1]]
     outcomes = [steps[-1].run()] if steps else []
     for step, future in reversed(started):
         outcomes.append(step.run() if future.cancel() else future.result())
@@ -214,12 +215,6 @@ def _affordable(sleep: Sleep, context: Context) -> float:
     return sleep.seconds if remaining is None else min(sleep.seconds, remaining)
 
 
-def _in_context(function: Callable[[], T]) -> Callable[[], T]:
-    """Return the function bound to a copy of the context variables, for traces and spans."""
-    variables = copy_context()
-    return lambda: variables.run(function)
-
-
 _Job: TypeAlias = tuple[Future[Any], Callable[[], Any]]
 
 _IDLE_S = 20.0
@@ -238,15 +233,16 @@ class DaemonPool:
         self._idle = 0
 
     def submit(self, function: Callable[[], T]) -> "Future[T]":
-        """Run a function immediately in its own thread."""
+        """Run a function immediately in its own thread, with the context variables of this one."""
         future: Future[T] = Future()
+        job = future, partial(copy_context().run, function)  # for traces and spans
         with self._lock:
             reuse = self._idle > 0
             self._idle -= reuse
         if reuse:
-            self._jobs.put((future, function))
+            self._jobs.put(job)
         else:
-            Thread(target=self._work, args=([(future, function)],), daemon=True).start()
+            Thread(target=self._work, args=([job],), daemon=True).start()
         return future
 
     def _work(self, first: list[_Job]) -> None:
@@ -291,7 +287,7 @@ if hasattr(os, "register_at_fork"):
 
 def in_thread(function: Callable[[], T]) -> "asyncio.Future[T]":
     """Return the future result of a function, which runs in a thread of the pool."""
-    return asyncio.wrap_future(pool.submit(_in_context(function)))
+    return asyncio.wrap_future(pool.submit(function))
 
 
 # Errors of a store without an async client, or with another parameter name. An unreachable source
@@ -362,7 +358,7 @@ def from_own_loop(attempt: Callable[[], Awaitable[T]]) -> T:
     async def awaited() -> T:
         return await attempt()
 
-    return pool.submit(_in_context(lambda: asyncio.run(awaited()))).result()
+    return pool.submit(lambda: asyncio.run(awaited())).result()
 
 
 class LoopThread:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextvars import copy_context
 from dataclasses import replace
 from functools import wraps
 from inspect import signature, unwrap
@@ -23,9 +22,8 @@ Report = Callable[[T], object]
 def stream(work: Callable[[Report[T]], T]) -> Iterator[T]:
     """Yield partial results as they are reported, then the return value."""
     reports: SimpleQueue[T | None] = SimpleQueue()
-    context = copy_context()
     with WhileOpen(reports.put) as report:
-        future = pool.submit(lambda: context.run(work, report))
+        future = pool.submit(lambda: work(report))
         future.add_done_callback(lambda _: reports.put(None))
         while (value := reports.get()) is not None:
             yield value

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.formulas.scores import LARGEST
+from llama_retrieval_ext.formulas.normalisation import LARGEST
 
 Floats = npt.NDArray[np.floating[Any]]  # Any: of whichever width
 Numbers = npt.NDArray[np.integer[Any]] | Floats

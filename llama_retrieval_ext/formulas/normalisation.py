@@ -1,11 +1,44 @@
-"""Normalisations that bring the scores of one leg to a common scale."""
+"""Checks of scores, and normalisations that bring those of one leg to a common scale."""
 
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
 
 from llama_retrieval_ext.arguments import NamedEnum
-from llama_retrieval_ext.formulas.scores import check_scores
+from llama_retrieval_ext.errors import ScoreError
+
+# Below this, no sum, square or product in these formulas overflows. Larger values are placeholders
+# such as `sys.float_info.max`, which mean "no score" and must not be averaged.
+LARGEST = 1e100
+
+
+def check_scores(scores: Mapping[str, float | None]) -> None:
+    """Raise if a score is None, not finite, or too large.
+
+    Raises:
+        ScoreError: A score is None, NaN, infinite, or beyond ``1e100`` in magnitude.
+
+    Examples:
+        >>> check_scores({"a": 0.5, "b": None})
+        Traceback (most recent call last):
+            ...
+        llama_retrieval_ext.errors.ScoreError: the score of 'b' is None; ...
+
+    """
+    values = scores.values()
+    try:
+        # A sum is fast, and not finite if a score is not.
+        if not values or (math.isfinite(sum(values)) and max(map(abs, values)) <= LARGEST):  # type: ignore[arg-type]
+            return
+    except TypeError:  # None
+        pass
+    for node_id, score in scores.items():
+        # NaN fails both comparisons, so one test catches NaN and the infinities.
+        if score is None or not -LARGEST <= score <= LARGEST:
+            raise ScoreError(
+                f"the score of {node_id!r} is {score}; expected a finite number between -1e100 and "
+                "1e100: leave out ids without a score, or fuse by rank instead"
+            )
 
 
 def theoretical_min_max(

@@ -99,10 +99,8 @@ class Curating:
     _ended: set[str | None] = field(default_factory=set, init=False)
 
     def plan(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
-        """Return the plan for the hits of a query, unless it is part of another."""
-        if query.is_curated:
-            return (yield from search(query))
-        return (yield from self.recorded(query, lambda asked: self._curated(asked, search)))
+        """Return the plan for the hits of a query, which is not part of a curated one."""
+        return self.recorded(query, partial(self._curated, search))
 
     def recorded(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
         """Return the plan of a search that is recorded, unless it is part of another."""
@@ -124,7 +122,7 @@ class Curating:
             note_degraded("log", error)
         return hits
 
-    def _curated(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
+    def _curated(self, search: Callable[[Query], Plan[list[Hit]]], query: Query) -> Plan[list[Hit]]:
         query, typed = query.unchecked(is_curated=True, synonyms=()), query.query_str
         if query.correct:
             query = yield from self.correcting.corrected(query)

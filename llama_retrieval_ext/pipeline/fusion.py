@@ -14,8 +14,8 @@ from llama_index.core.schema import NodeWithScore
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, ScoreError
 from llama_retrieval_ext.execution.context import current_context
-from llama_retrieval_ext.formulas.normalisation import Normalisation
-from llama_retrieval_ext.formulas.scores import LARGEST, ranked, sum_of_legs, weighted_legs
+from llama_retrieval_ext.formulas.fusion import ranked, sum_of_legs, weighted_legs
+from llama_retrieval_ext.formulas.normalisation import LARGEST, Normalisation
 from llama_retrieval_ext.hits import as_hit, with_path_of
 from llama_retrieval_ext.parameters import Check, WholeNumber, is_number
 from llama_retrieval_ext.pipeline.stages import Operand, Refine, RefineFunction, ranking_of

@@ -271,8 +271,8 @@ class HybridRetriever(StoreRetriever):
             failure = embedded.error
             if embedded.value is not None:
                 return (yield from self._in_engine(self._engine, embedded.value, query, weights))
-        search = self._by_legs(query, legs, failure)
-        return (yield from self._fused(search, legs, query, weights))
+        both = yield from self._by_legs(query, legs, failure)
+        return (yield from self._fused(both, legs, query, weights))
 
     def _in_engine(
         self, engine: HybridBackend, embedding: Sequence[float], query: Query, weights: LegWeights
@@ -293,22 +293,23 @@ class HybridRetriever(StoreRetriever):
             both = both.then(
                 lambda legs: replace(legs, keyword=[(k, factor * s) for k, s in legs.keyword])
             )
-        rankings = self._rankings_of(both, query)
-        plan = step("search in one round trip", self._fused(rankings, set(LEGS), query, weights))
+        plan = step("search in one round trip", self._of_one_request(both, query, weights))
         if both.coroutine is not None:
             return (yield from plan)
         # One thread makes both requests of an engine that blocks.
         ranking: list[Hit] = yield Call(lambda: run(plan))
         return ranking
 
-    def _rankings_of(self, both: Call[HybridRankings], query: Query) -> Plan[HybridRankings]:
+    def _of_one_request(
+        self, both: Call[HybridRankings], query: Query, weights: LegWeights
+    ) -> Plan[list[Hit]]:
         rankings: HybridRankings = yield both
         trace = current_context().trace
         if trace is not None:
             trace.end_legs({"vector": rankings.vector, "keyword": rankings.keyword})
             if trace.verbose:
                 self._note_pushdown(query, "both searches in one request")
-        return rankings
+        return (yield from self._fused(rankings, set(LEGS), query, weights))
 
     def _by_legs(
         self, query: Query, legs: set[str], failure: BaseException | None
@@ -333,10 +334,10 @@ class HybridRetriever(StoreRetriever):
         return HybridRankings.of(vector, keyword)
 
     def _fused(
-        self, search: Plan[HybridRankings], legs: set[str], query: Query, weights: LegWeights
+        self, both: HybridRankings, legs: set[str], query: Query, weights: LegWeights
     ) -> Plan[list[Hit]]:
         """Return the hits that the fusion chooses from the rankings of both searches."""
-        both, top_k = (yield from search), query.top_k or 1
+        top_k = query.top_k or 1
         rankings = {"vector": both.vector, "keyword": both.keyword}
         rankings = {leg: ranking for leg, ranking in rankings.items() if leg in legs}
         self._note_words(query, rankings)

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.formulas.comb import best_of_legs, comb_max_shares
+from llama_retrieval_ext.formulas.fusion import (
+    best_of_legs,
+    comb_max_shares,
+    reciprocal_rank_shares,
+    weighted_sum_shares,
+)
 from llama_retrieval_ext.formulas.normalisation import Normalisation
-from llama_retrieval_ext.formulas.rrf import reciprocal_rank_shares
-from llama_retrieval_ext.formulas.weighted_sum import weighted_sum_shares
 from llama_retrieval_ext.parameters import Advice, Range
 from llama_retrieval_ext.pipeline.fusion import Fusion, LegRanking, MinSuccess, Unscored, Weights
 
@@ -29,7 +32,7 @@ class Max(Fusion):
             setting of the legs, or else 1.
 
     Source:
-        `llama_retrieval_ext.formulas.comb`.
+        `llama_retrieval_ext.formulas.fusion.comb_max_shares`.
     """
 
     weights: Weights = None
@@ -58,7 +61,7 @@ class RRF(Fusion):
             setting of the legs, or else 1.
 
     Source:
-        `llama_retrieval_ext.formulas.rrf`.
+        `llama_retrieval_ext.formulas.fusion.reciprocal_rank_shares`.
 
     Examples:
         >>> from llama_index.core.schema import NodeWithScore, TextNode
@@ -102,7 +105,7 @@ class WeightedSum(Fusion):
             name, and none for a leg.
 
     Source:
-        `llama_retrieval_ext.formulas.weighted_sum`.
+        `llama_retrieval_ext.formulas.fusion.weighted_sum_shares`.
 
     Examples:
         >>> from llama_index.core.schema import NodeWithScore, TextNode

@@ -7,10 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_retrieval_ext.formulas.comb import best_of_legs, comb_max_shares
-from llama_retrieval_ext.formulas.rrf import reciprocal_rank_shares
-from llama_retrieval_ext.formulas.scores import ranked, sum_of_legs
-from llama_retrieval_ext.formulas.weighted_sum import weighted_sum_shares
+from llama_retrieval_ext.formulas.fusion import (
+    best_of_legs,
+    comb_max_shares,
+    ranked,
+    reciprocal_rank_shares,
+    sum_of_legs,
+    weighted_sum_shares,
+)
 from tests.quick import examples
 
 Ranking = list[str]

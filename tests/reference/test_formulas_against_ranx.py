@@ -13,11 +13,15 @@ from typing import Any
 
 import pytest
 
-from llama_retrieval_ext.formulas.comb import best_of_legs, comb_max_shares
+from llama_retrieval_ext.formulas.fusion import (
+    best_of_legs,
+    comb_max_shares,
+    ranked,
+    reciprocal_rank_shares,
+    sum_of_legs,
+    weighted_sum_shares,
+)
 from llama_retrieval_ext.formulas.normalisation import min_max, z_score
-from llama_retrieval_ext.formulas.rrf import reciprocal_rank_shares
-from llama_retrieval_ext.formulas.scores import ranked, sum_of_legs
-from llama_retrieval_ext.formulas.weighted_sum import weighted_sum_shares
 
 pytestmark = [
     pytest.mark.slow,

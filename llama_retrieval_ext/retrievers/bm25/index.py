@@ -18,7 +18,7 @@ from llama_retrieval_ext.errors import (
     ScopeViolationError,
 )
 from llama_retrieval_ext.filters import Condition, matches
-from llama_retrieval_ext.formulas.scores import LARGEST
+from llama_retrieval_ext.formulas.normalisation import LARGEST
 from llama_retrieval_ext.schema import DEFAULT_SCHEMA
 from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.text.tokenizer import Tokenizer

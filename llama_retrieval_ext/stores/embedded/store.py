@@ -170,7 +170,7 @@ class EmbeddedVectorStore(EmbeddedSearch):
     @property
     def features(self) -> EngineFeatures:
         """All features except async: the engine blocks for milliseconds."""
-        return _features(self.distance)
+        return _features(self._config.distance)
 
     def index_used(self, *, exact: bool) -> str:
         """Return a description of how vector searches find nodes."""

@@ -132,7 +132,7 @@ def fields_from_text(text: str) -> Fields:
 
 def node_from_text(text: str) -> BaseNode:
     """Return the node from the output of `node_to_text`, without its embedding."""
-    fields = fields_from_text(text)
+    fields: Fields = from_json(text)
     shape = SHAPES[fields.pop("class")] if "class" in fields else _TEXT_NODE
     values = {**shape.defaults, "metadata": {}, "relationships": {}, **fields}
     values["excluded_embed_metadata_keys"] = fields.get("excluded_embed_metadata_keys") or []

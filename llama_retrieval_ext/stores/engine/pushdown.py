@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from llama_retrieval_ext.errors import UnsupportedModeError
+from llama_retrieval_ext.formulas.fusion import proportions
 from llama_retrieval_ext.formulas.normalisation import Normalisation
-from llama_retrieval_ext.formulas.weighted_sum import proportions
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 

@@ -13,9 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError, ScoreError
-from llama_retrieval_ext.formulas.rrf import reciprocal_rank_shares
-from llama_retrieval_ext.formulas.scores import check_scores, ranked, sum_of_legs, weighted_legs
-from llama_retrieval_ext.formulas.weighted_sum import weighted_sum_shares
+from llama_retrieval_ext.formulas.fusion import (
+    ranked,
+    reciprocal_rank_shares,
+    sum_of_legs,
+    weighted_legs,
+    weighted_sum_shares,
+)
+from llama_retrieval_ext.formulas.normalisation import check_scores
 from tests.quick import examples
 
 
