@@ -1,7 +1,7 @@
 """`Field`: a field with its values, how questions name them, and what it compares with."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any, Final
 
@@ -9,15 +9,39 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.filter_words import SYNONYMS, UNIT, Amount, Meaning, unit_of
-from llama_retrieval_ext.filters import AllOf, Compare, Condition, Scalar
+from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Scalar
 from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.text.segmentation import PERSON, has_unspaced
 
 # What says of a field no more than its kind: 创建日期 is when it was created.
-_SUFFIX: Final = re.compile(r"(?<=\w)(?: (?:date|at|on|time|name|count)|(?:日期|时间|数|名称))$")
+_SUFFIX: Final = re.compile(
+    r"(?<=\w)(?: (?:date|at|on|time|name|count)|(?:日期|时间|数|名称)|(?<=\w\w)人)$"
+)
 _PERSONS: Final = {
-    *("director", "actor", "author", "assignee", "agent", "artist", "composer", "doctor", "editor"),
-    *("engineer", "judge", "manager", "owner", "reporter", "seller", "singer", "speaker", "tutor"),
+    *(
+        "director",
+        "actor",
+        "author",
+        "assignee",
+        "agent",
+        "artist",
+        "chef",
+        "composer",
+        "doctor",
+        "editor",
+    ),
+    *(
+        "engineer",
+        "judge",
+        "manager",
+        "owner",
+        "reporter",
+        "seller",
+        "singer",
+        "speaker",
+        "technician",
+        "tutor",
+    ),
 }
 _DIMENSIONS: Final = {"price", "duration", "weight", "length", "storage", "volume", "area"}
 _GTE, _LTE, _LT = FilterOperator.GTE, FilterOperator.LTE, FilterOperator.LT
@@ -189,3 +213,78 @@ def spellings(field: Field, value: str) -> Iterator[tuple[str, Meaning]]:
             yield spelling, meaning
         for spelling in {plural(word), plural(word.replace("-", " "))}:
             yield spelling, meaning._replace(is_plural=True)
+
+
+def any_or_all(
+    fields: Mapping[str, Field],
+    codes: str,
+    items: Sequence[Sequence[Meaning]],
+    roles: Collection[str],
+    *,
+    is_negated: bool,
+) -> Condition:
+    """Return the condition of lists of values side by side: of each any, or all.
+
+    Args:
+        fields: The fields, by name.
+        codes: The classes of the words of the lists, see `filter_words`.
+        items: What each value may mean.
+        roles: What prepositions say of their field: "with" a cast, "by" an author.
+        is_negated: Whether the condition is to be negated.
+    """
+    lists: list[tuple[list[Sequence[Meaning]], str]] = []
+    for joint, item in zip(re.findall("([,&|]*)[aT]?[vN]", codes), items, strict=True):
+        names = {meaning.field for listed in (lists or [([], "")])[-1][0] for meaning in listed}
+        is_same = not names.isdisjoint(meaning.field for meaning in item)
+        if lists and joint and (is_same or "|" in joint):
+            listed, joints = lists[-1]
+            lists[-1] = ([*listed, item], joints + joint)
+        else:  # "horror comedies", "Sony or Bose, black"
+            lists.append(([item], ""))
+    is_any = is_negated or "e" in codes
+    parts = [
+        _list(fields, listed, roles, is_any=is_any or "|" in joints) for listed, joints in lists
+    ]
+    return any_of(parts) if len(parts) == 1 or is_negated else AllOf(tuple(parts))
+
+
+def _list(
+    fields: Mapping[str, Field],
+    items: Sequence[Sequence[Meaning]],
+    roles: Collection[str],
+    *,
+    is_any: bool,
+) -> Condition:
+    names = {meaning.field for item in items for meaning in item}
+    if len(names) == 1 and len(items) > 1:
+        field = fields[names.pop()]
+        # A document has one author, and "comedies and dramas" are two kinds of it.
+        is_any |= not field.is_list or any(m.is_plural for item in items for m in item)
+        if is_any:
+            return field.among(meaning.value for item in items for meaning in item)
+    parts = [_among(fields, item, roles) for item in items]
+    return any_of(parts) if is_any or len(parts) == 1 else AllOf(tuple(parts))
+
+
+def _among(
+    fields: Mapping[str, Field], meanings: Sequence[Meaning], roles: Collection[str]
+) -> Condition:
+    """Return the condition that a field has one of some values; of several fields, any."""
+    meant = {meaning.field: fields[meaning.field] for meaning in meanings}
+    # A cast has several names, and an author one: "with" and "by".
+    fitting = [
+        field
+        for field in meant.values()
+        if not {"author", "cast"}.isdisjoint(roles) and field.is_list is ("cast" in roles)
+    ]
+    return any_of(
+        [
+            field.among(m.value for m in meanings if m.field == field.name)
+            for field in fitting or meant.values()
+        ]
+    )
+
+
+def any_of(parts: Sequence[Condition]) -> Condition:
+    """Return the condition that one of several holds; of one, that."""
+    return parts[0] if len(parts) == 1 else AnyOf(tuple(parts))

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_retrieval_ext.filter_fields import Field, are_whole_years
+from llama_retrieval_ext.filter_fields import Field, any_of, any_or_all, are_whole_years
 from llama_retrieval_ext.filter_syntax import as_metadata_filters, describe_filters
 from llama_retrieval_ext.filter_words import Amount, Meaning, Token, tokens
-from llama_retrieval_ext.filters import AllOf, AnyOf, Condition, Not
+from llama_retrieval_ext.filters import AllOf, Condition, Not
 from llama_retrieval_ext.interpretation import Interpretation, Source, without
 from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.text.segmentation import has_unspaced
@@ -29,7 +29,9 @@ _PHRASE: Final = re.compile(
     r"(?P<behind>(?:k{0,2}g|!?[ke]?F)?z?)"
 )
 # The last part of a name, P, stands for it: "director Nolan", "with Pitt or Hanks", "Nolan films".
-_PART_OF_NAME: Final = re.compile("(?<=[Fw])P|(?<=F[ep])P|(?<=P[&|])P(?=k?g)|P(?=(?:[&|]P)?k?g)")
+_PART_OF_NAME: Final = re.compile(
+    "(?<=[Fw])P|(?<=F[ep])P|(?<=[Fw]P[&|,])P|(?<=P[&|])P(?=k?g)|P(?=(?:[&|]P)?k?g)"
+)
 _FUNCTION_WORDS: Final = ENGLISH_STOP_WORDS | {"will", "may", "might", "must"}
 _DESCRIPTION: Final = 4  # words before a kind of documents: "time travel films"
 # Values side by side, and other filters after them.
@@ -37,11 +39,11 @@ _LISTING: Final = re.compile(r"[aT]*(?:F[ep]?)?!?[vN][^xqo]*")
 _NEAR: Final = 16  # classes that are looked at before and after a phrase
 # A filter behind a phrase: one of times or numbers, of names, or a negated one.
 _FILTER: Final = (
-    r"F?(?:[cb]|tT?[nyd])|p[ct]|r?p[aT]?[yd]|w[aT]?[vNF]|p[aT]?v?F|wa?c|[,&|]?!p?[aT]?[vNFydw]"
+    r"F?(?:[cb]|tT?[nyd])|p[ct]|r?p[aT]?[yd]|w[aT]?[vNF]|p[aT]?v?F|wa?c|[,&|k]?!p?[aT]?[vNFydw]"
     r"|F[ep]?[nvN]"
 )
 _HEAD: Final = re.compile(
-    rf"(a*(?:[vN][,&|]*)+x)(?:(?P<one>,?(?:wa?[vNF]|!|F?[cb]))|p[aT]?[vN]|{_FILTER})"
+    rf"(a*(?:[vN][,&|]*)+x)(?:(?P<one>[,k]?(?:wa?[vNF]|!|F?[cb]))|(?:p[aT]?|k)[vN]|{_FILTER})"
 )
 _BEFORE_FILTER: Final = re.compile(_FILTER)
 # What stands before and after a kind of document that is one common word, such as "drama".
@@ -74,16 +76,17 @@ class Reading:
         self._question, self._fields, self._titles, self._today = question, fields, titles, today
         self._tokens = tokens(question, mentions, today)
         codes = [token.code for token in self._tokens]
-        self._head = 0
-        head = _HEAD.match("".join(codes))
-        if head and (head["one"] or question[self._tokens[head.end(1) - 1].end - 1] == "s"):
-            self._head = head.end(1)  # "red wines from Italy", "red wine under 20 euros"
-            codes[self._head - 1] = "g"
         self._codes = _PART_OF_NAME.sub("N", "".join(codes)).replace("P", "x")
-        self._tokens = [t._replace(code=c) for t, c in zip(self._tokens, self._codes, strict=True)]
-        self._names_documents = False  # so far
-        self._is_listing = self._lists_values()
+        self._names_documents = self._is_listing = False  # so far
         self._refused: list[str] = []
+        head = _HEAD.match("".join(codes))
+        self._head = 0 if head is None else head.end(1)
+        is_head = head and (head["one"] or self._is_plural(self._head))
+        if is_head and self._is_before_filter(0, self._head, is_evident=True):
+            # "red wines from Italy", "red wine under 20 euros", not "french fries with rice"
+            self._codes = f"{self._codes[: self._head - 1]}g{self._codes[self._head :]}"
+        self._tokens = [t._replace(code=c) for t, c in zip(self._tokens, self._codes, strict=True)]
+        self._is_listing = self._lists_values()
 
     def interpretation(self) -> Interpretation:
         """Return the question as a query and filters."""
@@ -147,15 +150,20 @@ class Reading:
         units = [operand for operand in operands if isinstance(operand, Amount)]
         if units:  # "20 to 30 minutes"
             operands = [units[0]._replace(number=n) if is_number(n) else n for n in operands]
-        is_asked = named and self._asks(match.start(), match.end())
+        is_asked = named and any(self._asks(match.start(), match.end()))
         is_of_subject = is_asked and {*"gV"}.isdisjoint(self._codes)
         if is_of_subject or not self._is_value(match):
             return None
         if not named:
             comparatives = {word for sign in signs for word in sign[1:]}  # "cheaper than 300"
-            named = {f.name for f in self._fields.values() if not f.words.isdisjoint(comparatives)}
+            named = {
+                field.name
+                for field in self._fields.values()
+                if not field.words.isdisjoint(comparatives) and field.spans(operands)
+            }
             operands = self._unnamed(match, operands, is_bare=not named and not units)
-        fields = self._fields_of(named, operands)
+        excluded = {"words", *(["number"] if "t" in match["time"] else [])}  # "prices since 2022"
+        fields = self._fields_of(named, operands, excluded)
         if len(fields) == 1:
             operators = [FilterOperator(sign[0]) for sign in signs]
             compared = partial(fields[0].compared, today=self._today)
@@ -165,19 +173,21 @@ class Reading:
             parts = [compared(operator, [operand]) for operator, operand in signed]
             present = tuple(part for part in parts if part is not None)
             if len(present) == len(parts):
-                return AllOf(present) if operators else _any(present)
+                return AllOf(present) if operators else any_of(present)
         elif fields:
             names = ", ".join(field.name for field in fields)
             shown = repr(self._question[words[0].start : words[-1].end])
             self._refused.append(f"{shown} may be of {names}; write which")
         return None
 
-    def _fields_of(self, named: Collection[str], operands: Sequence[Any]) -> list[Field]:
+    def _fields_of(
+        self, named: Collection[str], operands: Sequence[Any], excluded: Collection[str]
+    ) -> list[Field]:
         """Return the fields that compare with operands; years with years rather than dates."""
         fields = [
             field
             for field in self._fields.values()
-            if field.kind != "words" and operands
+            if field.kind not in excluded and operands
             if (field.name in named if named else field.spans(operands))
         ]
         kind = "year" if all(map(are_whole_years, operands)) else "date"
@@ -207,16 +217,18 @@ class Reading:
         """Return whether a time without a field is that of documents, not of a subject."""
         before, after = self._around(match.start(), match.end())
         time, equal = match["time"], match["equal"]
-        if _BEFORE_DOCUMENT.match(after):
-            word, document = self._tokens[match.end() - 1 : match.end() + 1]
+        if document := _BEFORE_DOCUMENT.match(after):
+            at = match.end() + document.end() - 1
+            if document[0][-1] in "vN":  # "2014 comedies", not "2020 drama school"
+                return self._is_before_filter(match.start(), at)
+            word = self._tokens[match.end() - 1]
             is_title = self._question[word.start : word.end] in self._titles
-            is_one = document.code == "g" and self._question[document.end - 1] != "s"
+            is_one = at == match.end() and not self._is_plural(at + 1)
             return not (is_title and is_one and time == "y")  # "the 2012 movie"
         is_near = _AFTER_DOCUMENT.search(before) is not None
         is_end = self._ends(match.end())
         if equal and time.strip("!T")[0] in "yd":  # "films 2010", not "the full movie 2010"
-            last = self._tokens[match.start() - 1]
-            is_plural = before[-1:] == "V" or self._question[last.end - 1 : last.end] == "s"
+            is_plural = before[-1:] == "V" or self._is_plural(match.start())
             return is_near and is_end and is_plural
         is_from = any(
             t.code == "p" and t.meaning for t in self._tokens[match.start() : match.end()]
@@ -243,12 +255,17 @@ class Reading:
         )
         return len(set().union(*fields)) > 1 and (is_named or len(attributes) > 1)
 
-    def _asks(self, start: int, end: int) -> bool:
-        """Return whether a question word stands before in the sentence; in Chinese, behind."""
-        asked = self._codes[:start].rpartition(",")[2]
-        if has_unspaced(self._question[self._tokens[start].start : self._tokens[end - 1].end]):
-            asked += self._codes[end:].partition(",")[0]
-        return "q" in asked and not self._question.startswith("有")  # 有红色的吗
+    def _asks(self, start: int, end: int) -> tuple[bool, bool]:
+        """Return whether a question word stands before in the sentence; and, in Chinese, behind."""
+        if self._question.startswith("有"):  # 有红色的吗
+            return False, False
+        text = self._question[self._tokens[start].start : self._tokens[end - 1].end]
+        is_behind = has_unspaced(text) and "q" in self._codes[end:].partition(",")[0]
+        return "q" in self._codes[:start].rpartition(",")[2], bool(is_behind)
+
+    def _is_plural(self, end: int) -> bool:
+        """Return whether the word before a place has the plural's s."""
+        return end > 0 and self._question[self._tokens[end - 1].end - 1] == "s"
 
     def _ends(self, end: int) -> bool:
         """Return whether a phrase may end here, and is not part of a longer one."""
@@ -288,7 +305,7 @@ class Reading:
         if not is_filter:
             return None, end
         roles = {token.meaning for token in words if token.code == "w"}
-        joined = self._joined(match["values"], meant, roles, is_negated=is_negated)
+        joined = any_or_all(self._fields, match["values"], meant, roles, is_negated=is_negated)
         return Not(joined) if is_negated else joined, end
 
     def _is_labelled(self, match: re.Match[str], end: int) -> bool:
@@ -296,7 +313,9 @@ class Reading:
         before, _ = self._around(match.start(), end)
         is_stated = _BEFORE_NAMED.search(before) is not None
         is_stated |= bool(match["role"]) and self._names_documents
-        return "F" in match["role"] or (is_stated and not self._asks(match.start(), end))
+        is_subject = self._codes[end : end + 1] == "x" and "F" in match["behind"]
+        is_stated &= not is_subject and not any(self._asks(match.start(), end))
+        return "F" in match["role"] or is_stated  # not "first class stamps"
 
     def _is_named(self, match: re.Match[str], end: int, *, is_title: bool) -> bool:
         """Return whether names are a filter, unlike "the life of Jane Austen"."""
@@ -308,8 +327,8 @@ class Reading:
         """Return whether a name is part of a subject; Chinese has no spaces to tell."""
         before, after = self._around(match.start(), end)
         text = self._question[self._tokens[match.start()].start : self._tokens[end - 1].end]
-        if text.islower() and text.split()[0] in _FUNCTION_WORDS:
-            return True  # "will young customers ..."
+        if text.islower() and (text.split()[0] in _FUNCTION_WORDS or not self._ends(end)):
+            return True  # "will young customers ...", "green motors on lawn mowers"
         is_beside = before[-1:] in {*"xo"} or after[:1] in {"x", "e"}
         return is_beside and not has_unspaced(text)
 
@@ -344,15 +363,15 @@ class Reading:
         is_first = _BEFORE_KIND.search(before) is not None
         is_described = not before.strip("ax")  # "korean thrillers"
         is_first |= re.fullmatch("a*x{1,3}k", before) is not None  # 不辣的川菜
-        is_question = self._asks(match.start(), end)
+        asks_before, asks_behind = self._asks(match.start(), end)
         if "g" in behind:
             if end == self._head:
                 return self._is_before_filter(match.start(), end)
             is_close = is_described and before.count("x") <= _DESCRIPTION
             is_first |= re.search("Vk?[xr]{1,4}k?$", before) is not None  # 评分8分以上的国产悬疑片
-            asked_before = self._codes[: match.start()].rpartition(",")[2]
-            is_asked_behind = is_question and "q" not in asked_before
-            return (is_first and not is_asked_behind) or (is_close and not is_question)
+            is_stated = is_first and (asks_before or not asks_behind)
+            is_stated |= is_close and not asks_before and not asks_behind
+            return is_stated and (after[:1] != "x" or self._is_plural(end))  # "movie posters"
         is_plural = any(meaning.is_plural for item in items for meaning in item)
         if is_plural:
             is_kind = is_first and _AFTER_KINDS.match(after) is not None
@@ -363,19 +382,30 @@ class Reading:
             is_alone = not before.strip("a") and not after.strip(",")
             is_one = is_alone or before.endswith("T") or "T" in match["values"]
             is_kind = is_first and not is_one and _AFTER_KIND.match(after) is not None
+        is_question = asks_before or asks_behind
         if is_kind and _BEFORE_FILTER.match(after) and (is_question or not is_plural):
             return self._is_before_filter(match.start(), end)
         return is_kind and not is_question
 
-    def _is_before_filter(self, start: int, end: int) -> bool:
-        """Return whether the phrase behind another is a filter, if that is one."""
+    def _is_before_filter(self, start: int, end: int, *, is_evident: bool = False) -> bool:
+        """Return whether the phrase behind another is a filter, if that is one.
+
+        It is evidence that an unknown word names documents if it compares with a number, is
+        negated, or has the name of its field or a capital.
+        """
         codes, refused, names = self._codes, [*self._refused], self._names_documents
         self._names_documents = True
         self._codes = f"{codes[:start]}{'V' * (end - start)}{codes[end:]}"
-        behind = _PHRASE.match(self._codes, len(codes) - len(codes[end:].lstrip(",&|")))
-        is_before = behind is not None and self._phrase(behind)[0] is not None
+        behind = _PHRASE.match(self._codes, len(codes) - len(codes[end:].lstrip(",&|k")))
+        condition = None if behind is None else self._phrase(behind)[0]
         self._codes, self._refused, self._names_documents = codes, refused, names
-        return is_before
+        if condition is None or behind is None or not is_evident:
+            return condition is not None
+        if time := behind["time"]:  # not "crime rates since 1990"
+            return not {*"Fr"}.isdisjoint(time) or {*"yd"}.isdisjoint(time)
+        is_capital = self._question[self._tokens[behind.start("v")].start].isupper()
+        is_stated = behind["no"] or "F" in behind["role"] or codes[end] == "k"  # "that are"
+        return is_capital or bool(is_stated)
 
     def _is_attribute(
         self, match: re.Match[str], items: Sequence[Sequence[Meaning]], end: int
@@ -391,62 +421,8 @@ class Reading:
         # "hotels with a pool", not "laptops with silver keys"
         is_list = any(self._fields[meaning.field].is_list for meaning in items[-1])
         is_with = any(token.meaning == "cast" for token in words)
-        return (
-            is_document and is_end and (is_list or is_chinese or text[0].isupper() or not is_with)
-        )
-
-    def _joined(
-        self, codes: str, items: Sequence[Sequence[Meaning]], roles: set[str], *, is_negated: bool
-    ) -> Condition:
-        """Return the condition of lists of values side by side: of each any, or all."""
-        lists: list[tuple[list[Sequence[Meaning]], str]] = []
-        for joint, item in zip(re.findall("([,&|]*)[aT]?[vN]", codes), items, strict=True):
-            fields = {
-                meaning.field for listed in (lists or [([], "")])[-1][0] for meaning in listed
-            }
-            is_same = not fields.isdisjoint(meaning.field for meaning in item)
-            if lists and joint and (is_same or "|" in joint):
-                listed, joints = lists[-1]
-                lists[-1] = ([*listed, item], joints + joint)
-            else:  # "horror comedies", "Sony or Bose, black"
-                lists.append(([item], ""))
-        is_any = is_negated or "e" in codes
-        parts = [
-            self._list(listed, roles, is_any=is_any or "|" in joints) for listed, joints in lists
-        ]
-        if len(parts) == 1 or is_negated:
-            return _any(parts)
-        return AllOf(tuple(parts))
-
-    def _list(
-        self, items: Sequence[Sequence[Meaning]], roles: set[str], *, is_any: bool
-    ) -> Condition:
-        names = {meaning.field for item in items for meaning in item}
-        if len(names) == 1 and len(items) > 1:
-            field = self._fields[names.pop()]
-            # A document has one author, and "comedies and dramas" are two kinds of it.
-            is_any |= not field.is_list or any(m.is_plural for item in items for m in item)
-            if is_any:
-                return field.among(meaning.value for item in items for meaning in item)
-        parts = [self._among(item, roles) for item in items]
-        return _any(parts) if is_any or len(parts) == 1 else AllOf(tuple(parts))
-
-    def _among(self, meanings: Sequence[Meaning], roles: set[str]) -> Condition:
-        """Return the condition that a field has one of some values; of several fields, any."""
-        fields = {meaning.field: self._fields[meaning.field] for meaning in meanings}
-        # A cast has several names, and an author one: "with" and "by".
-        fitting = [
-            field
-            for field in fields.values()
-            if {"author", "cast"} & roles and field.is_list is ("cast" in roles)
-        ]
-        return _any(
-            [
-                field.among(m.value for m in meanings if m.field == field.name)
-                for field in fitting or fields.values()
-            ]
-        )
-
-
-def _any(parts: Sequence[Condition]) -> Condition:
-    return parts[0] if len(parts) == 1 else AnyOf(tuple(parts))
+        # "laws on liability" have it as their subject.
+        is_subject = self._question[words[0].start : words[0].end] in {"on", "of"}
+        is_common = not is_chinese and not text[0].isupper()
+        is_doubtful = is_common and ((is_with and not is_list) or is_subject)
+        return is_document and is_end and not is_doubtful

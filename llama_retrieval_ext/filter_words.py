@@ -73,6 +73,8 @@ _NUMBER: Final = re.compile(
 )
 _LARGE: Final = re.compile("[百千万亿]|[分票次]$|(?:hundred|thousand|million)$")
 _COUNTED: Final = {*"星页条篇章"}
+_NEAR: Final = 9  # characters, of "at least "
+_COMPARED: Final = re.compile(r"(?:at (?:least|most)|than|over|under|exactly) $")
 _SCALES: Final = {"k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "万": 1e4, "亿": 1e8}
 _EQUAL: Final = {"is", "are", "was", "were"}  # "the year is 1969"
 _CENTURY: Final = 100
@@ -242,8 +244,10 @@ def _times(plain: str, today: date) -> Iterator[Token]:
         sign = (match["sign"] or match["behind"] or "").strip()
         units = (name for name, text in match.groupdict().items() if name[0] == "u" and text)
         unit = f"price {_CURRENCIES[sign]}" if sign else unit_of(next(units, ""))
-        # "one" and "a hundred" are words of many questions.
-        is_counted = _LARGE.search(match[0]) or plain[match.end() : match.end() + 1] in _COUNTED
+        # "one" and "a hundred" are words of many questions; "at most one" compares.
+        start, end = match.span()
+        is_counted = _LARGE.search(match[0]) or plain[end : end + 1] in _COUNTED
+        is_counted = is_counted or _COMPARED.search(plain, max(0, start - _NEAR), start) is not None
         if unit or match["number"] or is_counted:
             value = _number(match)
             yield Token(*match.span(), "n", Amount(value, *unit.split()) if unit else value)
