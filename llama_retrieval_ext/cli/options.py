@@ -4,7 +4,7 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeVar, get_origin
@@ -114,7 +114,14 @@ def with_groups(command: Callable[..., T]) -> Callable[..., T]:
     signature = inspect.signature(command)
     groups = {
         name: {
-            option.name: _parameter(option)
+            option.name: inspect.Parameter(
+                option.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=option.default
+                if option.default_factory is MISSING
+                else option.default_factory(),
+                annotation=option.type,
+            )
             for option in fields(parameter.annotation)
             if get_origin(option.type) is Annotated
         }
@@ -137,12 +144,6 @@ def with_groups(command: Callable[..., T]) -> Callable[..., T]:
     vars(run)["__signature__"] = signature.replace(parameters=parameters)
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
-
-
-def _parameter(option: "Field[Any]") -> inspect.Parameter:  # Any: of the standard library
-    default = option.default if option.default_factory is MISSING else option.default_factory()
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(option.name, kind, default=default, annotation=option.type)
 
 
 @dataclass(frozen=True)

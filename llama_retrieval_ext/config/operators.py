@@ -114,7 +114,10 @@ class Operator:
             as_of=as_of,
             known_at=known_at,
         )
-        result = await self._own.asearch(bound)
+        retriever = self.retriever
+        if not isinstance(retriever, Retriever):  # wrapped to enforce scopes
+            retriever = Pipeline(retriever, name=self.name)
+        result = await retriever.asearch(bound)
         details = {
             name: _nested(result.details.get(name, value)) for name, value in self.fields.items()
         }
@@ -124,14 +127,6 @@ class Operator:
         if records:
             records[0] |= details
         return records
-
-    @property
-    def _own(self) -> Retriever:
-        """The retriever; one of another package is wrapped to enforce scopes."""
-        retriever = self.retriever
-        return (
-            retriever if isinstance(retriever, Retriever) else Pipeline(retriever, name=self.name)
-        )
 
 
 def _record(hit: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,13 +45,9 @@ def model_record(model: BaseEmbedding, notation: str = "") -> str:
         if provider_and_name is None:
             return ""
         provider, name, base_url = provider_and_name
-    return json.dumps({"provider": provider, "model": name, "base_url": _without_secrets(base_url)})
-
-
-def _without_secrets(url: str) -> str:
-    """Return a URL without user, password and options."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    parts = urlsplit(base_url)  # without user, password and options
+    url = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    return json.dumps({"provider": provider, "model": name, "base_url": url})
 
 
 class RecordedEmbedding(BaseEmbedding):

@@ -236,7 +236,8 @@ def writer_of(storage: Storage, ledger: Ledger) -> Writer:
     if storage.graph is not None:
         # The graph is first: its failures must not reach the store, which searches read.
         targets.insert(0, graph_target(storage.graph, ledger))
-    return Writer(targets, Journal(ledger, storage.nodes), lock=storage.lock)
+    nodes = partial(storage.nodes, embeddings=False)
+    return Writer(targets, Journal(ledger, nodes), lock=storage.lock)
 
 
 # Passages removed from a graph per transaction.

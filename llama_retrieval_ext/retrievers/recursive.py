@@ -7,7 +7,7 @@ from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.retrievers.recursive_retriever import DEFAULT_QUERY_RESPONSE_TMPL
-from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryType
+from llama_index.core.schema import BaseNode, NodeWithScore, QueryType
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import step
@@ -86,7 +86,7 @@ class RecursiveRetriever(Retriever):
         self._sources: Sources | None = None  # set on the copy of `retrieve_all`
         self._targets = _one_target_an_id(retriever_dict, query_engine_dict or {}, node_dict or {})
         self._resolver = Resolver(
-            self._lookup,
+            lambda node: self._targets.get(node.index_id),
             max_depth,
             max_fan_out,
             policy,
@@ -136,9 +136,6 @@ class RecursiveRetriever(Retriever):
             hits, child, inside=inside, sources=self._sources
         )
         return resolved[: query.top_k]
-
-    def _lookup(self, node: IndexNode) -> Target:
-        return self._targets.get(node.index_id)
 
 
 def _drawn_on(nodes: Sequence[NodeWithScore], sources: Sources) -> list[NodeWithScore]:

@@ -63,7 +63,10 @@ def spellings(piece: str) -> list[str]:
     """
     if piece.isascii() and piece.isalpha() and piece[1:].islower():  # most words
         return [piece.lower()]
-    name, *signed = _without_sign(without_possessive(piece))
+    name = without_possessive(piece)
+    signed: list[str] = []
+    if name.endswith(_SIGNS):  # C++, with the last word and its sign
+        signed, name = [_SPACERS.split(name)[-1].casefold()], _SIGN.sub("", name)
     if name.startswith("."):  # .NET becomes NET, which ASP.NET also has
         signed, name = [name.casefold()], name[1:]
     elif signed and len(name) == 1:  # C++ must not match C
@@ -111,13 +114,6 @@ def without_possessive(piece: str) -> str:
 _PLAIN: Final = re.compile(rf"(?<![\w.])\d+(?:\.\d+)+(?!\w)|[^{CONNECTORS},]+")
 
 
-def _without_sign(name: str) -> list[str]:
-    """Return the name and, if it ends with a sign, its last word with the sign."""
-    if not name.endswith(_SIGNS):
-        return [name]
-    return [_SIGN.sub("", name), _SPACERS.split(name)[-1].casefold()]
-
-
 _ENTRIES: Final = 2**15
 # Signs that no word starts or ends with: "word," and "(word)" need not be analysed again.
 _NO_START: Final = "!\"$%&'()*,-/:;<=>?@[\\]^`{|}~"
@@ -155,7 +151,11 @@ class Analyser:
         telling: list[str] = []
         stops: list[str] = []
         for piece in words:
-            (stops if self._stops(piece) else telling).append(piece)
+            word = without_possessive(piece)
+            # A word in capitals is a name: IT, US, WHO. "I" is the exception.
+            is_name = len(word) > 1 and word.isupper()
+            is_stop_word = word.casefold() in self._stop_words and not is_name
+            (stops if is_stop_word else telling).append(piece)
         grams = self._query_grams
         tokens = self._all(telling, grams)
         return (tokens, self._all(stops, grams)) if tokens else (self._all(words, grams), [])
@@ -177,11 +177,6 @@ class Analyser:
         for piece in parts:
             tokens += grams(piece) if starts_unspaced(piece) else self._tokens[piece]
         return tokens
-
-    def _stops(self, piece: str) -> bool:
-        # A word in capitals is a name: IT, US, WHO. "I" is the exception.
-        word = without_possessive(piece)
-        return word.casefold() in self._stop_words and not (len(word) > 1 and word.isupper())
 
     def _word(self, piece: str) -> tuple[str, ...]:
         # A combining mark on a digit folds to the empty string.

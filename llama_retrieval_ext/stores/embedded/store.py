@@ -3,7 +3,7 @@
 import tempfile
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -344,10 +344,7 @@ class EmbeddedVectorStore(EmbeddedSearch):
 
     def _read(self, target: Target, *, embeddings: bool) -> Call[list[BaseNode]]:
         matching = self._compile_target(target)
-
-        def nodes(shard: EdgeShard) -> list[BaseNode]:
-            return matching_nodes(shard, matching, embeddings=embeddings)
-
+        nodes = partial(matching_nodes, matching=matching, embeddings=embeddings)
         return Call(lambda: self._directory.read(nodes, empty=[]))
 
     def _count(self, target: Target) -> Call[int]:

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -283,8 +284,8 @@ class EngineBackend(ABC, Generic[S, H]):
         for leg in legs:
             leg.sort(key=lambda pair: (-pair[1], ids.get(pair[0], pair[0])))
 
-        def read(keys: Sequence[str]) -> Call[Mapping[str, Candidate]]:
-            return self.call(lambda: self.read(keys, search), empty={})
-
         nearest, words = legs
-        return HybridRankings(nearest, words, {}, read)
+        read = partial(self.read, search=search)
+        return HybridRankings(
+            nearest, words, {}, lambda keys: self.call(partial(read, keys), empty={})
+        )

@@ -13,13 +13,12 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreError
-from llama_retrieval_ext.execution.context import call
-from llama_retrieval_ext.execution.plan import Call, Plan, finished
+from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.encoding.values import storable
 from llama_retrieval_ext.stores.encoding.vectors import Distance
-from llama_retrieval_ext.stores.engine.backend import Candidate, Search
+from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.engine.filters import Target
 from llama_retrieval_ext.stores.engine.query_modes import query_call
@@ -120,10 +119,10 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
         """
         _refuse(kwargs, "add")
         ids = [node.node_id for node in nodes]
-        if not nodes:
-            return finished(ids)
         last = {node.node_id: storable(node) for node in nodes}
-        return call(self._add([*last.values()]).then(lambda _: ids))
+        if last:
+            yield self._add([*last.values()])
+        return ids
 
     async_add = asynchronous(add)  # type: ignore[arg-type]  # its self is this class
 
@@ -195,7 +194,8 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
         Raises:
             InvalidFilterError: The filters are invalid.
         """
-        return call(self._nodes(node_ids, filters, embeddings=True))
+        nodes = yield self._read(Target(node_ids, filters=filters), embeddings=True)
+        return _in_order(nodes, node_ids)
 
     aget_nodes = asynchronous(get_nodes)  # type: ignore[arg-type]  # its self is this class
 
@@ -203,7 +203,8 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
     ) -> list[BaseNode]:
         """Return the nodes of `get_nodes` without embeddings, which takes half of the time."""
-        return self._nodes(node_ids, filters, embeddings=False).function()
+        read = self._read(Target(node_ids, filters=filters), embeddings=False)
+        return _in_order(read.function(), node_ids)
 
     def count(self, filters: MetadataFilters | None = None) -> int:
         """Return the number of nodes that satisfy the filters; of all nodes for None.
@@ -245,7 +246,12 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
         # LlamaIndex's retriever always passes node_ids=[], which means no restriction. It passes
         # doc_ids=[] only if its caller does, which means no document.
         filter_ = self._compile_target(Target(query.node_ids or None, query.doc_ids, query.filters))
-        return call(query_call(self, query, kwargs, filter_).then(_result))
+        candidates = yield query_call(self, query, kwargs, filter_)
+        return VectorStoreQueryResult(
+            nodes=[candidate.node for candidate in candidates],
+            similarities=[candidate.score for candidate in candidates],
+            ids=[candidate.node_id for candidate in candidates],
+        )
 
     aquery = asynchronous(query)  # type: ignore[arg-type]  # its self is this class
 
@@ -292,17 +298,6 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _nodes(
-        self, node_ids: list[str] | None, filters: MetadataFilters | None, *, embeddings: bool
-    ) -> Call[list[BaseNode]]:
-        def in_order(nodes: list[BaseNode]) -> list[BaseNode]:
-            by_id = {node.node_id: node for node in nodes}
-            ids = sorted(by_id) if node_ids is None else dict.fromkeys(node_ids)
-            return [by_id[node_id] for node_id in ids if node_id in by_id]
-
-        target = Target(node_ids, filters=filters)
-        return self._read(target, embeddings=embeddings).then(in_order)
-
     @property
     @abstractmethod
     def _config(self) -> StoreConfig:
@@ -342,9 +337,8 @@ def _refuse(options: Mapping[str, object], method: str) -> None:
         raise ConfigurationError(f"{method} has no options {', '.join(sorted(options))}")
 
 
-def _result(candidates: Sequence[Candidate]) -> VectorStoreQueryResult:
-    return VectorStoreQueryResult(
-        nodes=[candidate.node for candidate in candidates],
-        similarities=[candidate.score for candidate in candidates],
-        ids=[candidate.node_id for candidate in candidates],
-    )
+def _in_order(nodes: Sequence[BaseNode], node_ids: Sequence[str] | None) -> list[BaseNode]:
+    """Return each node once, in the order of the ids, or sorted by id without ids."""
+    by_id = {node.node_id: node for node in nodes}
+    ids = sorted(by_id) if node_ids is None else dict.fromkeys(node_ids)
+    return [by_id[node_id] for node_id in ids if node_id in by_id]
