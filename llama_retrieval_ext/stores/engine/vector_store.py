@@ -96,7 +96,7 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
 
     @blocking
     def add(self, nodes: Sequence[BaseNode], **kwargs: object) -> Plan[list[str]]:
-        """Add nodes with embeddings; replace stored nodes with the same ids.
+        """Add nodes with embeddings, replacing those with the same ids; return their ids.
 
         All nodes are checked before the first write. Lone surrogates, as a badly decoded file has
         them, become U+FFFD. Nodes are written in batches; if a batch
@@ -105,9 +105,6 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
         Args:
             nodes: Nodes; the last one counts if several have the same id.
             **kwargs: Options passed on by LlamaIndex; not supported.
-
-        Returns:
-            The id of each node.
 
         Raises:
             ConfigurationError: A node has no embedding, a non-finite value, metadata without a JSON
@@ -181,15 +178,13 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
     ) -> Plan[list[BaseNode]]:
         """Return the nodes that have one of the ids and satisfy the filters, with embeddings.
 
+        They are in the order of the ids, without missing ones; sorted by node id without ids.
         Embeddings are in single precision. With cosine distance, most engines return them
         normalised to length 1.
 
         Args:
             node_ids: None for any id; an empty list returns no nodes.
             filters: None for any metadata.
-
-        Returns:
-            Nodes in the order of the ids, without missing ones; sorted by node id without ids.
 
         Raises:
             InvalidFilterError: The filters are invalid.
