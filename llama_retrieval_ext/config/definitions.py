@@ -178,7 +178,9 @@ def definition_of(
     for parameter in declared:
         hint = hints.get(parameter.name, Any)
         if parameter.kind is parameter.VAR_KEYWORD:
-            parameters |= _keywords(hint)
+            (inside,) = get_args(hint) or (hint,)  # of Unpack[SomeTypedDict]
+            keywords = get_type_hints(inside) if hasattr(inside, "__total__") else {}
+            parameters |= {key: Parameter(of_key, None) for key, of_key in keywords.items()}
         elif parameter.kind is parameter.VAR_POSITIONAL:
             several = Sequence[hint]  # type: ignore[valid-type]  # from a signature
             parameters[parameter.name] = Parameter(several, (), is_rest=True)
@@ -193,14 +195,6 @@ def definition_of(
     return Definition(
         name, make, kind, parameters, takes_parts, is_scoped_later, description, fields
     )
-
-
-def _keywords(hint: Any) -> dict[str, Parameter]:  # noqa: ANN401 - what typing has for a TypedDict
-    """Return the parameters of ``**kwargs: Unpack[SomeTypedDict]``."""
-    (inside,) = get_args(hint) or (hint,)
-    if not hasattr(inside, "__total__"):
-        return {}
-    return {name: Parameter(hint, None) for name, hint in get_type_hints(inside).items()}
 
 
 def unknown_name(what: str, name: object, names: Collection[str]) -> str:

@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from llama_retrieval_ext.errors import optional_module
-from llama_retrieval_ext.text.analyzer import fold
 from llama_retrieval_ext.text.gazetteer import is_acronym
-from llama_retrieval_ext.text.normalization import HAN, RANGES, UNSPACED, normal, simplified
+from llama_retrieval_ext.text.normalization import HAN, RANGES, UNSPACED, fold, normal, simplified
 from llama_retrieval_ext.text.segmentation import UNIT, has_unspaced
 from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
 

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from rapidfuzz import fuzz
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.text.analyzer import fold
-from llama_retrieval_ext.text.normalization import UNSPACED, aligned, normal, simplified
+from llama_retrieval_ext.text.normalization import UNSPACED, aligned, fold, normal, simplified
 from llama_retrieval_ext.text.segmentation import starts_unspaced
 
 # A name is compared with the text if the text has this share of its pairs of characters.
@@ -103,7 +102,11 @@ class Gazetteer:
             start = atom.start()
             if start < covered:
                 continue
-            for length in self._lengths_at(plain, start, atom[0]):
+            lengths = self._lengths.get(atom[0], ())  # of the names that may start here
+            if len(atom[0]) == 1:
+                pair = self._lengths.get(plain[start : start + 2], ())
+                lengths = [*pair, 1] if lengths else pair
+            for length in lengths:
                 name = plain[start : start + length]
                 end = start + len(name)
                 ids = self._ids.get(name, ())
@@ -116,13 +119,6 @@ class Gazetteer:
                         covered = end
                         yield Mention(first, last, name, ids)
                         break
-
-    def _lengths_at(self, plain: str, start: int, atom: str) -> Sequence[int]:
-        """Return the lengths of the names that may start here, the longest first."""
-        if len(atom) > 1:
-            return self._lengths.get(atom, ())
-        pair = self._lengths.get(plain[start : start + 2], ())
-        return [*pair, 1] if atom in self._lengths else pair
 
     def find_similar(self, text: str, *, threshold: float = 0.85) -> list[Mention]:
         """Return the exact and the approximate matches of names in a text, in order.

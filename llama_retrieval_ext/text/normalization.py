@@ -358,3 +358,41 @@ def simplified(run: str) -> str:
 
     """
     return run.translate(_SIMPLIFIED)
+
+
+# Canonical combining classes of the marks to drop: overlays, Hebrew points, Arabic and Syriac
+# vowel signs, and all marks above, below or beside a letter. Marks that make another letter are
+# kept: nukta (7), kana voicing (8), virama (9), Thai and Lao tones (103 to 122).
+_DROPPED: Final = frozenset({1, *range(10, 37), *range(202, 241)})
+# On a Cyrillic letter only these two marks make another letter (й, ї, ў).
+_CYRILLIC_LETTER_MARKS: Final = "\u0306\u0308"
+# Letters that look accented but have no decomposition, and the Cyrillic letter that is mostly
+# typed without its dots.
+_LETTERS: Final = str.maketrans(
+    {
+        "ø": "o", "đ": "d", "ð": "d", "ħ": "h", "ł": "l", "ŧ": "t", "æ": "ae", "œ": "oe",
+        "þ": "th", "\N{LATIN SMALL LETTER DOTLESS I}": "i", "ё": "\N{CYRILLIC SMALL LETTER IE}",
+    }
+)  # fmt: skip
+
+
+def fold(word: str) -> str:
+    """Return the word without accents: typed French, Spanish or Vietnamese often lacks them.
+
+    Latin, Greek, Hebrew and Arabic lose their marks; Cyrillic loses only stress marks and the dots
+    of ё; other scripts keep all marks that make another letter.
+
+    Examples:
+        >>> [fold(word) for word in ("école", "smørrebrød", "đường", "мой", "ёлка")]
+        ['ecole', 'smorrebrod', 'duong', 'мой', 'елка']
+
+    """
+    if word.isascii():
+        return word
+    kept: list[str] = []
+    for char in unicodedata.normalize("NFD", word):
+        is_cyrillic = bool(kept) and "\u0400" <= kept[-1] <= "\u052f"
+        makes_a_letter = is_cyrillic and char in _CYRILLIC_LETTER_MARKS
+        if makes_a_letter or unicodedata.combining(char) not in _DROPPED:
+            kept.append(char)
+    return unicodedata.normalize("NFC", "".join(kept)).translate(_LETTERS)

@@ -11,8 +11,8 @@ import numpy as np
 from rapidfuzz import process
 from rapidfuzz.distance import OSA
 
-from llama_retrieval_ext.text.analyzer import fold, spellings
-from llama_retrieval_ext.text.normalization import UNSPACED, normal
+from llama_retrieval_ext.text.analyzer import spellings
+from llama_retrieval_ext.text.normalization import UNSPACED, fold, normal
 from llama_retrieval_ext.text.segmentation import has_unspaced
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.text.analyzer import check_language, fold, spellings, word_stemmer
+from llama_retrieval_ext.text.analyzer import check_language, spellings, word_stemmer
+from llama_retrieval_ext.text.normalization import fold
 
 
 @pytest.mark.parametrize(

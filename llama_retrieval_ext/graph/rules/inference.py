@@ -108,10 +108,8 @@ def _unfolded(rule: Rule, rules: RuleSet, path: tuple[str, ...]) -> Iterator[Var
     ways = [Variant(rule, rule.pattern, (rule.id,), rule.confidence)]
     for step in rule.pattern.required:
         # The variables at source and target of the concluded edge.
-        forward, backward = (step.source, step.target), (step.target, step.source)
-        ends = {Direction.OUT: [forward], Direction.IN: [backward]}.get(
-            step.direction, [forward, backward]
-        )
+        ends = [(step.source, step.target), (step.target, step.source)]
+        ends = {Direction.OUT: ends[:1], Direction.IN: ends[1:]}.get(step.direction, ends)
         for inner in rules.concluding(step.types):
             if inner.id in path:
                 cycle = (*path[path.index(inner.id) :], inner.id)

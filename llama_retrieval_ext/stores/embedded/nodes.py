@@ -82,10 +82,12 @@ def add_nodes(
     dimension = len(batches[0].vectors[0])
     means = mean_lengths([batch.terms for batch in batches])
     with directory.lock:
-        check_room(directory.path, size=COPIES * batches[0].size_bytes, min_free=min_free)
-        directory.establish(dimension=dimension, average_lengths=means, schema=config.schema)
-        for batch in batches:
+        for number, batch in enumerate(batches):
             check_room(directory.path, size=COPIES * batch.size_bytes, min_free=min_free)
+            if number == 0:
+                directory.establish(
+                    dimension=dimension, average_lengths=means, schema=config.schema
+                )
             _write(directory, batch)
 
 
