@@ -11,12 +11,12 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
+from threading import Timer
 from typing import Final
 
 from qdrant_edge import EdgeShard, Query, QueryRequest, Sample
 
-from llama_retrieval_ext.errors import RetrievalExtError, StoreUnavailableError
+from llama_retrieval_ext.errors import RetrievalExtError, StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.stores.embedded import build_index
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import (
@@ -44,6 +44,8 @@ _logger = logging.getLogger(__name__)
 BUILD_FROM: Final = {"auto": 20_000, "hnsw": 10_000}
 # Up to this it is the size of the index, so that all builds together take twice the last one.
 _MOST_UNINDEXED: Final = 100_000
+# From then on a process that opened a store is not one of a single search.
+OPEN_FOR_S: Final = 10.0
 _LINKS: Final = 16
 # Below this total size of filtered vectors, the engine compares them one by one.
 FULL_SCAN_KB: Final = 10_000
@@ -134,8 +136,8 @@ def recall(shard: EdgeShard, config: EmbeddedConfig, *, n: int, top_k: int) -> f
     return n_found / n_true if n_true else 1.0
 
 
-def build_if_due(directory: StoreDirectory, *, min_free: int) -> None:
-    """Start a build in the background if enough nodes are not indexed."""
+def build_if_due(directory: StoreDirectory, *, min_free: int, after_s: float = 0) -> None:
+    """Start a build in the background if enough nodes are not indexed, and again after it."""
     least = BUILD_FROM.get(directory.config.index)
     if least is None or directory.is_drafting:
         return
@@ -148,10 +150,15 @@ def build_if_due(directory: StoreDirectory, *, min_free: int) -> None:
     def build_quietly() -> None:
         try:
             build(directory, min_free=min_free)
+            build_if_due(directory, min_free=min_free)  # for what was added meanwhile
+        except StoreClosedError:
+            pass
         except RetrievalExtError as error:
             _logger.warning("no index was built in %s: %s", directory.path, error)
 
-    Thread(target=build_quietly, daemon=True).start()
+    building = Timer(after_s, build_quietly)
+    building.daemon = True
+    building.start()
 
 
 def build(directory: StoreDirectory, *, min_free: int) -> None:

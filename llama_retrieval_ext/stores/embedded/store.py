@@ -28,6 +28,7 @@ from llama_retrieval_ext.stores.embedded.files import (
 )
 from llama_retrieval_ext.stores.embedded.filters import NOTHING, number_of
 from llama_retrieval_ext.stores.embedded.index import (
+    OPEN_FOR_S,
     IndexInfo,
     build,
     build_if_due,
@@ -149,6 +150,7 @@ class EmbeddedVectorStore(EmbeddedSearch):
         )
         try:
             self._directory.open(request)
+            build_if_due(self._directory, min_free=min_free_bytes, after_s=OPEN_FOR_S)
         except BaseException:
             self.close()
             raise

@@ -1,6 +1,7 @@
 import random
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import product
@@ -16,9 +17,11 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.embedded import directory, index, search
+from llama_retrieval_ext.stores.embedded import store as embedded_store
 from llama_retrieval_ext.stores.embedded.files import EmbeddedRequest, IndexKind, VectorType
 from llama_retrieval_ext.stores.embedded.shard import Draft
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from tests.patience import SOON_S
 from tests.programs import run_program
 
 _DIM = 16
@@ -125,19 +128,28 @@ def test_closing_or_clearing_during_a_build_leaves_no_draft(
     assert len(list((tmp_path / "s").glob("shard*"))) == (1 if end == "close" else 0)
 
 
+def indexed_soon(store: EmbeddedVectorStore, count: int) -> bool:
+    end = time.monotonic() + SOON_S
+    while store.index_info().indexed != count and time.monotonic() < end:
+        time.sleep(0.02)
+    return store.index_info().indexed == count
+
+
 @pytest.mark.slow
 def test_an_index_is_built_without_a_call_when_there_are_many_nodes(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(index, "BUILD_FROM", {"hnsw": 200})
-    with EmbeddedVectorStore(":memory:", index="hnsw") as store:
+    monkeypatch.setattr(embedded_store, "OPEN_FOR_S", 0.0)
+    with EmbeddedVectorStore(tmp_path / "s", index="hnsw") as store:
         store.add(nodes(0, 150))
         assert not store.index_info().is_building
         store.add(nodes(150, 300))
-        with store._directory.drafting:  # waits for it, once it has begun
-            pass
-        store.build_index()
-        assert store.index_info().indexed == 300
+        store.add(nodes(300, 600))  # while the first 300 are indexed
+        assert indexed_soon(store, 600)
+        store.add(nodes(600, 1200))  # and the process ends meanwhile
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        assert indexed_soon(store, 1200)
 
 
 @pytest.mark.slow
@@ -211,6 +223,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.stores.embedded import directory, index, search
+from llama_retrieval_ext.stores.embedded import store as embedded_store
 from llama_retrieval_ext.stores.embedded.files import EmbeddedRequest
 store = EmbeddedVectorStore({folder!r})
 store.add(nodes(0, 400))
