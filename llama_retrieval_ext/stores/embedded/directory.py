@@ -72,6 +72,7 @@ class StoreDirectory:
         lock: Lock for writers.
         drafting: Lock for making a draft; acquired before `lock`.
         build_from: Number of nodes from which an index is built automatically.
+        is_building: Whether an automatic build is running or about to begin.
         was_closed: Whether its files were closed cleanly before it was opened, or are new.
         inexact: Whether the engine's term statistics include removed or replaced nodes.
     """
@@ -85,6 +86,7 @@ class StoreDirectory:
         self.drafting = RLock()
         self.was_closed = True
         self.build_from = 0
+        self.is_building = False
         self._temporary = temporary
         self._process = os.getpid()
         self._opening = RLock()

@@ -68,7 +68,7 @@ class IndexInfo:
         nodes: Number of nodes.
         indexed: Number of nodes in the index when it was built, at most `nodes`. Nodes added or
             replaced since then are compared one by one.
-        is_building: Whether a build is running.
+        is_building: Whether a build is running or about to begin.
 
     Examples:
         >>> IndexInfo("int8", "hnsw", nodes=120, indexed=100, is_building=False).used(exact=False)
@@ -101,7 +101,7 @@ def index_info(directory: StoreDirectory) -> IndexInfo:
         config.index,
         nodes,
         min(config.indexed, nodes),
-        is_building=directory.is_drafting,
+        is_building=directory.is_building or directory.is_drafting,
     )
 
 
@@ -137,28 +137,40 @@ def recall(shard: EdgeShard, config: EmbeddedConfig, *, n: int, top_k: int) -> f
 
 
 def build_if_due(directory: StoreDirectory, *, min_free: int, after_s: float = 0) -> None:
-    """Start a build in the background if enough nodes are not indexed, and again after it."""
-    least = BUILD_FROM.get(directory.config.index)
-    if least is None or directory.is_drafting:
+    """Build in the background while enough nodes are not indexed, also those added meanwhile."""
+    if directory.is_building or directory.is_drafting or not _claim(directory):
         return
-    nodes = directory.read(count_points, empty=0)
-    least = max(least, min(directory.config.indexed, _MOST_UNINDEXED))
-    if nodes - directory.config.indexed < least or nodes < directory.build_from:
-        return
-    directory.build_from = nodes + least  # also after a failure: not every batch tries again
 
     def build_quietly() -> None:
         try:
             build(directory, min_free=min_free)
-            build_if_due(directory, min_free=min_free)  # for what was added meanwhile
+            while _claim(directory):
+                build(directory, min_free=min_free)
         except StoreClosedError:
             pass
         except RetrievalExtError as error:
             _logger.warning("no index was built in %s: %s", directory.path, error)
+        finally:
+            directory.is_building = False
 
+    directory.is_building = True
     building = Timer(after_s, build_quietly)
     building.daemon = True
     building.start()
+
+
+def _claim(directory: StoreDirectory) -> bool:
+    """Return whether a build is due; if so, the next one is due some thousands of nodes later."""
+    config = directory.config
+    least = BUILD_FROM.get(config.index)
+    nodes = directory.read(count_points, empty=0)
+    if least is None or nodes < directory.build_from:
+        return False
+    least = max(least, min(config.indexed, _MOST_UNINDEXED))
+    if nodes - config.indexed < least:
+        return False
+    directory.build_from = nodes + least  # also after a failure: not every batch tries again
+    return True
 
 
 def build(directory: StoreDirectory, *, min_free: int) -> None:
