@@ -87,8 +87,9 @@ class EmbeddedVectorStore(EmbeddedSearch):
             index, which select the candidates that a search rescores with float16. None for the
             recorded value, or float32.
         index: ``auto`` builds an HNSW index in the background when 20,000 nodes are not indexed, or
-            as many as are, up to 100,000; ``hnsw`` likewise from 10,000; ``exact`` never does. None
-            for the recorded value, or ``auto``.
+            as many as are, up to 100,000; ``hnsw`` likewise from 10,000; ``exact`` never does. What
+            `close` ended begins again when the store has been open for ten seconds. None for the
+            recorded value, or ``auto``.
         schema: The fields of keyword search, with weights; None for the recorded ones, or title,
             headings and everything. Other weights than the recorded ones apply to this object; a
             new field is searched after `index_fields`.
