@@ -188,8 +188,6 @@ class Curating:
         top_k, unblocked = query.top_k, _without_blocked(query, rankings)
         weight = sum(abs(boost.weight) for _, boost in boosts)
         least = _CANDIDATES if weight > _LITTLE else _FEW_CANDIDATES
-        count = top_k and max(top_k, least if boosts else 0)
-        hits = yield from _enough(unblocked, search, blocked, count)
         tokens = self.correcting.tokenizer.query_tokens
         pins = [
             (pin, scoped.condition)
@@ -197,6 +195,9 @@ class Curating:
             for pin in scoped.ranking.pins
             if not pin.query or tokens(pin.query) == tokens(query.query_str)
         ]
+        # A hit that is pinned further below makes room for the next.
+        count = top_k and max(top_k + len(pins), least if boosts else 0)
+        hits = yield from _enough(unblocked, search, blocked, count)
         if boosts:
             hits = boosted(hits, boosts, top_k=None if pins else top_k)
         if pins:

@@ -212,7 +212,16 @@ def test_rules_agree_with_an_oracle_on_each_engine(url: str) -> None:
                 hits = plain.search(oracle.unblocked(query)).hits
                 expected = oracle.ranking(query, hits, top_k)
                 found = kb.search(query, mode, top_k=top_k)
-                assert titles(found) == expected, (round_, query, mode, top_k, oracle.rules)
+                # Which of the hits that tie with the last one are returned is open.
+                scores = {hit.node.ref_doc_id: score_of(hit) for hit in hits}
+                least = min((scores[name] for name in expected if name in scores), default=0.0)
+                rankings = [
+                    [name for name in names if scores.get(name) != least]
+                    for names in (titles(found), expected)
+                ]
+                case = (round_, query, mode, top_k, oracle.rules)
+                assert len(found) == len(expected), case
+                assert rankings[0] == rankings[1], case
                 for hit in found:
                     if hit.contributions:
                         shares = math.fsum(part.share for part in hit.contributions)
@@ -330,6 +339,21 @@ def test_rules_are_recorded_hot_and_those_of_a_scope(tmp_path: Path) -> None:
         many = Ranking(pins=[Pin(f"document {number}") for number in range(3000)])
         kb.set_ranking(many, scope=acme)  # longer than a record
         assert kb.ranking(scope=acme) == many
+
+
+def test_a_pin_for_all_is_of_any_tenant_that_the_query_sees() -> None:
+    acme, zen = Scope("acme"), Scope("zen")
+    with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as kb:
+        for scope, allowed in ((acme, ["user:ann"]), (zen, None)):
+            kb.add([Document(id_="a", text="apple")], scope=scope, show_progress=False)
+            kb.add([Document(id_="b", text="banana")], scope=scope, allowed=allowed)
+        kb.set_ranking(Ranking(pins=[Pin("b")]))
+        assert titles(kb.search("apple", "keyword", top_k=1)) == ["b"]
+        assert titles(kb.search("apple", "keyword", scope=zen)) == ["b", "a"]
+        bob, ann = (Scope("acme", principals=[user]) for user in ("user:bob", "user:ann"))
+        assert titles(kb.search("apple", "keyword", scope=bob)) == ["a"]
+        assert titles(kb.search("apple", "keyword", scope=ann)) == ["b", "a"]
+        assert titles(kb.search("apple", "keyword", scope=Scope("new"))) == []
 
 
 def test_a_copy_has_the_rules_of_each_scope(tmp_path: Path) -> None:

@@ -297,12 +297,12 @@ class Ledger:
         """Return all documents that are not being written, in insertion order."""
         return [record.entry for record in self._find(all_documents()) if record.state is None]
 
-    def find(self, name: str, scope: Scope | None) -> list[Entry]:
+    def find(self, name: str, scope: Scope | None, *, in_any: bool = False) -> list[Entry]:
         """Return the documents with this id or source, which may be a relative path.
 
-        Without a scope, they are in none. An id may come from elsewhere and look like any path, so
-        ``~`` is not expanded. An empty name is an error: it would be the source of all documents
-        that have none.
+        Without a scope, they are in none, or ``in_any``. An id may come from elsewhere and look
+        like any path, so ``~`` is not expanded. An empty name is an error: it would be the source
+        of all documents that have none.
         """
         if not isinstance(name, str) or not name:
             raise ConfigurationError(
@@ -311,14 +311,14 @@ class Ledger:
         paths = [] if "\0" in name else [os.path.realpath(name)]  # no path has a NUL
         names = dict.fromkeys(s for path in (name, *paths) for s in spellings(path))
         for spelling in names:
-            entries = _visible(self._find(named_documents(spelling, scope)), scope)
+            entries = _visible(self._find(named_documents(spelling, scope, in_any=in_any)), scope)
             if entries:
                 return entries
         return []
 
     def ids_named(self, name: str, scope: Scope | None) -> list[str]:
-        """Return the node ids of the documents with this id or source; see `find`."""
-        ids = self.node_ids(entry.key for entry in self.find(name, scope))
+        """Return the node ids of the documents with this id or source; without a scope, in any."""
+        ids = self.node_ids(entry.key for entry in self.find(name, scope, in_any=True))
         return [node_id for document in ids.values() for node_id in document]
 
     def visible(self, scope: Scope | None) -> list[Entry]:

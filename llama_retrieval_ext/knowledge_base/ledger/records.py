@@ -211,9 +211,10 @@ def all_documents(scope: Scope | None = None) -> MetadataFilters:
     return all_of(*conditions)
 
 
-def named_documents(name: str, scope: Scope | None) -> MetadataFilters:
-    """Return the filters for an id or source in a scope; None means in no scope."""
-    in_none = [where("tenant", _digest("")), where("kb", _digest(""))] if scope is None else []
+def named_documents(name: str, scope: Scope | None, *, in_any: bool = False) -> MetadataFilters:
+    """Return the filters for an id or source in a scope; None means in no scope, or ``in_any``."""
+    is_open = in_any or scope is not None
+    in_none = [] if is_open else [where("tenant", _digest("")), where("kb", _digest(""))]
     either = [where("ref", _digest(name)), where("source", _digest(name))]
     is_named = MetadataFilters(filters=[*either], condition=FilterCondition.OR)
     return all_of(*all_documents(scope).filters, *in_none, is_named)
