@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
-from zipfile import ZIP_DEFLATED, ZipFile
+from zipfile import ZipFile
 
 from llama_retrieval_ext.knowledge_base.readers.html import attribute
 from llama_retrieval_ext.knowledge_base.readers.list_numbers import ListLevel, ListNumbers
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from lxml.etree import _Element
 
 _TYPES: Final = "[Content_Types].xml"
+# Parts with text.
+_TEXTS: Final = tuple(
+    f"{kind}+xml" for kind in ("main", "header", "footer", "footnotes", "endnotes", "comments")
+)
 # How the parts of a formula are written; other elements are written one after the other.
 _FORMULAS: Final[Mapping[str, str]] = {
     "f": "({num})/({den})",
@@ -32,6 +36,23 @@ TITLE_MARK: Final = "\ue000"
 CAPTION_MARK: Final = "\ue001"
 _MARKS: Final = {"title": TITLE_MARK, "caption": CAPTION_MARK}
 _SINGLE: Final = re.compile(r"\((\w?)\)")
+# Where fonts of symbols have their characters. Source of Symbol's: its encoding by Adobe,
+# https://www.unicode.org/Public/MAPPINGS/VENDORS/ADOBE/symbol.txt; of Wingdings the common ones.
+_PRIVATE: Final = re.compile("[\uf020-\uf0ff]")
+_SYMBOL: Final = (
+    " !∀#∃%&∋()∗+,−./0123456789:;<=>?≅ΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ[∴]⊥_"  # noqa: RUF001
+    f"‾αβχδεφγηιϕκλμνοπθρστυϖωξψζ{{|}}∼{' ' * 33}"  # noqa: RUF001
+    "€ϒ′≤⁄∞ƒ♣♦♥♠↔←↑→↓°±″≥×∝∂•÷≠≡≈…⏐⎯↵ℵℑℜ℘⊗⊕∅∩∪⊃⊇⊄⊂⊆∈∉∠∇®©™∏√⋅¬∧∨⇔⇐⇑⇒⇓"  # noqa: RUF001
+    "◊〈®©™∑⎛⎜⎝⎡⎢⎣⎧⎨⎩⎪ 〉∫⌠⎮⌡⎞⎟⎠⎤⎥⎦⎫⎬⎭"
+)
+_WINGDINGS: Final = zip("JKLlnox\xa7\xa8ßàûüýþ", "☺😐☹●■□☒▪☐←→✗✓☒☑", strict=True)
+_SYMBOLS: Final = {
+    "Symbol": dict(enumerate(_SYMBOL, start=0xF020)),
+    "Wingdings": {
+        **dict(enumerate("⓪①②③④⑤⑥⑦⑧⑨⑩⓿❶❷❸❹❺❻❼❽❾❿", start=0xF080)),
+        **{0xF000 + ord(letter): sign for letter, sign in _WINGDINGS},
+    },
+}
 
 
 def with_visible_text(data: bytes) -> bytes:
@@ -40,37 +61,86 @@ def with_visible_text(data: bytes) -> bytes:
 
     parser = XMLParser(resolve_entities=False, no_network=True, huge_tree=True)
     with ZipFile(BytesIO(data)) as archive:
-        types = fromstring(archive.read(_TYPES), parser)
-        names = {
-            str(part.get("ContentType")).rpartition(".")[2]: str(part.get("PartName")).lstrip("/")
-            for part in types.iter("{*}Override")
+        kinds = {
+            str(part.get("PartName")).lstrip("/"): str(part.get("ContentType")).rpartition(".")[2]
+            for part in fromstring(archive.read(_TYPES), parser).iter("{*}Override")
         }
-        kinds = {kind: name for kind, name in names.items() if name in archive.namelist()}
-        main = kinds.get("main+xml")
-        if main is None:
-            return data
+        names = [*dict.fromkeys(archive.namelist())]
+        read = (*_TEXTS, "numbering+xml", "styles+xml")
         roots = {
-            kind: fromstring(archive.read(kinds[kind]), parser)
-            for kind in ("main+xml", "numbering+xml", "styles+xml")
-            if kind in kinds
+            name: fromstring(archive.read(name), parser)
+            for name in names
+            if kinds.get(name) in read
         }
-        root = roots["main+xml"]
+        by_kind = {kinds[name]: root for name, root in roots.items()}
+        root = by_kind.get("main+xml")
+        if root is None:
+            return data
         space = str(QName(root).namespace)
         styles = {
-            attribute(style, "styleId"): style for style in _all(roots.get("styles+xml"), "style")
+            attribute(style, "styleId"): style for style in _all(by_kind.get("styles+xml"), "style")
         }
-        _number(root, space, styles, *_numbering(roots.get("numbering+xml")))
-        for formula in _all(root, "oMath"):
-            if QName(formula).namespace != space:
-                text = _SINGLE.sub(r"\1", " ".join(_formula(formula).split()))
-                formula.addprevious(_run(space, text))
-                formula.getparent().remove(formula)
+        _number(root, space, styles, *_numbering(by_kind.get("numbering+xml")))
+        for name, part in roots.items():
+            if kinds[name] in _TEXTS:
+                _write_formulas(part, space)
+                _write_symbols(part, space)
+                _put_in_lines(part, space)
         packed = BytesIO()
-        with ZipFile(packed, "w", ZIP_DEFLATED) as target:
-            for name in dict.fromkeys(archive.namelist()):
-                content = tostring(root) if name == main else archive.read(name)
+        with ZipFile(packed, "w") as target:
+            for name in names:
+                content = tostring(roots[name]) if name in roots else archive.read(name)
                 target.writestr(name, content)
     return packed.getvalue()
+
+
+def _write_formulas(root: "_Element", space: str) -> None:
+    from lxml.etree import QName  # noqa: PLC0415 - an extra
+
+    for formula in _all(root, "oMath"):
+        if QName(formula).namespace != space:
+            text = _SINGLE.sub(r"\1", " ".join(_formula(formula).split()))
+            formula.addprevious(_run(space, text))
+            formula.getparent().remove(formula)
+
+
+def _write_symbols(root: "_Element", space: str) -> None:
+    """Write the characters of fonts of symbols in Unicode; pictures among them are left out."""
+    for written in [*_all(root, "sym"), *_all(root, "t")]:
+        text = written.text or ""
+        fonts = written.getparent().find("{*}rPr/{*}rFonts") if _PRIVATE.search(text) else None
+        font = "" if fonts is None else attribute(fonts, "ascii")
+        if written.tag == f"{{{space}}}sym":
+            text, font = chr(int(attribute(written, "char") or "0", 16)), attribute(written, "font")
+            written.tag, written.text = f"{{{space}}}t", text
+        if font in _SYMBOLS or "dings" in font:
+            written.text = _PRIVATE.sub("", text.translate(_SYMBOLS.get(font, {})))
+            if fonts is not None:  # office_oxide drops Unicode in these
+                fonts.getparent().remove(fonts)
+
+
+def _put_in_lines(root: "_Element", space: str) -> None:
+    """Put the text of alternatives, links, ruby and initials where the text around them is."""
+    from lxml.etree import strip_tags  # noqa: PLC0415 - an extra
+
+    for alternatives in _all(root, "AlternateContent"):
+        shown = next((version for version in alternatives if len(version)), None)
+        # office_oxide itself takes the text of shapes from their alternatives.
+        if shown is not None and shown.find("{*}drawing") is None:
+            alternatives[:] = [shown]
+            alternatives.tag = shown.tag = "shown"
+    strip_tags(root, "shown", *(f"{{{space}}}{name}" for name in ("hyperlink", "ins", "moveTo")))
+    for ruby in _all(root, "ruby"):
+        run = ruby.getparent()
+        for base in [*ruby.iterfind("{*}rubyBase/{*}r")]:
+            run.addprevious(base)
+    for initial in _all(root, "framePr"):
+        paragraph = initial.getparent().getparent()
+        following = paragraph.getnext()
+        if attribute(initial, "dropCap") in ("drop", "margin") and following is not None:
+            place = int(following.find("{*}pPr") is not None)
+            following[place:place] = paragraph[1:]  # behind its properties
+            paragraph.getparent().remove(paragraph)
 
 
 def _number(
@@ -111,26 +181,31 @@ def _numbering(root: "_Element | None") -> tuple[ListNumbers, Mapping[str, str]]
     """Return the numbers of the lists of a file, and the name of each list."""
     levels: dict[str, dict[int, ListLevel]] = {}
     for definition in _all(root, "abstractNum"):
-        levels[attribute(definition, "abstractNumId")] = {
-            int(attribute(level, "ilvl") or 0): ListLevel(
-                int(_value(level, "start") or 1),
-                _value(level, "numFmt") or "decimal",
-                _value(level, "lvlText"),
-            )
-            for level in definition.findall("{*}lvl")
-        }
+        levels[attribute(definition, "abstractNumId")] = _levels(definition)
     names: dict[str, str] = {}
     for numbered in _all(root, "num"):
         number = attribute(numbered, "numId")
         names[number] = _value(numbered, "abstractNumId")
-        for override in numbered.findall("{*}lvlOverride/{*}startOverride"):
-            place = int(attribute(override.getparent(), "ilvl") or 0)
-            changed = dict(levels.get(names[number], {}))
-            if place in changed:
-                changed[place] = changed[place]._replace(start=int(attribute(override, "val") or 1))
+        changed = dict(levels.get(names[number], {}))
+        for override in numbered.findall("{*}lvlOverride"):
+            changed |= _levels(override)
+            place, start = int(attribute(override, "ilvl") or 0), _value(override, "startOverride")
+            if place in changed and start:
+                changed[place] = changed[place]._replace(start=int(start))
             names[number] = f"num {number}"
             levels[names[number]] = changed
     return ListNumbers(levels), names
+
+
+def _levels(element: "_Element") -> dict[int, ListLevel]:
+    return {
+        int(attribute(level, "ilvl") or 0): ListLevel(
+            int(_value(level, "start") or 1),
+            _value(level, "numFmt") or "decimal",
+            _value(level, "lvlText"),
+        )
+        for level in element.findall("{*}lvl")
+    }
 
 
 def _formula(element: "_Element") -> str:

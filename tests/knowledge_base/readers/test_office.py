@@ -11,19 +11,22 @@ from tests.knowledge_base.readers.test_files import texts
 
 STRICT = "http://purl.oclc.org/ooxml/wordprocessingml/main"
 MATH = "http://schemas.openxmlformats.org/officeDocument/2006/math"
+CHOICE = "http://schemas.openxmlformats.org/markup-compatibility/2006"
 NUMBERS = """<w:abstractNum w:abstractNumId="0">
 <w:lvl w:ilvl="0"><w:start w:val="7"/>
 <w:numFmt w:val="decimal"/><w:lvlText w:val="Section %1."/></w:lvl>
 <w:lvl w:ilvl="1"><w:numFmt w:val="lowerRoman"/><w:lvlText w:val="(%2)"/></w:lvl></w:abstractNum>
-<w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num>"""
+<w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num>
+<w:num w:numId="2"><w:abstractNumId w:val="0"/><w:lvlOverride w:ilvl="0"><w:lvl w:ilvl="0">
+<w:numFmt w:val="upperLetter"/><w:lvlText w:val="%1)"/></w:lvl></w:lvlOverride></w:num>"""
 
 
 def paragraph(words: str, properties: str = "") -> str:
     return f"<w:p><w:pPr>{properties}</w:pPr><w:r><w:t>{words}</w:t></w:r></w:p>"
 
 
-def numbered(words: str, level: int, style: str = "") -> str:
-    number = f"<w:numPr><w:ilvl w:val='{level}'/><w:numId w:val='1'/></w:numPr>"
+def numbered(words: str, level: int, style: str = "", name: int = 1) -> str:
+    number = f"<w:numPr><w:ilvl w:val='{level}'/><w:numId w:val='{name}'/></w:numPr>"
     return paragraph(words, f"<w:pStyle w:val='{style}'/>{number}" if style else number)
 
 
@@ -35,8 +38,9 @@ def formula(inside: str) -> str:
     ("body", "shown"),
     [
         (
-            numbered("Term", 0, "h1") + numbered("a", 1) + numbered("b", 1) + numbered("End", 0),
-            "Section 7. Term (i) a (ii) b Section 8. End",
+            numbered("Term", 0, "h1") + numbered("a", 1) + numbered("b", 1) + numbered("End", 0)
+            + numbered("changed", 0, name=2) + numbered("again", 0, name=2),
+            "Section 7. Term (i) a (ii) b Section 8. End A) changed B) again",
         ),
         (
             formula("<m:f><m:num><m:r><m:t>1</m:t></m:r></m:num><m:den><m:r><m:t>2x</m:t></m:r>"
@@ -53,8 +57,30 @@ def formula(inside: str) -> str:
             + paragraph("Next"),
             "Fees apply [Note: Except for batteries] Next",
         ),
+        (
+            paragraph("D", "<w:framePr w:dropCap='drop'/>") + paragraph("rop it"),
+            "Drop it",
+        ),
+        (
+            ("<w:p><w:r><w:t>5 </w:t><w:sym w:font='Symbol' w:char='F06D'/><w:t>m</w:t></w:r>"
+             "<w:r><w:rPr><w:rFonts w:ascii='Symbol'/></w:rPr><w:t>\uf0b1</w:t></w:r>"
+             "<w:r><w:sym w:font='Wingdings' w:char='F0FC'/></w:r>"
+             "<w:r><w:sym w:font='Webdings' w:char='F04C'/></w:r></w:p>"),
+            "5 μm±✓",
+        ),
+        (
+            ("<w:p><w:r><w:ruby><w:rt><w:r><w:t>とう</w:t></w:r></w:rt><w:rubyBase><w:r><w:t>東</w:t>"
+             "</w:r></w:rubyBase></w:ruby></w:r><w:hyperlink><w:hyperlink><w:r><w:t>京</w:t></w:r>"
+             "</w:hyperlink></w:hyperlink></w:p>"),
+            "東京",
+        ),
+        (
+            (f"<m:AlternateContent xmlns:m='{CHOICE}'><m:Choice Requires='x'>{paragraph('new')}"
+             f"</m:Choice><m:Fallback>{paragraph('old')}</m:Fallback></m:AlternateContent>"),
+            "new",
+        ),
     ],
-    ids=["numbers", "formula", "moved", "footnote"],
+    ids=["numbers", "formula", "moved", "footnote", "initial", "symbols", "ruby", "alternatives"],
 )  # fmt: skip
 def test_word_shows_what_is_no_text_in_the_file(tmp_path: Path, body: str, shown: str) -> None:
     note = f"<w:footnote w:id='2'>{paragraph('Except for batteries')}</w:footnote>"
