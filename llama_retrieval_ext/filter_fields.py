@@ -50,6 +50,7 @@ _DAY: Final = timedelta(days=1)
 _SAMPLE: Final = 1_000
 _YEARS: Final = range(1000, 2200)
 _MOST: Final = 0.9
+_HALF: Final = 0.5
 _LONG_CHINESE: Final = 5
 _SHORT_PERSON: Final = 3  # characters: names of two are words, such as 高峰
 _ACRONYM: Final = 3  # letters, of which a value in capitals may be another word in lower case
@@ -66,7 +67,8 @@ class Field:
         sample, self.kind = values[:_SAMPLE], "words"
         if all(map(is_number, sample)):
             years = sum(value in _YEARS for value in values)  # others say that it is not known
-            self.kind = "year" if years >= _MOST * len(values) else "number"
+            least = _HALF if "year" in self.words else _MOST
+            self.kind = "year" if years >= least * len(values) else "number"
         elif all(instant(value) is not None for value in sample):
             self.kind = "date"
         # Names are no words of a question by chance; common words are.

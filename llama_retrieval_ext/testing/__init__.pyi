@@ -7,6 +7,7 @@ from llama_retrieval_ext.testing.fakes import FakeRetriever as FakeRetriever
 from llama_retrieval_ext.testing.fakes import FixedRetriever as FixedRetriever
 from llama_retrieval_ext.testing.fakes import FlakyRetriever as FlakyRetriever
 from llama_retrieval_ext.testing.fakes import HangingRetriever as HangingRetriever
+from llama_retrieval_ext.testing.interpret_contract import InterpretContract as InterpretContract
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract as IsolationContract
 from llama_retrieval_ext.testing.paging_contract import PagingContract as PagingContract
 from llama_retrieval_ext.testing.retriever_contract import RankingContract as RankingContract

@@ -19,7 +19,7 @@ from llama_retrieval_ext.testing.with_pytest import case, pytest
 
 FIELDS = ("genres", "year", "day", "mixed", "nobody")
 _FILTERS = ("year>=2000", "genres=drama or year<1990", "not mixed=1", 'mixed in ("1", "true")')
-_SCOPES = (
+SCOPES = (
     None,
     Scope("acme"),
     Scope("acme", principals=["ann"]),
@@ -30,7 +30,7 @@ _SCOPES = (
 
 def facets_by_hand(
     stored: Iterable[BaseNode], query: Query, *, top: int, nodes: bool
-) -> dict[str, dict[str, object]]:
+) -> dict[str, dict[str, Any]]:  # Any: values, ranges or their number
     """Return what facets of `FIELDS` must say of all nodes that a query may see."""
     seen = [node for node in stored if matches(query.condition, node.metadata)]
     return {field: _by_hand(field, seen, top, count_nodes=nodes) for field in FIELDS}
@@ -38,7 +38,7 @@ def facets_by_hand(
 
 def _by_hand(
     field: str, nodes: Iterable[BaseNode], top: int, *, count_nodes: bool
-) -> dict[str, object]:
+) -> dict[str, Any]:
     units: dict[tuple[type, object], set[Hashable]] = {}
     for node in nodes:
         value: Any = node.metadata.get(field)
@@ -150,7 +150,7 @@ class FacetContract:
             stored = {
                 i: node for i, node in stored.items() if document_of(node) != document_of(gone)
             }
-            for scope in _SCOPES:
+            for scope in SCOPES:
                 check_facets(kb, stored.values(), random, scope)
 
 

@@ -12,6 +12,7 @@ from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing.interpret_contract import INTERPRET_SCHEMA, InterpretContract
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 
 FILMS = [
@@ -22,6 +23,14 @@ FILMS = [
 ]
 QUESTION = "comedies after 2010 with Tom Hanks, not animation"
 ALL = Scope(principals=["group:staff"])
+
+
+class TestInterpreting(InterpretContract):
+    @pytest.fixture
+    def kb(self, url: str) -> Iterator[KnowledgeBase]:
+        model = FakeEmbedding(dim=2)
+        with KnowledgeBase.open(url, embed_model=model, schema=INTERPRET_SCHEMA) as kb:
+            yield kb
 
 
 @pytest.fixture(scope="module")
