@@ -50,6 +50,7 @@ from llama_retrieval_ext.scope import (
     check_principals,
     isolates,
 )
+from llama_retrieval_ext.stages.decay import with_holding
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.open import source_of
@@ -299,7 +300,6 @@ class MemoryStorage:
     ) -> None:
         self._kb = storage if isinstance(storage, KnowledgeBase) else None
         self._languages = None if self._kb is None else self._kb.parts.languages
-        self._depth = 1  # of searches, in hits that they need; more where something has ended
         if isinstance(storage, KnowledgeBase):
             if embed_model is not None and embed_model is not storage.embed_model:
                 raise ConfigurationError("a knowledge base has its own embed_model; leave it out")
@@ -419,15 +419,15 @@ class MemoryStorage:
             retriever = HybridRetriever(
                 backend, embed_model=model, languages=languages, name="memory"
             )
-        moment, top_k = None if now is None else instant(now), query.top_k or 0
-        depth = top_k if moment is None else self._depth * top_k
-        while True:
-            deep = query.but(top_k=depth)
-            hits = (yield from called(retriever.search, retriever.asearch, deep)).hits
-            holding = [hit for hit in hits if moment is None or holds(hit.node.metadata, moment)]
-            if len(holding) >= min(top_k, len(hits)) or len(hits) < depth:
-                return holding[:top_k]
-            if depth > top_k and isinstance(backend, EngineBackend):
-                query = query.but(as_of=now)  # other stores compare dates as text
-            else:
-                self._depth, depth = 2, 2 * depth
+        moment = None if now is None else instant(now)
+        # Other stores compare dates as text.
+        narrowed = query.but(as_of=now) if isinstance(backend, EngineBackend) else None
+
+        def search(asked: Query) -> Plan[list[Hit]]:
+            return (yield from called(retriever.search, retriever.asearch, asked)).hits
+
+        def holds_then(hit: Hit) -> bool:
+            return moment is None or holds(hit.node.metadata, moment)
+
+        _, holding = yield from with_holding(search, query, holds_then, narrowed=narrowed)
+        return holding[: query.top_k]

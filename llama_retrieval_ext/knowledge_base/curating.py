@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from typing import Final, Protocol
@@ -31,7 +31,7 @@ from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.scope import Scope, source_in
-from llama_retrieval_ext.stages.decay import holding_first
+from llama_retrieval_ext.stages.decay import holding_first, with_holding
 from llama_retrieval_ext.stages.ranking import Pin, boosted, condition_of, placed
 
 # Hits that boosts reorder, at least; fewer for boosts whose weights add up to little. On movies,
@@ -41,7 +41,6 @@ _CANDIDATES: Final = 50
 _FEW_CANDIDATES: Final = 20
 _LITTLE: Final = 0.25
 _GROWTH: Final = 4
-_DEEPER: Final = 2
 
 
 class Recorder(Protocol):
@@ -95,8 +94,6 @@ class Curating:
     find: Callable[[str, Scope | None], Iterable[BaseNode]]
     interpreting: Interpreting
     log: Recorder | None = None
-    # Tenants of which a hit held no longer, or not yet; no tenant's searches depend on another's.
-    _ended: set[str | None] = field(default_factory=set, init=False)
 
     def plan(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
         """Return the plan for the hits of a query, which is not part of a curated one."""
@@ -155,22 +152,10 @@ class Curating:
     def _holding_first(
         self, search: Callable[[Query], Plan[list[Hit]]], query: Query
     ) -> Plan[list[Hit]]:
-        """Return the plan for hits of which those that hold now come first; see `holding_first`.
-
-        Where something has ended, twice as many hits are searched, so that enough of them hold.
-        """
-        tenant = None if query.scope is None else query.scope.tenant_id
-        deep = query if query.top_k is None else query.unchecked(top_k=_DEEPER * query.top_k)
-        hits = yield from search(deep if tenant in self._ended else query)
-        if all(map(_holds_now, hits)):
-            return hits[: query.top_k]
-        if tenant not in self._ended:
-            self._ended.add(tenant)
-            hits = yield from step("more that may hold", search(deep))
-        holding = [*filter(_holds_now, hits)]
-        if query.top_k is None or len(holding) < query.top_k:
-            holding = yield from step("what holds now", search(query.but(as_of="now")))
-        return holding_first(hits, holding, top_k=query.top_k)
+        """Return the plan for hits of which those that hold now come first; see `holding_first`."""
+        now = query.but(as_of="now")
+        hits, holding = yield from with_holding(search, query, _holds_now, narrowed=now)
+        return hits if hits is holding else holding_first(hits, holding, top_k=query.top_k)
 
     def _ranked(
         self,

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from typing import Annotated, ClassVar, Final
@@ -10,7 +10,8 @@ from typing import Annotated, ClassVar, Final
 from llama_retrieval_ext.checks import Part
 from llama_retrieval_ext.dates import NANOSECONDS, instant, validity_in_words
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import note_degraded
+from llama_retrieval_ext.execution.context import note_degraded, step
+from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.formulas.decay import exponential_decay
 from llama_retrieval_ext.hits import ordered, score_of
 from llama_retrieval_ext.parameters import Advice, Range, Share
@@ -22,6 +23,7 @@ from llama_retrieval_ext.results import Contribution, Hit
 _DAY_NS: Final = 86_400 * NANOSECONDS
 # Factor for the score of what no longer holds, or not yet.
 _NO_LONGER: Final = 0.5
+_DEEPER: Final = 2
 # A day, a month or a year, with or without hyphens; a month and a year count as their first day.
 _DAY: Final = re.compile(r"(\d{4})(?:-?(\d\d))?(?:-?(\d\d))?")
 
@@ -148,6 +150,41 @@ class ScoreDecay(Recency, Refine):
             contribution = Contribution("ScoreDecay", rank, factor, 1.0, -less)
             decayed.append(with_score(hit, score - less, (*found_by(hit, rank), contribution)))
         return ordered(decayed)
+
+
+def with_holding(
+    search: Callable[[Query], Plan[list[Hit]]],
+    query: Query,
+    holds: Callable[[Hit], bool],
+    *,
+    narrowed: Query | None,
+) -> Plan[tuple[list[Hit], list[Hit]]]:
+    """Return the plan for the hits of a query, and for as many that hold, if there are.
+
+    If a hit does not hold, twice as many are searched, so that enough of them hold, and at last
+    those that hold alone. The first search is always for ``top_k``: where a ranking depends on its
+    depth, a question has one answer, whatever other questions have met.
+
+    Args:
+        search: Returns the plan for the hits of a query.
+        query: The query.
+        holds: Returns whether a hit holds.
+        narrowed: The query with its time as a filter; None to search ever deeper instead.
+    """
+    hits = yield from search(query)
+    if all(map(holds, hits)):
+        return hits, hits
+    depth = query.top_k
+    while True:
+        depth = depth and _DEEPER * depth
+        hits = yield from step("more that may hold", search(query.unchecked(top_k=depth)))
+        holding = [*filter(holds, hits)]
+        if query.top_k is not None and len(holding) >= query.top_k:
+            return hits, holding
+        if narrowed is not None:
+            return hits, (yield from step("what holds now", search(narrowed)))
+        if depth is None or len(hits) < depth:
+            return hits, holding
 
 
 def holding_first(hits: Sequence[Hit], holding: Sequence[Hit], *, top_k: int | None) -> list[Hit]:

@@ -18,6 +18,7 @@ from llama_retrieval_ext import KnowledgeBase, Query, Scope, Top
 from llama_retrieval_ext.config import from_yaml, to_yaml, validate_yaml
 from llama_retrieval_ext.dates import instant, now
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError, UnstableIdWarning
+from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.knowledge_base import documents
 from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.results import SearchResult
@@ -224,6 +225,20 @@ def test_what_ended_for_a_tenant_changes_no_search_of_another() -> None:
             assert result.trace is not None
             counts = [part.count for part in result.trace.children]
             assert counts == ([1, 2] if tenant == "a" else [1])
+
+
+@pytest.mark.parametrize("depth", [9, 30])
+def test_a_question_has_the_same_answer_after_another_has_met_what_ended(depth: int) -> None:
+    shuffled = random.Random(34)
+    with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as kb:
+        words = ["leave", "pay", "desk", "tax", "annual"]
+        texts = (" ".join(shuffled.choices(words, k=9)) for _ in range(200))
+        ended = Document(text="parking", metadata={"valid_to": "2020-01-01"})
+        kb.add([*(Document(text=text) for text in texts), ended], show_progress=False)
+        before = [kb.search("annual leave", mode, top_k=depth) for mode in MODES]
+        assert kb.search("parking", "keyword")[0].validity
+        after = [kb.search("annual leave", mode, top_k=depth) for mode in MODES]
+    assert [*map(node_ids, after)] == [*map(node_ids, before)]
 
 
 def test_as_of_asks_for_another_time_at_each_entrance(dated: KnowledgeBase) -> None:
