@@ -52,10 +52,16 @@ def replacements(
     spans = [*_spans(text)]
     if not any(end - start >= LEAST_LETTERS for start, end in spans) or len(spans) > _MOST_WORDS:
         return []
-    searched = vocabulary.tokenizer.query_terms(text)
-    unknown = [not _is_known(text[slice(*span)], searched, vocabulary, groups) for span in spans]
+    unknown = [not vocabulary.frequency(text[slice(*span)], groups) for span in spans]
+    if any(unknown):  # which no search looks for are no errors
+        tokenizer = vocabulary.tokenizer
+        searched = frozenset(tokenizer.query_tokens(text))
+        unknown = [
+            is_unknown and not searched.isdisjoint(tokenizer.tokens(text[slice(*span)]))
+            for is_unknown, span in zip(unknown, spans, strict=True)
+        ]
     corrections: list[Replacement] = []
-    for at, (start, end) in enumerate(spans):
+    for at, (start, end) in enumerate(spans if any(unknown) else ()):
         after = spans[at + 1][1] if any(unknown[at : at + 2]) and at + 1 < len(spans) else start
         pair, is_done = text[start:after], bool(corrections) and corrections[-1].end > start
         joined = pair.replace(" ", "", 1)
@@ -70,15 +76,6 @@ def replacements(
                 as_typed = meant.capitalize() if typed[0].isupper() else meant
                 corrections.append(Replacement(start, end, typed, as_typed))
     return corrections
-
-
-def _is_known(
-    word: str, searched: Collection[int], vocabulary: Vocabulary, groups: Collection[Hashable]
-) -> bool:
-    """Return whether a text has a word, or no search looks for it."""
-    terms = memoryview(vocabulary.tokenizer.term_ids(word)).cast("I")
-    is_searched = any(term in searched for term in terms)
-    return not is_searched or vocabulary.frequency(word, groups) > 0
 
 
 def _spans(text: str) -> Iterator[tuple[int, int]]:

@@ -2,8 +2,11 @@
 
 import re
 from array import array
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator
+from itertools import accumulate
+from string import ascii_lowercase
 from threading import Lock
 from typing import Final
 
@@ -26,6 +29,7 @@ LEAST_LETTERS: Final = 4
 _LEAST_NEAR: Final = 5
 _TWO_EDITS: Final = 8
 _ONE: Final = np.uint64(1)
+_NONE: Final = np.empty(0, dtype=np.uint64)
 
 
 class Vocabulary:
@@ -54,7 +58,7 @@ class Vocabulary:
         # Spellings by the same without accents, and these by first letter and length.
         self._spellings: dict[str, str] = {}
         self._alike: dict[tuple[str, int], tuple[list[str], array[int]]] = {}
-        self._first_letters: set[str] = set()
+        self._other_letters: set[str] = set()  # with which words begin, beside a to z
         self._lock = Lock()
 
     def __len__(self) -> int:
@@ -132,22 +136,25 @@ class Vocabulary:
         return parts if count else None
 
     def _near(self, typed: str, edits: int) -> Iterator[str]:
-        signature = _signature(typed)
-        for length in range(len(typed) - edits, len(typed) + edits + 1):
-            with self._lock:
-                words, signatures = self._alike.get((typed[0], length), ([], array("Q")))
-                differences = np.array(signatures, dtype=np.uint64) ^ np.uint64(signature)
-            for _ in range(2 * edits):  # an edit changes at most two bits; this clears one
-                differences &= differences - _ONE
-            alike = [words[at] for at in np.flatnonzero(differences == 0)]
-            similar = process.extract(
-                typed, alike, scorer=OSA.distance, score_cutoff=edits, limit=None
-            )
-            yield from (near for near, _, _ in similar)
+        lengths = range(len(typed) - edits, len(typed) + edits + 1)
+        with self._lock:
+            buckets = [b for n in lengths if (b := self._alike.get((typed[0], n)))]
+            starts = [0, *accumulate(len(words) for words, _ in buckets)]
+            signatures = [np.frombuffer(numbers, "Q") for _, numbers in buckets]
+            differences = np.concatenate([_NONE, *signatures])
+            del signatures  # an array that is looked at cannot grow
+        differences ^= np.uint64(_signature(typed))
+        for _ in range(2 * edits):  # an edit changes at most two bits; this clears one
+            differences &= differences - _ONE
+        alike: list[str] = []
+        for at in np.flatnonzero(differences == 0).tolist():
+            number = bisect_right(starts, at) - 1
+            alike.append(buckets[number][0][at - starts[number]])
+        similar = process.extract(typed, alike, scorer=OSA.distance, score_cutoff=edits, limit=None)
+        yield from (near for near, _, _ in similar)
         if edits == 1:  # with another first letter, the edit is there
             ends = (typed, typed[1:])
-            plain = typed[0].isascii()
-            letters = [first for first in self._first_letters if first.isascii() == plain]
+            letters = ascii_lowercase if typed[0].isascii() else self._other_letters
             others = [first + end for end in ends for first in letters]
             others += [typed[1:], typed[1] + typed[0] + typed[2:]]
             yield from (other for other in others if other in self._spellings)
@@ -160,7 +167,8 @@ class Vocabulary:
         words, signatures = self._alike.setdefault((plain[0], len(plain)), ([], array("Q")))
         words.append(plain)
         signatures.append(_signature(plain))
-        self._first_letters.add(plain[0])
+        if not plain[0].isascii():
+            self._other_letters.add(plain[0])
 
     def _remove(self, key: str) -> None:
         group, terms = self._texts.pop(key, (None, b""))
