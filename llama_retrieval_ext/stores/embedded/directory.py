@@ -210,9 +210,8 @@ class StoreDirectory:
 
     def flush(self) -> None:
         """Flush the engine's log to its storage, which shortens the log."""
-        with self.lock:
-            with self._reaching_disk():
-                self.read(EdgeShard.flush, empty=None)
+        with self.lock, self._reaching_disk():
+            self.read(EdgeShard.flush, empty=None)
             self._unflushed, self._unsynced = 0, False
 
     @contextmanager
@@ -306,9 +305,8 @@ class StoreDirectory:
             self.flush()
             check_room(self.path, size=2 * bytes_on_disk(self._folder), min_free=min_free)
             config = self._next_config()
-            same = Reweighing(
-                config.tokenizer, config.schema, config.average_lengths, is_needed=False
-            )
+            terms = config.tokenizer, config.schema, config.average_lengths
+            same = Reweighing(*terms, is_needed=False)
             draft = Draft(config, shard_folder(self.path, config), same)
             shutil.rmtree(draft.folder, ignore_errors=True)
             copy_folder(self._folder, draft.folder)
