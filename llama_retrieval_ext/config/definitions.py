@@ -3,7 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import EnumType
 from types import MappingProxyType, NoneType
 from typing import (
@@ -24,12 +24,14 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from llama_retrieval_ext.checks import nearest, problem
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.parameters import Misfit, Path, Range, arms_of, expected, fit_of
+from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.scope import Scope
+from llama_retrieval_ext.scope import Scope, at_time
 
 TYPE: Final = "type"
 REF: Final = "ref"
 SCOPE: Final = "scope"
+_TIMES: Final = ("as_of", "known_at")
 _REQUIRED: Final = inspect.Parameter.empty
 Definitions: TypeAlias = Mapping[str, "Definition"]
 
@@ -85,6 +87,7 @@ class Definition:
         parameters: The parameters by name.
         takes_parts: Whether ``make`` needs the registry.
         is_scoped_later: Whether ``scope`` is passed to ``for_scope`` of the result.
+        is_timed: Whether ``as_of`` and ``known_at`` are, see `timed`.
         description: What it is, in one sentence.
         fields: Extra fields of the first record of an answer, with their values if an LLM failed.
     """
@@ -95,8 +98,15 @@ class Definition:
     parameters: Mapping[str, Parameter]
     takes_parts: bool = False
     is_scoped_later: bool = False
+    is_timed: bool = False
     description: str = ""
     fields: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def timed(self) -> "Definition":
+        """The definition with the time for which queries ask, which ``kb.retriever`` takes."""
+        times = dict.fromkeys(_TIMES, Parameter(str | None, None))
+        return replace(self, parameters={**self.parameters, **times}, is_timed=True)
 
     def checked(
         self,
@@ -138,6 +148,8 @@ class Definition:
             if model is not None and isinstance(value, Mapping):
                 return model.model_validate(value)
             misfit = fit_of(hint)(value, _is_a(definitions))
+            if misfit is None and self.is_timed and name in _TIMES:
+                Scope(**{name: value})  # raises for what is no time
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             text = f"{name!r} of {self.name!r}: {problem(first)}"
@@ -155,11 +167,17 @@ class Definition:
         rest: list[object] = [parts] if self.takes_parts else []
         named = dict(arguments)
         scope = named.pop(SCOPE, None) if self.is_scoped_later else None
+        if self.is_timed:
+            scope = at_time(scope, *(named.pop(name, None) for name in _TIMES))
         for name, parameter in self.parameters.items():
             if parameter.is_rest:
                 rest.extend(named.pop(name, ()))
         part = self.make(*rest, **named)
-        return part if scope is None else part.for_scope(scope)  # type: ignore[attr-defined]
+        if scope is None:
+            return part
+        if isinstance(part, BaseRetriever) and not isinstance(part, Retriever):
+            part = Pipeline(part, name=self.name)
+        return part.for_scope(scope)  # type: ignore[attr-defined]
 
 
 def definition_of(
@@ -193,7 +211,9 @@ def definition_of(
         parameters[SCOPE] = Parameter(Scope | None, None)
     description = (inspect.getdoc(make) or "").partition("\n")[0].strip()
     return Definition(
-        name, make, kind, parameters, takes_parts, is_scoped_later, description, fields
+        *(name, make, kind, parameters, takes_parts, is_scoped_later),
+        description=description,
+        fields=fields,
     )
 
 

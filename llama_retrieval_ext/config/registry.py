@@ -168,7 +168,7 @@ mean 'hybrid'?
         definitions = dict(class_definitions())
         for name in (*PRESETS, *self.names):
             with suppress(ConfigurationError):  # raised later, for a configuration that names it
-                definitions[name] = self.definition(name)
+                definitions[name] = self.definition(name).timed
         return definitions
 
     @property

@@ -266,6 +266,17 @@ def test_a_time_in_yaml_is_read_back(dated: KnowledgeBase) -> None:
         assert "new" not in best
     (problem,) = validate_yaml(text.replace("'2021-05-05'", "2021-05-05"), dated)
     assert "put it in quotes" in problem
+    for kind in ("hybrid", "basic", "rerank", "recursive"):
+        named = f"version: 1\npipeline: {{type: {kind}, as_of: '2021-05-05'}}"
+        assert validate_yaml(named, dated) == []
+        written = to_yaml(from_yaml(named, dated), dated)
+        for timed in (from_yaml(named, dated), from_yaml(written, dated)):
+            assert set(ids(timed.search("leave is 20 days"))) == {"old", "plain"}
+    known = "version: 1\npipeline: {type: keyword, known_at: '2020-01-01', as_of: any}"
+    assert "new" not in ids(from_yaml(known, dated).search("leave"))
+    (problem,) = validate_yaml(known.replace("2020-01-01", "last year"), dated)
+    assert "line 2" in problem
+    assert "known_at must be a date" in problem
 
 
 def test_a_document_says_what_its_dates_came_from_and_since_when_it_is_known(
