@@ -10,14 +10,22 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
-from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
 from llama_retrieval_ext.checks import checked_call
-from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError, RetrievalExtError
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    MissingDependencyError,
+    RetrievalExtError,
+    describe,
+)
 from llama_retrieval_ext.knowledge_base.readers.encodings import check_encoding
-from llama_retrieval_ext.knowledge_base.readers.formats import check_unpacked, reader_for
-from llama_retrieval_ext.knowledge_base.readers.texts import NO_TEXT, DocumentList, TextReader
+from llama_retrieval_ext.knowledge_base.readers.formats import (
+    check_unpacked,
+    is_one_text,
+    reader_for,
+)
+from llama_retrieval_ext.knowledge_base.readers.texts import NO_TEXT, DocumentList
 from llama_retrieval_ext.scope import PAGE_KEY, SOURCE_KEY
 from llama_retrieval_ext.text.normalization import composed, spellings
 from llama_retrieval_ext.urls import expanded_path, is_loop
@@ -285,13 +293,10 @@ def _entries(folder: Path, reading: Reading) -> list[os.DirEntry[str]]:
 
 def read_files(files: Iterable[Path], reading: Reading, encoding: str = "") -> Iterator[Document]:
     """Yield the documents in files; record files that cannot be read."""
-    readers: dict[str, BaseReader] = {}
     for file in files:
         suffix = file.suffix.lower()
         try:
-            if suffix not in readers:
-                readers[suffix] = reader_for(suffix, encoding)
-            documents = _read(file, readers[suffix])
+            documents = _read(file, encoding)
         except ImportError:
             reading.left_out[file] = str(
                 MissingDependencyError(f"reading {suffix} files", "quickstart")
@@ -320,17 +325,17 @@ def source_name(file: Path) -> str:
     return composed(str(file))
 
 
-def _read(file: Path, reader: BaseReader) -> list[Document]:
+def _read(file: Path, encoding: str) -> list[Document]:
     # No dates: a copied or touched file would count as changed.
-    source = source_name(file)
+    source, suffix = source_name(file), file.suffix.lower()
     metadata = {SOURCE_KEY: source, "file_name": Path(source).name}
     if file.exists() and not file.is_file():
         raise ConfigurationError(_NO_FILE)
     check_unpacked(file)
-    documents = reader.load_data(file, extra_info=metadata)
+    documents = reader_for(suffix, encoding)(file)
     for part, document in enumerate(documents):
-        is_whole = isinstance(reader, TextReader)
-        document.id_ = source if is_whole else f"{source}{PART}{part}"
+        document.metadata = {**metadata, **document.metadata}
+        document.id_ = source if is_one_text(suffix) else f"{source}{PART}{part}"
         # Names and titles help retrieval; folders and page numbers add noise.
         document.excluded_embed_metadata_keys = [SOURCE_KEY, PAGE_KEY]
     return documents
@@ -342,6 +347,4 @@ def _reason(error: BaseException) -> str:
         error = error.__cause__
     if isinstance(error, RetrievalExtError):
         return str(error)
-    if isinstance(error, FileNotFoundError):
-        return "it does not exist"
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return "it does not exist" if isinstance(error, FileNotFoundError) else describe(error)

@@ -1,33 +1,35 @@
 """The reader of each file type, and of e-mails, whose attachments are of any type."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from email import message_from_bytes, policy
 from email.message import EmailMessage, MIMEPart
+from functools import partial
 from mimetypes import guess_extension
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 from zipfile import BadZipFile, ZipFile
 
-from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
 from llama_retrieval_ext.errors import ConfigurationError, RetrievalExtError, describe
 from llama_retrieval_ext.knowledge_base.readers.encodings import UNSUPPORTED, decoded
-from llama_retrieval_ext.knowledge_base.readers.html import HTMLReader
-from llama_retrieval_ext.knowledge_base.readers.office import SlidesReader, WordReader
+from llama_retrieval_ext.knowledge_base.readers.html import read_html
+from llama_retrieval_ext.knowledge_base.readers.office import read_slides, read_word
 from llama_retrieval_ext.knowledge_base.readers.open_formats import (
-    EPUBReader,
-    OpenSlidesReader,
-    OpenTextReader,
+    read_epub,
+    read_open_slides,
+    read_open_text,
 )
-from llama_retrieval_ext.knowledge_base.readers.pdf import PDFReader
-from llama_retrieval_ext.knowledge_base.readers.tables import CSVReader, WorkbookReader
+from llama_retrieval_ext.knowledge_base.readers.pdf import read_pdf
+from llama_retrieval_ext.knowledge_base.readers.tables import read_csv, read_workbook
 from llama_retrieval_ext.knowledge_base.readers.texts import (
     DocumentList,
-    NotebookReader,
-    RTFReader,
-    TextReader,
+    FileReader,
+    read_notebook,
+    read_plain_text,
+    read_rtf,
     without_base64,
 )
 
@@ -36,80 +38,72 @@ _MAX_PARTS: Final = 1_000
 _MAX_DEPTH: Final = 100
 
 
-class MailReader(BaseReader):
-    """Reads a mail as a document, and each attachment whose kind is read as further ones.
+def read_mail(
+    file: Path, encoding: str = "", *, reader_for: Callable[[str], FileReader]
+) -> DocumentList:
+    """Read a mail as a document, and each attachment whose kind is read as further ones.
 
     The metadata have ``title`` (its subject), ``sender``, ``recipients`` and ``date``; those of an
     attachment ``attachment``, its name. `encoding` is that of parts that declare none, or a wrong
     one.
     """
-
-    def __init__(self, reader_for: Callable[[str], BaseReader], encoding: str = "") -> None:
-        self._reader_for = reader_for
-        self._encoding = encoding
-
-    def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> DocumentList:
-        """Return the documents of a file."""
+    try:
+        message = message_from_bytes(file.read_bytes(), policy=policy.default)
+        body = message.get_body(("plain", "html"))
+        parts = [*([] if body is None else [body]), *_attachments(message, body)]
+    except RecursionError:
+        raise ConfigurationError(f"its parts are nested deeper than {_MAX_DEPTH}") from None
+    metadata = {
+        name: " ".join(str(message[header]).split())
+        for header, name in _HEADERS.items()
+        if message[header]
+    }
+    shown, attached, reasons = [metadata.get("title", "")], [], []
+    for part in parts[:_MAX_PARTS]:
+        name = "" if part is body else _name(part)
+        shown += [f"[Attachment: {name}]"] if name else []
         try:
-            message = message_from_bytes(file.read_bytes(), policy=policy.default)
-            body = message.get_body(("plain", "html"))
-            parts = [*([] if body is None else [body]), *_attachments(message, body)]
-        except RecursionError:
-            raise ConfigurationError(f"its parts are nested deeper than {_MAX_DEPTH}") from None
-        headers = {
-            name: " ".join(str(message[header]).split())
-            for header, name in _HEADERS.items()
-            if message[header]
-        }
-        metadata = {**(extra_info or {}), **headers}
-        shown, attached, reasons = [headers.get("title", "")], [], []
-        for part in parts[:_MAX_PARTS]:
-            name = "" if part is body else _name(part)
-            shown += [f"[Attachment: {name}]"] if name else []
-            more = {"attachment": name} if name else {}
-            try:
-                documents, reason = self._read(part, name, {**metadata, **more})
-            except Exception as error:  # noqa: BLE001 - whatever a reader trips over is in this part
-                documents = []
-                reason = str(error) if isinstance(error, RetrievalExtError) else describe(error)
-            reasons += [f"{reason} ({f'attachment {name}' if name else 'body'})"] if reason else []
-            if name:
-                attached += documents
-            else:
-                shown += [document.text.strip() for document in documents]
-        if len(parts) > _MAX_PARTS:
-            reasons.append(f"only the first {_MAX_PARTS:,} of its parts are read")
-        text = "\n\n".join(filter(None, shown))
-        whole = [Document(text=text, metadata=metadata)] if text else []
-        reasons.sort(key=lambda reason: reason.startswith(UNSUPPORTED))
-        return DocumentList([*whole, *attached], {file: "; ".join(reasons)} if reasons else {})
+            documents, reason = _read_part(part, name, encoding, reader_for)
+        except Exception as error:  # noqa: BLE001 - whatever a reader trips over is in this part
+            documents = []
+            reason = str(error) if isinstance(error, RetrievalExtError) else describe(error)
+        reasons += [f"{reason} ({f'attachment {name}' if name else 'body'})"] if reason else []
+        if not name:
+            shown += [document.text.strip() for document in documents]
+            continue
+        for document in documents:
+            document.metadata = {**metadata, "attachment": name, **document.metadata}
+        attached += documents
+    if len(parts) > _MAX_PARTS:
+        reasons.append(f"only the first {_MAX_PARTS:,} of its parts are read")
+    text = "\n\n".join(filter(None, shown))
+    whole = [Document(text=text, metadata=metadata)] if text else []
+    reasons.sort(key=lambda reason: reason.startswith(UNSUPPORTED))
+    return DocumentList([*whole, *attached], {file: "; ".join(reasons)})
 
-    def _read(
-        self, part: MIMEPart, name: str, metadata: dict[str, object]
-    ) -> tuple[list[Document], str]:
-        kind = part.get_content_type()
-        data = part.get_payload(decode=True)
-        if not isinstance(data, bytes):
-            data = bytes(part.get_content())
-        suffix = {"message/rfc822": ".eml", "text/html": ".html"}.get(
-            kind, PurePath(name).suffix.lower()
-        )
-        if kind.startswith("text/") and suffix in ("", ".txt"):
-            text = self._text(data, part.get_content_charset() or "")
-            return [Document(text=without_base64(text), metadata=metadata)], ""
-        with TemporaryDirectory() as folder:
-            file = Path(folder) / f"part{suffix}"
-            file.write_bytes(data)
-            documents = self._reader_for(suffix).load_data(file, extra_info=metadata)
-            reason = getattr(documents, "left_out", {}).get(file, "")
-        return list(documents), reason
 
-    def _text(self, data: bytes, charset: str) -> str:
+def _read_part(
+    part: MIMEPart, name: str, encoding: str, reader_for: Callable[[str], FileReader]
+) -> tuple[list[Document], str]:
+    kind = part.get_content_type()
+    data = part.get_payload(decode=True)
+    if not isinstance(data, bytes):
+        data = bytes(part.get_content())
+    suffix = {"message/rfc822": ".eml", "text/html": ".html"}.get(
+        kind, PurePath(name).suffix.lower()
+    )
+    if kind.startswith("text/") and suffix in ("", ".txt"):
         try:
-            text = data.decode(charset or "utf-8")
+            text = data.decode(part.get_content_charset() or "utf-8")
         except (LookupError, ValueError):
-            text = decoded(data, self._encoding)
-        return text.replace("\r\n", "\n").replace("\r", "\n")
+            text = decoded(data, encoding)
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        return [Document(text=without_base64(text))], ""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / f"part{suffix}"
+        file.write_bytes(data)
+        documents = reader_for(suffix)(file)
+        return [*documents], getattr(documents, "left_out", {}).get(file, "")
 
 
 def _name(part: MIMEPart) -> str:
@@ -145,55 +139,58 @@ _MAX_MAILS: Final = 5  # each is read again with the one that it is attached to
 _WORD: Final = (".docx", ".docm", ".dotx", ".dotm", ".doc", ".dot")
 _SLIDES: Final = (".pptx", ".pptm", ".ppsx", ".potx", ".ppt", ".pps")
 _WORKBOOKS: Final = (".xlsx", ".xlsm", ".xltx", ".xlsb", ".xls", ".ods")
-_OPEN: Final[Mapping[str, Callable[[], BaseReader]]] = {
-    **dict.fromkeys((".odt", ".ott"), OpenTextReader),
-    **dict.fromkeys((".odp", ".otp"), OpenSlidesReader),
-    ".epub": EPUBReader,
+_OPEN: Final[Mapping[str, FileReader]] = {
+    **dict.fromkeys((".odt", ".ott"), read_open_text),
+    **dict.fromkeys((".odp", ".otp"), read_open_slides),
+    ".epub": read_epub,
 }
-_READERS: Final[Mapping[str, Callable[[], BaseReader]]] = {
-    **dict.fromkeys(_WORD, WordReader),
-    **dict.fromkeys(_SLIDES, SlidesReader),
-    **dict.fromkeys(_WORKBOOKS, WorkbookReader),
+_READERS: Final[Mapping[str, FileReader]] = {
+    **dict.fromkeys(_WORD, read_word),
+    **dict.fromkeys(_SLIDES, read_slides),
+    **dict.fromkeys(_WORKBOOKS, read_workbook),
     **_OPEN,
-    ".pdf": PDFReader,
-    ".rtf": RTFReader,
+    ".pdf": read_pdf,
+    ".rtf": read_rtf,
 }
 _HTML: Final = (
     *(".html", ".htm", ".xhtml", ".xht", ".html4", ".html5", ".shtml", ".shtm", ".phtml"),
     *(".hta", ".dhtml", ".jhtml"),
 )
-_TEXT_READERS: Final[Mapping[str, Callable[[str], BaseReader]]] = {
-    **dict.fromkeys(_HTML, HTMLReader),
-    ".csv": CSVReader,
-    ".tsv": CSVReader,
-    ".ipynb": NotebookReader,
+_TEXT_READERS: Final[Mapping[str, Callable[..., list[Document]]]] = {
+    **dict.fromkeys(_HTML, read_html),
+    ".csv": read_csv,
+    ".tsv": read_csv,
+    ".ipynb": read_notebook,
 }
 # Kinds in which text is packed that no reader of ours unpacks, and what to do with them.
 _REFUSED: Final = {".msg": "save it as EML"}
 
 
-def reader_for(suffix: str, encoding: str = "", *, depth: int = 0) -> BaseReader:
+def reader_for(suffix: str, encoding: str = "", *, depth: int = 0) -> FileReader:
     """Return the reader of a suffix in lower case; this or its use may raise ImportError."""
     if suffix in _REFUSED:
         raise ConfigurationError(f"{UNSUPPORTED}: {suffix}; {_REFUSED[suffix]}")
     if suffix == ".eml":
         if depth > _MAX_MAILS:
             raise ConfigurationError(f"mails are attached more than {_MAX_MAILS} deep, the limit")
-        return MailReader(lambda kind: reader_for(kind, encoding, depth=depth + 1), encoding)
-    if suffix in _READERS:
-        return _READERS[suffix]()
-    return _TEXT_READERS.get(suffix, TextReader)(encoding)
+        attached = partial(reader_for, encoding=encoding, depth=depth + 1)
+        return partial(read_mail, encoding=encoding, reader_for=attached)
+    text_reader = partial(_TEXT_READERS.get(suffix, read_plain_text), encoding=encoding)
+    return _READERS.get(suffix, text_reader)
+
+
+def is_one_text(suffix: str) -> bool:
+    """Return whether files with a suffix in lower case are read as plain text, as one document."""
+    return suffix not in {*_READERS, *_TEXT_READERS, ".eml"}
 
 
 def check_unpacked(file: Path) -> None:
     """Raise if an office file unpacks to far more than its size, which readers load as a whole."""
     if file.suffix.lower() not in {*_WORD, *_SLIDES, *_WORKBOOKS, *_OPEN}:
         return
-    try:
-        with ZipFile(file) as content:
-            size = sum(part.file_size for part in content.infolist())
-    except (OSError, BadZipFile):
-        return  # the reader has the better message
+    size = 0
+    with suppress(OSError, BadZipFile), ZipFile(file) as content:  # its reader says why
+        size = sum(part.file_size for part in content.infolist())
     if size > max(_MAX_UNPACKED, 2 * file.stat().st_size):
         raise ConfigurationError(f"it unpacks to {size:,} bytes; the limit is {_MAX_UNPACKED:,}")
 

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from llama_index.core.readers.base import BaseReader
-
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.readers.encodings import decode_text
-from llama_retrieval_ext.knowledge_base.readers.outline import OutlinedDocument, TextLine, outlined
+from llama_retrieval_ext.knowledge_base.readers.outline import TextLine, outlined_document
 from llama_retrieval_ext.knowledge_base.readers.texts import DocumentList
 
 if TYPE_CHECKING:
@@ -67,43 +65,28 @@ _MEANT: Final = {
 }
 
 
-class HTMLReader(BaseReader):
-    """Reads the text of an HTML file as one document, a line for each block, without scripts.
+def read_html(file: Path, encoding: str = "") -> DocumentList:
+    """Read the text of an HTML file as one document, a line for each block, without scripts.
 
     A page is in the encoding that it declares, unless it is UTF-8; one that declares none is read
     as other texts are.
     """
-
-    def __init__(self, encoding: str = "") -> None:
-        self._encoding = encoding
-
-    def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> DocumentList:
-        """Return the document of a file."""
-        page, n_wrong = _decoded(file.read_bytes(), self._encoding)
-        root = parsed(page)
-        lines = [] if root is None else lines_of(root)
-        text, outline = outlined(lines)
-        title = "" if root is None else title_of(root)
-        metadata = {**(extra_info or {}), **({"title": title} if title else {})}
-        document = OutlinedDocument(text=text, metadata=metadata, outline=outline)
-        reason = f"{n_wrong} of its characters are not in the encoding that it declares"
-        return DocumentList([document], {file: reason} if n_wrong else {})
-
-
-def _decoded(data: bytes, encoding: str) -> tuple[str, int]:
-    """Return a page, and how many of its characters are unreadable."""
+    data = file.read_bytes()
     declared = _DECLARED.search(data[:_HEAD_BYTES])
     name = _codec(declared[1] or declared[2]) if declared else ""
-    is_ascii = data.isascii()
-    if name and (is_ascii or decode_text(data, "ascii") is None):
+    page, reason = decode_text(data, encoding), ""
+    if name and (data.isascii() or decode_text(data, "ascii") is None):
         page = data.decode(name, "replace")
-        return page, page.count("\ufffd")
-    page_or_none = decode_text(data, encoding)
-    if page_or_none is None:
+        if n_wrong := page.count("\ufffd"):
+            reason = f"{n_wrong} of its characters are not in the encoding that it declares"
+    if page is None:
         raise ConfigurationError(
             "it declares no encoding, and is not text in UTF-8, UTF-16 or GB18030; pass encoding="
         )
-    return page_or_none, 0
+    root = parsed(page)
+    lines = [] if root is None else lines_of(root)
+    title = {} if root is None else {"title": title_of(root)}
+    return DocumentList([outlined_document(lines, title)], {file: reason})
 
 
 def _codec(label: bytes) -> str:

@@ -5,10 +5,9 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
-from llama_retrieval_ext.knowledge_base.readers.outline import OutlinedDocument, TextLine, outlined
+from llama_retrieval_ext.knowledge_base.readers.outline import TextLine, outlined_document
 from llama_retrieval_ext.knowledge_base.readers.word import (
     CAPTION_MARK,
     TITLE_MARK,
@@ -22,41 +21,34 @@ _HEADERS: Final = ("header", "first_page_header", "even_page_header")
 _FOOTERS: Final = ("footer", "first_page_footer", "even_page_footer")
 
 
-class WordReader(BaseReader):
-    """Reads a DOCX or DOC file as one document, a line for each paragraph and row of a table.
+def read_word(file: Path) -> list[Document]:
+    """Read a DOCX or DOC file as one document, a line for each paragraph and row of a table.
 
     Numbers of headings and lists are part of the text; notes and comments follow the paragraph or
-    table that they are on.
+    table that they are on. None without text.
     """
-
-    def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
-        """Return the document of a file; none without text."""
-        sections = _sections(file, with_visible_text)
-        parts = [
-            *_once(section.get(name) for section in sections for name in _HEADERS),
-            *(section["elements"] for section in sections),
-            *_once(section.get(name) for section in sections for name in _FOOTERS),
-        ]
-        lines = _Lines([*chain.from_iterable(parts)])
-        text, outline = outlined(lines)
-        text, metadata = text.rstrip(), dict(extra_info or {})
-        return [OutlinedDocument(text=text, metadata=metadata, outline=outline)] if text else []
+    sections = _sections(file, with_visible_text)
+    parts = [
+        *_once(section.get(name) for section in sections for name in _HEADERS),
+        *(section["elements"] for section in sections),
+        *_once(section.get(name) for section in sections for name in _FOOTERS),
+    ]
+    document = outlined_document(_Lines([*chain.from_iterable(parts)]), {})
+    document.set_content(document.text.rstrip())
+    return [document] if document.text else []
 
 
-class SlidesReader(BaseReader):
-    """Reads each slide with text of a PPTX or PPT file as a document, with its title and notes."""
-
-    def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
-        """Return a document for each slide."""
-        documents: list[Document] = []
-        for number, slide in enumerate(_sections(file), start=1):
-            lines = _Lines([*slide["elements"], *slide.get("speaker_notes", ())], spacing=False)
-            text, outline = outlined(lines)
-            if text.strip():
-                title = {"title": outline.headings[0].text} if outline.headings else {}
-                metadata = {**(extra_info or {}), PAGE_KEY: number, **title}
-                documents.append(OutlinedDocument(text=text, metadata=metadata, outline=outline))
-        return documents
+def read_slides(file: Path) -> list[Document]:
+    """Read each slide with text of a PPTX or PPT file as a document, with its title and notes."""
+    documents: list[Document] = []
+    for number, slide in enumerate(_sections(file), start=1):
+        lines = _Lines([*slide["elements"], *slide.get("speaker_notes", ())], spacing=False)
+        document = outlined_document(lines, {PAGE_KEY: number})
+        if document.text.strip():
+            headings = document.outline.headings
+            document.metadata |= {"title": headings[0].text} if headings else {}
+            documents.append(document)
+    return documents
 
 
 def _sections(file: Path, prepared: Any = bytes) -> Sequence[_Element]:  # noqa: ANN401 - a function

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 from zipfile import BadZipFile, ZipFile
 
-from llama_index.core.readers.base import BaseReader
+from llama_index.core.schema import Document
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.readers.html import (
@@ -22,7 +22,7 @@ from llama_retrieval_ext.knowledge_base.readers.html import (
     title_of,
 )
 from llama_retrieval_ext.knowledge_base.readers.list_numbers import ListLevel, ListNumbers
-from llama_retrieval_ext.knowledge_base.readers.outline import OutlinedDocument, TextLine, outlined
+from llama_retrieval_ext.knowledge_base.readers.outline import OutlinedDocument, outlined_document
 from llama_retrieval_ext.knowledge_base.readers.texts import DocumentList
 from llama_retrieval_ext.scope import PAGE_KEY
 
@@ -55,64 +55,68 @@ _CONTAINER: Final = "META-INF/container.xml"
 _ENCRYPTION: Final = "META-INF/encryption.xml"
 
 
-class OpenTextReader(BaseReader):
-    """Reads an ODT file as one document, with its headers, footers, notes and comments."""
-
-    def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> DocumentList:
-        """Return the document of a file; none without text."""
-        with _opened(file) as parts:
-            root = _xml(parts, _CONTENT)
-            shared = [_xml(parts, _STYLES)] if _STYLES in parts.namelist() else []
-        _write_numbers(root, [*shared, root])
-        body, *_ = _as_html(root)
-        styles = [part for tree in shared for part in _as_html(tree)]
-        headers, footers = (
-            [line for margin in styles if tag_name(margin) == name for line in lines_of(margin)]
-            for name in ("header", "footer")
-        )
-        return _with_text([_document([*headers, *lines_of(body), *footers], extra_info)])
+def read_open_text(file: Path) -> list[Document]:
+    """Read an ODT file as one document, with its headers, footers, notes and comments."""
+    with _opened(file) as parts:
+        root = _xml(parts, _CONTENT)
+        shared = [_xml(parts, _STYLES)] if _STYLES in parts.namelist() else []
+    _write_numbers(root, [*shared, root])
+    body, *_ = _as_html(root)
+    styles = [part for tree in shared for part in _as_html(tree)]
+    headers, footers = (
+        [line for margin in styles if tag_name(margin) == name for line in lines_of(margin)]
+        for name in ("header", "footer")
+    )
+    return _with_titles([outlined_document([*headers, *lines_of(body), *footers], {})])
 
 
-class OpenSlidesReader(BaseReader):
-    """Reads each slide with text of an ODP file as a document, with its title and notes."""
-
-    def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> DocumentList:
-        """Return a document for each slide."""
-        with _opened(file) as parts:
-            slides = [part for part in _as_html(_xml(parts, _CONTENT)) if tag_name(part) == "page"]
-        return _with_text(
-            _document(lines_of(slide), {**(extra_info or {}), PAGE_KEY: number})
-            for number, slide in enumerate(slides, start=1)
-        )
+def read_open_slides(file: Path) -> list[Document]:
+    """Read each slide with text of an ODP file as a document, with its title and notes."""
+    with _opened(file) as parts:
+        slides = [part for part in _as_html(_xml(parts, _CONTENT)) if tag_name(part) == "page"]
+    return _with_titles(
+        outlined_document(lines_of(slide), {PAGE_KEY: number})
+        for number, slide in enumerate(slides, start=1)
+    )
 
 
-class EPUBReader(BaseReader):
-    """Reads each chapter with text of an EPUB file as a document, in the order of the book.
+def read_epub(file: Path) -> DocumentList:
+    """Read each chapter with text of an EPUB file as a document, in the order of the book.
 
     The metadata have ``book``, its title, and ``title``, that of the chapter.
     """
+    documents, missing = [], []
+    with _opened(file) as parts:
+        package, names = _package(parts)
+        readable = {*parts.namelist()}
+        if _ENCRYPTION in readable:  # it names the files whose content is encrypted
+            references = _xml(parts, _ENCRYPTION).iter("{*}CipherReference")
+            readable -= {unquote(reference.get("URI", "")) for reference in references}
+        book = " ".join((package.findtext(".//{*}metadata/{*}title") or "").split())
+        for name in names:
+            data = parts.read(name) if name in readable else b""
+            root = parsed(data.decode("utf-8", "replace"))
+            if root is None:
+                missing.append(name)
+                continue
+            body = next(root.iter("{*}body", "body"), root)
+            chapter = outlined_document(lines_of(body), {"book": book, "title": title_of(root)})
+            if chapter.outline.headings and "title" in chapter.metadata:
+                chapter.metadata["title"] = chapter.outline.headings[0].text
+            documents.append(chapter)
+    reason = f"{len(missing)} of {len(names)} chapters are encrypted or missing: {missing[:3]}"
+    return DocumentList(_with_titles(documents), {file: reason if missing else ""})
 
-    def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> DocumentList:
-        """Return the documents of a file."""
-        documents, missing = [], []
-        with _opened(file) as parts:
-            package, names = _package(parts)
-            readable = {*parts.namelist()}
-            if _ENCRYPTION in readable:  # it names the files whose content is encrypted
-                references = _xml(parts, _ENCRYPTION).iter("{*}CipherReference")
-                readable -= {unquote(reference.get("URI", "")) for reference in references}
-            book = " ".join((package.findtext(".//{*}metadata/{*}title") or "").split())
-            info = {**(extra_info or {}), **({"book": book} if book else {})}
-            for name in names:
-                data = parts.read(name) if name in readable else b""
-                root = parsed(data.decode("utf-8", "replace"))
-                if root is None:
-                    missing.append(name)
-                else:
-                    body = next(root.iter("{*}body", "body"), root)
-                    documents.append(_document(lines_of(body), info, title_of(root)))
-        reason = f"{len(missing)} of {len(names)} chapters are encrypted or missing: {missing[:3]}"
-        return _with_text(documents, {file: reason} if missing else {})
+
+def _with_titles(documents: Iterable[OutlinedDocument]) -> list[Document]:
+    """Return the documents with text; the title of an outline is that of its document."""
+    shown: list[Document] = []
+    for document in documents:
+        if document.text.strip():
+            title = document.outline.title
+            document.metadata |= {"title": title} if title else {}
+            shown.append(document)
+    return shown
 
 
 def _opened(file: Path) -> ZipFile:
@@ -134,25 +138,6 @@ def _xml(parts: ZipFile, name: str) -> "_Element":
         return etree.fromstring(parts.read(name), parser)
     except (KeyError, etree.XMLSyntaxError) as error:
         raise ConfigurationError(f"its {name} cannot be read: {error}") from error
-
-
-def _document(
-    lines: Iterable[TextLine], info: Mapping[str, object] | None, title: str = ""
-) -> OutlinedDocument:
-    text, outline = outlined(lines)
-    if not outline.title and title and outline.headings:  # of a chapter
-        title = outline.headings[0].text
-    title = outline.title or title
-    metadata = {**(info or {}), **({"title": title} if title else {})}
-    return OutlinedDocument(text=text, metadata=metadata, outline=outline)
-
-
-def _with_text(
-    documents: Iterable[OutlinedDocument], left_out: Mapping[Path, str] | None = None
-) -> DocumentList:
-    return DocumentList(
-        (document for document in documents if document.text.strip()), left_out or {}
-    )
 
 
 def _as_html(root: "_Element") -> "list[_Element]":

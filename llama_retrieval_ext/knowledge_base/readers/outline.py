@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
 from itertools import pairwise, takewhile
 from pathlib import PurePath
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from llama_index.core.schema import BaseNode, Document, MetadataMode
 
@@ -95,6 +95,13 @@ def outlined(lines: Iterable[TextLine]) -> tuple[str, Outline]:
         start = end + 1
     title = title_in(tuple(heading for heading in headings if heading.level <= _LEVELS))
     return "\n".join(texts), Outline(title, tuple(headings), tuple(blocks.values()))
+
+
+def outlined_document(lines: Iterable[TextLine], metadata: Mapping[str, Any]) -> OutlinedDocument:
+    """Return lines as a document with an outline; metadata that are empty are left out."""
+    text, outline = outlined(lines)
+    shown = {key: value for key, value in metadata.items() if value}
+    return OutlinedDocument(text=text, metadata=shown, outline=outline)
 
 
 def outline_of(document: BaseNode) -> Outline:

@@ -11,7 +11,6 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
 from llama_retrieval_ext.errors import ConfigurationError
@@ -71,40 +70,40 @@ class _Page(NamedTuple):
     defect: str = ""
 
 
-class PDFReader(BaseReader):
-    """Reads each page of a PDF as a document, with the headings of the file's bookmarks.
+def read_pdf(file: Path) -> DocumentList:
+    """Read each page of a PDF as a document, with the headings of the file's bookmarks.
 
     A page ends with its notes and the values of its form. `DocumentList.left_out` says how many
     pages have no text.
     """
+    from pypdfium2 import PdfDocument, PdfiumError, raw  # noqa: PLC0415 - an extra
 
-    def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> DocumentList:
-        """Return a document for each page."""
-        from pypdfium2 import PdfDocument, PdfiumError, raw  # noqa: PLC0415 - an extra
-
-        if file.stat().st_size:
-            with file.open("rb") as opened, mmap(opened.fileno(), 0, access=ACCESS_READ) as content:
-                _check_streams(content)
-        with _LOCK:
-            try:
-                pdf = PdfDocument(file)
-            except PdfiumError as error:
-                reason = "it is damaged, or not a PDF"
-                if error.err_code in (raw.FPDF_ERR_PASSWORD, raw.FPDF_ERR_SECURITY):
-                    reason = "it can only be opened with a password; save a copy without one"
-                raise ConfigurationError(reason) from error
-            with closing(pdf):
-                pdf.init_forms()
-                if len(pdf) > _MAX_PAGES:
-                    raise ConfigurationError(f"it has more than {_MAX_PAGES:,} pages, the limit")
-                bookmarks = _bookmarks(pdf)
-                title = pdf.get_metadata_value("Title").strip()
-                pages = list(_pages(pdf, raw))
-                n_attachments = pdf.count_attachments()
-        title = "" if _NO_TITLE.search(title) else title
-        documents = _outlined_pages(pages, bookmarks, title, extra_info or {})
-        left_out = _left_out(pages, n_attachments)
-        return DocumentList(documents, {file: left_out} if left_out else {})
+    if file.stat().st_size:
+        with file.open("rb") as opened, mmap(opened.fileno(), 0, access=ACCESS_READ) as content:
+            _check_streams(content)
+    with _LOCK:
+        try:
+            pdf = PdfDocument(file)
+        except PdfiumError as error:
+            reason = "it is damaged, or not a PDF"
+            if error.err_code in (raw.FPDF_ERR_PASSWORD, raw.FPDF_ERR_SECURITY):
+                reason = "it can only be opened with a password; save a copy without one"
+            raise ConfigurationError(reason) from error
+        with closing(pdf):
+            pdf.init_forms()
+            if len(pdf) > _MAX_PAGES:
+                raise ConfigurationError(f"it has more than {_MAX_PAGES:,} pages, the limit")
+            bookmarks = _bookmarks(pdf)
+            title = pdf.get_metadata_value("Title").strip()
+            pages = list(_pages(pdf, raw))
+            n_attachments = pdf.count_attachments()
+    title = "" if _NO_TITLE.search(title) else title
+    n_pages = counted(len(pages), "page")
+    defects = Counter(page.defect for page in pages if page.defect)
+    left_out = [f"{count} of {n_pages}: {defect}" for defect, count in defects.items()]
+    if n_attachments:
+        left_out.append(f"{counted(n_attachments, 'attached file')}: not read; save them beside it")
+    return DocumentList(_outlined_pages(pages, bookmarks, title), {file: "; ".join(left_out)})
 
 
 def _check_streams(content: mmap) -> None:
@@ -126,16 +125,6 @@ def _check_streams(content: mmap) -> None:
             raise ConfigurationError(
                 f"a page, or another part of it, unpacks to more than {_MAX_UNPACKED:,} bytes"
             )
-
-
-def _left_out(pages: Sequence[_Page], n_attachments: int) -> str:
-    """Return what of a file is not in its documents."""
-    n_pages = counted(len(pages), "page")
-    defects = Counter(page.defect for page in pages if page.defect)
-    reasons = [f"{count} of {n_pages}: {defect}" for defect, count in defects.items()]
-    if n_attachments:
-        reasons.append(f"{counted(n_attachments, 'attached file')}: not read; save them beside it")
-    return "; ".join(reasons)
 
 
 def _pages(pdf: "PdfDocument", raw: _Raw) -> Iterator[_Page]:
@@ -254,10 +243,7 @@ def _bookmarks(pdf: "PdfDocument") -> dict[int, list[Heading]]:
 
 
 def _outlined_pages(
-    pages: Sequence[_Page],
-    bookmarks: Mapping[int, Sequence[Heading]],
-    title: str,
-    metadata: Mapping[str, object],
+    pages: Sequence[_Page], bookmarks: Mapping[int, Sequence[Heading]], title: str
 ) -> Iterator[Document]:
     """Yield pages with their headings and those of pages before."""
     above: list[Heading] = []
@@ -271,4 +257,4 @@ def _outlined_pages(
             above = [*(heading for heading in above if heading.level < bookmark.level), bookmark]
         outline = Outline(title, tuple(headings))
         label = {PAGE_KEY: int(page.label) if page.label.isdecimal() else page.label}
-        yield OutlinedDocument(text=page.text, metadata={**metadata, **label}, outline=outline)
+        yield OutlinedDocument(text=page.text, metadata=label, outline=outline)

@@ -13,7 +13,6 @@ from statistics import median_high
 from typing import TYPE_CHECKING, Final, TypeAlias
 from zipfile import ZipFile, is_zipfile
 
-from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
 from llama_retrieval_ext.errors import ConfigurationError
@@ -45,18 +44,13 @@ _LEAST_EVEN: Final = 0.75
 _NEVER: Final = "\x1f"  # a delimiter of files with one column
 
 
-class CSVReader(BaseReader):
-    """Reads each row of a CSV or TSV file as a document: a line ``column: value`` for each column.
+def read_csv(file: Path, encoding: str = "") -> list[Document]:
+    """Read each row of a CSV or TSV file as a document: a line ``column: value`` for each column.
 
-    The delimiter is recognised; titles above the header are a document of their own.
+    The delimiter is recognised; titles above the header, which names the columns, are a document of
+    their own.
     """
-
-    def __init__(self, encoding: str = "") -> None:
-        self._encoding = encoding
-
-    def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
-        """Return a document for each row after the header, which names the columns."""
-        return row_documents(csv_rows(read_text(file, self._encoding)), extra_info or {})
+    return row_documents(csv_rows(read_text(file, encoding)), {})
 
 
 def csv_rows(text: str) -> list[Row]:
@@ -276,28 +270,23 @@ _REFERENCE: Final = re.compile(r"([A-Z]{1,3})(\d{1,7})")
 _BOOK: Final = "xl/workbook.xml"
 
 
-class WorkbookReader(BaseReader):
-    """Reads each row of a workbook as a document: ``column: value`` for each cell with a value.
+def read_workbook(file: Path) -> list[Document]:
+    """Read each row of a workbook as a document: ``column: value`` for each cell with a value.
 
-    A formula is its last computed value, or itself if it was never computed; a comment follows the
-    value of its cell.
+    The order is that of the sheets. A formula is its last computed value, or itself if it was never
+    computed; a comment follows the value of its cell.
     """
+    from python_calamine import CalamineWorkbook, SheetTypeEnum  # noqa: PLC0415 - an extra
 
-    def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
-        """Return a document for each row, sheet by sheet."""
-        from python_calamine import CalamineWorkbook, SheetTypeEnum  # noqa: PLC0415 - an extra
-
-        additions = _additions(file) if is_zipfile(file) else {}
-        documents: list[Document] = []
-        with CalamineWorkbook.from_path(str(file)) as workbook:
-            for sheet in workbook.sheets_metadata:
-                if sheet.typ != SheetTypeEnum.WorkSheet:
-                    continue
-                metadata = {**(extra_info or {}), "sheet_name": sheet.name}
+    additions = _additions(file) if is_zipfile(file) else {}
+    documents: list[Document] = []
+    with CalamineWorkbook.from_path(str(file)) as workbook:
+        for sheet in workbook.sheets_metadata:
+            if sheet.typ == SheetTypeEnum.WorkSheet:
                 cells = workbook.get_sheet_by_name(sheet.name).to_python(skip_empty_area=False)
                 rows = _with(map(_row, cells), additions.get(sheet.name, {}))
-                documents += row_documents(rows, metadata)
-        return documents
+                documents += row_documents(rows, {"sheet_name": sheet.name})
+    return documents
 
 
 def _row(cells: Sequence[object]) -> Row:

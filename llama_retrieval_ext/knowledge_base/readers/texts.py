@@ -3,13 +3,12 @@
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import yaml
-from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
 from llama_retrieval_ext.errors import ConfigurationError, RetrievalExtError
@@ -40,7 +39,11 @@ class DocumentList(list[Document]):
 
     def __init__(self, documents: Iterable[Document], left_out: Mapping[Path, str]) -> None:
         super().__init__(documents)
-        self.left_out = dict(left_out)
+        self.left_out = {file: reason for file, reason in left_out.items() if reason}
+
+
+# Returns the documents of a file, whose metadata are what is read in it.
+FileReader: TypeAlias = Callable[[Path], list[Document]]
 
 
 # Bytes in letters: in a URI, between the lines of PEM, or in four and more lines of one length.
@@ -53,56 +56,40 @@ _DATA: Final = re.compile(
 )
 
 
-class TextReader(BaseReader):
-    """Reads a text file as one document; ``encoding`` is that of `read_text`.
+def read_plain_text(file: Path, encoding: str = "") -> list[Document]:
+    """Read a text file as one document; ``encoding`` is that of `read_text`.
 
     Bytes in base64 are left out: of data URIs, PEM, and of blocks of lines.
     """
-
-    def __init__(self, encoding: str = "") -> None:
-        self._encoding = encoding
-
-    def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
-        """Return the document of a file."""
-        metadata: dict[str, object] = {}
-        text = without_base64(read_text(file, self._encoding))
-        if has_front_matter(file.suffix.lower()):
-            metadata, text = front_matter(text)
-        return [Document(text=text, metadata={**metadata, **(extra_info or {})})]
+    metadata: dict[str, object] = {}
+    text = without_base64(read_text(file, encoding))
+    if file.suffix.lower() in _WITH_FRONT_MATTER:
+        metadata, text = front_matter(text)
+    return [Document(text=text, metadata=metadata)]
 
 
-class NotebookReader(BaseReader):
-    """Reads a Jupyter notebook as Markdown: its cells in order, and what they printed."""
-
-    def __init__(self, encoding: str = "") -> None:
-        self._encoding = encoding
-
-    def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
-        """Return the document of a file."""
-        try:
-            notebook = json.loads(read_text(file, self._encoding))
-            cells = notebook.get("cells") or [
-                cell for sheet in notebook.get("worksheets", ()) for cell in sheet["cells"]
-            ]
-            text = without_base64("\n\n".join(part for cell in cells for part in _parts(cell)))
-        except (ValueError, TypeError, AttributeError, KeyError) as error:
-            raise ConfigurationError(f"it is not a notebook of Jupyter: {error}") from error
-        outline = markdown_outline(text)
-        return [OutlinedDocument(text=text, metadata=dict(extra_info or {}), outline=outline)]
+def read_notebook(file: Path, encoding: str = "") -> list[Document]:
+    """Read a Jupyter notebook as Markdown: its cells in order, and what they printed."""
+    try:
+        notebook = json.loads(read_text(file, encoding))
+        cells = notebook.get("cells") or [
+            cell for sheet in notebook.get("worksheets", ()) for cell in sheet["cells"]
+        ]
+        text = without_base64("\n\n".join(part for cell in cells for part in _parts(cell)))
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise ConfigurationError(f"it is not a notebook of Jupyter: {error}") from error
+    return [OutlinedDocument(text=text, outline=markdown_outline(text))]
 
 
-class RTFReader(BaseReader):
-    """Reads the text of an RTF file as one document."""
+def read_rtf(file: Path) -> list[Document]:
+    """Read the text of an RTF file as one document."""
+    from striprtf.striprtf import rtf_to_text  # noqa: PLC0415 - an extra
 
-    def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
-        """Return the document of a file."""
-        from striprtf.striprtf import rtf_to_text  # noqa: PLC0415 - an extra
-
-        data = file.read_text(encoding="latin-1")  # other characters are escaped
-        if not data.lstrip().startswith("{\\rtf"):
-            raise ConfigurationError("it does not begin as RTF does, with {\\rtf")
-        text = rtf_to_text(data).strip()
-        return [Document(text=text, metadata=dict(extra_info or {}))] if text else []
+    data = file.read_text(encoding="latin-1")  # other characters are escaped
+    if not data.lstrip().startswith("{\\rtf"):
+        raise ConfigurationError("it does not begin as RTF does, with {\\rtf")
+    text = rtf_to_text(data).strip()
+    return [Document(text=text)] if text else []
 
 
 def without_base64(text: str) -> str:
@@ -139,18 +126,11 @@ _RESERVED: Final = {
 }
 # Metadata take room in each passage.
 _LONGEST: Final = 500
-
-
 # Suffixes of texts, in lower case, whose writers use it.
-_SUFFIXES: Final = {
+_WITH_FRONT_MATTER: Final = {
     *(".md", ".markdown", ".mdown", ".mdx", ".mkd", ".qmd", ".rmd", ".rst", ".adoc", ".asciidoc"),
     *(".textile", ".txt"),
 }
-
-
-def has_front_matter(suffix: str) -> bool:
-    """Return whether files with this suffix may begin with front matter."""
-    return suffix in _SUFFIXES
 
 
 def front_matter(text: str) -> tuple[dict[str, object], str]:
