@@ -127,21 +127,17 @@ def decoded(data: bytes, encoding: str = "") -> str:
 def _checked(text: str | None, data: bytes, candidates: list[str] | None = None) -> str:
     if text is not None and not CONTROL.search(text.replace("\x1b", "")):
         return text
-    likely = ", ".join(candidates or _guesses(data))
+    head = data[:_HEAD_BYTES]
+    if not candidates and not CONTROL.search(head.decode("latin-1")):  # no picture or similar file
+        from charset_normalizer import from_bytes  # noqa: PLC0415 - takes 50 ms
+
+        candidates = [match.encoding for match in from_bytes(head)][:4]
+    likely = ", ".join(candidates or ())
     raise ConfigurationError(
         "it is not text in UTF-8, UTF-16 or GB18030"
         + (f", or not certainly; likely encodings are {likely}" if likely else "")
         + "; encoding= reads it in another one"
     )
-
-
-def _guesses(data: bytes) -> list[str]:
-    """Return the encodings that are likely for a text; empty for pictures and similar files."""
-    if CONTROL.search(data[:_HEAD_BYTES].decode("latin-1")):
-        return []
-    from charset_normalizer import from_bytes  # noqa: PLC0415 - takes 50 ms
-
-    return [match.encoding for match in from_bytes(data[:_HEAD_BYTES])][:4]
 
 
 def _escaped(data: bytes, encoding: str) -> str:

@@ -99,6 +99,16 @@ def _codec(label: bytes) -> str:
     return "" if name.startswith(("utf-16", "utf-32")) else _MEANT.get(name, name)
 
 
+def xml_root(data: bytes) -> "_Element":
+    """Return the root of an XML document; no part of it is loaded from elsewhere."""
+    from lxml.etree import XMLParser, fromstring  # noqa: PLC0415 - an extra
+
+    parser = XMLParser(
+        resolve_entities=False, no_network=True, remove_comments=True, huge_tree=True
+    )
+    return fromstring(data, parser)
+
+
 def parsed(page: str) -> "_Element | None":
     """Return the root of a page; None if it is empty."""
     from lxml import etree  # noqa: PLC0415 # pyright: ignore[reportAttributeAccessIssue]
@@ -176,12 +186,12 @@ class _Lines:
                 if is_block:
                     yield from self._ended()
                 self._close(name, element)
-                self._parts.append(_space(name) + (element.tail or ""))
+                self._parts.append(" " * (name in _APART) + (element.tail or ""))
             elif name in _NOT_TEXT or not _PERMALINKS.isdisjoint(_classes(element)):
                 walk.skip_subtree()
             else:
                 self._open(name, element)
-                self._parts.append(_space(name) + (element.text or ""))
+                self._parts.append(" " * (name in _APART) + (element.text or ""))
         yield from self._ended()
 
     def _open(self, name: str, element: "_Element") -> None:
@@ -242,10 +252,6 @@ class _Lines:
             level, self._level = self._level, 0
             ends, self._ends = self._ends, 0
             yield TextLine(text, level, table, is_caption=self._is_caption, box=depth, ends=ends)
-
-
-def _space(name: str) -> str:
-    return " " if name in _APART else ""
 
 
 def _classes(element: "_Element") -> list[str]:

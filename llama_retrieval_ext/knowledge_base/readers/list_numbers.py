@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 _PLACE: Final = re.compile(r"%([1-9])")
 _LAST_ROMAN: Final = 3999
-_ROMAN: Final = ((10, "x"), (9, "ix"), (5, "v"), (4, "iv"), (1, "i"))
-_HUNDREDS: Final = ((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"))
+_SIZES: Final = (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1)
+_ROMAN: Final = ("m", "cm", "d", "cd", "c", "xc", "l", "xl", "x", "ix", "v", "iv", "i")
 
 
 class ListLevel(NamedTuple):
@@ -76,7 +76,7 @@ def _written(number: int, kind: str) -> str:
         text = chr(ord("a") + place) * (turns + 1)
     elif kind.endswith("Roman") and 0 < number <= _LAST_ROMAN:
         text = ""
-        for size, letters in (*_HUNDREDS, (50, "l"), (40, "xl"), *_ROMAN):
+        for size, letters in zip(_SIZES, _ROMAN, strict=True):
             text += letters * (number // size)
             number %= size
     return text.upper() if kind.startswith("upper") else text

@@ -1,6 +1,7 @@
 """Readers of Word and PowerPoint files, which `office_oxide` parses. They need ``quickstart``."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -59,19 +60,15 @@ def _sections(file: Path, prepared: Any = bytes) -> Sequence[_Element]:  # noqa:
     data = file.read_bytes()
     if data.startswith(b"PK"):
         data, kind = prepared(data), f"{kind}x"
-    sections: Sequence[_Element] = []
-    with OfficeDocument.from_bytes(data, kind) as document:
-        sections = document.to_ir()["sections"]
-    return sections  # noqa: RET504 - for pyright the block may swallow errors
+    with closing(OfficeDocument.from_bytes(data, kind)) as document:
+        sections: Sequence[_Element] = document.to_ir()["sections"]
+        return sections
 
 
 def _once(contents: Iterator[_Element | None]) -> list[Sequence[_Element]]:
     """Return the headers or footers that differ."""
-    several: list[Sequence[_Element]] = []
-    for content in contents:
-        if content is not None and content["content"] not in several:
-            several.append(content["content"])
-    return several
+    several = [content["content"] for content in contents if content is not None]
+    return [content for place, content in enumerate(several) if content not in several[:place]]
 
 
 class _Lines:

@@ -20,6 +20,7 @@ from llama_retrieval_ext.knowledge_base.readers.html import (
     parsed,
     tag_name,
     title_of,
+    xml_root,
 )
 from llama_retrieval_ext.knowledge_base.readers.list_numbers import ListLevel, ListNumbers
 from llama_retrieval_ext.knowledge_base.readers.outline import OutlinedDocument, outlined_document
@@ -131,12 +132,11 @@ def _opened(file: Path) -> ZipFile:
 
 
 def _xml(parts: ZipFile, name: str) -> "_Element":
-    from lxml import etree  # noqa: PLC0415 # pyright: ignore[reportAttributeAccessIssue]
+    from lxml.etree import XMLSyntaxError  # noqa: PLC0415 - an extra
 
-    parser = etree.XMLParser(resolve_entities=False, no_network=True, remove_comments=True)
     try:
-        return etree.fromstring(parts.read(name), parser)
-    except (KeyError, etree.XMLSyntaxError) as error:
+        return xml_root(parts.read(name))
+    except (KeyError, XMLSyntaxError) as error:
         raise ConfigurationError(f"its {name} cannot be read: {error}") from error
 
 

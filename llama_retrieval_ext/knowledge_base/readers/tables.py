@@ -6,21 +6,19 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import StringIO
-from itertools import groupby, islice, zip_longest
+from itertools import chain, groupby, islice, zip_longest
 from pathlib import Path
 from posixpath import join, normpath
 from statistics import median_high
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 from zipfile import ZipFile, is_zipfile
 
 from llama_index.core.schema import Document
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.readers.encodings import read_text
+from llama_retrieval_ext.knowledge_base.readers.html import attribute, xml_root
 from llama_retrieval_ext.scope import TABLE_KEY
-
-if TYPE_CHECKING:
-    from lxml.etree import _Element
 
 # The cells of a row; None where there is none, in a table without fixed columns.
 Row: TypeAlias = Sequence[str | None]
@@ -98,7 +96,9 @@ def row_documents(rows: Iterable[Row], metadata: Mapping[str, object]) -> list[D
     and filters; columns are numbered where that row is data, too. After an empty row, another table
     begins if its header has words above numbers.
     """
-    blocks = [[*block] for is_row, block in groupby(rows, _is_filled) if is_row]
+    stripped = ([cell and cell.strip() for cell in row] for row in rows)
+    groups = groupby(stripped, key=lambda row: bool(_filled(row)))
+    blocks: list[list[Row]] = [[*block] for is_row, block in groups if is_row]
     tables = _Tables(
         dict(metadata), any(len(_filled(row)) > 1 for block in blocks for row in block)
     )
@@ -153,7 +153,7 @@ class _Tables:
             self._add_rows(block[head + 1 :])
 
     def _add_lines(self, rows: Sequence[Row]) -> str:
-        lines = [" | ".join(_text(cell) for cell in _filled(row)) for row in rows]
+        lines = [" | ".join(_filled(row)) for row in rows]
         if lines:
             self.documents.append(Document(text="\n".join(lines), metadata=dict(self._metadata)))
         return "; ".join(lines)[:_LONGEST_TITLE]
@@ -163,37 +163,25 @@ class _Tables:
         title = {TABLE_KEY: self._title} if self._title else {}
         for row in rows:
             self._header = ()
-            text = _row_text(self._columns or (), row)
+            names = (self._columns or ())[: len(row)]
+            text = "\n".join(
+                f"{name or f'column {number}'}: {cell}"
+                for number, (name, cell) in enumerate(zip_longest(names, row), start=1)
+                if cell is not None
+            )
             self.documents.append(Document(text=text, metadata={**self._metadata, **title}))
 
 
-def _row_text(columns: Sequence[str], row: Row) -> str:
-    named = zip_longest(columns[: len(row)], row, fillvalue="")
-    return "\n".join(
-        f"{name or f'column {number}'}: {cell.strip()}"
-        for number, (name, cell) in enumerate(named, start=1)
-        if cell is not None
-    )
-
-
-def _text(cell: str | None) -> str:
-    return "" if cell is None else cell.strip()
-
-
-def _is_filled(row: Row) -> bool:
-    return any(cell and not cell.isspace() for cell in row)
-
-
 def _filled(row: Row) -> list[str]:
-    return [cell for cell in row if cell and not cell.isspace()]
+    return [cell for cell in row if cell]
 
 
 def _length(row: Row) -> int:
-    return max((n for n, cell in enumerate(row, start=1) if _text(cell)), default=0)
+    return max((n for n, cell in enumerate(row, start=1) if cell), default=0)
 
 
 def _is_words(row: Row) -> bool:
-    return not any(_VALUE.fullmatch(_text(cell)) for cell in _filled(row))
+    return not any(_VALUE.fullmatch(cell) for cell in _filled(row))
 
 
 def _header_row(block: Sequence[Row]) -> int | None:
@@ -217,21 +205,21 @@ def _is_data(row: Row, below: Sequence[Row]) -> bool:
     Years, dates and counts name columns, too: a row without other values is a header.
     """
     rows = [other for other in below[:_LOOKED_AT] if len(_filled(other)) > 1]
-    values = [n for n, cell in enumerate(row) if _VALUE.fullmatch(_text(cell))]
-    labels = [_text(row[n]) for n in values]
+    values = [n for n, cell in enumerate(row) if _VALUE.fullmatch(cell or "")]
+    labels = [row[n] or "" for n in values]
     counted = [str(n) for n in range(1, len(labels) + 1)]
     if len(rows) < _LEAST_ROWS or not values or all(map(_PERIOD.fullmatch, labels)):
         return False
     return labels != counted and all(
-        sum(bool(_VALUE.fullmatch(_text(cell))) == (n in values) for cell in cells)
+        sum(bool(_VALUE.fullmatch(cell)) == (n in values) for cell in cells)
         >= len(cells) * _LEAST_EVEN
         for n, _ in enumerate(row)
-        for cells in [[other[n] for other in rows if n < len(other) and _text(other[n])]]
+        for cells in [[cell for other in rows for cell in other[n : n + 1] if cell]]
     )
 
 
 def _is_filter(row: Row) -> bool:
-    return any(_text(cell).endswith((":", "：")) for cell in row)  # noqa: RUF001 - Chinese
+    return any((cell or "").endswith((":", "：")) for cell in row)  # noqa: RUF001 - Chinese
 
 
 def _begins_table(block: Sequence[Row], head: int) -> bool:
@@ -239,23 +227,23 @@ def _begins_table(block: Sequence[Row], head: int) -> bool:
     if not _is_words(block[head]) or len(block) <= head + 1:
         return False
     return head > 0 or any(
-        _VALUE.fullmatch(_text(cell)) for row in block[head + 1 : head + 3] for cell in _filled(row)
+        _VALUE.fullmatch(cell) for row in block[head + 1 : head + 3] for cell in _filled(row)
     )
 
 
 def _is_group_row(above: Row, header: Row) -> bool:
     """Return whether the row above a header names groups of its columns."""
-    first = next(n for n, cell in enumerate(header) if _text(cell))
+    first = next(n for n, cell in enumerate(header) if cell)
     names = _filled(header)
-    has_corner = len(above) <= first or not _text(above[first])
+    has_corner = len(above) <= first or not above[first]
     return has_corner or (len(set(names)) < len(names) and len(_filled(above)) > 1)
 
 
 def _names(header: Row, groups: Row) -> list[str]:
     names, group = [], ""
     for above, name in zip_longest(groups[: len(header)], header, fillvalue=""):
-        group = _text(above) or group
-        names.append(" ".join(filter(None, (group, _text(name)))) if _text(name) else "")
+        group = above or group
+        names.append(" ".join(filter(None, (group, name))) if name else "")
     return names
 
 
@@ -284,16 +272,10 @@ def read_workbook(file: Path) -> list[Document]:
         for sheet in workbook.sheets_metadata:
             if sheet.typ == SheetTypeEnum.WorkSheet:
                 cells = workbook.get_sheet_by_name(sheet.name).to_python(skip_empty_area=False)
-                rows = _with(map(_row, cells), additions.get(sheet.name, {}))
+                rows = [[_shown(cell).strip() or None for cell in row] for row in cells]
+                _add(additions.get(sheet.name, {}), rows)
                 documents += row_documents(rows, {"sheet_name": sheet.name})
     return documents
-
-
-def _row(cells: Sequence[object]) -> Row:
-    row = [_shown(cell).strip() or None for cell in cells]
-    while row and row[-1] is None:
-        row.pop()
-    return row
 
 
 def _shown(value: object) -> str:
@@ -306,50 +288,39 @@ def _shown(value: object) -> str:
     return str(value)
 
 
-def _with(rows: Iterator[Row], additions: Mapping[int, Mapping[int, str]]) -> Iterator[Row]:
-    """Yield rows with the formulas and comments of their cells."""
-    last = max(additions, default=-1)
-    number = -1
-    for number, row in enumerate(rows):
-        yield _added(row, additions.get(number, {}))
-    for place in range(number + 1, last + 1):
-        yield _added([], additions.get(place, {}))
-
-
-def _added(row: Row, additions: Mapping[int, str]) -> Row:
-    if not additions:
-        return row
-    cells = [*row, *[None] * (max(additions) + 1 - len(row))]
-    for column, text in additions.items():
-        cells[column] = " ".join(filter(None, (cells[column], text)))
-    return cells
+def _add(additions: Mapping[int, Mapping[int, str]], rows: list[list[str | None]]) -> None:
+    """Write formulas and comments behind the values of their cells."""
+    for number, texts in additions.items():
+        rows += ([] for _ in range(number + 1 - len(rows)))
+        row = rows[number]
+        row += [None] * (max(texts, default=0) + 1 - len(row))
+        for column, text in texts.items():
+            row[column] = " ".join(filter(None, (row[column], text)))
 
 
 def _additions(file: Path) -> dict[str, _Cells]:
     """Return formulas without a value and comments by sheet; raise if a sheet is too large."""
-    from lxml.etree import XMLParser, fromstring  # noqa: PLC0415 - an extra
-
-    parser = XMLParser(resolve_entities=False, no_network=True, huge_tree=True)
     additions: dict[str, _Cells] = {}
     with ZipFile(file) as archive:
         names = {*archive.namelist()}
         for name in names:
             if name.endswith(".xml") and ("sheet" in name or name == "content.xml"):
                 _check_size(archive.read(name))
-        parts = _related(archive, _BOOK, names, parser)
-        book = fromstring(archive.read(_BOOK), parser).iter("{*}sheet") if parts else ()
-        for sheet in book:
-            part = next(
-                (parts[v] for k, v in sheet.items() if k.endswith("}id") and v in parts), ""
-            )
-            cells: _Cells = defaultdict(dict)
+        parts = _related(archive, _BOOK, names)
+        for sheet in xml_root(archive.read(_BOOK)).iter("{*}sheet") if parts else ():
+            part = parts.get(attribute(sheet, "id"), "")
             content = archive.read(part) if part in names else b""
-            if re.search(rb"<(?:\w+:)?f[\s>]", content):
-                _add_formulas(fromstring(content, parser), cells)
-            for related in _related(archive, part, names, parser).values():
-                if "comments" in related.lower() and related in names:
-                    _add_comments(fromstring(archive.read(related), parser), cells)
-            additions[sheet.get("name", "")] = cells
+            contents = [content] if re.search(rb"<(?:\w+:)?f[\s>]", content) else []
+            contents += (
+                archive.read(related)
+                for related in _related(archive, part, names).values()
+                if "comments" in related.lower() and related in names
+            )
+            cells = additions.setdefault(sheet.get("name", ""), defaultdict(dict))
+            for reference, text in chain.from_iterable(map(_texts, contents)):
+                if place := _REFERENCE.fullmatch(reference):
+                    row, column = cells[int(place[2]) - 1], _column(place[1])
+                    row[column] = f"{row.get(column, '')} {text}".strip()
     return additions
 
 
@@ -363,36 +334,27 @@ def _check_size(content: bytes) -> None:
         raise ConfigurationError(f"a sheet spans {size:,} cells; the limit is {_MAX_CELLS:,}")
 
 
-def _related(archive: ZipFile, part: str, names: set[str], parser: object) -> dict[str, str]:
+def _related(archive: ZipFile, part: str, names: set[str]) -> dict[str, str]:
     """Return the parts that a part refers to, by the id of the reference."""
-    from lxml.etree import fromstring  # noqa: PLC0415 - an extra
-
     folder, _, name = part.rpartition("/")
     listed = f"{folder}/_rels/{name}.rels"
-    if listed not in names:
-        return {}
-    root = fromstring(archive.read(listed), parser)
+    relations = xml_root(archive.read(listed)).iter("{*}Relationship") if listed in names else ()
     return {
         relation.get("Id", ""): normpath(join("/", folder, relation.get("Target", ""))).lstrip("/")
-        for relation in root.iter("{*}Relationship")
+        for relation in relations
     }
 
 
-def _add_formulas(root: "_Element", cells: _Cells) -> None:
+def _texts(content: bytes) -> Iterator[tuple[str, str]]:
+    """Yield references to cells, with their formula if it has no value, or their comment."""
+    root = xml_root(content)
     for formula in root.iter("{*}f"):
         cell = formula.getparent()
-        place = None if cell is None else _REFERENCE.fullmatch(cell.get("r", ""))
-        if cell is not None and place and formula.text and not cell.findtext("{*}v"):
-            cells[int(place[2]) - 1][_column(place[1])] = f"={formula.text}"
-
-
-def _add_comments(root: "_Element", cells: _Cells) -> None:
+        if cell is not None and formula.text and not cell.findtext("{*}v"):
+            yield cell.get("r", ""), f"={formula.text}"
     for comment in root.iter("{*}comment", "{*}threadedComment"):
-        place = _REFERENCE.fullmatch(comment.get("ref", ""))
-        words = " ".join("".join(map(str, comment.itertext())).split())
-        if place and words:
-            row = cells[int(place[2]) - 1]
-            row[_column(place[1])] = f"{row.get(_column(place[1]), '')} [Comment: {words}]".strip()
+        if words := " ".join("".join(map(str, comment.itertext())).split()):
+            yield comment.get("ref", ""), f"[Comment: {words}]"
 
 
 def _column(letters: str) -> int:

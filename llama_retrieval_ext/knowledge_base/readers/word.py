@@ -7,7 +7,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 from zipfile import ZipFile
 
-from llama_retrieval_ext.knowledge_base.readers.html import attribute
+from llama_retrieval_ext.knowledge_base.readers.html import attribute, xml_root
 from llama_retrieval_ext.knowledge_base.readers.list_numbers import ListLevel, ListNumbers
 
 if TYPE_CHECKING:
@@ -57,21 +57,16 @@ _SYMBOLS: Final = {
 
 def with_visible_text(data: bytes) -> bytes:
     """Return a DOCX file whose numbers and formulas are text, and whose title is a heading."""
-    from lxml.etree import QName, XMLParser, fromstring, tostring  # noqa: PLC0415 - an extra
+    from lxml.etree import QName, tostring  # noqa: PLC0415 - an extra
 
-    parser = XMLParser(resolve_entities=False, no_network=True, huge_tree=True)
     with ZipFile(BytesIO(data)) as archive:
         kinds = {
             str(part.get("PartName")).lstrip("/"): str(part.get("ContentType")).rpartition(".")[2]
-            for part in fromstring(archive.read(_TYPES), parser).iter("{*}Override")
+            for part in xml_root(archive.read(_TYPES)).iter("{*}Override")
         }
         names = [*dict.fromkeys(archive.namelist())]
         read = (*_TEXTS, "numbering+xml", "styles+xml")
-        roots = {
-            name: fromstring(archive.read(name), parser)
-            for name in names
-            if kinds.get(name) in read
-        }
+        roots = {name: xml_root(archive.read(name)) for name in names if kinds.get(name) in read}
         by_kind = {kinds[name]: root for name, root in roots.items()}
         root = by_kind.get("main+xml")
         if root is None:
