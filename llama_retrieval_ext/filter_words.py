@@ -94,6 +94,13 @@ _HELD_BEHIND: Final = re.compile(
     "(之?前)?(?:当?时|年?底|为?止)?(?:仍?有效|生效|施行|适用|现行)中?的?"
 )
 _IN: Final = re.compile(r"\b(?:in|on|during) $|(?:^|[在于])$")
+# What asks for the version before the present one.
+_BEFORE_CHANGE: Final = re.compile(
+    r"\b(?:before|prior to) (?:the|its|their) (?:last |latest )?"
+    r"(?:change|amendment|revision|reform|new (?:version|edition|rules?|law))"
+    r"(?: (?:took effect|came into force))?(?=,|[\s?.!]*$)"
+    r"|(?:修订|修正|修改|变更|改版|新[版法规](?:施行|生效|实施)?)[之以]?前(?:的|(?=[\s?？。]*$))"
+)
 _AT_END: Final = re.compile(r"[\s?？.。!！]*$")
 
 
@@ -228,6 +235,13 @@ def held_at(question: str, today: date, *, is_only: bool) -> Token | None:
         end = offsets[(behind.end() if behind else token.end) - 1] + 1
         return Token(start, end, "d", day)
     return None
+
+
+def before_change(question: str) -> Token | None:
+    """Return the words that ask for what held before a change, such as 修订前的; without a day."""
+    plain, offsets = normalised(question)
+    match = _BEFORE_CHANGE.search(plain)
+    return match and Token(offsets[match.start()], offsets[match.end() - 1] + 1, "d")
 
 
 def _times(plain: str, today: date) -> Iterator[Token]:

@@ -8,7 +8,7 @@ from typing import Final
 from llama_retrieval_ext.filter_fields import Field, spellings
 from llama_retrieval_ext.filter_phrases import Reading
 from llama_retrieval_ext.filter_syntax import Scalar
-from llama_retrieval_ext.filter_words import Meaning, Token, held_at
+from llama_retrieval_ext.filter_words import Meaning, Token, before_change, held_at
 from llama_retrieval_ext.interpretation import Interpretation, Source, without
 from llama_retrieval_ext.text.gazetteer import Gazetteer
 from llama_retrieval_ext.text.segmentation import has_unspaced
@@ -96,10 +96,13 @@ class Interpreter:
     def held_at(self, question: str, today: date) -> Token | None:
         """Return the words that ask for what held at a time, and its day.
 
-        They are such as "valid in 2023", and where no field has times, "in 2023".
+        They are such as "valid in 2023", and where no field has times, "in 2023". "Before the
+        change" has no day.
         """
+        if len(question) > _LONGEST:
+            return None
         is_only = all(field.kind == "words" for field in self.fields.values())
-        return None if len(question) > _LONGEST else held_at(question, today, is_only=is_only)
+        return held_at(question, today, is_only=is_only) or before_change(question)
 
     def interpret(
         self, question: str, *, today: date | None = None, held: Token | None = None
@@ -112,7 +115,7 @@ class Interpreter:
             held: What `held_at` says of it, if documents hold for a time.
         """
         today = datetime.now(UTC).date() if today is None else today
-        if held is not None:
+        if held is not None and held.meaning is not None:
             return self._held(question, held, today)
         if not self.fields or len(question) > _LONGEST:
             reason = f"filters are not looked for in more than {_LONGEST} characters"

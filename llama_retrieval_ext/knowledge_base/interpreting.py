@@ -4,12 +4,12 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_retrieval_ext.dates import VALID_FROM, VALID_TO
+from llama_retrieval_ext.dates import VALID_FROM, VALID_TO, instant
 from llama_retrieval_ext.errors import InvalidFilterError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filter_syntax import as_metadata_filters, describe_filters
@@ -36,6 +36,8 @@ _EQUALITIES: Final = {
 # Interpreters that are kept, each for what one or more scopes can see.
 _MOST_KEPT: Final = 16
 _SHOWN_VALUES: Final = 20
+_SHOWN_CHANGES: Final = 3
+_DAY: Final = timedelta(days=1)
 _PROMPT: Final = """\
 Which filters on metadata does the question below state? Write each on a line of its own as
 FILTER <- WORDS
@@ -75,11 +77,20 @@ class Interpreting:
             types = yield Call(lambda: self.types(scope))
             if types.keys().isdisjoint((VALID_FROM, VALID_TO)):
                 held = [None] * len(questions)
+        reasons: list[str] = []
+        for at, words in enumerate(held):  # "before the change"
+            if words is not None and words.meaning is None:
+                changes = yield Call(lambda: self._changes(scope))
+                text = questions[at][words.start : words.end]
+                reasons = [] if len(changes) == 1 else [_no_change(text, changes)]
+                day = changes[0] - _DAY if len(changes) == 1 else None
+                held[at] = None if day is None else words._replace(meaning=day)
         readings = [
             interpreter.interpret(question, today=today, held=words)
             for question, words in zip(questions, held, strict=True)
         ]
         reading: Interpretation = max(readings, key=lambda reading: len(reading.sources))
+        reading = replace(reading, refused=(*reading.refused, *reasons))
         if llm is not None:
             prompt = _prompt(interpreter, reading.question, today)
             model = LanguageModel(llm, SEARCH_TIMEOUT_S)
@@ -95,6 +106,13 @@ class Interpreting:
         questions = list(dict.fromkeys([query.query_str, typed]))
         reading = yield from self.interpretation(questions, query.scope, None, None)
         return with_filters(query, reading)
+
+    def _changes(self, scope: Scope | None) -> list[date]:
+        """Return the days on which something ended and something began, ascending."""
+        values = self.values((VALID_FROM, VALID_TO), scope)
+        ends = {*map(instant, values[VALID_TO])}
+        starts = (str(value) for value in values[VALID_FROM] if instant(value) in ends - {None})
+        return sorted({date.fromisoformat(start[:10]) for start in starts})
 
     def _interpreter(self, scope: Scope | None) -> Interpreter:
         schema = self.schema()
@@ -113,6 +131,15 @@ class Interpreting:
             while len(self._kept) > _MOST_KEPT:
                 self._kept.popitem(last=False)
         return kept
+
+
+def _no_change(text: str, changes: Sequence[date]) -> str:
+    """Return that words for a change are of none, or of several, and what to write instead."""
+    if not changes:
+        return f"{quoted(text)} names no change: nothing that ends has a successor"
+    days = ", ".join(map(str, changes[-_SHOWN_CHANGES:]))
+    advice = f"write when, such as 'valid before {changes[-1]}'"
+    return f"{quoted(text)} may be before any of {len(changes)} changes ({days}); {advice}"
 
 
 def _prompt(interpreter: Interpreter, question: str, today: date) -> str:

@@ -84,6 +84,34 @@ async def test_question_for_what_held_then_finds_it_if_its_documents_say_until_w
         assert {hit.node.ref_doc_id for hit in kb.search(now, "keyword")} == {"new"}
 
 
+def test_before_the_change_is_the_day_before_the_only_one_that_a_scope_sees() -> None:
+    with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding(dim=8)) as kb:
+        question = "travel expenses before the change"
+        times = [("2002-11-01", "2021-09-01"), ("2021-09-01", "2024-05-01"), ("2024-05-01", "")]
+        for number, (start, end) in enumerate(times):
+            metadata = {"valid_from": start, **({"valid_to": end} if end else {})}
+            text = f"Travel expenses, edition {number}. 差旅费。"
+            document = Document(id_=str(number), text=text, metadata=metadata)
+            kb.add([document], allowed=["ann"] if number == 2 else None, show_progress=False)
+        everyone, ann = Scope(principals=[]), Scope(principals=["ann"])
+        for asked, query in (
+            (question, "travel expenses"),
+            ("差旅费修订前的标准", "差旅费 标准"),
+            ("before the amendment, what were travel expenses?", "what were travel expenses?"),
+        ):
+            reading = kb.interpret(asked, scope=everyone)
+            assert (reading.query, str(reading.as_of)) == (query, "2021-08-31")
+            assert kb.interpret(asked, scope=ann).as_of is None
+        result = kb.search(question, "keyword", interpret=True, scope=everyone)
+        assert [hit.node.ref_doc_id for hit in result] == ["0"]
+        hints = kb.search(question, "keyword", interpret=True, scope=ann).hints
+        assert (
+            "'before the change' may be before any of 2 changes (2021-09-01, 2024-05-01); write "
+            "when, such as 'valid before 2024-05-01'" in hints
+        )
+        assert kb.interpret("lock it before the change of tyres", scope=everyone).as_of is None
+
+
 def test_value_that_only_a_hidden_document_has_is_no_filter(kb: KnowledgeBase) -> None:
     question = "westerns with Jane Doe after 2010"
     assert filters_of(kb.interpret(question, scope=ALL)) == [
