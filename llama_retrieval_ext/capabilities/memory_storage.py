@@ -421,7 +421,7 @@ class MemoryStorage:
             )
         moment = None if now is None else instant(now)
         # Other stores compare dates as text.
-        narrowed = query.but(as_of=now) if isinstance(backend, EngineBackend) else None
+        narrowed = partial(query.but, as_of=now) if isinstance(backend, EngineBackend) else None
 
         def search(asked: Query) -> Plan[list[Hit]]:
             return (yield from called(retriever.search, retriever.asearch, asked)).hits

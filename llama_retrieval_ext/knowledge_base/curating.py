@@ -153,8 +153,8 @@ class Curating:
         self, search: Callable[[Query], Plan[list[Hit]]], query: Query
     ) -> Plan[list[Hit]]:
         """Return the plan for hits of which those that hold now come first; see `holding_first`."""
-        now = query.but(as_of="now")
-        hits, holding = yield from with_holding(search, query, _holds_now, narrowed=now)
+        narrowed = partial(query.but, as_of="now")
+        hits, holding = yield from with_holding(search, query, _holds_now, narrowed=narrowed)
         return hits if hits is holding else holding_first(hits, holding, top_k=query.top_k)
 
     def _ranked(

@@ -157,7 +157,7 @@ def with_holding(
     query: Query,
     holds: Callable[[Hit], bool],
     *,
-    narrowed: Query | None,
+    narrowed: Callable[[], Query] | None,
 ) -> Plan[tuple[list[Hit], list[Hit]]]:
     """Return the plan for the hits of a query, and for as many that hold, if there are.
 
@@ -169,7 +169,7 @@ def with_holding(
         search: Returns the plan for the hits of a query.
         query: The query.
         holds: Returns whether a hit holds.
-        narrowed: The query with its time as a filter; None to search ever deeper instead.
+        narrowed: Returns the query with its time as a filter; None to search ever deeper instead.
     """
     hits = yield from search(query)
     if all(map(holds, hits)):
@@ -182,7 +182,7 @@ def with_holding(
         if query.top_k is not None and len(holding) >= query.top_k:
             return hits, holding
         if narrowed is not None:
-            return hits, (yield from step("what holds now", search(narrowed)))
+            return hits, (yield from step("what holds now", search(narrowed())))
         if depth is None or len(hits) < depth:
             return hits, holding
 
