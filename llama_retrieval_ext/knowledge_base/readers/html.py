@@ -14,7 +14,10 @@ from llama_retrieval_ext.knowledge_base.readers.texts import DocumentList
 if TYPE_CHECKING:
     from lxml.etree import _Element
 
-_NOT_TEXT: Final = {"script", "style", "noscript", "template", "annotation", "annotation-xml"}
+_NOT_TEXT: Final = {
+    *("script", "style", "noscript", "template", "annotation", "annotation-xml"),
+    *("rt", "rp"),  # the reading of ruby would part the words
+}
 _HEADINGS: Final = {f"h{level}": level for level in range(1, 7)}
 # Tags at which a browser starts a new line.
 _BLOCKS: Final = {

@@ -103,8 +103,7 @@ class _Lines:
     def _lines(self, element: _Element) -> Iterator[TextLine]:
         kind = element["type"]
         if kind in ("text_box", "list"):
-            inside = (item["content"] for item in element.get("items", [element]))
-            for child in chain.from_iterable(inside):
+            for child in chain.from_iterable(map(_children, element.get("items", [element]))):
                 yield from self._lines(child)
         elif kind == "table":
             number = next(self._tables)
@@ -141,11 +140,9 @@ def _references(element: _Element) -> Iterator[tuple[str, int]]:
 
 
 def _children(element: _Element) -> Sequence[_Element]:
-    for name in ("content", "items", "rows", "cells"):
-        if name in element:
-            children: Sequence[_Element] = element[name]
-            return children
-    return ()
+    name = next((name for name in ("content", "items", "rows", "cells") if name in element), "")
+    nested = element.get("nested")  # the list below an item of a list
+    return [*element.get(name, ()), *([{"type": "list", **nested}] if nested else [])]
 
 
 def _text(element: _Element) -> str:

@@ -38,7 +38,9 @@ _HTML: Final[Mapping[str, str]] = {
     "table-row": "tr",
     **dict.fromkeys(("text-box", "frame", "notes"), "section"),
     # Not to be read.
-    **dict.fromkeys(("tracked-changes", "forms", "page-number", "page-count"), "script"),
+    **dict.fromkeys(
+        ("tracked-changes", "forms", "page-number", "page-count", "ruby-text"), "script"
+    ),
 }
 _REMARKS: Final = {"note": "Note", "annotation": "Comment"}
 _LEVEL: Final = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}outline-level"

@@ -33,6 +33,7 @@ def read(
         ("<input type=hidden value=x><input value=25><input type=password value=y>", "25"),
         ("<p>near<b>est</b><script>x</script> <!-- no --> door", "nearest door"),
         ("<h2>Leave<a class=headerlink href=#x>¶</a></h2>", "Leave"),
+        ("<ruby>東<rp>(</rp><rt>とう</rt><rp>)</rp>京<rt>きょう</rt></ruby>", "東京"),
         ("", ""),
         ("<!-- only -->", ""),
     ],

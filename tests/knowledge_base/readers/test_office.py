@@ -118,6 +118,20 @@ def test_slides_have_their_charts_titles_and_alternative_texts(tmp_path: Path) -
     )
 
 
+def test_slides_have_the_bullets_below_bullets(tmp_path: Path) -> None:
+    import pptx  # noqa: PLC0415 - slow to import
+
+    slides = pptx.Presentation()
+    slide = slides.slides.add_slide(slides.slide_layouts[1])
+    frame = slide.placeholders[1].text_frame
+    frame.text = "Leave"
+    for level, words in enumerate(("Annual", "Carried over"), start=1):
+        bullet = frame.add_paragraph()
+        bullet.text, bullet.level = words, level
+    slides.save(str(tmp_path / "talk.pptx"))
+    assert texts(tmp_path / "talk.pptx") == ["Leave\nAnnual\nCarried over"]
+
+
 def test_workbook_has_titles_several_tables_formulas_and_comments(tmp_path: Path) -> None:
     import openpyxl  # noqa: PLC0415 - slow to import
     from openpyxl.comments import Comment  # noqa: PLC0415
