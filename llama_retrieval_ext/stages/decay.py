@@ -175,16 +175,17 @@ def with_holding(
     if all(map(holds, hits)):
         return hits, hits
     depth = query.top_k
-    while True:
-        depth = depth and _DEEPER * depth
+    while depth is not None and len(hits) >= depth:  # there may be more
+        depth *= _DEEPER
         hits = yield from step("more that may hold", search(query.unchecked(top_k=depth)))
         holding = [*filter(holds, hits)]
-        if query.top_k is not None and len(holding) >= query.top_k:
+        if len(holding) >= (query.top_k or 0):
             return hits, holding
         if narrowed is not None:
-            return hits, (yield from step("what holds now", search(narrowed())))
-        if depth is None or len(hits) < depth:
-            return hits, holding
+            break
+    if narrowed is None:
+        return hits, [*filter(holds, hits)]
+    return hits, (yield from step("what holds now", search(narrowed())))
 
 
 def holding_first(hits: Sequence[Hit], holding: Sequence[Hit], *, top_k: int | None) -> list[Hit]:
