@@ -1,9 +1,11 @@
 """Readers of files that are text, with front matter, or whose text is in another notation."""
 
+import codecs
 import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -81,15 +83,78 @@ def read_notebook(file: Path, encoding: str = "") -> list[Document]:
     return [OutlinedDocument(text=text, outline=markdown_outline(text))]
 
 
-def read_rtf(file: Path) -> list[Document]:
-    """Read the text of an RTF file as one document."""
+# Codecs by the number of a character set in RTF; other ones are that of the file.
+_CHARSETS: Final = {
+    "128": "cp932",
+    "129": "cp949",
+    "134": "gb18030",
+    "136": "big5hkscs",
+    "161": "cp1253",
+    "162": "cp1254",
+    "163": "cp1258",
+    "177": "cp1255",
+    "178": "cp1256",
+    "186": "cp1257",
+    "204": "cp1251",
+    "222": "cp874",
+    "238": "cp1250",
+}
+_RTF_FONT: Final = re.compile(r"\{\\f(\d+)[^{}]{0,200}?\\fcharset(\d+)")
+_RTF_TOKEN: Final = re.compile(
+    r"\\[\\{}]|\\u-?\d+ ?(?:\\'[0-9a-fA-F]{2})*|(?P<brace>[{}])|\\f(?P<font>\d+) ?"
+    r"|(?:\\\*)?\\(?P<part>footnote|annotation|shp|shpgrp|shpinst|shptxt)(?![a-z]) ?"
+    r"|(?P<star>(?<![{\s])\\\*)"
+    r"|(?P<bytes>(?:\\'[0-9a-fA-F]{2})+)(?P<next>[^\\{}\s]?)"
+)
+_RTF_PARTS: Final = {"footnote": " [Note: ", "annotation": " [Comment: ", "shptxt": "\\par "}
+
+
+def read_rtf(file: Path) -> DocumentList:
+    """Read the text of an RTF file as one document, with its notes, comments and text boxes."""
     from striprtf.striprtf import rtf_to_text  # noqa: PLC0415 - an extra
 
     data = file.read_text(encoding="latin-1")  # other characters are escaped
     if not data.lstrip().startswith("{\\rtf"):
         raise ConfigurationError("it does not begin as RTF does, with {\\rtf")
-    text = rtf_to_text(data).strip()
-    return [Document(text=text)] if text else []
+    text = rtf_to_text(_with_letters(data)).strip()
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # emoji are halves
+    n_wrong = text.count("\ufffd")
+    reason = f"{n_wrong} of its characters are not in the encoding that it declares"
+    return DocumentList([Document(text=text)] if text else [], {file: reason if n_wrong else ""})
+
+
+def _with_letters(data: str) -> str:
+    """Return RTF whose bytes are letters by the character set of their font, with its notes."""
+    page = re.search(r"\\ansicpg(\d+)", data)
+    usual = "cp1252"
+    with suppress(LookupError):
+        usual = codecs.lookup(f"cp{page[1]}").name if page else usual
+    codec_of = {font: _CHARSETS.get(charset, usual) for font, charset in _RTF_FONT.findall(data)}
+    groups = [(usual, "")]  # of each open group: the codec, and what its end stands for
+
+    def shown(match: re.Match[str]) -> str:
+        codec, end = groups[-1]
+        if match["brace"] == "{":
+            groups.append((codec, ""))
+        elif match["brace"]:
+            del groups[max(len(groups) - 1, 1) :]
+            return f"{end}}}"
+        elif match["font"]:
+            groups[-1] = (codec_of.get(match["font"], usual), end)
+        elif match["part"] or match["star"]:  # a star has a meaning at the start of a group only
+            words = _RTF_PARTS.get(match["part"], "")
+            groups[-1] = (codec, "]" if "[" in words else "")
+            return words
+        elif match["bytes"]:
+            written = bytes.fromhex(match["bytes"].replace("\\'", ""))
+            try:
+                text = written.decode(codec) + match["next"]
+            except UnicodeError:  # the last byte of a character may be written as a letter
+                text = (written + match["next"].encode("latin-1")).decode(codec, "replace")
+            return re.sub(r"([\\{}])", r"\\\1", text)
+        return match[0]
+
+    return _RTF_TOKEN.sub(shown, data)
 
 
 def without_base64(text: str) -> str:

@@ -181,6 +181,22 @@ def test_rtf_is_read_without_its_control_words(tmp_path: Path) -> None:
     assert texts(tmp_path / "a.rtf") == ["Kündigung in drei Monaten"]
 
 
+def test_rtf_has_notes_text_boxes_and_letters_of_the_character_set_of_each_font(
+    tmp_path: Path,
+) -> None:
+    fonts = r"{\fonttbl{\f0\fcharset0 Arial;}{\f1\fcharset204 Arial;}{\f2\fcharset128 Gothic;}}"
+    note = r"{\footnote\pard except for {\b \'7b}}"
+    box = r"{\shp{\*\shpinst\shpleft1{\sp{\sn a}{\sv b}}{\shptxt\pard box}}{\shprslt box}}"
+    words = r"caf\'e9{\f1 \'e4\'e0} {\f2 \'83e\'83\'58\u12488?\u-10179?\u-8704?}"
+    file = tmp_path / "a.rtf"
+    file.write_text(
+        rf"{{\rtf1\ansi\ansicpg1252{fonts}\f0 {words}{note}{box}\i0\*\cs7 end \f2 \'81}}"
+    )
+    documents = read_documents(file)
+    assert documents[0].text == "caféда テスト😀 [Note: except for {]\nboxend \ufffd"  # noqa: RUF001
+    assert "1 of its characters" in documents.left_out[file]
+
+
 def test_bytes_in_letters_are_no_text(tmp_path: Path) -> None:
     data = base64.encodebytes(os.urandom(3000)).decode()
     pem = f"-----BEGIN KEY-----\n{data}-----END KEY-----"
