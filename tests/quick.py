@@ -22,12 +22,13 @@ from _pytest.doctest import DoctestModule
 from _pytest.mark.structures import ParameterSet
 from hypothesis import settings
 
-# Examples that draw, or import the client of a server.
+# Examples that draw, or import the client or the framework of a server.
 _SLOW_EXAMPLES = (
     "llama_retrieval_ext/evaluation/axes.py",
     "llama_retrieval_ext/evaluation/plots.py",
     "llama_retrieval_ext/evaluation/retrieval_plots.py",
     "llama_retrieval_ext/graph/neo4j_connection.py",
+    "llama_retrieval_ext/serve/entry.py",
     "llama_retrieval_ext/stores/elasticsearch",
     "llama_retrieval_ext/stores/milvus",
     "llama_retrieval_ext/stores/qdrant",

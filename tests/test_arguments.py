@@ -202,6 +202,7 @@ def public_classes() -> Iterator[type]:
             yield kind
 
 
+@pytest.mark.slow
 def test_the_representation_evaluates_to_an_equal_part(subtests: pytest.Subtests) -> None:
     for part in [make() for make in SAMPLES]:
         with subtests.test(part=part):

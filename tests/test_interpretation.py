@@ -6,6 +6,7 @@ from datetime import date
 from functools import cache
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.vector_stores.types import MetadataFilters
@@ -75,6 +76,7 @@ def expected(text: str) -> set[str]:
     }
 
 
+@pytest.mark.slow
 def test_filters_of_a_question_are_exactly_those_that_it_names() -> None:
     found = {
         text: written(interpreters()[name].interpret(text, today=TODAY).filters)

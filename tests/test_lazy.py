@@ -32,6 +32,7 @@ def imports_by_name(path: Path) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_only_the_listed_files_import_our_modules_by_name() -> None:
     found = {
         path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if imports_by_name(path)

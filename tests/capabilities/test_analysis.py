@@ -58,6 +58,7 @@ def analyzed(way: str) -> Callable[..., Analysis]:
     return ways[way]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["sync", "async", "stream", "astream"])
 def test_long_input_is_read_in_parts_and_merged(way: str) -> None:
     llm = ScriptedLLM(findings, context_window=1200, num_output=200)  # it checks each prompt
@@ -123,6 +124,7 @@ def test_findings_without_evidence_are_left_out() -> None:
     assert "1 findings named no metric or no document" in analysis.degraded[0]
 
 
+@pytest.mark.slow
 def test_the_comparison_is_with_material_of_the_scope(kb: KnowledgeBase) -> None:
     said = '{"findings": [{"metric": "leave", "text": "Leave was taken.", "sources": [1]}]}'
     llm = ScriptedLLM([said, "More than before [1]."])

@@ -37,6 +37,7 @@ def creations(factory: CapabilityFactory) -> list[Callable[..., object]]:
     ]
 
 
+@pytest.mark.slow
 def test_a_key_gives_the_same_object_and_none_a_new_one(factory: CapabilityFactory) -> None:
     for create in creations(factory):
         first = create(cache_key="k")

@@ -15,6 +15,7 @@ from llama_retrieval_ext.testing import FakeEmbedding
 from tests.capabilities.conftest import ACME, BETA, MICROSECOND, NOON, texts
 
 
+@pytest.mark.slow
 def test_memories_on_each_engine_survive_a_restart_with_exact_times(url: str) -> None:
     with KnowledgeBase.open(url, embed_model=FakeEmbedding(dim=16)) as kb:
         manager = MemoryManager(kb, scope=ACME)

@@ -44,6 +44,7 @@ def test_memories_are_of_the_time_for_which_they_hold() -> None:
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrapped", [lambda store: store, GenericBackend])
 def test_what_no_longer_holds_takes_no_place_among_the_best(
     wrapped: Callable[[BasePydanticVectorStore], Backend | BasePydanticVectorStore],

@@ -81,6 +81,7 @@ def test_a_passage_in_the_prompt_has_its_title_and_headings(
     assert f"{head}Annual leave is 25 days." in llm.prompts[0]
 
 
+@pytest.mark.slow
 def test_the_prompt_stays_within_the_context_window() -> None:
     laws = zh_safety_laws()[:60]
     with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as kb:

@@ -94,6 +94,7 @@ def test_an_error_of_a_registered_function_keeps_its_cause(registry: Registry) -
     assert isinstance(raised.value.__cause__, OSError)
 
 
+@pytest.mark.slow
 def test_a_cross_encoder_that_is_not_installed_is_named(registry: Registry) -> None:
     with pytest.raises(MissingDependencyError, match="sentence-transformers"):
         registry.get_retriever("rerank", rerank_model="cross-encoder/ms-marco-MiniLM-L-6-v2")

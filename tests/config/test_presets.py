@@ -192,6 +192,7 @@ def test_intent_by_llm_calls_the_llm_only_if_no_rule_holds() -> None:
     assert len(llm.prompts) == 1
 
 
+@pytest.mark.slow
 def test_a_knowledge_base_gives_presets_by_name(kb: KnowledgeBase) -> None:
     advanced = kb.retriever("advanced", top_k=3)
     hits = advanced.search("Where was the director of Night Train born?").hits

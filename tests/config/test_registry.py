@@ -23,6 +23,7 @@ from tests.config.conftest import TENANTS, ask
 RECORD = ("chunk_id", "text", "score", "metadata", "knowledge_base_id", "document_id", "source")
 
 
+@pytest.mark.slow
 def test_a_knowledge_base_makes_the_retrievers_of_the_registry(
     registry: Registry, kb: KnowledgeBase
 ) -> None:

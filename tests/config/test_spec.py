@@ -16,6 +16,7 @@ from tests.config.files import BOUND, LIVE, document
 from tests.quick import examples
 
 
+@pytest.mark.slow
 def test_yaml_and_back_is_the_identity(subtests: pytest.Subtests) -> None:
     for part in [make() for make in expressions.SAMPLES]:
         with subtests.test(part=part):

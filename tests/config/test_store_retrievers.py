@@ -108,6 +108,7 @@ def test_composites_contain_the_named_retrievers(registry: Registry) -> None:
     assert len(fused.retrieve("leave")) == 2
 
 
+@pytest.mark.slow
 def test_knowledge_takes_chapter_type_processes_and_a_policy(kb: KnowledgeBase) -> None:
     graph, rules = open_construction_safety()
     registry = Registry().bind(kb, graph=graph, rules=rules)

@@ -97,6 +97,7 @@ def test_a_secret_must_not_stand_in_a_file_and_is_not_repeated() -> None:
     assert "sk-12345" not in problem
 
 
+@pytest.mark.slow
 def test_the_schema_knows_every_type_and_accepts_what_is_written() -> None:
     schema: dict[str, Any] = pipeline_schema(BOUND)
     json.dumps(schema)
@@ -156,6 +157,7 @@ def test_a_knowledge_base_is_enough_and_its_defaults_count(tmp_path: Path) -> No
         from_yaml(document("{type: hybrid}"), "kb")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_yaml_bombs_are_refused_at_once() -> None:
     laughs = "a: &a [x, x]\n" + "\n".join(f"b{n}: &b{n} [*a, *a]" for n in range(50))
     began = time.process_time()
@@ -203,6 +205,7 @@ FUZZ = settings(
 )
 
 
+@pytest.mark.slow
 @given(st.text(alphabet="ab:-[]{}&*!|>'\"#%@\n \t\0?,\\1.~é", max_size=80))
 @FUZZ
 def test_any_yaml_text_is_valid_or_has_problems_with_lines(text: str) -> None:
@@ -210,6 +213,7 @@ def test_any_yaml_text_is_valid_or_has_problems_with_lines(text: str) -> None:
     assert all(each.startswith("line ") for each in found)
 
 
+@pytest.mark.slow
 @given(trees)
 @FUZZ
 def test_any_yaml_document_builds_or_is_a_configuration_error(tree: object) -> None:

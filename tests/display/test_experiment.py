@@ -12,6 +12,7 @@ from tests.display.conftest import printed
 from tests.evaluation.conftest import QUERIES, QUESTIONS, RELEVANT, Noisy, Shifted, tuned
 
 
+@pytest.mark.slow
 def test_significant_differences_are_marked_in_text_and_html() -> None:
     judged = Judgements(QUERIES, RELEVANT, Level.NODE, KNOWN_ITEMS)
     retrievers = {"<first>": Shifted(2), "better": Shifted(1), "same": Shifted(2)}
@@ -52,6 +53,7 @@ def test_a_shown_id_can_be_marked_also_if_several_begin_alike() -> None:
         assert id_ in comparison.marks["q"]
 
 
+@pytest.mark.slow
 def test_a_tuning_shows_its_verdict_and_reasons() -> None:
     good, bad = Noisy("good", lambda n: True), Noisy("bad", lambda n: False)
     result = tuned(branches(good=good, bad=bad) >> WeightedSum())

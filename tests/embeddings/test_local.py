@@ -54,6 +54,7 @@ def length(vector: list[float]) -> float:
     return math.sqrt(sum(value * value for value in vector))
 
 
+@pytest.mark.slow
 @examples(50)
 @given(st.lists(st.text(), max_size=4))
 def test_every_vector_is_a_unit_vector_or_zero(texts: list[str]) -> None:
@@ -71,6 +72,7 @@ def test_a_vector_does_not_depend_on_the_batch(texts: list[str]) -> None:
     assert LocalEmbedding(embed_batch_size=1).get_text_embedding_batch(texts) == alone
 
 
+@pytest.mark.slow
 def test_vectors_are_those_of_wordllama(model: LocalEmbedding) -> None:
     wordllama = pytest.importorskip("wordllama")
     folder = Path(wordllama.__file__).parent
@@ -97,6 +99,7 @@ async def test_a_query_has_spans_and_events_only_for_those_who_get_them(
         assert opened.get_query_embedding("annual leave") == plain
 
 
+@pytest.mark.slow
 def test_ten_thousand_words_all_count(model: LocalEmbedding) -> None:
     long = "scaffold " * 10_000
     assert length(model.get_text_embedding(long)) == pytest.approx(1, abs=1e-5)

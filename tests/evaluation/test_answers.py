@@ -30,6 +30,7 @@ from tests.evaluation.conftest import JUDGED, QUERIES, Shifted
 from tests.patience import unless_stalled
 
 
+@pytest.mark.slow
 def test_a_shared_leg_runs_once_and_its_time_counts_for_each_retriever() -> None:
     shared = Shifted(1)
     retrievers = {
@@ -130,6 +131,7 @@ def test_an_answer_to_any_question_is_read_again(question: str, tmp_path: Path) 
         assert experiment.run(progress=False).results["RR"].tolist() == [1.0]
 
 
+@pytest.mark.slow
 def test_a_question_that_fails_counts_as_unanswered_and_is_retried_in_the_next_run(
     tmp_path: Path,
 ) -> None:

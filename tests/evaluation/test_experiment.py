@@ -13,6 +13,7 @@ from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.evaluation.conftest import JUDGED, QUERIES, RELEVANT, Shifted
 
 
+@pytest.mark.slow
 def test_values_are_those_of_ir_measures() -> None:
     names = ["nDCG@10", "R@5", "RR", "AP"]
     one, other = Shifted(2), Shifted(7)

@@ -37,6 +37,7 @@ def recorded(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_same_run_passes_and_a_worse_one_fails(recorded: Path) -> None:
     same = gate(run_of(None), baseline=recorded / "nodes")
     assert (same.exit_code, same.checks[0].failed) == (0, False)
@@ -45,6 +46,7 @@ def test_the_same_run_passes_and_a_worse_one_fails(recorded: Path) -> None:
     assert "0.3333, recorded 1.0000: -0.6667" in worse.checks[0].why
 
 
+@pytest.mark.slow
 def test_a_number_is_the_least_value_or_the_largest_loss(recorded: Path) -> None:
     now, baseline = run_of(None, lost=3), recorded / "nodes"
     assert gate(now, fail_under={"RR": 0.75}).exit_code == 0
@@ -57,6 +59,7 @@ def test_a_number_is_the_least_value_or_the_largest_loss(recorded: Path) -> None
         gate(now, fail_under={"AP": 0.1})
 
 
+@pytest.mark.slow
 def test_documents_cut_anew_are_no_loss_of_quality(recorded: Path) -> None:
     nodes = gate(run_of(None, cut="new-"), baseline=recorded / "nodes")
     assert nodes.exit_code == 3

@@ -46,6 +46,7 @@ def test_a_model_that_knows_the_words_is_better_than_one_that_sees_one_dimension
         assert compared.verdict == "the new model is better"
 
 
+@pytest.mark.slow
 def test_a_model_that_fails_is_named_and_its_questions_are_not_counted_as_wrong(
     sharp: KnowledgeBase,
 ) -> None:

@@ -65,6 +65,7 @@ async def test_every_search_is_recorded_once_while_a_log_is_set(
     assert list(first.hints) == list(result.hints)
 
 
+@pytest.mark.slow
 def test_searches_over_a_graph_and_of_several_legs_are_recorded_once(log: QueryLog) -> None:
     graph, rules = open_construction_safety()
     with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4), graph=graph) as kb:
@@ -193,6 +194,7 @@ def test_the_report_groups_questions_of_similar_words(log: QueryLog) -> None:
     }
 
 
+@pytest.mark.slow
 def test_judgements_correct_clicks_for_position(log: QueryLog) -> None:
     # People look at rank r with probability 1/r; the relevant document never stands first.
     random = np.random.default_rng(0)

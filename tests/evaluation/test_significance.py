@@ -16,6 +16,7 @@ def test_few_differences_are_tested_exactly() -> None:
     assert randomisation_test([1.0, 2.0, 3.0, 4.0]) == 2 / 16
 
 
+@pytest.mark.slow
 def test_many_differences_are_tested_by_seeded_random_sign_patterns() -> None:
     values = np.random.default_rng(2).normal(0.05, 0.3, size=60)
     signs = np.random.default_rng(3).choice([-1.0, 1.0], size=(20_000, 60))

@@ -118,6 +118,7 @@ def test_an_empty_scope_and_words_that_no_passage_has_are_named(kb: KnowledgeBas
     assert hints == ("no passage has the key 'yaer'; there is 'year'",)
 
 
+@pytest.mark.slow
 def test_every_entrance_shows_the_same_hints(kb: KnowledgeBase) -> None:
     found = kb.search("annual leave", filters=WRONG, scope=ACME)
     assert found.hints == (NO_KEY,)
@@ -148,6 +149,7 @@ def test_every_entrance_shows_the_same_hints(kb: KnowledgeBase) -> None:
     assert (records, records.hints, records.degraded) == ([], (NO_KEY,), ())
 
 
+@pytest.mark.slow
 def test_services_and_experiments_show_them(kb: KnowledgeBase) -> None:
     factory = CapabilityFactory.of(kb, llm=ScriptedLLM(["no"]))
     documents = SearchService.of(factory).search("leave", filters=WRONG, scope=ACME)

@@ -8,6 +8,7 @@ from llama_retrieval_ext.formulas.pairwise import pairwise_weights
 from llama_retrieval_ext.formulas.query_adapter import adapted, query_adapter
 
 
+@pytest.mark.slow
 def test_it_is_the_minimum_of_its_formula() -> None:
     random = np.random.default_rng(0)
     for _ in range(20):

@@ -51,6 +51,7 @@ def test_neighbours_after_many_changes_are_those_of_the_edges_that_are_left() ->
         assert set(graph.outgoing()) == set(held.values())
 
 
+@pytest.mark.slow
 def test_nodes_and_edges_are_listed_while_another_thread_writes() -> None:
     graph = Adjacency()
     ids = {str(n) for n in range(500)}

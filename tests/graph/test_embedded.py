@@ -133,6 +133,7 @@ def test_documents_of_one_write_keep_what_each_says(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scope", [None, EVERYONE])
 def test_a_node_that_is_written_again_is_there_for_every_reader(scope: Scope | None) -> None:
     with EmbeddedGraph(":memory:") as graph, ThreadPoolExecutor(1) as writers:

@@ -86,6 +86,7 @@ def test_a_model_without_async_methods_embeds_the_names_in_a_thread(graph: Embed
     assert thread != get_ident()
 
 
+@pytest.mark.slow
 def test_an_llm_links_entities_if_nothing_else_does(graph: EmbeddedGraph) -> None:
     for answer in ("<think>hm</think>- foundation pit\n", '["foundation pit"]'):
         llm = ScriptedLLM([answer] * 2)

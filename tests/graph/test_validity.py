@@ -69,6 +69,7 @@ def add(graph: WritableGraph, person: str, company: str, start: str, end: str = 
     graph.upsert([], [Edge.of(person, "WORKS_AT", company, dates)])
 
 
+@pytest.mark.slow
 def test_facts_agree_with_an_oracle(graph: WritableGraph) -> None:
     assert wrong_answers(graph, Facts(seed=3, count=200), questions=60) == []
 

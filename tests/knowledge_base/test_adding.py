@@ -52,6 +52,7 @@ def test_any_change_of_a_document_replaces_it(kb: KnowledgeBase, changed: TextNo
     assert kb.add([changed]).updated == 1
 
 
+@pytest.mark.slow
 @EMBEDDED
 def test_other_transformations_change_every_document_and_no_node(open_kb: Open) -> None:
     items = [Document(id_="d", text=LONG), TextNode(id_="n", text="leave")]

@@ -153,6 +153,7 @@ def test_info_and_repr_show_settings_and_counts(open_kb: Open, url: str) -> None
     assert repr(kb) == f"KnowledgeBase({url!r}, 6 documents, 6 nodes, 'PickyEmbedding')"
 
 
+@pytest.mark.slow
 def test_info_says_how_the_last_documents_were_split(open_kb: Open) -> None:
     kb = open_kb()
     kb.add([TextNode(id_="n", text="leave")], show_progress=False)

@@ -94,6 +94,7 @@ def test_every_entrance_shows_the_correction(kb: KnowledgeBase) -> None:
     assert asyncio.run(operator.retrieve("emploee leave", correct=False)).corrected is None
 
 
+@pytest.mark.slow
 def test_words_follow_what_is_written(tmp_path: Path) -> None:
     url, model = f"embedded:{tmp_path / 'kb'}", FakeEmbedding()
     with (

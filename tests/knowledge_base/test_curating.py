@@ -307,6 +307,7 @@ def test_each_rule_is_explained(kb: KnowledgeBase) -> None:
     assert explained.to_dict()["hits"]
 
 
+@pytest.mark.slow
 def test_rules_are_recorded_hot_and_those_of_a_scope(tmp_path: Path) -> None:
     url, model = f"embedded:{tmp_path / 'kb'}", FakeEmbedding()
     file = tmp_path / "ranking.yaml"
@@ -383,6 +384,7 @@ def test_rules_that_cannot_be_recorded_are_refused(kb: KnowledgeBase, tmp_path: 
         strict.set_ranking(Ranking())
 
 
+@pytest.mark.slow
 def test_a_pinned_document_shows_its_best_hit(kb: KnowledgeBase) -> None:
     long = " ".join(f"Paragraph {n} is about work." for n in range(400))
     kb.add([Document(id_="long", text=f"{long} The zeppelin flies. {long}")], show_progress=False)

@@ -169,6 +169,7 @@ def dated() -> Iterator[KnowledgeBase]:
         yield kb
 
 
+@pytest.mark.slow
 def test_time_is_an_exact_filter_on_each_engine(url: str) -> None:
     draw, day = random.Random(7), datetime(2020, 1, 1, tzinfo=UTC)
     days = [(day + timedelta(hours=12 * n)).isoformat() for n in range(20)]
@@ -202,6 +203,7 @@ def is_within(row: dict[str, Any], what: str, when: str | None) -> bool:
     return at is None or ((start is None or start <= at) and (end is None or at < end))
 
 
+@pytest.mark.slow
 def test_a_question_without_a_time_prefers_what_holds_now(dated: KnowledgeBase) -> None:
     for mode in MODES:
         result = dated.search("leave is 20 days", mode, top_k=2)
@@ -322,6 +324,7 @@ def test_facets_count_what_holds(dated: KnowledgeBase) -> None:
     assert dated.facets(["from"], scope=Scope(as_of="2019-01-01")).total == 1
 
 
+@pytest.mark.slow
 def test_history_keeps_what_was_known_before(url: str) -> None:
     model = FakeEmbedding()
     with KnowledgeBase.open(url, embed_model=model, history=True) as kb:

@@ -75,6 +75,7 @@ def test_delete_where_deletes_all_nodes_of_a_document_if_one_satisfies_the_filte
     assert found(kb) == {"b"}
 
 
+@pytest.mark.slow
 def test_clear_keeps_the_settings(open_kb: Open) -> None:
     kb = open_kb(tokenizer=Tokenizer(language="none"))
     kb.add([*book("a"), *book("b")], show_progress=False)
@@ -123,6 +124,7 @@ def test_an_interrupted_clear_leaves_whole_documents(
     assert kb.clear() == 2
 
 
+@pytest.mark.slow
 @LEDGERS
 def test_compact_does_not_change_the_contents(open_kb: Open) -> None:
     kb = open_kb()

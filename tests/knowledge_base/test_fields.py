@@ -42,6 +42,7 @@ def url(tmp_path: Path) -> str:
     return url
 
 
+@pytest.mark.slow
 def test_the_schema_is_recorded_and_another_one_replaces_it(url: str) -> None:
     with KnowledgeBase.open(url, embed_model=FakeEmbedding()) as kb:
         assert kb.schema == kb.info().schema == TITLES
@@ -62,6 +63,7 @@ def test_a_schema_is_recorded_before_the_first_document(tmp_path: Path) -> None:
         assert _ids(kb, "tom hanks", {"actors": 1}) == ["cast"]
 
 
+@pytest.mark.slow
 def test_fields_are_those_of_the_query(url: str) -> None:
     with KnowledgeBase.open(url, embed_model=FakeEmbedding()) as kb:
         assert _ids(kb, "tom hanks", {"text": 1}) == ["island"]
@@ -72,6 +74,7 @@ def test_fields_are_those_of_the_query(url: str) -> None:
         assert [hit.node.ref_doc_id for hit in hybrid.retrieve("clown")] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["keyword", "hybrid", "basic"])
 def test_an_unknown_field_is_refused_with_those_that_are_searched(url: str, mode: str) -> None:
     with (
@@ -81,6 +84,7 @@ def test_an_unknown_field_is_refused_with_those_that_are_searched(url: str, mode
         kb.search("it", mode, fields={"titel": 1})  # type: ignore[arg-type]  # one of the kinds
 
 
+@pytest.mark.slow
 def test_a_search_by_meaning_has_no_fields(url: str) -> None:
     with (
         KnowledgeBase.open(url, embed_model=FakeEmbedding()) as kb,
@@ -89,6 +93,7 @@ def test_a_search_by_meaning_has_no_fields(url: str) -> None:
         kb.search("it", "vector", fields={"title": 1})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["basic", "semantic"])
 def test_fields_of_a_search_for_no_words_are_a_hint(url: str, mode: Kind) -> None:
     with KnowledgeBase.open(url, embed_model=FakeEmbedding()) as kb:
@@ -100,6 +105,7 @@ def test_fields_of_a_search_for_no_words_are_a_hint(url: str, mode: Kind) -> Non
         assert kb.search("it", "advanced", fields={"title": 1}).hints == ()
 
 
+@pytest.mark.slow
 def test_a_preset_in_yaml_weighs_fields(url: str) -> None:
     with KnowledgeBase.open(url, embed_model=FakeEmbedding()) as kb:
         text = "version: 1\npipeline: {type: PRESET, fields: {text: 1}}"
@@ -110,6 +116,7 @@ def test_a_preset_in_yaml_weighs_fields(url: str) -> None:
                 from_yaml(text.replace("PRESET", without_words), kb)
 
 
+@pytest.mark.slow
 def test_why_not_tells_what_words_the_fields_have(url: str) -> None:
     with KnowledgeBase.open(url, embed_model=FakeEmbedding()) as kb:
         ids = {node.ref_doc_id: node.node_id for node in kb.nodes()}
@@ -120,6 +127,7 @@ def test_why_not_tells_what_words_the_fields_have(url: str) -> None:
         assert "no field has 'island'" in str(answer)
 
 
+@pytest.mark.slow
 def test_a_new_field_is_indexed_from_what_is_stored(url: str) -> None:
     broken = FakeEmbedding(fail=RuntimeError("nothing is to be embedded"))
     with KnowledgeBase.open(url, embed_model=broken, schema=ACTORS) as kb:
@@ -147,6 +155,7 @@ def test_a_field_that_no_visible_document_has_is_a_hint() -> None:
         assert (len(of_globex.hits), of_globex.hints) == (1, ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["keyword", "hybrid"])
 def test_explain_has_the_share_of_each_field_with_its_words(url: str, mode: str) -> None:
     with KnowledgeBase.open(url, embed_model=FakeEmbedding()) as kb:

@@ -89,6 +89,7 @@ def add(kb: KnowledgeBase, documents: Sequence[BaseNode], scope: Scope | None = 
     kb.add(documents, scope=scope, show_progress=False).raise_for_failures()
 
 
+@pytest.mark.slow
 def test_the_graph_follows_every_change_of_documents(kb: KnowledgeBase, open_kb: Open) -> None:
     for scope in (ACME, GLOBEX):
         add(kb, films(), scope)
@@ -104,6 +105,7 @@ def test_the_graph_follows_every_change_of_documents(kb: KnowledgeBase, open_kb:
     assert rows(graph_of(kb), GLOBEX) == rows(graph_of(kb)) == theirs
 
 
+@pytest.mark.slow
 @GRAPHS
 def test_a_graph_search_finds_named_passages_of_its_own_tenant_only(kb: KnowledgeBase) -> None:
     add(kb, films(), ACME)
@@ -153,6 +155,7 @@ def test_a_copy_includes_the_graph(
         assert len(copy.retriever("graph", scope=GLOBEX).retrieve("Night Train")) > 0
 
 
+@pytest.mark.slow
 @GRAPHS
 def test_removal_deletes_its_rows_from_the_graph(kb: KnowledgeBase, url: str, graph: str) -> None:
     add(kb, films())
@@ -164,6 +167,7 @@ def test_removal_deletes_its_rows_from_the_graph(kb: KnowledgeBase, url: str, gr
         assert rows(opened) == ([repr(("crane", "Equipment", "Tower crane", [], None))], [])
 
 
+@pytest.mark.slow
 @EMBEDDED
 def test_the_graph_of_a_knowledge_base_is_recorded(
     open_kb: Open, url: str, tmp_path: Path, graph: str
@@ -205,6 +209,7 @@ def test_graphs_that_cannot_be_written_are_refused(open_kb: Open, url: str, grap
         assert copy.retriever("graph").retrieve("Night Train")
 
 
+@pytest.mark.slow
 @EMBEDDED
 def test_a_write_fails_before_it_begins_if_the_graph_is_down(
     kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
@@ -229,6 +234,7 @@ def test_a_write_fails_before_it_begins_if_the_graph_is_down(
     check_in_step(kb)
 
 
+@pytest.mark.slow
 @EMBEDDED
 def test_a_graph_that_was_lost_is_filled_by_adding_again(
     kb: KnowledgeBase, graph: str, open_kb: Open, caplog: pytest.LogCaptureFixture
@@ -277,6 +283,7 @@ def test_llamaindex_extractors_write_into_the_graph(open_kb: Open, graph: str) -
     assert not {type_ for type_, _ in edges()} & {"DIRECTED", "MENTIONS"}
 
 
+@pytest.mark.slow
 @EMBEDDED
 def test_a_mentioned_entity_keeps_its_properties(kb: KnowledgeBase) -> None:
     known = GraphNode("Anne Lister", "Person", "Anne", {"born": 1791})

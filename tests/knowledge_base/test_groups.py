@@ -14,6 +14,7 @@ from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from tests.knowledge_base.nodes import node_of
 
 
+@pytest.mark.slow
 def test_a_generator_of_documents_is_read_in_batches(kb: KnowledgeBase) -> None:
     held: list[int] = []
 
@@ -74,6 +75,7 @@ def test_adding_another_type_than_documents_names_the_type(
     assert kb.count() == 0
 
 
+@pytest.mark.slow
 def test_the_bar_moves_while_one_long_document_is_embedded(
     kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:

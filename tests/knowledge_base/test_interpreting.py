@@ -51,6 +51,7 @@ def filters_of(interpretation: Interpretation) -> list[str]:
     return [source.filter for source in interpretation.sources]
 
 
+@pytest.mark.slow
 async def test_search_narrows_to_what_its_words_state_and_says_so(kb: KnowledgeBase) -> None:
     result = kb.search(QUESTION, interpret=True)
     assert [hit.metadata["title"] for hit in result] == ["A Man Called Otto"]

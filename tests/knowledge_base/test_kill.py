@@ -22,12 +22,12 @@ pytestmark = [
 
 @pytest.mark.timeout(300)
 def test_a_process_killed_while_adding_leaves_whole_documents(url: str, engine: str) -> None:
-    kill(url, 5 if engine == "embedded" else 2, "1", "0.05" if engine == "embedded" else "0.4")
+    kill(url, 3 if engine == "embedded" else 2, "1", "0.05" if engine == "embedded" else "0.4")
 
 
 @EMBEDDED
 def test_a_process_killed_while_adding_leaves_the_graph_in_step(url: str, tmp_path: Path) -> None:
-    kill(url, 5, "2", "0.1", f"graph:{tmp_path / 'graph'}")
+    kill(url, 3, "2", "0.1", f"graph:{tmp_path / 'graph'}")
 
 
 @EMBEDDED
@@ -45,7 +45,7 @@ def test_a_process_killed_while_adding_leaves_the_graph_on_neo4j_in_step(
 def test_a_folder_synced_by_processes_that_are_killed_is_as_in_a_new_build(
     url: str, engine: str, tmp_path: Path
 ) -> None:
-    edits = trials(18 if engine == "embedded" else 12)
+    edits = trials(12 if engine == "embedded" else 6)
     graph = [f"graph:{tmp_path / 'graph'}"] if engine == "embedded" else []
     (tmp_path / "handbook").mkdir()
     arguments = [url, str(tmp_path / "handbook"), "40", str(edits), "6", "1", *graph]

@@ -27,6 +27,7 @@ def directory(url: str) -> Path:
     return Path(url.partition(":")[2])
 
 
+@pytest.mark.slow
 def test_added_documents_are_found_after_reopening(open_kb: Open) -> None:
     with open_kb() as kb:
         kb.add([Document(id_="d", text="annual leave")])
@@ -46,6 +47,7 @@ def test_a_new_knowledge_base_needs_an_embedding_model(url: str) -> None:
     assert path is None or not path.exists() or not url.startswith("embedded")
 
 
+@pytest.mark.slow
 @LEDGERS
 def test_without_a_model_it_opens_with_the_recorded_one(open_kb: Open, url: str) -> None:
     with open_kb(embed_model="local") as kb:
@@ -57,6 +59,7 @@ def test_without_a_model_it_opens_with_the_recorded_one(open_kb: Open, url: str)
     assert open_kb(embed_model="local").count() == 2
 
 
+@pytest.mark.slow
 @LEDGERS
 def test_without_its_model_everything_works_that_embeds_nothing(open_kb: Open, url: str) -> None:
     with open_kb() as kb:
@@ -73,6 +76,7 @@ def test_without_its_model_everything_works_that_embeds_nothing(open_kb: Open, u
         assert "embed_model=" in str(report.failures["d"])
 
 
+@pytest.mark.slow
 @EMBEDDED
 def test_a_copy_to_read_needs_no_embedding_model(open_kb: Open, url: str) -> None:
     with open_kb(embed_model="local") as kb:
@@ -81,6 +85,7 @@ def test_a_copy_to_read_needs_no_embedding_model(open_kb: Open, url: str) -> Non
         assert len(reader.search("leave").hits) == 1
 
 
+@pytest.mark.slow
 def test_a_store_that_was_filled_without_a_knowledge_base_is_refused(
     open_kb: Open, url: str
 ) -> None:
@@ -98,6 +103,7 @@ def test_an_empty_store_becomes_a_knowledge_base(open_kb: Open, directory: Path)
     assert open_kb().add([Document(text="leave")]).added == 1
 
 
+@pytest.mark.slow
 def test_a_store_that_lost_nodes_is_reported_and_can_be_filled_again(
     open_kb: Open, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -137,6 +143,7 @@ def found(kb: KnowledgeBase) -> set[str]:
     return {hit.text for hit in kb.retriever("keyword").retrieve("leave")}
 
 
+@pytest.mark.slow
 @EMBEDDED
 def test_an_update_refused_for_lack_of_room_leaves_nothing_unfinished(
     full: KnowledgeBase, open_kb: Open, disk: dict[str, int]
@@ -165,6 +172,7 @@ def test_a_deletion_refused_for_lack_of_room_leaves_nothing_unfinished(
     assert full._ledger.n_nodes_at_rest() == 2
 
 
+@pytest.mark.slow
 @EMBEDDED
 @pytest.mark.parametrize("is_deleted", [False, True])
 def test_an_update_for_which_room_ran_out_is_undone_and_blocks_neither_deleting_nor_opening(

@@ -65,6 +65,7 @@ LINES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @examples(150)
 @given(
     st.lists(LINES, max_size=60).map("\n".join), st.sampled_from(["page.md", "page.rst", "a.txt"])
@@ -216,6 +217,7 @@ def prose(seed: int, sentences: int) -> str:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [300, 5000])
 def test_blocks_give_the_sentences_of_the_whole_text(block: int) -> None:
     text = "\n " + prose(0, 300)
@@ -281,6 +283,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(splitting, "GROUP", 2)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_a_long_document_is_added_updated_and_deleted_as_any_other(
     open_kb: Open, model: FakeEmbedding, monkeypatch: pytest.MonkeyPatch
@@ -304,6 +307,7 @@ def test_a_long_document_is_added_updated_and_deleted_as_any_other(
     assert kb.count() == report.n_nodes + 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_a_long_document_that_fails_leaves_what_was_there(kb: KnowledgeBase) -> None:
     kb.add([Document(id_="long", text=SHORT_TEXT)])

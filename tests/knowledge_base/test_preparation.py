@@ -65,6 +65,7 @@ BAD: list[tuple[BaseNode, type[Exception]]] = [
 ]
 
 
+@pytest.mark.slow
 def test_failed_documents_are_reported_and_the_others_stored(open_kb: Open) -> None:
     kb = open_kb(transformations=[Picky()])
     for number, (bad, error) in enumerate(BAD):
@@ -234,6 +235,7 @@ def test_a_transformation_that_repeats_a_node_fails_only_that_document(open_kb: 
     assert isinstance(report.failures["twice"], DuplicateNodeError)
 
 
+@pytest.mark.slow
 def test_the_model_decides_the_dimension_and_an_empty_knowledge_base_has_none(
     open_kb: Open,
 ) -> None:
@@ -364,6 +366,7 @@ def test_the_estimate_is_shown_before_and_with_the_time_after_a_hundred_nodes(
     assert second.endswith(" s more")
 
 
+@pytest.mark.slow
 def test_documents_that_the_new_model_cannot_embed_are_reported(
     urls: list[str], new: PickyEmbedding
 ) -> None:

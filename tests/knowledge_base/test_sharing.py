@@ -58,6 +58,7 @@ def test_random_documents_shares_and_deletions_agree_with_the_oracle(url: str) -
     assert not fuzzer.wrong
 
 
+@pytest.mark.slow
 def test_random_documents_shares_and_deletions_agree_with_the_oracle_in_a_graph() -> None:
     with opened("embedded::memory:", "graph::memory:") as kb:
         fuzzer = Fuzzer(kb, Random(11))

@@ -53,6 +53,7 @@ def test_a_splitter_is_called_again_when_nltk_rejects_its_files_once(open_kb: Op
     assert (report.added, calls) == (1, [1, 1])
 
 
+@pytest.mark.slow
 def test_a_chunk_keeps_its_id_when_text_comes_before_it(open_kb: Open) -> None:
     class Lines(TransformComponent):  # where LlamaIndex's splitters cut depends on the version
         def __call__(self, nodes: Sequence[BaseNode], **_: object) -> list[BaseNode]:
@@ -79,6 +80,7 @@ def test_equal_chunks_of_a_document_are_different_nodes(open_kb: Open) -> None:
     assert kb.count() == len(found(kb)) == 6
 
 
+@pytest.mark.slow
 def test_relationships_of_nodes_refer_to_their_new_ids(open_kb: Open) -> None:
     kb = open_kb(transformations=[HierarchicalNodeParser.from_defaults(chunk_sizes=[512, 64])])
     kb.add([Document(id_="d", text=LONG)])

@@ -51,6 +51,7 @@ def test_a_sync_adds_all_and_the_next_one_does_nothing(
     assert len(model.calls) == calls
 
 
+@pytest.mark.slow
 def test_a_moved_folder_is_not_embedded_again(
     kb: KnowledgeBase, folder: Path, model: PickyEmbedding
 ) -> None:
@@ -140,6 +141,7 @@ RESTRICTED = {  # what happens; the files that are restricted after it; those li
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("commands", "restricted", "listed", "moved"), RESTRICTED.values(), ids=RESTRICTED.keys()
 )
@@ -235,6 +237,7 @@ class Crane(TransformComponent):
 EXTRACTED: list[str] = []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("longest", [10**6, 3000])
 def test_the_extracted_graph_of_a_moved_file_of_any_length_moves_with_it(
     folder: Path, model: PickyEmbedding, longest: int, monkeypatch: pytest.MonkeyPatch
@@ -296,6 +299,7 @@ def test_only_what_came_under_the_name_is_deleted(kb: KnowledgeBase, folder: Pat
     assert kb.sync([], name="wiki", max_deletions=1).deleted == ("page",)
 
 
+@pytest.mark.slow
 def test_documents_deleted_or_replaced_otherwise_come_back(kb: KnowledgeBase, folder: Path) -> None:
     kb.sync(folder)
     kb.delete(str(folder / "7.md"))
@@ -337,6 +341,7 @@ def test_a_file_that_can_no_longer_be_read_keeps_its_documents(
     assert kb.get(str(folder / "7.md"))
 
 
+@pytest.mark.slow
 @EMBEDDED
 def test_other_transformations_cut_all_files_again(
     folder: Path, open_kb: Open, model: PickyEmbedding
@@ -349,6 +354,7 @@ def test_other_transformations_cut_all_files_again(
     assert len(cut.sync(folder).unchanged) == 9
 
 
+@pytest.mark.slow
 def test_a_copy_is_synced_further(folder: Path, open_kb: Open, url: str, tmp_path: Path) -> None:
     kb = open_kb()
     kb.sync(folder)
@@ -426,6 +432,7 @@ async def test_the_async_twin_returns_the_same_report(kb: KnowledgeBase, folder:
     assert await kb.async_sync(folder, show_progress=False) == planned
 
 
+@pytest.mark.slow
 def test_a_dry_run_reports_what_the_sync_does_and_writes_nothing(
     kb: KnowledgeBase, folder: Path
 ) -> None:
@@ -454,6 +461,7 @@ def test_a_dry_run_reports_what_the_sync_does_and_writes_nothing(
     assert str(done).startswith("1 added, 2 changed, 4 moved, 1 deleted, 2 unchanged, 2 left out; ")
 
 
+@pytest.mark.slow
 def test_a_sync_that_died_during_moves_goes_on(
     kb: KnowledgeBase, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -527,6 +535,7 @@ def test_many_moved_files_of_equal_content_are_found_in_linear_time(kb: Knowledg
     assert process_time() - start < 4  # 0.4 s; 8 s if each is compared with each
 
 
+@pytest.mark.slow
 def test_new_rows_of_a_file_are_visible_to_whom_all_its_others_are(
     kb: KnowledgeBase, folder: Path
 ) -> None:

@@ -64,6 +64,7 @@ def weights(kb: KnowledgeBase, **arguments: Any) -> dict[str, float]:
     return retriever.weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "better", "other"),
     [(Meaning(), "vector", "keyword"), (Misleading(), "keyword", "vector")],
@@ -84,6 +85,7 @@ def test_the_search_that_finds_the_rest_of_passages_gets_more_weight_than_the_mo
         assert f"{measured.questions} sentences" in str(measured)
 
 
+@pytest.mark.slow
 def test_a_recorded_weight_holds_wherever_the_knowledge_base_is_opened_unless_a_call_gives_one(
     tmp_path: Path,
 ) -> None:
@@ -107,6 +109,7 @@ def test_too_few_passages_with_two_sentences_record_nothing() -> None:
         assert kb.info().vector_share is None
 
 
+@pytest.mark.slow
 def test_only_the_passages_of_a_scope_are_measured() -> None:
     with KnowledgeBase.open(
         "embedded::memory:", embed_model=Misleading(), require_scope=True
@@ -119,6 +122,7 @@ def test_only_the_passages_of_a_scope_are_measured() -> None:
         assert kb.weigh(scope=ACME).passages == len(SUBJECTS)
 
 
+@pytest.mark.slow
 def test_a_copy_to_read_is_not_weighed(tmp_path: Path) -> None:
     url = f"embedded:{tmp_path / 'kb'}"
     with opened(Misleading(), url) as kb:

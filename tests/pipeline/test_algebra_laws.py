@@ -105,6 +105,7 @@ def test_then_is_associative_around_a_retriever(
     assert_same(expected, first >> ((second >> a) >> third) >> fourth)
 
 
+@pytest.mark.slow
 @few
 @given(rankings, rankings, rewrites, rewrites, fusions, refines, refines)
 def test_then_is_associative_around_branches(  # noqa: PLR0917 - one of each kind
@@ -118,6 +119,7 @@ def test_then_is_associative_around_branches(  # noqa: PLR0917 - one of each kin
     assert_same(expected, (first >> second >> (a | b) >> fusion) >> (third >> last))
 
 
+@pytest.mark.slow
 @few
 @given(rankings, rankings, rewrites, rewrites, fusions, refines)
 def test_then_is_associative_around_a_fan_out(
@@ -134,6 +136,7 @@ def test_then_is_associative_around_a_fan_out(
     assert_same(alone, ((first >> second) >> each) >> a >> fusion)
 
 
+@pytest.mark.slow
 @few
 @given(st.tuples(*(rankings.map(partial(FixedRetriever, name=name)) for name in "abc")), fusions)
 def test_branches_are_flat_and_their_order_does_not_change_a_symmetric_fusion(
@@ -208,6 +211,7 @@ def test_the_representation_of_a_stage_is_the_expression_that_makes_it(stage: ob
     assert eval(repr(stage), globals()) == stage
 
 
+@pytest.mark.slow
 @few
 @given(rankings, rewrites, rewrites, refines, refines)
 def test_the_representation_of_a_pipeline_is_the_expression_that_makes_it(

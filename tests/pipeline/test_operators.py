@@ -127,6 +127,7 @@ def test_a_fan_out_before_rewrites_is_refused_with_a_working_correction(right: B
     assert (made >> RRF()).retrieve("query")
 
 
+@pytest.mark.slow
 def test_only_retrievers_can_be_put_side_by_side() -> None:
     everything = [part for parts in PARTS.values() for part in parts]
     kinds = {id(part): kind for kind, parts in PARTS.items() for part in parts}

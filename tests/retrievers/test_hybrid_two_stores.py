@@ -58,6 +58,7 @@ def stores(
         yield first, second, second
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fusion", [None, RRF()], ids=repr)
 def test_hits_scores_and_shares_are_those_of_one_store(
     stores: tuple[Backend, Backend, Backend], fusion: RRF | None, searched: Searched
@@ -130,6 +131,7 @@ def embedded(nodes: Sequence[TextNode]) -> EmbeddedVectorStore:
     return store
 
 
+@pytest.mark.slow
 def test_a_node_of_either_store_is_found_by_its_id() -> None:
     nodes = sample_nodes(MODEL)
     retriever = HybridRetriever(
@@ -142,6 +144,7 @@ def test_a_node_of_either_store_is_found_by_its_id() -> None:
     assert run(retriever.read_node("nowhere")) is None
 
 
+@pytest.mark.slow
 def test_a_node_that_only_one_store_has_is_a_hit() -> None:
     nodes = sample_nodes(MODEL)
     retriever = HybridRetriever(

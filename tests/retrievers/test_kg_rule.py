@@ -409,6 +409,7 @@ def texts(items: list[RetrievalItem]) -> list[str]:
     return [item.content for item in items]
 
 
+@pytest.mark.slow
 def test_the_engineering_type_alone_selects_its_processes(rules: KGRuleRetriever) -> None:
     knowledge = KnowledgeRetriever(rules=rules)
     metro, hydraulic = (knowledge.retrieve_regulations(name) for name in ("地铁", "水利"))

@@ -183,6 +183,7 @@ def test_rules_and_cases_are_searched_at_the_same_time(rules: KGRuleRetriever) -
     assert len(response.regulations) == 1
 
 
+@pytest.mark.slow
 def test_infer_rules_takes_a_question_or_a_context(rules: KGRuleRetriever) -> None:
     knowledge = KnowledgeRetriever(rules=rules)
     by_text = knowledge.infer_rules("which measures?", ["deep-pit"])
@@ -196,6 +197,7 @@ def test_infer_rules_takes_a_question_or_a_context(rules: KGRuleRetriever) -> No
         knowledge.infer_rules("which measures?", ["deep-pit"], use_llm=True)
 
 
+@pytest.mark.slow
 def test_from_storage_opens_and_closes_store_and_graph(tmp_path: Path) -> None:
     store_url, graph_url = f"embedded:{tmp_path / 'store'}", f"graph:{tmp_path / 'graph'}"
     with open_store(store_url) as store:

@@ -78,6 +78,7 @@ class TestVectorRetriever(RankingContract, IsolationContract):
         return VectorRetriever(backend, embed_model=MODEL, top_k=5, collapse=Collapse())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", range(3), ids=["vector", "keyword", "hybrid"])
 def test_a_document_with_many_good_passages_leaves_room_for_others(place: int) -> None:
     retriever = retrievers(FakeBackend(NODES), top_k=6, collapse=Collapse())[place]

@@ -16,6 +16,8 @@ from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.serve import ApiKeys, create_app, create_mcp_server, serve_mcp
 from tests.serve.conftest import ACME, CHROMIUM, KEYS, Connect, dom_of
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_page_loads_nothing_and_may_run_only_its_own_script(connect: Connect) -> None:
     client = connect()
@@ -30,7 +32,6 @@ def test_the_page_loads_nothing_and_may_run_only_its_own_script(connect: Connect
     assert nonces[0] not in client.get("/").text
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: apt install chromium")
 @pytest.mark.parametrize(("key", "said"), [("", ""), ("wrong", "the server does not know this")])
 def test_the_page_says_that_a_key_is_wrong(

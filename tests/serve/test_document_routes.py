@@ -1,9 +1,13 @@
 """Routes for documents: add, list, read, delete."""
 
+import pytest
+
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.serve import ServeLimits
 from tests.serve.conftest import Connect, bearer, texts
+
+pytestmark = pytest.mark.slow
 
 
 def test_documents_are_added_listed_read_and_deleted(connect: Connect, kb: KnowledgeBase) -> None:

@@ -15,6 +15,8 @@ from llama_retrieval_ext.serve import ApiKeys, ServeLimits, create_app
 from llama_retrieval_ext.serve.guard import Guard, Message, Receive, Send
 from tests.serve.conftest import KEYS, LOCAL, ROUTES, SECRETS, Connect, bearer, texts
 
+pytestmark = pytest.mark.slow
+
 UNKNOWN = [
     {},
     {"Authorization": ""},

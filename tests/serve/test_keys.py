@@ -11,6 +11,8 @@ from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.serve import ApiKeys, create_app
 from tests.serve.conftest import KEYS, ROUTES, SECRETS, Connect, bearer, texts
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_key_searches_its_scope_or_a_part_of_it_that_the_request_names(connect: Connect) -> None:
     client = connect()

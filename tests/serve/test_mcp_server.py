@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp.types import CallToolResult
 
+pytestmark = pytest.mark.slow
+
 
 RULE = """
 rules:
@@ -319,7 +321,6 @@ async def over_http(
     await lifespan
 
 
-@pytest.mark.slow
 async def test_mcp_over_http_refuses_keys_that_do_not_reach_its_scope(kb: KnowledgeBase) -> None:
     from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - slow to import
 

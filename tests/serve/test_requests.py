@@ -12,6 +12,8 @@ from llama_retrieval_ext.serve import ServeLimits
 from llama_retrieval_ext.serve.requests import Filters
 from tests.serve.conftest import Connect
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("body", "words"),
@@ -29,7 +31,6 @@ def test_a_wrong_body_is_answered_with_what_to_write(
     assert words in answer.json()["error"]["message"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "metadata",
     [

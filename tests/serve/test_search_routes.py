@@ -11,6 +11,8 @@ from llama_retrieval_ext.serve import ServeLimits
 from llama_retrieval_ext.stages.fusion import RRF
 from tests.serve.conftest import Connect, bearer, events_of, texts
 
+pytestmark = pytest.mark.slow
+
 
 def test_search_is_that_of_the_knowledge_base(connect: Connect, kb: KnowledgeBase) -> None:
     client = connect()

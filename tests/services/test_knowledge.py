@@ -23,6 +23,7 @@ from llama_retrieval_ext.testing import ScriptedLLM
 from tests.services.conftest import ACME, BETA, DOCUMENTS, SECRET, factory, prompts_of
 
 
+@pytest.mark.slow
 def test_ask_cites_within_the_scope_and_the_token_budget(kb: KnowledgeBase) -> None:
     def reader(prompt: str) -> str:
         number = re.search(r"\[(\d)\]\nAnnual leave is", prompt)
@@ -118,6 +119,7 @@ def test_capitalised_words_inside_a_sentence_are_names() -> None:
     assert sorted(related(text, "leave")) == ["Ada Stone", "IBM", "North Quay", "Siemens"]
 
 
+@pytest.mark.slow
 def test_names_of_persons_in_chinese_are_found_without_a_ner() -> None:
     text = "张伟和李娜昨天检查了塔吊，由欧阳修按《安全生产法》审核，许可证齐全。"
     assert sorted(related(text, "塔吊")) == ["安全生产法", "张伟", "李娜", "欧阳修"]

@@ -53,6 +53,7 @@ def test_a_document_that_is_deleted_during_a_search_is_missing(kb: KnowledgeBase
     assert "leave" not in [each.doc_id for each in service.search("annual leave")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", [True, False], ids=["documents", "nodes"])
 def test_a_docstore_is_a_store_of_whole_documents(whole: bool) -> None:
     model = FakeEmbedding()

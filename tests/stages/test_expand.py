@@ -102,6 +102,7 @@ class ListedStore(SimpleVectorStore):
         ]
 
 
+@pytest.mark.slow
 @examples(60)
 @given(
     texts=st.lists(st.lists(LINES, max_size=40).map("\n".join), min_size=1, max_size=3),
@@ -208,6 +209,7 @@ def kept(text: str, tenant: str) -> list[TextNode]:
     return nodes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 async def test_neighbours_are_read_at_once_and_only_what_is_visible(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path

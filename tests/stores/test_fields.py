@@ -170,6 +170,7 @@ def _check(
     assert scaled == pytest.approx(expected, rel=meaning.close), (query, fields, schema, tenant)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(trials(8)))
 def test_scores_are_the_weighted_sum_of_bm25_over_the_fields(seed: int) -> None:
     chance = random.Random(seed)

@@ -84,6 +84,7 @@ def test_the_nearest_word_is_found(typed: str, nearest: str | None) -> None:
     assert words.nearest(typed, ["x"]) == nearest
 
 
+@pytest.mark.slow
 def test_one_edit_is_always_found_at_the_right_distance() -> None:
     draw = random.Random(5)
     words = Vocabulary(Tokenizer(language="none"))

@@ -146,6 +146,7 @@ def test_an_empty_gazetteer_finds_nothing() -> None:
     assert Gazetteer([]).find_similar("pit") == []
 
 
+@pytest.mark.slow
 def test_mentions_lie_in_any_text_without_overlapping() -> None:
     rng = random.Random(1)
     alphabet = "deep foundation pit塔式起重機ßﬁ\u0301\u200b\ud800 İ"

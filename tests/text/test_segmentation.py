@@ -113,6 +113,7 @@ CJK_CHARACTERS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(
     st.text(
         st.one_of(st.sampled_from("火災法臺タワーへ한국a, \n\0\U0001f525\ud800"), CJK_CHARACTERS)

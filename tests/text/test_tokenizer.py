@@ -112,6 +112,7 @@ def test_a_value_that_cannot_work_is_refused(subtests: pytest.Subtests) -> None:
             Tokenizer.from_dict(DEFAULT.to_dict() | {field: value})
 
 
+@pytest.mark.slow
 def test_threads_share_a_tokenizer() -> None:
     texts = [f"running thread{n} parses Wörter, 火灾{n} and user_name{n}" for n in range(200)]
     alone = [Tokenizer().term_counts(text) for text in texts]

@@ -225,12 +225,13 @@ def test_traversal_and_cypher_agree_on_random_graphs(neo4j_url: str) -> None:
     rng = random.Random(17)
     total = 0
     for embedded, graph in random_graphs(2, rng, neo4j_url):
-        for _ in range(7):
+        for number in range(7):
             pattern = random_pattern(rng)
             seeds = rng.choice([None, ["n0", "n3"]])
             mine = outcome(embedded, pattern, seeds)
-            for scope in (SCOPE, Scope("acme", principals=["user:ann"])):
-                assert mine == outcome(graph, pattern, seeds, scope), (pattern, scope)
+            # Neo4j plans each statement for a second: the scopes take turns.
+            scope = [SCOPE, Scope("acme", principals=["user:ann"])][number % 2]
+            assert mine == outcome(graph, pattern, seeds, scope), (pattern, scope)
             total += len(mine)
     assert total > 100
 
@@ -245,6 +246,7 @@ def outcome(
     return [(m.ids, [[edge.id for edge in step] for step in m.proof]) for m in matches]
 
 
+@pytest.mark.slow
 def test_a_store_that_only_lists_rows_gives_the_matches_of_the_embedded_graph() -> None:
     rng, total = random.Random(5), 0
     for _ in range(20):

@@ -17,6 +17,7 @@ pytestmark = LEDGERS
 Open = Callable[..., KnowledgeBase]
 
 
+@pytest.mark.slow
 def test_another_embedding_model_is_refused_and_both_are_named(open_kb: Open) -> None:
     with open_kb() as kb:
         kb.add([Document(text="leave")])
@@ -25,6 +26,7 @@ def test_another_embedding_model_is_refused_and_both_are_named(open_kb: Open) ->
     assert open_kb().count() == 1  # the failed attempt holds nothing
 
 
+@pytest.mark.slow
 def test_the_tokenizer_is_recorded(open_kb: Open) -> None:
     with open_kb(tokenizer=Tokenizer(language="none")) as kb:
         kb.add([Document(id_="d", text="leaves")])
@@ -53,12 +55,14 @@ def test_an_empty_knowledge_base_keeps_its_settings(open_kb: Open) -> None:
     assert kb.search("leave", "keyword", scope=Scope("acme"), correct=False).hits == []
 
 
+@pytest.mark.slow
 def test_a_scope_required_with_the_first_document_is_required_of_all(open_kb: Open) -> None:
     with open_kb(), open_kb(require_scope=True) as kb:
         kb.add([Document(text="leave")], scope=Scope("acme"))
     assert open_kb().require_scope
 
 
+@pytest.mark.slow
 def test_a_model_of_another_dimension_is_refused_when_it_is_opened(open_kb: Open) -> None:
     with open_kb(embed_model=MockEmbedding(16)) as kb:
         kb.add([Document(text="leave")], show_progress=False)

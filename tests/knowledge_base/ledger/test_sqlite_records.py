@@ -45,6 +45,7 @@ def test_a_ledger_file_that_is_no_database_is_refused(open_kb: Open, directory: 
         open_kb()
 
 
+@pytest.mark.slow
 @EMBEDDED
 @pytest.mark.parametrize(
     ("trouble", "relief", "message"),

@@ -78,6 +78,7 @@ def test_ids_do_not_depend_on_the_working_directory(
     assert (absolute.doc_id, absolute.hash) == (relative.doc_id, relative.hash)
 
 
+@pytest.mark.slow
 def test_unreadable_files_are_reported_and_the_rest_is_read(tmp_path: Path) -> None:
     (tmp_path / "good.txt").write_text("good")
     (tmp_path / "latin.txt").write_bytes("Übung".encode("latin-1"))

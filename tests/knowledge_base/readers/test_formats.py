@@ -90,6 +90,7 @@ def test_file_whose_reader_is_missing_is_left_out_and_the_reason_names_the_extra
     assert message.startswith(f"reading {suffix} files needs the extra 'quickstart'")
 
 
+@pytest.mark.slow
 def test_spreadsheet_is_a_document_for_each_row_of_each_sheet(tmp_path: Path) -> None:
     import openpyxl  # noqa: PLC0415 - slow to import
 
@@ -109,6 +110,7 @@ def test_spreadsheet_is_a_document_for_each_row_of_each_sheet(tmp_path: Path) ->
     ]
 
 
+@pytest.mark.slow
 def test_slides_are_documents_with_their_tables_and_notes(tmp_path: Path) -> None:
     import pptx  # noqa: PLC0415 - slow to import
 

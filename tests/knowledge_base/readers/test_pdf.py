@@ -239,6 +239,7 @@ def test_texts_of_forms_that_a_page_draws_many_times_are_counted(tmp_path: Path)
     assert reason == "1 of 1 page: not read: more than 300,000 objects, the limit of a page"
 
 
+@pytest.mark.slow
 def test_threads_read_at_the_same_time(tmp_path: Path) -> None:
     paths = [tmp_path / f"{number}.pdf" for number in range(8)]
     for path in paths:

@@ -111,6 +111,7 @@ def _answers(retriever: BM25Retriever) -> list[list[tuple[str, float | None]]]:
     return [[(hit.node_id, hit.score) for hit in hits] for hits in found]
 
 
+@pytest.mark.slow
 @given(start=NODES, changes=CHANGES)
 def test_after_any_changes_hits_and_scores_equal_those_of_a_new_index(
     start: dict[str, str], changes: list[dict[str, str] | frozenset[str]]

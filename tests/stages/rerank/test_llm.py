@@ -82,6 +82,7 @@ lines = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(lines | noise, max_size=9).map("\n".join), st.integers(1, 12))
 def test_only_documents_in_the_prompt_are_judged(answer: str, documents: int) -> None:
     judged = relevances_in(f"{answer}\nDoc: 1, Relevance: 5", documents=documents)

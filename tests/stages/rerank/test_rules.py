@@ -129,6 +129,7 @@ def test_each_rule_is_a_contribution_and_the_shares_sum_to_the_score() -> None:
     assert math.fsum(part.share for part in hit.contributions) == pytest.approx(hit.score)
 
 
+@pytest.mark.slow
 def test_a_query_without_words_and_a_very_long_one_are_answered() -> None:
     rows: list[Row] = [("a", 0.9, "annual leave " * 200)]
     assert reranked(RuleRerank(), "?!", *rows)

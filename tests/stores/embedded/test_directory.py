@@ -90,6 +90,7 @@ def test_a_full_disk_gives_the_reserve_to_a_deletion_and_to_no_addition(
         assert not reserve.exists()
 
 
+@pytest.mark.slow
 def test_with_the_log_alone_nothing_is_lost_that_was_written_since_a_flush(tmp_path: Path) -> None:
     with EmbeddedVectorStore(tmp_path / "s") as store:
         store.add(NODES[:1])
@@ -117,6 +118,7 @@ def test_a_store_without_nodes_can_be_persisted_after_a_deletion(tmp_path: Path)
         assert store.count() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems flush the whole shard")
 def test_what_a_killed_process_wrote_is_persisted_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -146,6 +148,7 @@ class BrokenDisk:
             self.written.append(Path(f"/proc/self/fd/{descriptor}").readlink())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems flush the whole shard")
 def test_after_a_write_that_did_not_reach_the_disk_a_store_is_only_searched_until_reopened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -201,6 +204,7 @@ def test_copied_files_are_on_the_disk_before_the_manifest_names_them(
         assert disk.written[-1] == tmp_path / "s"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows opens no folders")
 def test_a_copy_that_does_not_reach_the_disk_leaves_the_store_as_it_was_and_can_be_repeated(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -218,6 +222,7 @@ def test_a_copy_that_does_not_reach_the_disk_leaves_the_store_as_it_was_and_can_
         assert [node.node_id for node in store.get_nodes()] == ["b"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows opens no folders")
 def test_a_file_system_that_syncs_no_folders_holds_a_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -237,6 +242,7 @@ def test_a_file_system_that_syncs_no_folders_holds_a_store(
         assert store.count() == len(NODES)
 
 
+@pytest.mark.slow
 def test_a_deletion_that_the_engine_refuses_is_not_made_in_a_draft(tmp_path: Path) -> None:
     def refused(_: object) -> None:
         raise Exception("refused")  # noqa: TRY002 - as the engine does

@@ -24,6 +24,8 @@ from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from tests.patience import SOON_S
 from tests.programs import run_program
 
+pytestmark = pytest.mark.slow
+
 _DIM = 16
 _ID = attrgetter("node_id")
 _RNG = random.Random(3)
@@ -71,7 +73,6 @@ def paused(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, t
     go_on.set()
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("small_graphs")
 def test_writes_during_a_build_are_in_the_new_shard(
     paused: tuple[threading.Event, threading.Event], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -100,7 +101,6 @@ def test_writes_during_a_build_are_in_the_new_shard(
         assert store.index_info().indexed == 306
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("end", ["close", "clear"])
 def test_closing_or_clearing_during_a_build_leaves_no_draft(
     paused: tuple[threading.Event, threading.Event], end: str, tmp_path: Path
@@ -135,7 +135,6 @@ def indexed_by_itself(store: EmbeddedVectorStore) -> int:
     return store.index_info().indexed
 
 
-@pytest.mark.slow
 def test_an_index_is_built_without_a_call_when_there_are_many_nodes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -152,7 +151,6 @@ def test_an_index_is_built_without_a_call_when_there_are_many_nodes(
         assert indexed_by_itself(store) == 1200
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("small_graphs")
 @pytest.mark.parametrize("few", [search._FEW_VISIBLE, 0], ids=["few", "many"])
 def test_a_search_for_principals_finds_in_an_index_what_an_exact_one_finds(
@@ -184,7 +182,6 @@ def test_a_search_for_principals_finds_in_an_index_what_an_exact_one_finds(
     assert found >= 0.98 * best
 
 
-@pytest.mark.slow
 def test_an_error_after_the_new_shard_is_current_leaves_it_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,7 +239,6 @@ store.build_index()
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 @pytest.mark.parametrize(
     ("target", "before", "count"),
@@ -268,7 +264,6 @@ __all__ = ["small_graphs"]
     ("vectors", "kind"),
     [("float16", "auto"), ("turbo8", "auto"), ("int8", "exact"), ("int8", "hnsw")],
 )
-@pytest.mark.slow
 @pytest.mark.usefixtures("small_graphs")
 def test_an_index_finds_what_an_exact_search_finds_and_the_trace_says_which_was_used(
     vectors: VectorType, kind: IndexKind

@@ -83,6 +83,7 @@ def size_bytes(folder: Path) -> int:
     return sum(each.stat().st_blocks * 512 for each in folder.rglob("*") if each.is_file())
 
 
+@pytest.mark.slow
 def test_compaction_changes_no_node_and_no_answer(
     store: EmbeddedVectorStore, tmp_path: Path
 ) -> None:
@@ -108,6 +109,7 @@ def test_compaction_keeps_the_field_indexes(store: EmbeddedVectorStore) -> None:
     assert indexed() == before != {}
 
 
+@pytest.mark.slow
 def test_a_compacted_store_takes_additions_replacements_deletions_and_clearing(
     store: EmbeddedVectorStore,
 ) -> None:

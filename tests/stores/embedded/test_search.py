@@ -221,6 +221,7 @@ class TestFilters(FiltersContract[EmbeddedVectorStore]):
     odd, nodes = ODD, NODES
 
 
+@pytest.mark.slow
 def test_a_number_of_17_digits_is_found_beside_texts_and_in_an_index() -> None:
     numbers = [0.9452706955539223, 0.38120423768821243, 0.1 + 0.2, 0.3, 2.0**70, 1e300]
     values = ["text", *numbers, *range(1, 100)]
@@ -265,6 +266,7 @@ def test_the_mean_length_is_that_of_the_first_call(
     assert scores(store, "leave") == close_to(bm25(texts, "leave", measured=first))
 
 
+@pytest.mark.slow
 def test_scores_of_a_store_filled_in_batches_are_bm25(store: EmbeddedVectorStore) -> None:
     texts = TEXTS * 100  # several batches of one call
     store.add(nodes(texts))

@@ -15,6 +15,7 @@ from tests.stores.embedded.test_nodes import answers, node, shards, store
 __all__ = ["store"]
 
 
+@pytest.mark.slow
 def test_after_a_crash_during_compaction_one_shard_counts_and_the_others_are_removed(
     store: EmbeddedVectorStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -32,6 +33,7 @@ def test_after_a_crash_during_compaction_one_shard_counts_and_the_others_are_rem
         assert (answers(again), shards(again)) == (before, ["shard-1"])
 
 
+@pytest.mark.slow
 def test_a_compaction_interrupted_after_the_manifest_loses_nothing(
     store: EmbeddedVectorStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,6 +56,7 @@ def test_a_compaction_interrupted_after_the_manifest_loses_nothing(
         assert answers(again) == before
 
 
+@pytest.mark.slow
 def test_the_old_shard_is_closed_after_the_new_one_is_in_use(store: EmbeddedVectorStore) -> None:
     old = store.client
     assert isinstance(old, EdgeShard)

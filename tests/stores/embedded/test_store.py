@@ -68,6 +68,7 @@ def count_elsewhere(path: Path) -> "subprocess.CompletedProcess[str]":
     return elsewhere("print(EmbeddedVectorStore(sys.argv[1]).count())", path)
 
 
+@pytest.mark.slow
 def test_opening_twice_gives_the_same_store_twice(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "s")
     first = EmbeddedVectorStore(tmp_path / "s")
@@ -135,6 +136,7 @@ def test_threads_can_open_and_close_the_same_directory(tmp_path: Path) -> None:
         assert store.count() == 4 * 10
 
 
+@pytest.mark.slow
 def test_a_store_in_memory_is_gone_when_closed_and_shared_with_nobody() -> None:
     first, second = EmbeddedVectorStore(":memory:"), EmbeddedVectorStore(":memory:")
     first.add(NODES)

@@ -88,6 +88,7 @@ def _as_dicts(hits: Sequence[Hit]) -> list[dict[str, object]]:
     return [hit.to_dict() for hit in hits]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [1, 12])
 @pytest.mark.parametrize("count", [12, 250])
 @pytest.mark.parametrize("fusion", [None, RRF(), Pinned()], ids=repr)
