@@ -52,6 +52,8 @@ class Query(QueryBundle):
         is_curated: Whether it is a part of a query that a knowledge base has corrected, and whose
             hits it will order. Set by it.
         synonyms: What keyword searches also look for, with half of the weight. Set by it.
+        cutoff: A rank and a share: hits with less than this share of the score at the rank need not
+            be returned. Set by it, for the retriever whose hits it orders.
         as_of: The time for which it asks, as of `Scope`; it becomes part of the scope. With None a
             knowledge base ranks what holds now before what no longer does.
         known_at: The time at which it was known, as of `Scope`; likewise.
@@ -79,6 +81,7 @@ class Query(QueryBundle):
     is_curated: bool = False
     is_recorded: bool = False
     synonyms: tuple[str, ...] = ()
+    cutoff: tuple[int, float] | None = None
     as_of: Moment | None = None
     known_at: Moment | None = None
 

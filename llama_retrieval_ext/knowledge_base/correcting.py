@@ -17,6 +17,7 @@ from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filters import SCOPE_KEYS, matches
 from llama_retrieval_ext.knowledge_base.columns import StoredColumns
 from llama_retrieval_ext.knowledge_base.rankings import StoredRankings
+from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Correction
 from llama_retrieval_ext.scope import TENANT_KEY, Scope
@@ -50,6 +51,8 @@ class _Words:
     written: list[tuple[str, BaseNode | None]] = field(default_factory=list)
     slots: dict[str, int] = field(default_factory=dict)  # of the rows of written nodes
     groups: dict[Scope | None, tuple[int, list[Hashable]]] = field(default_factory=dict)
+    # By metadata key, a number that no node exceeds.
+    largest: dict[str, float] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
 
     def write(self, node_id: str, node: BaseNode | None, slot: int) -> None:
@@ -83,8 +86,12 @@ class _Words:
     def _put(self, node_id: str, node: BaseNode | None) -> None:
         if node is None:
             self.vocabulary.remove(node_id)
-        else:
-            self.vocabulary.put(node_id, self.text_of(node), _group_of(node))
+            return
+        self.vocabulary.put(node_id, self.text_of(node), _group_of(node))
+        with self.lock:
+            for key, value in node.metadata.items():
+                if is_number(value) and value > self.largest.get(key, 0.0):
+                    self.largest[key] = value
 
     def groups_of(self, scope: Scope | None) -> list[Hashable]:
         """Return the groups whose nodes a scope can see."""
@@ -129,6 +136,13 @@ class StoredWords:
         for words in tenants:
             for node_id in node_ids:
                 words.write(node_id, None, slot)
+
+    def largest(self, scope: Scope | None, key: str) -> float:
+        """Return a number that no node of a tenant exceeds under a metadata key."""
+        with self._lock:
+            words = self._tenants.get(None if scope is None else scope.tenant_id)
+        is_known = words is not None and words.is_complete.is_set() and words.due == math.inf
+        return words.largest.get(key, 0.0) if words and is_known else math.inf
 
     def forget(self) -> None:
         """Read the words again at the next question."""

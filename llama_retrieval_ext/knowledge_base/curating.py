@@ -32,7 +32,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.scope import Scope, source_in
 from llama_retrieval_ext.stages.decay import holding_first, with_holding
-from llama_retrieval_ext.stages.ranking import Pin, boosted, condition_of, placed
+from llama_retrieval_ext.stages.ranking import Pin, boosted, condition_of, least_share, placed
 
 # Hits that boosts reorder, at least; fewer for boosts whose weights add up to little. On movies,
 # with votes of weight .1 and .2, nDCG@10 is the same for 20 as for 100, at a third of the cost of
@@ -153,7 +153,10 @@ class Curating:
         self, search: Callable[[Query], Plan[list[Hit]]], query: Query
     ) -> Plan[list[Hit]]:
         """Return the plan for hits of which those that hold now come first; see `holding_first`."""
-        narrowed = partial(query.but, as_of="now")
+
+        def narrowed() -> Query:
+            return query.unchecked(cutoff=None).but(as_of="now")
+
         hits, holding = yield from with_holding(search, query, _holds_now, narrowed=narrowed)
         return hits if hits is holding else holding_first(hits, holding, top_k=query.top_k)
 
@@ -182,7 +185,12 @@ class Curating:
         ]
         # A hit that is pinned further below makes room for the next.
         count = top_k and max(top_k + len(pins), least if boosts else 0)
-        hits = yield from _enough(unblocked, search, blocked, count)
+        shallow = unblocked
+        if boosts and top_k and not (pins or blocked):
+            largest = partial(self.correcting.words.largest, query.scope)
+            share = least_share([boost for _, boost in boosts], largest)
+            shallow = unblocked.unchecked(cutoff=(top_k, share))
+        hits = yield from _enough(shallow, search, blocked, count)
         if boosts:
             hits = boosted(hits, boosts, top_k=None if pins else top_k)
         if pins:

@@ -231,10 +231,12 @@ class Fusion(Operand, ABC):
         weights: Mapping[str, float] | None = None,
         top_k: int | None = None,
         with_ties: bool = False,
+        cutoff: tuple[int, float] | None = None,
     ) -> list[FusedId]:
         """Return the fused ids of rankings of ids with scores, best first, with unchecked weights.
 
-        With `with_ties`, ids that tie with the last of ``top_k`` are also returned.
+        With `with_ties`, ids that tie with the last of ``top_k`` are also returned. With `cutoff`,
+        ids with less than a share of the score at a rank are left out, unless one is below 0.
         """
         if weights is None:
             weights = self._weights_of(rankings)
@@ -250,6 +252,9 @@ class Fusion(Operand, ABC):
                 legs.append(LegRanking(name, hits, weight))
         shares = self.shares(legs)
         best = ranked(self.combine(shares), top_k=top_k)
+        if cutoff is not None and len(best) > cutoff[0] and best[-1][1] >= 0:
+            least = cutoff[1] * best[cutoff[0] - 1][1]
+            best = [(node_id, score) for node_id, score in best if score >= least]
         return _with_contributions(best if with_ties else best[:top_k], legs, shares)
 
     def _weights_of(self, rankings: Iterable[str]) -> Mapping[str, float] | None:

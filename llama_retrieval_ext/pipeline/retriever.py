@@ -303,7 +303,8 @@ class Retriever(BaseRetriever, Searches, Shaped, Operand, ABC):
         if top_k is None and self.top_k is not None:
             top_k = max(check_count(self.top_k, "top_k"), query.at_least or 0)
         # Of its parts it needs as many hits as its caller.
-        bound = query.unchecked(top_k=top_k, at_least=query.top_k or query.at_least)
+        at_least = query.top_k or query.at_least
+        bound = query.unchecked(top_k=top_k, at_least=at_least, cutoff=None)
         fields = self.fields if query.fields is None else None
         if self.filters is not None or self.scope is not None or fields is not None:
             bound = bound.but(filters=self.filters, scope=self.scope, fields=fields)

@@ -345,7 +345,10 @@ class HybridRetriever(StoreRetriever):
         if self.uses_default_fusion:
             fusion = default_fusion(rankings, self._depth(query))
         if type(fusion).fuse is Fusion.fuse:
-            best = fusion.fuse_ids(rankings, weights=weights, top_k=top_k, with_ties=True)
+            cutoff = query.cutoff if self.collapse is None else None
+            best = fusion.fuse_ids(
+                rankings, weights=weights, top_k=top_k, with_ties=True, cutoff=cutoff
+            )
             hits = self._gated((yield from both.chosen(best, top_k=top_k)), query)
         else:  # it may look into the nodes
             hits_of_legs: dict[str, list[Hit]] = {}

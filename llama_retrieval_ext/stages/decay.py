@@ -174,6 +174,9 @@ def with_holding(
     hits = yield from search(query)
     if all(map(holds, hits)):
         return hits, hits
+    if query.cutoff is not None:  # it leaves out hits that others make room for
+        query = query.unchecked(cutoff=None)
+        hits = yield from search(query)
     depth = query.top_k
     while depth is not None and len(hits) >= depth:  # there may be more
         depth *= _DEEPER

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, fields
 from functools import cached_property
 from operator import itemgetter
@@ -27,6 +27,7 @@ from llama_retrieval_ext.text.yaml_nodes import Reader, composed, position
 
 T = TypeVar("T")
 
+_ROUNDING: Final = 1e-9
 _SYNONYMS: Final = re.compile(r"\s*(=|->)\s*")
 
 
@@ -103,6 +104,12 @@ class Boost(RecordsArguments):
         if self.curve == "saturation":
             return x / (x + self.scale)
         return math.log1p(x) / math.log1p(self.scale)
+
+    def most(self, largest: Callable[[str], float]) -> float:
+        """Return the largest value that a hit can have, by the largest number under a key."""
+        if not self.number or self.curve == "saturation":
+            return 1.0
+        return math.log1p(largest(self.number)) / math.log1p(self.scale)
 
     @cached_property
     def _condition(self) -> Condition | None:
@@ -330,6 +337,18 @@ def boosted(
         _boosted(hits[at], at + 1, -total, values)
         for total, _, at, values in sorted(scored, key=itemgetter(0, 1))[:top_k]
     ]
+
+
+def least_share(boosts: Sequence[Boost], largest: Callable[[str], float]) -> float:
+    """Return the share of a score above 0 that lets a hit pass it by boosts; 0 if any does.
+
+    Args:
+        boosts: The boosts.
+        largest: Returns a number that no hit exceeds under a key.
+    """
+    changes = [boost.weight * boost.most(largest) for boost in boosts]
+    least, most = (1 + sum(clamp(0.0, change) for change in changes) for clamp in (min, max))
+    return max(0.0, (1 - _ROUNDING) * least / most)
 
 
 def _boosted(hit: Hit, rank: int, total: float, values: list[tuple[Boost, float]]) -> Hit:

@@ -205,7 +205,7 @@ def test_rules_agree_with_an_oracle_on_each_engine(url: str) -> None:
                     [None, parse_filter_texts(["lang=de"]), parse_filter_texts(["votes>0"])]
                 )
                 query = Query(draw.choice(QUESTIONS), scope=narrowed, filters=filters)
-                mode: Kind = draw.choice(["keyword", "vector"])
+                mode: Kind = draw.choice(["keyword", "vector", "hybrid"])
                 top_k = draw.choice([1, 3, 10, 30])
                 plain = kb.retriever(mode, top_k=100)
                 plain.curation = None

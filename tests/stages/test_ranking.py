@@ -10,9 +10,20 @@ from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.errors import ConfigFileError, ConfigurationError
+from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.hits import node_ids, score_of
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.stages.ranking import Block, Boost, Boosts, Pin, Ranking, boosted, placed
+from llama_retrieval_ext.stages.fusion import WeightedSum
+from llama_retrieval_ext.stages.ranking import (
+    Block,
+    Boost,
+    Boosts,
+    Pin,
+    Ranking,
+    boosted,
+    least_share,
+    placed,
+)
 from llama_retrieval_ext.testing.fakes import FakeRetriever
 
 TODAY = datetime.now(UTC)
@@ -120,6 +131,36 @@ def test_pinned_hits_have_their_places_and_others_their_order(
             shares = math.fsum(part.share for part in each.contributions)
             assert shares == pytest.approx(score_of(each))
         assert (each.node_id in first) == any(part.leg == "pin" for part in each.contributions)
+
+
+BOOSTS = st.builds(
+    lambda kind, weight: Boost(weight=weight, **kind),
+    st.sampled_from([{"number": "n"}, {"number": "n", "curve": "saturation"}, {"where": "n>9"}]),
+    st.floats(-1, 3).filter(bool),
+)
+NUMBERED = st.lists(st.tuples(st.floats(-2, 2), st.sampled_from([-1, 0, 10, 1e4])), min_size=1)
+
+
+@given(NUMBERED, st.lists(BOOSTS, min_size=1, max_size=3), st.integers(1, 5))
+def test_boosts_of_the_hits_that_may_come_among_the_first_are_those_of_all(
+    numbered: list[tuple[float, float]], boosts: list[Boost], top_k: int
+) -> None:
+    nodes = {
+        str(at): TextNode(id_=str(at), metadata={"n": n}) for at, (_, n) in enumerate(numbered)
+    }
+    scores = [(str(at), score) for at, (score, _) in enumerate(numbered)]
+    share = least_share(boosts, lambda _: max(0.0, *(n for _, n in numbered)))
+    cut, full = (
+        [
+            Hit(node=nodes[fused.node_id], score=fused.score)
+            for fused in WeightedSum(normalise=Normalisation.NONE).fuse_ids(
+                {"leg": scores}, weights={"leg": 1.0}, cutoff=cutoff
+            )
+        ]
+        for cutoff in ((top_k, share), None)
+    )
+    rules = [(None, boost) for boost in boosts]
+    assert boosted(cut, rules, top_k=top_k) == boosted(full, rules, top_k=top_k)
 
 
 def test_yaml_and_records_have_the_same_rules(tmp_path: Path) -> None:
