@@ -9,7 +9,7 @@ from mimetypes import guess_extension
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import Any, Final
-from zipfile import BadZipFile, ZipFile
+from zipfile import BadZipFile, ZipFile, is_zipfile
 
 from llama_index.core.schema import Document
 
@@ -185,10 +185,15 @@ def is_one_text(suffix: str) -> bool:
 
 
 def check_unpacked(file: Path) -> None:
-    """Raise if an office file unpacks to far more than its size, which readers load as a whole."""
+    """Raise if an office file is encrypted, or unpacks to far more than its size.
+
+    Readers load it as a whole.
+    """
     if file.suffix.lower() not in {*_WORD, *_SLIDES, *_WORKBOOKS, *_OPEN}:
         return
     size = 0
+    if not is_zipfile(file) and "EncryptedPackage".encode("utf-16-le") in file.read_bytes():
+        raise ConfigurationError("it is encrypted; save it without a password")
     with suppress(OSError, BadZipFile), ZipFile(file) as content:  # its reader says why
         size = sum(part.file_size for part in content.infolist())
     if size > max(_MAX_UNPACKED, 2 * file.stat().st_size):

@@ -118,6 +118,14 @@ def test_slides_have_their_charts_titles_and_alternative_texts(tmp_path: Path) -
     )
 
 
+@pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.xlsx"])
+def test_office_file_with_a_password_says_so(tmp_path: Path, name: str) -> None:
+    container = b"\xd0\xcf\x11\xe0" + "EncryptedPackage".encode("utf-16-le")
+    (tmp_path / name).write_bytes(container)
+    reason = read_documents(tmp_path).left_out[tmp_path / name]
+    assert reason == "it is encrypted; save it without a password"
+
+
 def test_slides_have_the_bullets_below_bullets(tmp_path: Path) -> None:
     import pptx  # noqa: PLC0415 - slow to import
 

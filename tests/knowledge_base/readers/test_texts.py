@@ -185,8 +185,8 @@ def test_rtf_has_notes_text_boxes_and_letters_of_the_character_set_of_each_font(
     tmp_path: Path,
 ) -> None:
     fonts = r"{\fonttbl{\f0\fcharset0 Arial;}{\f1\fcharset204 Arial;}{\f2\fcharset128 Gothic;}}"
-    note = r"{\footnote\pard except for {\b \'7b}}"
-    box = r"{\shp{\*\shpinst\shpleft1{\sp{\sn a}{\sv b}}{\shptxt\pard box}}{\shprslt box}}"
+    note = r"{\footnote\plain except for {\b \'7b}}"
+    box = r"{\shp{\*\shpinst\shpleft1{\sp{\sn a}{\sv b}}{\shptxt\plain box}}{\shprslt box}}"
     words = r"caf\'e9{\f1 \'e4\'e0} {\f2 \'83e\'83\'58\u12488?\u-10179?\u-8704?}"
     file = tmp_path / "a.rtf"
     file.write_text(
