@@ -173,6 +173,10 @@ class Analyser:
         ids = b"".join(map(self._chunks.__getitem__, text.split()))
         return ids if text.isascii() or not has_unspaced(text) else ids + self._packed_grams(text)
 
+    def chunk_ids(self, chunk: str) -> bytes:
+        """Return the term ids of the words in a chunk between spaces, from a cache."""
+        return self._chunks[chunk]
+
     def word(self, piece: str) -> tuple[str, ...]:
         """Return the tokens of a piece that is no unspaced run."""
         return self._tokens[piece]

@@ -9,7 +9,13 @@ from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
 from llama_retrieval_ext.text.normalization import aligned, without_broken_words
-from llama_retrieval_ext.text.segmentation import piece_matches, starts_unspaced, units
+from llama_retrieval_ext.text.segmentation import (
+    has_unspaced,
+    piece_matches,
+    starts_unspaced,
+    term_id,
+    units,
+)
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 Embed: TypeAlias = Callable[[list[str]], Sequence[Sequence[float]]]
@@ -21,8 +27,6 @@ _COMPARED: Final = 20_000
 # Characters of context before the first match of an excerpt.
 _LEAD: Final = 60
 _CHUNK: Final = re.compile(r"\S+")
-_LONG_CHUNK: Final = 40  # rarely repeated
-_MOST_CHUNKS: Final = 10_000  # of a question, that are remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,19 +110,23 @@ def matched_spans(
 
     """
     tokenizer = tokenizer or _TOKENIZER
-    terms, without = _question_terms(question, tokenizer)
+    terms, ids = _question_terms(question, tokenizer)
     plain, offsets = aligned(text)
-    # Hits share most of their words, and finding the words in a chunk takes most of the time.
-    if without.issuperset(plain.split()):
+    # Finding the words in a chunk takes most of the time, and its terms are in a cache.
+    chunks, is_unspaced = {*plain.split()}, not plain.isascii() and has_unspaced(plain)
+    matching = {
+        chunk
+        for chunk in chunks
+        if not ids.isdisjoint(memoryview(tokenizer.chunk_ids(chunk)).cast("I"))
+        or (is_unspaced and has_unspaced(chunk))
+    }
+    if not matching:
         return []
     spans: list[tuple[int, int]] = []
     for chunk in _CHUNK.finditer(plain):
-        if chunk[0] in without:
-            continue
-        inside = _spans_in_chunk(chunk[0], terms, tokenizer)
-        spans += [(chunk.start() + start, chunk.start() + end) for start, end in inside]
-        if not inside and len(chunk[0]) < _LONG_CHUNK and len(without) < _MOST_CHUNKS:
-            without.add(chunk[0])
+        if chunk[0] in matching:
+            inside = _spans_in_chunk(chunk[0], terms, tokenizer)
+            spans += [(chunk.start() + start, chunk.start() + end) for start, end in inside]
     ends = [*offsets[1:], len(text)]
     merged: list[tuple[int, int]] = []
     for first, last in sorted(spans):
@@ -131,9 +139,10 @@ def matched_spans(
 
 
 @lru_cache(maxsize=256)
-def _question_terms(question: str, tokenizer: Tokenizer) -> tuple[frozenset[str], set[str]]:
-    """Return the terms of a question, and the chunks without one that were looked at."""
-    return frozenset(tokenizer.query_tokens(question)), set()
+def _question_terms(question: str, tokenizer: Tokenizer) -> tuple[frozenset[str], frozenset[int]]:
+    """Return the terms of a question, and their ids."""
+    terms = frozenset(tokenizer.query_tokens(question))
+    return terms, frozenset(map(term_id, terms))
 
 
 def _spans_in_chunk(

@@ -166,6 +166,13 @@ class Tokenizer:
         """
         return self._analyser.document_ids(text)
 
+    def chunk_ids(self, chunk: str) -> bytes:
+        """Return the `term_ids` of a part of a text in NFKC between spaces, from a cache.
+
+        Those of runs without spaces are left out.
+        """
+        return self._analyser.chunk_ids(chunk)
+
     def word_tokens(self, word: str) -> tuple[str, ...]:
         """Return the `tokens` of one word of a text in NFKC that has spaces, from a cache."""
         return self._analyser.word(word)
