@@ -188,8 +188,8 @@ class Editable:
                 why it would be refused.
             max_deletions: Share of the recorded sources that may be gone, in ``[0, 1]``; above 0,
                 one may always be gone, unless it is the last. Content that was moved is not gone.
-            checksum: Whether to read each file. Otherwise a file with the same size and time of
-                modification is unchanged.
+            checksum: Whether to read each file. Otherwise a file with the same size and times
+                (mtime, or ctime if it is later) is unchanged.
             include: Patterns of files to read, as for `read_documents`.
             exclude: Patterns of files to skip; if they were added earlier, they are deleted.
             encoding: Encoding of texts that are not in UTF-8, as for `read_documents`.

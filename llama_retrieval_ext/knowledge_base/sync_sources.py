@@ -138,7 +138,8 @@ class FileItem(Item):
         return time_ns()
 
     def _see(self, status: os.stat_result) -> None:
-        self.size, self.mtime_ns = status.st_size, status.st_mtime_ns
+        # A file that replaces another may be as long and as old; a rename changes only ctime.
+        self.size, self.mtime_ns = status.st_size, max(status.st_mtime_ns, status.st_ctime_ns)
 
 
 @dataclass(frozen=True)

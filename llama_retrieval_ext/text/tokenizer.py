@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Final, Literal, TypeAlias
 
+import Stemmer
+
 from llama_retrieval_ext.checks import of_type, one_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.text.analyzer import Analyser, check_language, without_possessive
@@ -35,7 +37,8 @@ ENGLISH_STOP_WORDS: Final = frozenset({
 
 StopWords: TypeAlias = Literal["english", "none"] | tuple[str, ...]
 
-TOKENIZER_VERSION: Final = 3
+# Snowball 3 stems "international" and "organization" otherwise. Python 3.14 has no other.
+TOKENIZER_VERSION: Final = 3 if Stemmer.version() < "3" else 4
 _NAMED_STOP_WORDS: Final = {"english": ENGLISH_STOP_WORDS, "none": frozenset[str]()}
 _CJK_MODES: Final = ("bigrams", "words")
 
@@ -231,7 +234,8 @@ def _check_version(version: object) -> None:
     if version != TOKENIZER_VERSION or isinstance(version, bool):
         raise ConfigurationError(
             f"this release reads version {TOKENIZER_VERSION} of the tokenizer, got {version!r}; "
-            "index the documents again, or use the release that wrote them"
+            "index the documents again, or use the release that wrote them (version 3 is that of "
+            "Python before 3.14, and 4 that from 3.14 on)"
         )
 
 
