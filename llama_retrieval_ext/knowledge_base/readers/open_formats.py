@@ -59,9 +59,9 @@ _ENCRYPTION: Final = "META-INF/encryption.xml"
 
 
 def read_open_text(file: Path) -> list[Document]:
-    """Read an ODT file as one document, with its headers, footers, notes and comments."""
+    """Read an ODT file as one document, with its headers, footers, notes, comments and formulas."""
     with _opened(file) as parts:
-        root = _xml(parts, _CONTENT)
+        root = _whole(parts)
         shared = [_xml(parts, _STYLES)] if _STYLES in parts.namelist() else []
     _write_numbers(root, [*shared, root])
     body, *_ = _as_html(root)
@@ -74,9 +74,9 @@ def read_open_text(file: Path) -> list[Document]:
 
 
 def read_open_slides(file: Path) -> list[Document]:
-    """Read each slide with text of an ODP file as a document, with its title and notes."""
+    """Read each slide with text of an ODP file as a document, with its title, notes and charts."""
     with _opened(file) as parts:
-        slides = [part for part in _as_html(_xml(parts, _CONTENT)) if tag_name(part) == "page"]
+        slides = [part for part in _as_html(_whole(parts)) if tag_name(part) == "page"]
     return _with_titles(
         outlined_document(lines_of(slide), {PAGE_KEY: number})
         for number, slide in enumerate(slides, start=1)
@@ -142,6 +142,23 @@ def _xml(parts: ZipFile, name: str) -> "_Element":
         raise ConfigurationError(f"its {name} cannot be read: {error}") from error
 
 
+def _whole(parts: ZipFile) -> "_Element":
+    """Return the content of an OpenDocument file, with its formulas and charts in their places."""
+    root, names = _xml(parts, _CONTENT), {*parts.namelist()} - {_CONTENT}
+    for place in [*root.iter("{*}object")]:
+        name = posixpath.normpath(posixpath.join(attribute(place, "href"), _CONTENT))
+        if name in names:
+            embedded = _xml(parts, name)  # instead of words for programs that cannot show it
+            place[:] = embedded.findall("{*}body") or [embedded]
+            names.remove(name)  # shown once, however often it is named
+    for formula in [*root.iter("{*}math")]:
+        words = formula.findtext(".//{*}annotation") or "".join(formula.itertext())
+        _replace(formula, " ".join(words.split()))
+        for box in formula.iterancestors("{*}frame"):
+            box.tag = "span"  # in its line
+    return root
+
+
 def _as_html(root: "_Element") -> "list[_Element]":
     """Return the body and the parts of an OpenDocument file, their tags those of HTML."""
     for element in [*root.iter("{*}*")]:
@@ -155,8 +172,8 @@ def _as_html(root: "_Element") -> "list[_Element]":
             case "s" | "tab":
                 element.text, name = " ", "span"
             case "frame" if attributes.get(_CLASS) == "title":
-                for words in element.iter("{*}p"):
-                    words.tag = "h1"
+                for paragraph in element.iter("{*}p"):
+                    paragraph.tag = "h1"
             case "table":
                 _join_cells(element)
         element.tag = _HTML.get(name, name)
@@ -231,9 +248,13 @@ def _join_cells(table: "_Element") -> None:
 
 def _inline(element: "_Element", remark: str) -> None:
     words = " ".join("".join(paragraph.itertext()) for paragraph in element.iter("{*}p", "p"))
+    _replace(element, f" [{remark}: {' '.join(words.split())}]")
+
+
+def _replace(element: "_Element", words: str) -> None:
     tail = element.tail
     element.clear()
-    element.text, element.tail = f" [{remark}: {' '.join(words.split())}]", tail
+    element.text, element.tail = words, tail
 
 
 def _package(parts: ZipFile) -> "tuple[_Element, list[str]]":

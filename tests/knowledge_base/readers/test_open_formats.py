@@ -55,6 +55,32 @@ def test_texts_have_headings_notes_tables_and_footers(tmp_path: Path) -> None:
     assert [block.header for block in outline.blocks] == ["Kind Days a year"]
 
 
+MATH = """<math xmlns="http://www.w3.org/1998/Math/MathML"><semantics><mi>E</mi><mo>=</mo><mi>m</mi>
+<annotation encoding="StarMath 5.0">E = m c^2</annotation></semantics></math>"""
+CHART = f"""<office:document-content {NAMESPACES}><office:automatic-styles><style:style><text>/
+</text></style:style></office:automatic-styles><office:body><office:chart><title>
+<text:p>Days of leave</text:p></title><table:table><table:table-row><table:table-cell>
+<text:p>2021</text:p></table:table-cell><table:table-cell><text:p>25</text:p></table:table-cell>
+</table:table-row></table:table></office:chart></office:body></office:document-content>"""
+
+
+def test_formulas_and_charts_are_read_where_they_are_shown(tmp_path: Path) -> None:
+    shown = (
+        '<draw:frame><draw:object xlink:href="./{}" xmlns:xlink="x"><text:p>no chart</text:p>'
+        "</draw:object></draw:frame>"
+    ).format
+    body = f"<text:p>As {shown('Object 1')} says.</text:p>{shown('Object 2')}"
+    write(tmp_path / "a.odt", content=f"{body}<text:p>The end.</text:p>")
+    write(tmp_path / "b.odp", content=f"<draw:page>{shown('Object 2')}</draw:page>")
+    for name in ("a.odt", "b.odp"):
+        with ZipFile(tmp_path / name, "a") as archive:
+            archive.writestr("Object 1/content.xml", MATH)
+            archive.writestr("Object 2/content.xml", CHART)
+    text, slide = (document.text.split("\n") for document in read_documents(tmp_path))
+    assert text == ["As E = m c^2 says.", "Days of leave", "2021 25", "The end."]
+    assert slide == ["Days of leave", "2021 25"]
+
+
 def test_headings_and_lists_of_texts_have_the_numbers_that_are_shown(tmp_path: Path) -> None:
     """Continued, nested, interrupted, restarted; bullets and items without a text have none."""
     level = '<text:list-level-style-number text:level="{}" style:num-format="{}"{}/>'
