@@ -18,30 +18,9 @@ _SUFFIX: Final = re.compile(
     r"(?<=\w)(?: (?:date|at|on|time|name|count)|(?:日期|时间|数|名称)|(?<=\w\w)人)$"
 )
 _PERSONS: Final = {
-    *(
-        "director",
-        "actor",
-        "author",
-        "assignee",
-        "agent",
-        "artist",
-        "chef",
-        "composer",
-        "doctor",
-        "editor",
-    ),
-    *(
-        "engineer",
-        "judge",
-        "manager",
-        "owner",
-        "reporter",
-        "seller",
-        "singer",
-        "speaker",
-        "technician",
-        "tutor",
-    ),
+    *("director", "actor", "author", "assignee", "agent", "artist", "chef", "composer", "doctor"),
+    *("editor", "engineer", "judge", "manager", "owner", "reporter", "seller", "singer"),
+    *("speaker", "technician", "tutor"),
 }
 _DIMENSIONS: Final = {"price", "duration", "weight", "length", "storage", "volume", "area"}
 _GTE, _LTE, _LT = FilterOperator.GTE, FilterOperator.LTE, FilterOperator.LT

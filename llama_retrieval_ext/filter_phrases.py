@@ -79,13 +79,14 @@ class Reading:
         self._codes = _PART_OF_NAME.sub("N", "".join(codes)).replace("P", "x")
         self._names_documents = self._is_listing = False  # so far
         self._refused: list[str] = []
+        self._tokens = [t._replace(code=c) for t, c in zip(self._tokens, self._codes, strict=True)]
         head = _HEAD.match("".join(codes))
         self._head = 0 if head is None else head.end(1)
         is_head = head and (head["one"] or self._is_plural(self._head))
         if is_head and self._is_before_filter(0, self._head, is_evident=True):
             # "red wines from Italy", "red wine under 20 euros", not "french fries with rice"
             self._codes = f"{self._codes[: self._head - 1]}g{self._codes[self._head :]}"
-        self._tokens = [t._replace(code=c) for t, c in zip(self._tokens, self._codes, strict=True)]
+            self._tokens[self._head - 1] = self._tokens[self._head - 1]._replace(code="g")
         self._is_listing = self._lists_values()
 
     def interpretation(self) -> Interpretation:

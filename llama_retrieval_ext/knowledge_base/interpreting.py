@@ -110,8 +110,8 @@ class Interpreting:
     def _changes(self, scope: Scope | None) -> list[date]:
         """Return the days on which something ended and something began, ascending."""
         values = self.values((VALID_FROM, VALID_TO), scope)
-        ends = {*map(instant, values[VALID_TO])}
-        starts = (str(value) for value in values[VALID_FROM] if instant(value) in ends - {None})
+        ends = {*map(instant, values[VALID_TO])} - {None}
+        starts = (str(value) for value in values[VALID_FROM] if instant(value) in ends)
         return sorted({date.fromisoformat(start[:10]) for start in starts})
 
     def _interpreter(self, scope: Scope | None) -> Interpreter:
