@@ -168,12 +168,13 @@ def _words() -> re.Pattern[str]:
 @cache  # lazy: finding Unicode's marks takes about ten milliseconds
 def _word() -> str:
     letter = rf"[^\W{UNSPACED}]"
-    # \w excludes combining marks; without them Hindi is split at its vowels.
-    word = f"{letter}{{1,128}}+(?:[{_marks()}]{{1,8}}+{letter}{{0,128}}+){{0,64}}+"
+    # \w excludes combining marks; without them Hindi is split at its vowels. No group is possessive
+    # because Python before 3.11.5 goes back too far in one: python/cpython issue 106052.
+    word = f"{letter}{{1,128}}+(?:[{_marks()}]{{1,8}}+{letter}{{0,128}}+){{0,64}}"
     joint = rf"(?:[{CONNECTORS}]|(?<=\d),(?=\d{{3}}(?!\d)))"
     # A # belongs to a word of one letter only: C#, not issue#7.
     sign = r"(?:\+\+|(?<!\w\w)(?<![\d_])#)"
-    name = rf"{word}(?:{joint}{word}){{0,7}}+{sign}?"
+    name = rf"{word}(?:{joint}{word}){{0,7}}{sign}?"
     return rf"\.(?i:net)\b|{name}"
 
 
