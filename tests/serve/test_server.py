@@ -105,17 +105,22 @@ def test_two_workers_over_copies_answer_each_tenant_and_stop_with_their_parent(
 
 
 @pytest.mark.slow
-async def test_mcp_over_stdio_serves_the_scope_it_was_started_with(url: str) -> None:
-    from mcp import Client, StdioServerParameters  # noqa: PLC0415 - slow to import
+async def test_mcp_over_stdio_serves_the_scope_it_was_started_with(
+    url: str, tmp_path: Path
+) -> None:
+    from mcp import Client, StdioServerParameters, stdio_client  # noqa: PLC0415 - slow to import
 
     program, *args = command("mcp", "--kb", url, "--tenant", "tenant1", "--about", "Reports.")
-    async with Client(StdioServerParameters(command=program, args=args)) as client:
-        tools = (await client.list_tools()).tools
-        names = [tool.name for tool in tools]
-        assert names == ["search", "search_many", "facets", "read_document"]
-        found = await client.call_tool("search", {"query": "annual leave", "top_k": 50})
-        assert found.structured_content is not None
-        passages = found.structured_content["passages"]
+    server = StdioServerParameters(command=program, args=args)
+    # Its default is the stderr of the test that imported mcp first.
+    with (tmp_path / "errors").open("w") as errors:
+        async with Client(stdio_client(server, errlog=errors)) as client:
+            tools = (await client.list_tools()).tools
+            names = [tool.name for tool in tools]
+            assert names == ["search", "search_many", "facets", "read_document"]
+            found = await client.call_tool("search", {"query": "annual leave", "top_k": 50})
+            assert found.structured_content is not None
+            passages = found.structured_content["passages"]
     assert {passage["document_id"].partition("-")[0] for passage in passages} == {"tenant1"}
     assert len(passages) == 20
 
