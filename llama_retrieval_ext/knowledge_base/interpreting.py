@@ -78,13 +78,16 @@ class Interpreting:
             if types.keys().isdisjoint((VALID_FROM, VALID_TO)):
                 held = [None] * len(questions)
         reasons: list[str] = []
+        is_before = any(words is not None and words.meaning is None for words in held)
+        changes: list[date] = (yield Call(lambda: self._changes(scope))) if is_before else []
         for at, words in enumerate(held):  # "before the change"
-            if words is not None and words.meaning is None:
-                changes = yield Call(lambda: self._changes(scope))
-                text = questions[at][words.start : words.end]
-                reasons = [] if len(changes) == 1 else [_no_change(text, changes)]
-                day = changes[0] - _DAY if len(changes) == 1 else None
-                held[at] = None if day is None else words._replace(meaning=day)
+            if words is None or words.meaning is not None:
+                continue
+            if len(changes) == 1:
+                held[at] = words._replace(meaning=changes[0] - _DAY)
+            else:
+                held[at] = None
+                reasons = [_no_change(questions[at][words.start : words.end], changes)]
         readings = [
             interpreter.interpret(question, today=today, held=words)
             for question, words in zip(questions, held, strict=True)
@@ -96,9 +99,9 @@ class Interpreting:
             model = LanguageModel(llm, SEARCH_TIMEOUT_S)
             answers = yield from model.answers("interpretation", prompt, _lines, scope=scope)
             if answers:
-                return replace(
-                    _confirmed(interpreter, reading.question, answers[0]), as_of=reading.as_of
-                )
+                confirmed = _confirmed(interpreter, reading.question, answers[0])
+                refused = *confirmed.refused, *reasons
+                return replace(confirmed, as_of=reading.as_of, refused=refused)
         return reading
 
     def interpreted(self, query: Query, typed: str) -> Plan[Query]:
