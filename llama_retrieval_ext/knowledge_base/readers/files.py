@@ -332,10 +332,10 @@ def _read(file: Path, encoding: str) -> list[Document]:
     if file.exists() and not file.is_file():
         raise ConfigurationError(_NO_FILE)
     check_unpacked(file)
-    documents = reader_for(suffix, encoding)(file)
+    documents, is_whole = reader_for(suffix, encoding)(file), is_one_text(suffix)
     for part, document in enumerate(documents):
         document.metadata = {**metadata, **document.metadata}
-        document.id_ = source if is_one_text(suffix) else f"{source}{PART}{part}"
+        document.id_ = source if is_whole else f"{source}{PART}{part}"
         # Names and titles help retrieval; folders and page numbers add noise.
         document.excluded_embed_metadata_keys = [SOURCE_KEY, PAGE_KEY]
     return documents

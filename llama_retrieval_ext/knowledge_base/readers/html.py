@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.readers.encodings import decode_text
 from llama_retrieval_ext.knowledge_base.readers.outline import TextLine, outlined_document
-from llama_retrieval_ext.knowledge_base.readers.texts import DocumentList
+from llama_retrieval_ext.knowledge_base.readers.texts import DocumentList, undecoded
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -80,8 +80,7 @@ def read_html(file: Path, encoding: str = "") -> DocumentList:
     page, reason = decode_text(data, encoding), ""
     if name and (data.isascii() or decode_text(data, "ascii") is None):
         page = data.decode(name, "replace")
-        if n_wrong := page.count("\ufffd"):
-            reason = f"{n_wrong} of its characters are not in the encoding that it declares"
+        reason = undecoded(page)
     if page is None:
         raise ConfigurationError(
             "it declares no encoding, and is not text in UTF-8, UTF-16 or GB18030; pass encoding="

@@ -67,8 +67,8 @@ def _sections(file: Path, prepared: Any = bytes) -> Sequence[_Element]:  # noqa:
 
 def _once(contents: Iterator[_Element | None]) -> list[Sequence[_Element]]:
     """Return the headers or footers that differ."""
-    several = [content["content"] for content in contents if content is not None]
-    return [content for place, content in enumerate(several) if content not in several[:place]]
+    several = (content["content"] for content in contents if content is not None)
+    return [*{repr(content): content for content in several}.values()]
 
 
 class _Lines:

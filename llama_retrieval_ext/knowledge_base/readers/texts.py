@@ -48,6 +48,13 @@ class DocumentList(list[Document]):
 FileReader: TypeAlias = Callable[[Path], list[Document]]
 
 
+def undecoded(text: str) -> str:
+    """Return how many characters of a text could not be decoded, as a reason; empty for none."""
+    n_wrong = text.count("\ufffd")
+    reason = f"{n_wrong} of its characters are not in the encoding that it declares"
+    return reason if n_wrong else ""
+
+
 # Bytes in letters: in a URI, between the lines of PEM, or in four and more lines of one length.
 _DATA: Final = re.compile(
     r"(data:[\w.+-]+/[\w.+;=-]+;base64,)[A-Za-z0-9+/=\s]{64,}?(?![A-Za-z0-9+/=])"
@@ -118,9 +125,7 @@ def read_rtf(file: Path) -> DocumentList:
         raise ConfigurationError("it does not begin as RTF does, with {\\rtf")
     text = rtf_to_text(_with_letters(data)).strip()
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # emoji are halves
-    n_wrong = text.count("\ufffd")
-    reason = f"{n_wrong} of its characters are not in the encoding that it declares"
-    return DocumentList([Document(text=text)] if text else [], {file: reason if n_wrong else ""})
+    return DocumentList([Document(text=text)] if text else [], {file: undecoded(text)})
 
 
 def _with_letters(data: str) -> str:

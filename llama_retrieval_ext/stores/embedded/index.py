@@ -163,11 +163,11 @@ def _claim(directory: StoreDirectory) -> bool:
     """Return whether a build is due; if so, the next one is due some thousands of nodes later."""
     config = directory.config
     least = BUILD_FROM.get(config.index)
-    nodes = directory.read(count_points, empty=0)
-    if least is None or nodes < directory.build_from:
+    if least is None:
         return False
+    nodes = directory.read(count_points, empty=0)
     least = max(least, min(config.indexed, _MOST_UNINDEXED))
-    if nodes - config.indexed < least:
+    if nodes - config.indexed < least or nodes < directory.build_from:
         return False
     directory.build_from = nodes + least  # also after a failure: not every batch tries again
     return True

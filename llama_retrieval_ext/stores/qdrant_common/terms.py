@@ -56,10 +56,7 @@ class Terms:
 
     def weighed(self, average_lengths: Mapping[str, float]) -> Iterator[Weighed]:
         """Yield the BM25 weights of each node without IDF, which the engine computes."""
-        averages = [
-            average_lengths.get(name) or _USUAL_LENGTHS.get(name, _USUAL_LENGTH)
-            for name in self.fields
-        ]
+        averages = [average_lengths.get(name) or _usual_length(name) for name in self.fields]
         sizes = self.sizes.reshape(-1, len(self.fields))
         lengths = self.lengths.reshape(-1, len(self.fields)) / averages
         masks = np.array([_mask(name) for name in self.fields], dtype=np.uint32)
@@ -109,7 +106,7 @@ def mean_lengths(terms: Sequence[Terms], *, is_exact: bool = False) -> dict[str,
         lengths = np.concatenate([part.lengths[place :: len(part.fields)] for part in terms])
         count, pseudo = int(np.count_nonzero(lengths)), 0 if is_exact else _USUAL_NODES
         if count + pseudo:
-            total = float(lengths.sum()) + pseudo * _USUAL_LENGTHS.get(name, _USUAL_LENGTH)
+            total = float(lengths.sum()) + pseudo * _usual_length(name)
             means[name] = total / (count + pseudo)
     return means
 
@@ -133,3 +130,7 @@ def query_terms(
 
 def _mask(name: str) -> int:
     return 0 if name == EVERYTHING else term_id(name)
+
+
+def _usual_length(name: str) -> float:
+    return _USUAL_LENGTHS.get(name, _USUAL_LENGTH)
