@@ -20,11 +20,7 @@ from llama_retrieval_ext.errors import (
     describe,
 )
 from llama_retrieval_ext.knowledge_base.readers.encodings import check_encoding
-from llama_retrieval_ext.knowledge_base.readers.formats import (
-    check_unpacked,
-    is_one_text,
-    reader_for,
-)
+from llama_retrieval_ext.knowledge_base.readers.formats import is_one_text, read_file
 from llama_retrieval_ext.knowledge_base.readers.texts import NO_TEXT, DocumentList
 from llama_retrieval_ext.scope import PAGE_KEY, SOURCE_KEY
 from llama_retrieval_ext.text.normalization import composed, spellings
@@ -331,8 +327,7 @@ def _read(file: Path, encoding: str) -> list[Document]:
     metadata = {SOURCE_KEY: source, "file_name": Path(source).name}
     if file.exists() and not file.is_file():
         raise ConfigurationError(_NO_FILE)
-    check_unpacked(file)
-    documents, is_whole = reader_for(suffix, encoding)(file), is_one_text(suffix)
+    documents, is_whole = read_file(file, encoding), is_one_text(suffix)
     for part, document in enumerate(documents):
         document.metadata = {**metadata, **document.metadata}
         document.id_ = source if is_whole else f"{source}{PART}{part}"

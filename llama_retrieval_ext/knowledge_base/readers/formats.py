@@ -1,7 +1,8 @@
 """The reader of each file type, and of e-mails, whose attachments are of any type."""
 
+import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from email import message_from_bytes, policy
 from email.message import EmailMessage, MIMEPart
 from functools import partial
@@ -9,12 +10,12 @@ from mimetypes import guess_extension
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import Any, Final
-from zipfile import BadZipFile, ZipFile, is_zipfile
+from zipfile import BadZipFile, ZipFile
 
 from llama_index.core.schema import Document
 
 from llama_retrieval_ext.errors import ConfigurationError, RetrievalExtError, describe
-from llama_retrieval_ext.knowledge_base.readers.encodings import UNSUPPORTED, decoded
+from llama_retrieval_ext.knowledge_base.readers.encodings import UNSUPPORTED, decode_text, decoded
 from llama_retrieval_ext.knowledge_base.readers.html import read_html
 from llama_retrieval_ext.knowledge_base.readers.office import read_slides, read_word
 from llama_retrieval_ext.knowledge_base.readers.open_formats import (
@@ -39,7 +40,7 @@ _MAX_DEPTH: Final = 100
 
 
 def read_mail(
-    file: Path, encoding: str = "", *, reader_for: Callable[[str], FileReader]
+    file: Path, encoding: str = "", *, read_attached: FileReader = lambda _: []
 ) -> DocumentList:
     """Read a mail as a document, and each attachment whose kind is read as further ones.
 
@@ -63,7 +64,7 @@ def read_mail(
         name = "" if part is body else _name(part)
         shown += [f"[Attachment: {name}]"] if name else []
         try:
-            documents, reason = _read_part(part, name, encoding, reader_for)
+            documents, reason = _read_part(part, name, encoding, read_attached)
         except Exception as error:  # noqa: BLE001 - whatever a reader trips over is in this part
             documents = []
             reason = str(error) if isinstance(error, RetrievalExtError) else describe(error)
@@ -83,7 +84,7 @@ def read_mail(
 
 
 def _read_part(
-    part: MIMEPart, name: str, encoding: str, reader_for: Callable[[str], FileReader]
+    part: MIMEPart, name: str, encoding: str, read_attached: FileReader
 ) -> tuple[list[Document], str]:
     kind = part.get_content_type()
     data = part.get_payload(decode=True)
@@ -102,7 +103,7 @@ def _read_part(
     with TemporaryDirectory() as folder:
         file = Path(folder) / f"part{suffix}"
         file.write_bytes(data)
-        documents = reader_for(suffix)(file)
+        documents = read_attached(file)
         return [*documents], getattr(documents, "left_out", {}).get(file, "")
 
 
@@ -166,38 +167,68 @@ _TEXT_READERS: Final[Mapping[str, Callable[..., list[Document]]]] = {
 _REFUSED: Final = {".msg": "save it as EML"}
 
 
-def reader_for(suffix: str, encoding: str = "", *, depth: int = 0) -> FileReader:
-    """Return the reader of a suffix in lower case; this or its use may raise ImportError."""
+# What programs save under the suffix of an office file, by the first bytes.
+_COMPOUND: Final = b"\xd0\xcf\x11\xe0"  # DOC, XLS, PPT, and others with a password
+_RTF: Final = b"{\\rtf"
+_PAGE: Final = re.compile(rb"\s*<(!doctype html|html|table|meta|body|div)\b", re.IGNORECASE)
+_LEGACY: Final = {".doc": ".txt", ".xls": ".csv"}  # what else is text under their suffixes
+_HEAD_BYTES: Final = 4_096
+
+
+def read_file(file: Path, encoding: str = "", *, depth: int = 0) -> list[Document]:
+    """Read a file as its suffix says, an office file as its content says; `depth` in mails.
+
+    Raises:
+        ConfigurationError: It is of no kind that is read, or damaged; the message says why.
+        ImportError: Its reader needs an extra.
+    """
+    suffix = file.suffix.lower()
     if suffix in _REFUSED:
         raise ConfigurationError(f"{UNSUPPORTED}: {suffix}; {_REFUSED[suffix]}")
     if suffix == ".eml":
         if depth > _MAX_MAILS:
             raise ConfigurationError(f"mails are attached more than {_MAX_MAILS} deep, the limit")
-        attached = partial(reader_for, encoding=encoding, depth=depth + 1)
-        return partial(read_mail, encoding=encoding, reader_for=attached)
-    text_reader = partial(_TEXT_READERS.get(suffix, read_plain_text), encoding=encoding)
-    return _READERS.get(suffix, text_reader)
+        return read_mail(
+            file, encoding, read_attached=partial(read_file, encoding=encoding, depth=depth + 1)
+        )
+    if suffix in (*_WORD, *_SLIDES, *_WORKBOOKS, *_OPEN):
+        suffix = _content_suffix(file, suffix, encoding)
+    if suffix in _READERS:
+        return _READERS[suffix](file)
+    return _TEXT_READERS.get(suffix, read_plain_text)(file, encoding=encoding)
+
+
+def _content_suffix(file: Path, suffix: str, encoding: str) -> str:
+    """Return the suffix of the content of an office file, which may be a text or a page.
+
+    Raise if it is damaged, encrypted, or unpacks to far more than its size: readers load it whole.
+    """
+    with file.open("rb") as opened:
+        head = opened.read(_HEAD_BYTES)
+        if head.startswith(_COMPOUND):
+            if "EncryptedPackage".encode("utf-16-le") in head + opened.read():
+                raise ConfigurationError("it is encrypted; save it without a password")
+            return suffix
+    if head.startswith(_RTF):
+        return ".rtf"
+    if _PAGE.match(head.removeprefix(BOM_UTF8)):
+        return ".html"
+    try:
+        with ZipFile(file) as content:
+            size = sum(part.file_size for part in content.infolist())
+    except BadZipFile:
+        if suffix in _LEGACY and head and decode_text(file.read_bytes(), encoding) is not None:
+            return _LEGACY[suffix]
+        kind = suffix[1:].upper()
+        raise ConfigurationError(f"it is damaged, or not a file of kind {kind}") from None
+    if size > max(_MAX_UNPACKED, 2 * file.stat().st_size):
+        raise ConfigurationError(f"it unpacks to {size:,} bytes; the limit is {_MAX_UNPACKED:,}")
+    return suffix
 
 
 def is_one_text(suffix: str) -> bool:
     """Return whether files with a suffix in lower case are read as plain text, as one document."""
     return suffix not in {*_READERS, *_TEXT_READERS, ".eml"}
-
-
-def check_unpacked(file: Path) -> None:
-    """Raise if an office file is encrypted, or unpacks to far more than its size.
-
-    Readers load it as a whole.
-    """
-    if file.suffix.lower() not in {*_WORD, *_SLIDES, *_WORKBOOKS, *_OPEN}:
-        return
-    size = 0
-    if not is_zipfile(file) and "EncryptedPackage".encode("utf-16-le") in file.read_bytes():
-        raise ConfigurationError("it is encrypted; save it without a password")
-    with suppress(OSError, BadZipFile), ZipFile(file) as content:  # its reader says why
-        size = sum(part.file_size for part in content.infolist())
-    if size > max(_MAX_UNPACKED, 2 * file.stat().st_size):
-        raise ConfigurationError(f"it unpacks to {size:,} bytes; the limit is {_MAX_UNPACKED:,}")
 
 
 def is_unsupported(reason: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZipFile
 
 from llama_index.core.schema import Document
 
@@ -123,11 +123,7 @@ def _with_titles(documents: Iterable[OutlinedDocument]) -> list[Document]:
 
 
 def _opened(file: Path) -> ZipFile:
-    try:
-        parts = ZipFile(file)
-    except BadZipFile:
-        kind = file.suffix[1:].upper()
-        raise ConfigurationError(f"it is not {kind}, which is a ZIP file") from None
+    parts = ZipFile(file)
     if _MANIFEST in parts.namelist() and b"encryption-data" in parts.read(_MANIFEST):
         raise ConfigurationError("it is encrypted; save it without a password")
     return parts

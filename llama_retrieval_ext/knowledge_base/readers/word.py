@@ -3,11 +3,12 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 from zipfile import ZipFile
 
-from llama_retrieval_ext.knowledge_base.readers.html import attribute, xml_root
+from llama_retrieval_ext.knowledge_base.readers.html import attribute, integer, xml_root
 from llama_retrieval_ext.knowledge_base.readers.list_numbers import ListLevel, ListNumbers
 
 if TYPE_CHECKING:
@@ -106,8 +107,10 @@ def _write_symbols(root: "_Element", space: str) -> None:
         fonts = written.getparent().find("{*}rPr/{*}rFonts") if _PRIVATE.search(text) else None
         font = "" if fonts is None else attribute(fonts, "ascii")
         if written.tag == f"{{{space}}}sym":
-            text, font = chr(int(attribute(written, "char") or "0", 16)), attribute(written, "font")
-            written.tag, written.text = f"{{{space}}}t", text
+            font, written.tag = attribute(written, "font"), f"{{{space}}}t"
+            with suppress(ValueError, OverflowError):  # a damaged code, or no character
+                written.text = chr(int(attribute(written, "char"), 16))
+            text = written.text or ""
         if font in _SYMBOLS or "dings" in font:
             written.text = _PRIVATE.sub("", text.translate(_SYMBOLS.get(font, {})))
             if fonts is not None:  # office_oxide drops Unicode in these
@@ -184,9 +187,12 @@ def _numbering(root: "_Element | None") -> tuple[ListNumbers, Mapping[str, str]]
         changed = dict(levels.get(names[number], {}))
         for override in numbered.findall("{*}lvlOverride"):
             changed |= _levels(override)
-            place, start = int(attribute(override, "ilvl") or 0), _value(override, "startOverride")
+            place, start = (
+                integer(attribute(override, "ilvl") or "0"),
+                _value(override, "startOverride"),
+            )
             if place in changed and start:
-                changed[place] = changed[place]._replace(start=int(start))
+                changed[place] = changed[place]._replace(start=integer(start))
             names[number] = f"num {number}"
             levels[names[number]] = changed
     return ListNumbers(levels), names
@@ -194,8 +200,8 @@ def _numbering(root: "_Element | None") -> tuple[ListNumbers, Mapping[str, str]]
 
 def _levels(element: "_Element") -> dict[int, ListLevel]:
     return {
-        int(attribute(level, "ilvl") or 0): ListLevel(
-            int(_value(level, "start") or 1),
+        integer(attribute(level, "ilvl") or "0"): ListLevel(
+            integer(_value(level, "start")),
             _value(level, "numFmt") or "decimal",
             _value(level, "lvlText"),
         )

@@ -3,6 +3,7 @@
 import sys
 import time
 import zipfile
+from email.message import EmailMessage
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,8 @@ def test_first_row_that_is_data_names_no_columns_but_years_and_counts_do(
 def test_file_whose_reader_is_missing_is_left_out_and_the_reason_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, package: str
 ) -> None:
-    (tmp_path / f"file{suffix}").write_bytes(b"never read")
+    empty_zip = b"PK\x05\x06" + bytes(18)
+    (tmp_path / f"file{suffix}").write_bytes(b"<p>" if suffix == ".html" else empty_zip)
     (tmp_path / "a.txt").write_text("found")
     monkeypatch.setitem(sys.modules, package, None)
     documents = read_documents(tmp_path)
@@ -207,8 +209,15 @@ def test_office_file_that_unpacks_to_too_much_is_left_out_unopened(tmp_path: Pat
     with zipfile.ZipFile(tmp_path / "bomb.docx", "w", zipfile.ZIP_DEFLATED) as bomb:
         bomb.writestr("word/document.xml", b" " * 10_000_000)
         bomb.filelist *= 31  # it is there once, and listed as often
+    mail = EmailMessage()
+    mail.set_content("See the plan.")
+    data = (tmp_path / "bomb.docx").read_bytes()
+    mail.add_attachment(data, maintype="application", subtype="zip", filename="bomb.docx")
+    (tmp_path / "bomb.eml").write_bytes(mail.as_bytes())
     documents = read_documents(tmp_path)
-    assert "unpacks to 310,000,000 bytes" in next(iter(documents.left_out.values()))
+    assert len(documents.left_out) == 2
+    for reason in documents.left_out.values():
+        assert "unpacks to 310,000,000 bytes" in reason
 
 
 def test_unknown_encoding_is_a_configuration_error(tmp_path: Path) -> None:

@@ -126,6 +126,31 @@ def test_office_file_with_a_password_says_so(tmp_path: Path, name: str) -> None:
     assert reason == "it is encrypted; save it without a password"
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("page.doc", b"\xef\xbb\xbf<html><body><p>Thirty days</p></body></html>"),
+        ("rich.docx", rb"{\rtf1 Thirty {\b days}.}"),
+        ("plain.doc", b"Thirty days"),
+        ("table.xls", b"<table><tr><td>Thirty days</td></tr></table>"),
+        ("lines.xls", b"leave\tunit\nThirty days\td\n"),
+    ],
+)
+def test_office_suffix_over_other_content_is_read_as_what_it_is(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert "Thirty days" in read_documents(tmp_path)[0].text
+
+
+@pytest.mark.parametrize("name", ["a.docx", "a.ppt", "a.xlsx", "a.xls", "a.ods", "a.odt", "a.epub"])
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04cut", bytes(range(256)) * 9])
+def test_damaged_office_file_says_so(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    reason = read_documents(tmp_path).left_out[tmp_path / name]
+    assert reason == f"it is damaged, or not a file of kind {name[2:].upper()}"
+
+
 def test_slides_have_the_bullets_below_bullets(tmp_path: Path) -> None:
     import pptx  # noqa: PLC0415 - slow to import
 

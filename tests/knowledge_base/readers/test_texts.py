@@ -223,7 +223,7 @@ def test_what_is_no_file_or_has_no_text_is_left_out(tmp_path: Path) -> None:
         "pipe.txt": "it is not a regular file",
         "empty.csv": "no text",
         "a.msg": "this kind of file is not supported: .msg; save it as EML",
-        "a.odt": "it is not ODT, which is a ZIP file",
+        "a.odt": "it is damaged, or not a file of kind ODT",
     }
     pipe = read_documents(tmp_path / "pipe.txt")
     assert pipe.left_out[tmp_path / "pipe.txt"] == "it is not a regular file"
