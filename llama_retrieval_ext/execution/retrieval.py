@@ -49,7 +49,7 @@ def embed_text(text: str, model: BaseEmbedding) -> Plan[list[float]]:
         return checked_embedding(model, await model.aget_query_embedding(text))
 
     session = current_context().session
-    key = (_Identity(model), text)  # not its name: models with the same name may differ
+    key = (id(model), text)  # not its name: models with the same name may differ
     trace = recording()
     if trace is not None and session.embeddings.has(key):
         trace.notes["cache_hits"] = ["query embedding"]
@@ -74,21 +74,6 @@ def checked_embedding(model: BaseEmbedding, vector: list[float]) -> list[float]:
 def embeds_async(model: BaseEmbedding) -> bool:
     """Return whether the async method of a model leaves the event loop free."""
     return _awaits(type(model)._aget_query_embedding)  # noqa: SLF001 - it has no public name
-
-
-class _Identity:
-    """Key for an object itself, which lives as long as the key."""
-
-    __slots__ = ("_of",)
-
-    def __init__(self, of: object) -> None:
-        self._of = of
-
-    def __hash__(self) -> int:
-        return id(self._of)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Identity) and self._of is other._of
 
 
 class HonoursQuery:
@@ -158,11 +143,9 @@ def _call_of(
     retriever: BaseRetriever, query: Query, embedding: list[float] | None
 ) -> Call[list[NodeWithScore]]:
     """Return the call of a retriever of another package, async if that does not block."""
-
     # LlamaIndex's vector retriever changes its argument: each call gets a copy.
-    def bundle() -> QueryBundle:
-        strings = query.custom_embedding_strs
-        return QueryBundle(query.query_str, query.image_path, strings, embedding)
+    texts = query.query_str, query.image_path, query.custom_embedding_strs
+    bundle = partial(QueryBundle, *texts, embedding)
 
     async def attempt() -> list[NodeWithScore]:
         return await retriever.aretrieve(bundle())

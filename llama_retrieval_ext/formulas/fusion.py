@@ -5,7 +5,8 @@ A formula returns the share of each leg in the score of each id; `sum_of_legs` (
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import TypeVar
 
 from llama_retrieval_ext.errors import ConfigurationError
@@ -100,11 +101,12 @@ def weighted_sum_shares(
 
     """
     legs = weighted_legs(scores, weights=weights)
-    parts = proportions([weight for _, weight in legs])
-    return [
-        {node_id: part * score for node_id, score in leg.items()}
-        for (leg, _), part in zip(legs, parts, strict=True)
-    ]
+    whole = math.fsum(map(itemgetter(1), legs))
+    shares: list[dict[str, float]] = []
+    for leg, weight in legs:
+        part = weight / whole
+        shares.append({node_id: part * score for node_id, score in leg.items()})
+    return shares
 
 
 def proportions(weights: Sequence[float]) -> list[float]:
@@ -149,8 +151,10 @@ def comb_max_shares(
         {'a': 1.0, 'b': -1.0}
 
     """
-    legs = weighted_legs(scores, weights=weights)
-    return [{node_id: weight * score for node_id, score in leg.items()} for leg, weight in legs]
+    shares: list[dict[str, float]] = []
+    for leg, weight in weighted_legs(scores, weights=weights):
+        shares.append({node_id: weight * score for node_id, score in leg.items()})
+    return shares
 
 
 def best_of_legs(shares: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -219,15 +223,14 @@ def ranked(scores: Mapping[str, float], *, top_k: int | None = None) -> list[tup
         [('c', 0.9), ('a', 0.5), ('b', 0.5)]
 
     """
-    best: Mapping[str, float] = scores
+    best: Iterable[tuple[str, float]] = scores.items()
     if top_k is not None and 0 < top_k < len(scores):
         # Sorting floats is several times as fast as sorting ids.
         least = sorted(scores.values(), reverse=True)[top_k - 1]
-        best = {node_id: score for node_id, score in scores.items() if score >= least}
-    # Two stable sorts on plain keys are faster than one on (-score, id) tuples.
-    order = sorted(best)
-    order.sort(key=best.__getitem__, reverse=True)
-    return [(node_id, best[node_id]) for node_id in order]
+        best = [pair for pair in best if pair[1] >= least]
+    ranking = sorted(best)  # by id; the second sort is stable
+    ranking.sort(key=itemgetter(1), reverse=True)
+    return ranking
 
 
 def sum_of_legs(legs: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -277,12 +277,16 @@ def _with_contributions(
     legs: Sequence[LegRanking],
     shares: Sequence[Mapping[str, float]],
 ) -> list[FusedId]:
-    contributions: dict[str, list[Contribution]] = {node_id: [] for node_id, _ in top}
-    for leg, share in zip(legs, shares, strict=True):
-        ranks = dict(zip(leg.hits, count(1), strict=False))
-        for node_id, parts in contributions.items():
+    parts = [
+        (leg, share, dict(zip(leg.hits, count(1), strict=False)))
+        for leg, share in zip(legs, shares, strict=True)
+    ]
+    fused: list[FusedId] = []
+    for node_id, score in top:
+        contributions: list[Contribution] = []
+        for leg, share, ranks in parts:
             if node_id in share:  # also an id that the leg did not find, if it scores that
-                parts.append(
+                contributions.append(
                     Contribution(
                         leg.name,
                         ranks.get(node_id),
@@ -292,7 +296,8 @@ def _with_contributions(
                         leg.normalised.get(node_id),
                     )
                 )
-    return [FusedId(node_id, score, tuple(contributions[node_id])) for node_id, score in top]
+        fused.append(FusedId(node_id, score, tuple(contributions)))
+    return fused
 
 
 def _fused_by(

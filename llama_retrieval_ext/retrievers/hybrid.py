@@ -339,7 +339,8 @@ class HybridRetriever(StoreRetriever):
         """Return the hits that the fusion chooses from the rankings of both searches."""
         top_k = query.top_k or 1
         rankings = {"vector": both.vector, "keyword": both.keyword}
-        rankings = {leg: ranking for leg, ranking in rankings.items() if leg in legs}
+        for leg in rankings.keys() - legs:
+            del rankings[leg]
         self._note_words(query, rankings)
         fusion = self.fusion
         if self.uses_default_fusion:

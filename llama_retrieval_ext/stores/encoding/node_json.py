@@ -206,12 +206,13 @@ def _packed(node: BaseNode) -> Fields:
 
 
 def _unpacked(packed: Fields, metadata_of_node: Fields) -> dict[NodeRelationship, object]:
-    return {
-        _KINDS[kind]: [_related(part, metadata_of_node) for part in parts]
-        if not parts or isinstance(parts[0], list)
-        else _related(parts, metadata_of_node)
-        for kind, parts in packed.items()
-    }
+    relationships: dict[NodeRelationship, object] = {}
+    for kind, parts in packed.items():
+        if parts and not isinstance(parts[0], list):
+            relationships[_KINDS[kind]] = _related(parts, metadata_of_node)
+        else:
+            relationships[_KINDS[kind]] = [_related(part, metadata_of_node) for part in parts]
+    return relationships
 
 
 def _related(parts: list[Any], metadata_of_node: Fields) -> RelatedNodeInfo:

@@ -117,10 +117,11 @@ def query_terms(
     """Return the weighed terms of a query in the fields with a weight; None without terms."""
     counts = tokenizer.query_terms(text)
     counts.pop(NO_TERM, None)
-    stops = list(map(term_id, tokenizer.query_stop_words(text)))
+    # Without a schema no field counts stop words.
+    stops = [] if schema.is_default else [*map(term_id, tokenizer.query_stop_words(text))]
     terms: dict[int, float] = {}
     for name, weight in weights.items():
-        mask, of_stop_word = _mask(name), weight * schema.stop_word_weight(name)
+        mask, of_stop_word = _mask(name), weight * schema.stop_word_weight(name) if stops else 0.0
         for term, count in counts.items():
             terms[term ^ mask] = weight * count
         for term in stops if of_stop_word else ():
