@@ -10,7 +10,7 @@ from mimetypes import guess_extension
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import Any, Final
-from zipfile import BadZipFile, ZipFile
+from zipfile import BadZipFile, ZipFile, is_zipfile
 
 from llama_index.core.schema import Document
 
@@ -201,7 +201,7 @@ def read_file(file: Path, encoding: str = "", *, depth: int = 0) -> list[Documen
 def _content_suffix(file: Path, suffix: str, encoding: str) -> str:
     """Return the suffix of the content of an office file, which may be a text or a page.
 
-    Raise if it is damaged, encrypted, or unpacks to far more than its size: readers load it whole.
+    Raise if it is damaged, encrypted, or unpacks to far more than its size, as readers load it.
     """
     with file.open("rb") as opened:
         head = opened.read(_HEAD_BYTES)
@@ -213,17 +213,27 @@ def _content_suffix(file: Path, suffix: str, encoding: str) -> str:
         return ".rtf"
     if _PAGE.match(head.removeprefix(BOM_UTF8)):
         return ".html"
+    if is_zipfile(file):
+        _check_parts(file)
+        return suffix
+    if suffix in _LEGACY and head and decode_text(file.read_bytes(), encoding) is not None:
+        return _LEGACY[suffix]
+    raise ConfigurationError(f"it is damaged, or not a file of kind {suffix[1:].upper()}")
+
+
+def _check_parts(file: Path) -> None:
+    """Raise if a part of an office file is damaged, or all are far larger than the file."""
     try:
         with ZipFile(file) as content:
             size = sum(part.file_size for part in content.infolist())
-    except BadZipFile:
-        if suffix in _LEGACY and head and decode_text(file.read_bytes(), encoding) is not None:
-            return _LEGACY[suffix]
-        kind = suffix[1:].upper()
-        raise ConfigurationError(f"it is damaged, or not a file of kind {kind}") from None
-    if size > max(_MAX_UNPACKED, 2 * file.stat().st_size):
-        raise ConfigurationError(f"it unpacks to {size:,} bytes; the limit is {_MAX_UNPACKED:,}")
-    return suffix
+            if size > max(_MAX_UNPACKED, 2 * file.stat().st_size):
+                limit = f"the limit is {_MAX_UNPACKED:,}"
+                raise ConfigurationError(f"it unpacks to {size:,} bytes; {limit}")
+            damaged = content.testzip()  # or larger than it states
+    except BadZipFile as error:
+        raise ConfigurationError(f"it is damaged: {error}") from None
+    if damaged is not None:
+        raise ConfigurationError(f"it is damaged: its part {damaged!r} is not what was packed")
 
 
 def is_one_text(suffix: str) -> bool:

@@ -205,6 +205,19 @@ def test_spreadsheet_with_a_far_cell_is_read_at_once(tmp_path: Path) -> None:
     assert time.process_time() - start < 8
 
 
+@pytest.mark.parametrize("name", ["a.xlsx", "a.pptx", "a.docx", "a.odt"])
+def test_office_file_with_a_part_larger_than_it_states_is_left_out(
+    tmp_path: Path, name: str
+) -> None:
+    with zipfile.ZipFile(tmp_path / name, "w", zipfile.ZIP_DEFLATED) as bomb:
+        bomb.writestr("content.xml", b" " * 3_000_000)
+    data = (tmp_path / name).read_bytes()
+    stated, smaller = ((size).to_bytes(4, "little") for size in (3_000_000, 3_000))
+    (tmp_path / name).write_bytes(data.replace(stated, smaller))
+    reason = read_documents(tmp_path).left_out[tmp_path / name]
+    assert reason == "it is damaged: its part 'content.xml' is not what was packed"
+
+
 def test_office_file_that_unpacks_to_too_much_is_left_out_unopened(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "bomb.docx", "w", zipfile.ZIP_DEFLATED) as bomb:
         bomb.writestr("word/document.xml", b" " * 10_000_000)
