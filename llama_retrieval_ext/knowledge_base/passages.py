@@ -292,8 +292,8 @@ class PassageParser(PositionedParser):
     def _cut(
         self, text: str, section: Section, outline: Outline, metadata: dict[str, str], room: int
     ) -> Iterator[Passage]:
-        first, last = (bisect_left(outline.blocks, (at,)) for at in (section.start, section.end))
-        inside = outline.blocks[first:last]
+        first = bisect_left(outline.blocks, (section.start,))
+        inside = outline.blocks[first : bisect_left(outline.blocks, (section.end,))]
         header = max((block.header for block in inside), key=len, default="")
         if metadata or header:
             room -= self._tokens("\n".join([*metadata.values(), header]))
@@ -326,8 +326,7 @@ class PassageParser(PositionedParser):
         if blocks and not is_long and (size := self._tokens(text[start:end])) <= room:
             yield Piece(start, end, size)
             return
-        headings = [block for block in blocks if block.header == _HEADING]
-        size = sum(self._tokens(text[heading.start : heading.end]) for heading in headings)
+        size = sum(self._tokens(text[b.start : b.end]) for b in blocks if b.header == _HEADING)
         room -= min(size, 3 * room // 4)  # headings stay with the text below them
         for block in blocks:
             yield from self._split(text, start, block.start, room)

@@ -232,9 +232,12 @@ class Writer:
 
     def _upsert(self, begun: Sequence[tuple[Claim, Writable]]) -> list[None]:
         """Write the rows of new versions: whole documents together, then the parts of others."""
-        whole = [(claim, written) for claim, written in begun if isinstance(written, Prepared)]
         for slot in (0, 1):
-            documents = [document for claim, document in whole if claim.slot != slot]
+            documents = [
+                document
+                for claim, document in begun
+                if isinstance(document, Prepared) and claim.slot != slot
+            ]
             for target in self._targets if documents else ():
                 target.upsert(documents, slot)
         claims = [claim for claim, _ in begun]

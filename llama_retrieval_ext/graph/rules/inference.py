@@ -304,7 +304,7 @@ def infer(
     values = context or {}
     matches = yield from plan_matches(graph, patterns, seeds=seeds, context=values, scope=scope)
     by_way = [(way, match) for way, listed in zip(ways, matches, strict=True) for match in listed]
-    nodes = yield from _nodes(graph, [match for _, match in by_way], scope)
+    nodes = yield from _nodes(graph, chain.from_iterable(matches), scope)
     dated = {
         home: {id_ for id_, node in by_id.items() if is_dated_entity(node)}
         for home, by_id in nodes.items()
@@ -322,7 +322,7 @@ def infer(
 
 
 def _nodes(
-    graph: GraphBackend, matches: Sequence[Match], scope: Scope | None
+    graph: GraphBackend, matches: Iterable[Match], scope: Scope | None
 ) -> Plan[dict[Partition, dict[str, GraphNode]]]:
     """Return the nodes of the matches by partition, because partitions can share ids.
 

@@ -196,11 +196,14 @@ def _context_holds(pattern: Pattern, context: Mapping[str, object]) -> bool:
 class _Traversal:
     """Depth-first search for one pattern, one partition after the other."""
 
+    # The rows of the partition, and those of any time for patterns that compare times.
+    view: Adjacency
+    at_any_time: Adjacency
+
     def __init__(
         self, graph: AdjacencyGraph, pattern: Pattern, context: Mapping[str, object]
     ) -> None:
         self.graph, self.pattern = graph, pattern
-        self.view = self.at_any_time = Adjacency()
         self.edges_left = MAX_EDGES
         self.labels: dict[str, set[str]] = defaultdict(set)
         for variable, label in pattern.labels:
@@ -214,8 +217,7 @@ class _Traversal:
         start = self.pattern.start
         for view in self.graph.views(scope):
             self.view = view
-            if self.pattern.times:
-                self.at_any_time = view.at_any_time()
+            self.at_any_time = view.at_any_time() if self.pattern.times else view
             starts = sorted(view.nodes) if seeds is None else dict.fromkeys(seeds)
             for node_id in starts:
                 if self._fits(start, node_id):

@@ -11,6 +11,7 @@ import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
 from llama_index.core.schema import BaseNode
@@ -102,7 +103,7 @@ class Journal:
 
     def begin(self, documents: Sequence[Writable]) -> list[Reply]:
         """Claim documents before they are written; an error, as of a duplicate id, is a reply."""
-        stored = self._read(document.key for document in documents)
+        stored = self._read(map(attrgetter("key"), documents))
         stored_ids = self._ledger.ids_of(stored)
         replies: dict[DocumentKey, Reply] = {}
         free = []

@@ -83,12 +83,13 @@ def add_nodes(
     means = mean_lengths([batch.terms for batch in batches])
     with directory.lock:
         for number, batch in enumerate(batches):
-            check_room(directory.path, size=COPIES * batch.size_bytes, min_free=min_free)
+            size_bytes = COPIES * batch.size_bytes
+            check_room(directory.path, size=size_bytes, min_free=min_free)
             if number == 0:
                 directory.establish(
                     dimension=dimension, average_lengths=means, schema=config.schema
                 )
-            _write(directory, batch)
+            _write(directory, batch, size_bytes)
 
 
 def delete_matching(directory: StoreDirectory, matching: Filter) -> None:
@@ -103,13 +104,13 @@ def delete_matching(directory: StoreDirectory, matching: Filter) -> None:
         )
 
 
-def _write(directory: StoreDirectory, batch: PointBatch) -> None:
-    prepared = list(batch.ready(directory.config.average_lengths))
-    ids: list[PointId] = [number_of(ready.id) for ready in prepared]
-    points = [
-        Point(id_, {DENSE: ready.vector, BM25: SparseVector(*ready.weighed)}, ready.payload)
-        for id_, ready in zip(ids, prepared, strict=True)
-    ]
+def _write(directory: StoreDirectory, batch: PointBatch, size_bytes: int) -> None:
+    ids: list[PointId] = []
+    points: list[Point] = []
+    for ready in batch.ready(directory.config.average_lengths):
+        ids.append(number_of(ready.id))
+        sparse = SparseVector(*ready.weighed)
+        points.append(Point(ids[-1], {DENSE: ready.vector, BM25: sparse}, ready.payload))
     insertion = UpdateOperation.upsert_points(points)
 
     def write(shard: EdgeShard) -> None:
@@ -119,7 +120,7 @@ def _write(directory: StoreDirectory, batch: PointBatch) -> None:
             shard.update(UpdateOperation.create_field_index(field.path, index))
         _update(directory, shard, insertion, new=len(points))
 
-    directory.change(write, size_bytes=COPIES * batch.size_bytes, points=ids)
+    directory.change(write, size_bytes=size_bytes, points=ids)
 
 
 def _check_ids(shard: EdgeShard, ids: list[PointId], nodes: Sequence[BaseNode]) -> None:
