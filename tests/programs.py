@@ -16,10 +16,11 @@ from multiprocessing.connection import Connection
 from multiprocessing.util import get_temp_dir
 from typing import Self
 
-_TIMEOUT_S = 200
+_TIMEOUT_S = 280
 get_temp_dir()  # as long as this process; tests may have a folder for temporary files that goes
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
+# Its processes have what they begin with, too.
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(
     ["llama_retrieval_ext.knowledge_base.knowledge_base", "llama_retrieval_ext.testing.fakes"]
 )
 
@@ -37,12 +38,12 @@ class Program:
     """
 
     def __init__(self, code: str, *arguments: object) -> None:
-        theirs_in, ours_in = _CONTEXT.Pipe(duplex=False)
-        ours_out, theirs_out = _CONTEXT.Pipe(duplex=False)
+        theirs_in, ours_in = CONTEXT.Pipe(duplex=False)
+        ours_out, theirs_out = CONTEXT.Pipe(duplex=False)
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
         theirs = (theirs_in, theirs_out, Connection(os.dup(self._errors.fileno())))
         argv = ["-c", *map(str, arguments)]
-        self._process = _CONTEXT.Process(target=_run, args=(textwrap.dedent(code), argv, theirs))
+        self._process = CONTEXT.Process(target=_run, args=(textwrap.dedent(code), argv, theirs))
         self._process.start()
         for each in theirs:
             each.close()

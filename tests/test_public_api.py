@@ -124,20 +124,6 @@ def test_public_names_load_no_optional_dependency() -> None:
 
 
 @pytest.mark.slow
-def test_missing_extra_is_named() -> None:
-    printed = run_python(
-        "import sys\n"
-        "sys.modules['wordllama'] = None\n"
-        "from llama_retrieval_ext import LocalEmbedding, MissingDependencyError\n"
-        "try: LocalEmbedding()\n"
-        "except MissingDependencyError as error: print(error.extra, error, sep='|')\n"
-    )
-    extra, message = printed.strip().split("|")
-    assert extra == "local"
-    assert "pip install '.[local]'" in message
-
-
-@pytest.mark.slow
 def test_a_defect_of_ours_is_not_taken_for_a_missing_extra() -> None:
     printed = run_python(
         "import sys\n"

@@ -166,7 +166,9 @@ def test_the_name_cannot_be_a_wrong_one(model: LocalEmbedding) -> None:
 
 def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wordllama", None)
-    with pytest.raises(MissingDependencyError, match=r"llama-retrieval-ext\[local\]") as caught:
+    with pytest.raises(
+        MissingDependencyError, match=r"pip install '\.\[local\]'.*llama-retrieval-ext\[local\]"
+    ) as caught:
         LocalEmbedding()
     assert caught.value.extra == "local"
 

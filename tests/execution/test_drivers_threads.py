@@ -19,6 +19,7 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.testing.fakes import FakeRetriever
 from tests.execution.conftest import Composite
 from tests.patience import soon
+from tests.programs import run_program
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def test_composites_ten_deep_and_four_wide_do_not_deadlock(fused: Composite, way
 
 @pytest.mark.slow
 def test_a_forked_child_has_its_own_threads() -> None:
-    done = script(
+    done = run_program(
         """
         import os
         from llama_retrieval_ext.execution.drivers import pool
@@ -163,7 +164,7 @@ def test_a_forked_child_makes_its_own_loop_thread() -> None:
         assert os.waitpid(child, 0)[1] == 0
         answered(used), used.close(), other.close()
     """
-    done = script(code)
+    done = run_program(code)
     assert (done.stderr, done.returncode, done.stdout) == ("", 0, "closed\n" * 3)
 
 

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Self
 
@@ -18,6 +17,7 @@ from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.embedded.files import copy_folder
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.programs import CONTEXT
 
 KINDS = ("bit", "truncated", "emptied", "missing")
 ENDS = ("closed", "killed")
@@ -155,7 +155,7 @@ class Trials:
 
     @staticmethod
     def _new_pool() -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+        return ProcessPoolExecutor(1, mp_context=CONTEXT)
 
 
 def counted(results: list[tuple[str, str, str]]) -> Counter[str]:

@@ -1,6 +1,5 @@
 """Processes that add or sync and are killed: what they leave is whole, or as in a new build."""
 
-import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 
 from llama_retrieval_ext.graph.open import open_graph
 from tests.knowledge_base.engines import EMBEDDED
+from tests.programs import run_program
 from tests.quick import trials
 from tests.servers.neo4j import neo4j_url
 
@@ -60,12 +60,8 @@ def kill(url: str, rounds: int, *arguments: str) -> None:
 
 def run(program: str, *arguments: str) -> str:
     """Return the output of a program of this folder."""
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name(program)), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+    file = str(Path(__file__).with_name(program))
+    code = f"import runpy; runpy.run_path({file!r}, run_name='__main__')"
+    done = run_program(code, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -2,8 +2,6 @@
 
 import gc
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -26,6 +24,7 @@ from llama_retrieval_ext.knowledge_base.readers.outline import markdown_outline,
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.knowledge_base.nodes import LONG as SHORT_TEXT
 from tests.knowledge_base.nodes import found
+from tests.programs import run_program
 from tests.quick import examples
 
 Open = Callable[..., KnowledgeBase]
@@ -272,7 +271,8 @@ with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4)) as kb
 def test_the_first_text_of_a_process_is_split_with_files_of_nltk_that_have_hard_links(
     tmp_path: Path, sentences: int
 ) -> None:
-    subprocess.run([sys.executable, "-c", LINKED, str(tmp_path), str(sentences)], check=True)
+    done = run_program(LINKED, tmp_path, sentences)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture

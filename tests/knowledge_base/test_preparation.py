@@ -1,6 +1,5 @@
 import math
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -38,6 +37,7 @@ from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.knowledge_base.conftest import PickyEmbedding
 from tests.knowledge_base.engines import EMBEDDED
 from tests.knowledge_base.nodes import LONG, node_of
+from tests.programs import run_program
 
 Open = Callable[..., KnowledgeBase]
 
@@ -337,8 +337,7 @@ def test_a_copy_whose_process_was_killed_goes_on(
 ) -> None:
     fill(urls[0], OLD, pages(150))
     root = str(Path(__file__).parents[2])
-    given = [sys.executable, "-c", KILLED, root, where, str(at), *urls]
-    killed = subprocess.run(given, capture_output=True, text=True, timeout=100, check=False)
+    killed = run_program(KILLED, root, where, at, *urls)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     report = copy_knowledge_base(*urls, embed_model=new, show_progress=False)
     assert (report.copied + report.unchanged, report.failures) == (151, {})

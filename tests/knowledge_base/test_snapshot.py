@@ -13,6 +13,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.knowledge_base import snapshot
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.programs import Program, run_program
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no flock")
 
@@ -76,16 +77,16 @@ def test_the_copy_of_a_killed_reader_is_removed_by_the_next_reader(
         kb.add(documents(1), show_progress=False)
     place = tmp_path / "temporary"
     place.mkdir()
-    monkeypatch.setenv("TMPDIR", str(place))
     monkeypatch.setattr(tempfile, "tempdir", str(place))
     code = """
-import os, sys
+import os, sys, tempfile
+tempfile.tempdir = sys.argv[2]
 from llama_retrieval_ext import KnowledgeBase
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 kb = KnowledgeBase.open(sys.argv[1], embed_model=FakeEmbedding(dim=8), read_only=True)
 os.kill(os.getpid(), 9)
 """
-    subprocess.run([sys.executable, "-c", code, f"embedded:{tmp_path / 'kb'}"], check=False)
+    assert run_program(code, f"embedded:{tmp_path / 'kb'}", place).returncode == -9
     (left,) = place.iterdir()
     with opened(tmp_path / "kb") as living:
         assert left.exists()  # it is young: its reader may be about to lock it
@@ -178,30 +179,24 @@ with opened(Path({folder!r}), read_only=False, graph={graph!r}) as kb:
 def test_two_readers_see_each_document_whole_while_another_process_writes(tmp_path: Path) -> None:
     graph = f"graph:{tmp_path / 'graph'}"
     program = _WRITER.format(path=sys.path, folder=str(tmp_path / "kb"), graph=graph)
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
-    ) as writer:
-        try:
-            assert writer.stdout is not None
-            assert writer.stdout.readline() == "begun\n"
-            with (
-                opened(tmp_path / "kb", graph=graph) as one,
-                opened(tmp_path / "kb", graph=graph) as other,
-            ):
-                seen = set()
-                for _ in range(5):
-                    for kb in (one, other):
-                        kb.refresh()
-                        hits = kb.retriever("keyword", top_k=50).retrieve("leave")
-                        assert sorted(str(hit.node.ref_doc_id) for hit in hits) == [
-                            f"d{n}" for n in range(5)
-                        ]
-                        assert kb.count() == 5
-                        assert passages(kb) == {hit.node.node_id for hit in hits}
-                        seen |= {hit.text for hit in hits}
-                assert len(seen) > 2
-        finally:
-            writer.kill()
+    with Program(program) as writer:
+        assert writer.stdout.readline() == "begun\n"
+        with (
+            opened(tmp_path / "kb", graph=graph) as one,
+            opened(tmp_path / "kb", graph=graph) as other,
+        ):
+            seen = set()
+            for _ in range(5):
+                for kb in (one, other):
+                    kb.refresh()
+                    hits = kb.retriever("keyword", top_k=50).retrieve("leave")
+                    assert sorted(str(hit.node.ref_doc_id) for hit in hits) == [
+                        f"d{n}" for n in range(5)
+                    ]
+                    assert kb.count() == 5
+                    assert passages(kb) == {hit.node.node_id for hit in hits}
+                    seen |= {hit.text for hit in hits}
+            assert len(seen) > 2
     with opened(tmp_path / "kb", graph=graph) as after_a_kill:
         assert after_a_kill.count() == len(passages(after_a_kill)) == 5
 
