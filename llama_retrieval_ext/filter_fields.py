@@ -50,6 +50,9 @@ class Field:
             self.kind = "year" if years >= least * len(values) else "number"
         elif all(instant(value) is not None for value in sample):
             self.kind = "date"
+        ordered = [v for v in values if isinstance(v, str) is (self.kind == "date")] or [0]
+        self._least: Any = min(ordered)  # dates as text
+        self._most: Any = max(ordered)
         # Names are no words of a question by chance; common words are.
         persons = sum(PERSON.fullmatch(str(value)) is not None for value in sample)
         self.has_persons = not _PERSONS.isdisjoint(self.words) or persons > _MOST * len(sample)
@@ -107,9 +110,15 @@ class Field:
         """Return whether operands without the name of a field may be its: amounts, or times."""
         if isinstance(operands[0], tuple) and not isinstance(operands[0], Amount):
             return self.kind in {"year", "date"}
-        numbers = [value for value in self.values if not isinstance(value, str)] or [0]
         measured = [self.measured(operand) for operand in operands]
-        return all(n is not None and min(numbers) <= n <= max(numbers) for n in measured)
+        return all(n is not None and self._least <= n <= self._most for n in measured)
+
+    def begins_after(self, days: object) -> bool:
+        """Return whether all its values are later; a time after them may be asked for in vain."""
+        if not isinstance(days, tuple) or self.kind not in {"year", "date"}:
+            return False
+        last = days[-1]
+        return bool(self._least > (last.year if self.kind == "year" else last.isoformat()))
 
     def measured(self, operand: object) -> float | None:
         """Return an amount in the unit of the field; None if it measures something else.

@@ -11,7 +11,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.filter_fields import Field, any_of, any_or_all, are_whole_years
 from llama_retrieval_ext.filter_syntax import as_metadata_filters, describe_filters
-from llama_retrieval_ext.filter_words import Amount, Meaning, Token, tokens
+from llama_retrieval_ext.filter_words import Amount, Meaning, Token, has_other_subject, tokens
 from llama_retrieval_ext.filters import AllOf, Condition, Not
 from llama_retrieval_ext.interpretation import Interpretation, Source, without
 from llama_retrieval_ext.parameters import is_number
@@ -21,7 +21,7 @@ from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
 # Phrases in the classes of `filter_words`: a time or a number; a list of values.
 _PHRASE: Final = re.compile(
     r"(?P<time>(?P<not>(?:!g?)?)[wr]?[aT]{0,2}(?P<field>F[ep]{0,2}[aT]{0,2})?"
-    r"(?:[bp]?T?[nyd]-T?[nyd]|bT?[nyd]&T?[nyd]|mT?[nyd]j|cT?n[,&]{1,2}cT?n(?(field)(?!p?F)|(?=p?F))"
+    r"(?:[bp]?T?[nyd]-T?[nyd]|bT?[nyd]&T?[nyd]|mT?[nyd]j|cT?n[,&]{1,2}cT?n(?(field)(?!p?F))"
     r"|p?[ct](?:T?F)?T?[nyd]|p?T?(?:[nyd]|nF)s|nF(?=[gv])|(?P<equal>(?:p(?:T?F)?)?T?[nyd](?:[&|,]p?[yd])*))"
     r"(?:(?<=n)p?F|(?<=cy)F|(?<=ns)F|(?<=[yds])F(?=[k,]|$))?)"
     r"|(?P<values>(?P<no>!)?[aT]{0,2}(?P<role>(?:[wp]?[aT]{0,2}F[ep]?!?|[wp])?)[aT]{0,3}(?P<v>[vN])"
@@ -80,6 +80,7 @@ class Reading:
         self._names_documents = self._is_listing = False  # so far
         self._refused: list[str] = []
         self._tokens = [t._replace(code=c) for t, c in zip(self._tokens, self._codes, strict=True)]
+        self._names_or_compares = not {*"gc"}.isdisjoint(codes)
         head = _HEAD.match("".join(codes))
         self._head = 0 if head is None else head.end(1)
         is_head = head and (head["one"] or self._is_plural(self._head))
@@ -103,6 +104,14 @@ class Reading:
                 self._codes = f"{self._codes[:at]}{'V' * (end - at)}{self._codes[end:]}"
             self._names_documents |= condition is not None or "g" in self._codes[at:end]
             at = end
+        is_alone = len(parts) == 1 or not self._names_or_compares
+        if parts and has_other_subject(
+            self._question, self._tokens, self._codes, is_alone=is_alone
+        ):
+            # "horror stories from hospitals", not "horror stories from the 1980s"
+            text = ", ".join(f"{source.text!r} ({source.filter})" for source in sources)
+            self._refused.append(f"{text} may be a subject; to filter, write the field before it")
+            parts = []
         refused = tuple(self._refused)
         if not parts:
             return Interpretation(self._question, self._question, refused=refused)
@@ -212,7 +221,8 @@ class Reading:
             is_compared = match["time"].strip("wpaT") in {"cn", "cy"}  # "laptops under 1200"
             numbers = [n if is_number(n) else n[0].year for n in operands]
             return numbers if is_compared and self._ends(match.end()) else ()
-        return operands
+        later = [f.begins_after(operands[-1]) for f in self._fields.values() if f.spans(operands)]
+        return () if later and all(later) else operands  # no date of documents
 
     def _is_of_documents(self, match: re.Match[str]) -> bool:
         """Return whether a time without a field is that of documents, not of a subject."""
@@ -240,7 +250,8 @@ class Reading:
 
     def _lists_values(self) -> bool:
         """Return whether a question has nothing but filters: values of several fields."""
-        if not _LISTING.fullmatch(self._codes):
+        of = any(self._question[t.start : t.end] == "of" for t in self._tokens)  # "economy of Rome"
+        if of or not _LISTING.fullmatch(self._codes):
             return False
         words = [token for token in self._tokens if token.code in "vN"]
         fields = [{meaning.field for meaning in token.meaning} for token in words]
@@ -284,11 +295,12 @@ class Reading:
         fields = {meaning.field for item in items for meaning in item} - {""}
         named = {m.field for token in words if token.code == "F" for m in token.meaning}
         if "F" in behind:  # "comedy genre", but not "comedies directed by"
-            named_behind = {
-                m.field for m in self._tokens[match.end() - 1 - behind.count("z")].meaning
-            }
-            behind = behind if fields & named_behind else ""
-            named |= fields & named_behind
+            at = match.end() - 1 - behind.count("z")
+            named_behind = fields & {m.field for m in self._tokens[at].meaning}
+            if len(items) == 1 and self._is_plural(at + 1):  # "blood types"
+                named_behind = set()
+            behind = behind if named_behind else ""
+            named |= named_behind
         if match["v"] == "N" and self._codes[match.end() : match.end() + 1] == "x":
             behind = ""  # 第三条规定了
         meant = [[m for m in item if m.field in (named or fields)] for item in items]
@@ -316,11 +328,16 @@ class Reading:
         is_stated |= bool(match["role"]) and self._names_documents
         is_subject = self._codes[end : end + 1] == "x" and "F" in match["behind"]
         is_stated &= not is_subject and not any(self._asks(match.start(), end))
-        return "F" in match["role"] or is_stated  # not "first class stamps"
+        of = self._tokens[match.start("role") + match["role"].find("Fp") + 1]
+        is_part = "Fp" in match["role"] and self._question[of.start : of.end] == "of"
+        # "written by Ann", not "first class stamps" nor "a kind of painting"
+        return not is_part and ("F" in match["role"] or is_stated)
 
     def _is_named(self, match: re.Match[str], end: int, *, is_title: bool) -> bool:
         """Return whether names are a filter, unlike "the life of Jane Austen"."""
-        is_stated = {*match["role"]} != {"p"} or self._names_documents
+        word = self._tokens[match.start("v")]
+        is_lower = self._question[word.start : word.end].islower()  # "with a silver oak"
+        is_stated = not (is_lower or {*match["role"]} == {"p"}) or self._names_documents
         is_free = not is_title and not self._is_of_subject(match, end)
         return (bool(match["role"]) and is_stated) or is_free
 
@@ -342,6 +359,7 @@ class Reading:
         fields = [self._fields[meaning.field] for item in meant for meaning in item]
         if any(field.has_names for field in fields) and not has_unspaced(text):
             is_stated = match["role"] == "w" or self._is_attribute(match, meant, end)
+            is_stated |= self._is_listing and not match["no"]
             return is_stated and text[0].isupper()  # "with Cher", not "with rain"
         is_except = "z" in behind and not match["no"]
         if match["role"]:
@@ -403,7 +421,9 @@ class Reading:
         if condition is None or behind is None or not is_evident:
             return condition is not None
         if time := behind["time"]:  # not "crime rates since 1990"
-            return not {*"Fr"}.isdisjoint(time) or {*"yd"}.isdisjoint(time)
+            words = self._tokens[behind.start() : behind.end()]
+            is_amount = any(isinstance(token.meaning, Amount) for token in words)
+            return is_amount or not {*"Fr"}.isdisjoint(time)
         is_capital = self._question[self._tokens[behind.start("v")].start].isupper()
         is_stated = behind["no"] or "F" in behind["role"] or codes[end] == "k"  # "that are"
         return is_capital or bool(is_stated)

@@ -27,6 +27,7 @@ from llama_retrieval_ext.text.relative_dates import (
     periods_in,
     windows_in,
 )
+from llama_retrieval_ext.text.segmentation import has_unspaced
 
 # The table says what the classes are. Beside them, n is a number, y a year, d another time, N a
 # name, v another value, and x another word.
@@ -39,7 +40,7 @@ SYNONYMS: Final = [
 ]
 _UNITS: Final = [row for row in _ROWS if row[0] == "U"]
 UNIT: Final = "|".join(
-    rf"(?P<u{number}>(?:{words})(?![^\W_])|{signs or '(?!)'})"
+    rf"(?P<u{number}>(?:{words or '(?!)'})(?![^\W_])|{signs or '(?!)'})"
     for number, (_, _, words, signs) in enumerate(_UNITS)
 )
 _CURRENCIES: Final = {"$": "usd", "€": "eur", "£": "gbp", "¥": "cny"}
@@ -84,6 +85,10 @@ _LETTER: Final = rf"(?![{UNSPACED}])[^\W_]"
 _ANY: Final = re.compile(rf"(?!non-)(?:{_LETTER})+(?:(?!['’]s\b)['’-](?!\d)(?:{_LETTER})+)*|\w")
 
 
+# What stands behind "about", or before documents, and what is then left of a subject.
+_TOPIC: Final = re.compile("o[^V,]*|x{1,4}(?=g)|^[aT]*x{1,4}(?=V)")
+_SUBJECT: Final = re.compile("[xvNnyd]|!g")
+_DEFINITION: Final = re.compile("[^xvNgnyd]*q[^xvNgnyd]*")  # "who is Tom Hanks"
 # What says that a time is that of validity, before it or behind it; and what may say so.
 _HELD: Final = re.compile(
     r"\b(?:as (?:of|at)|(?:as|what) (?:it|they) (?:was|were|stood)"
@@ -174,6 +179,8 @@ def _codes(question: str, words: Sequence[Token]) -> list[str]:
         word = question[token.start : token.end]
         if token.code == "q" and codes[at - 1 : at] == ["F"] and word in _EQUAL:
             codes[at] = "e"
+        if token.code == "k" and not at:  # "who is"
+            codes[at] = "q"
         if token.code == "F" and (code := class_of(word)) in {*"go"}:
             following = next((t for t in words[at + 1 :] if t.code not in "aT"), token)
             values = following.meaning if following.code in "vNP" else ()
@@ -205,6 +212,37 @@ def class_of(words: str) -> str:
 
 def _row(match: re.Match[str]) -> list[str]:
     return _WORDS[int((match.lastgroup or "")[1:])]
+
+
+def has_other_subject(question: str, words: Sequence[Token], codes: str, *, is_alone: bool) -> bool:
+    """Return whether a question looks for something else than documents of its filters.
+
+    It does if it asks for no more than what a value is, or if no filter is certain, by its field,
+    its unit or a name, and there are words that are no filter, are not behind "about", and do not
+    describe documents, as in "heist films".
+
+    Args:
+        question: The question.
+        words: Its words by class.
+        codes: The classes, V for those of filters.
+        is_alone: Whether there is one filter, or no document is named beside several.
+    """
+    if _DEFINITION.fullmatch(codes):
+        return not question.startswith("有")  # 有红色的吗
+    left, is_certain = (
+        "",
+        has_unspaced(question) is not None,
+    )  # in Chinese a word may be part of one
+    for token, code in zip(words, codes, strict=True):
+        text = question[token.start : token.end]
+        is_name = token.code == "F" or (token.code == "N" and not text.islower())
+        is_certain |= code == "V" and (is_name or isinstance(token.meaning, Amount))
+        is_title = code == "x" and any(not meaning.field for meaning in token.meaning or ())
+        is_topic = is_title or (left[-1:] == "V" and text == "on")  # "guides on tuning"
+        is_participle = left[-1:] == "g" and text.endswith(("ed", "ing"))
+        left += "o" if is_topic else "r" if is_participle else code
+    is_doubtful = is_alone and not is_certain
+    return is_doubtful and _SUBJECT.search(_TOPIC.sub("", left)) is not None
 
 
 def held_at(question: str, today: date, *, is_only: bool) -> Token | None:

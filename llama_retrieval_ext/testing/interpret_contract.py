@@ -12,6 +12,7 @@ from llama_retrieval_ext.interpreter import Interpreter
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.schema import Schema
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.facet_contract import SCOPES, facets_by_hand, random_nodes
 from llama_retrieval_ext.testing.with_pytest import case, pytest
 
@@ -55,11 +56,29 @@ class InterpretContract:
                 with case(scope, question):
                     reading = kb.interpret(question, scope=scope, today=_TODAY)
                     assert reading == interpreter.interpret(question, today=_TODAY)
-                    search = partial(
-                        kb.search, mode="keyword", correct=False, scope=scope, top_k=_COUNT
-                    )
-                    result = search(question, interpret=True)
+
+    def test_a_search_with_filters_in_words_is_one_with_filters(self, kb: KnowledgeBase) -> None:
+        kb.add(random_nodes(Random(5), _COUNT), show_progress=False)  # noqa: S311 - a test
+        for scope in SCOPES:
+            search = partial(kb.search, mode="keyword", correct=False, scope=scope, top_k=_COUNT)
+            for question in _QUESTIONS:
+                with case(scope, question):
+                    reading = kb.interpret(question, scope=scope)
                     query, filters = reading.query or question, reading.filters
+                    result = search(question, interpret=True)
                     assert node_ids(result) == node_ids(search(query, filters=filters))
                     condition = None if filters is None else parse_filters(filters)
                     assert all(matches(condition, hit.metadata) for hit in result)
+
+    def test_a_value_is_a_filter_as_long_as_a_passage_has_it(self, kb: KnowledgeBase) -> None:
+        node = random_nodes(Random(5), 1)[0]  # noqa: S311 - a test
+        node.metadata |= {"genres": ["western"], "tenant_id": "acme"}
+        node.metadata.pop("allowed", None)
+        scope = Scope("acme")
+        for is_there in (False, True, False):
+            if is_there:
+                kb.add([node], show_progress=False)
+            else:
+                kb.delete(str(node.ref_doc_id), scope=scope)
+            reading = kb.interpret("crane documents, genres: western", scope=scope)
+            assert (reading.filters is not None) is is_there

@@ -14,6 +14,7 @@ from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.interpret_contract import INTERPRET_SCHEMA, InterpretContract
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.quick import in_turn
 
 FILMS = [
     ("The Terminal", "A man lives in an airport.", ["Comedy"], ["Tom Hanks"], 2004),
@@ -25,6 +26,11 @@ QUESTION = "comedies after 2010 with Tom Hanks, not animation"
 ALL = Scope(principals=["group:staff"])
 
 
+@pytest.mark.parametrize(
+    "engine",
+    ["embedded", *in_turn("qdrant-server", "milvus-server", "elasticsearch")],
+    indirect=True,
+)
 class TestInterpreting(InterpretContract):
     @pytest.fixture
     def kb(self, url: str) -> Iterator[KnowledgeBase]:
