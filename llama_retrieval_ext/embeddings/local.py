@@ -186,34 +186,30 @@ class LocalEmbedding(InProcessEmbedding):
         return "LocalEmbedding"
 
     def _vectors(self, texts: list[str], *, query: bool = False) -> list[list[float]]:  # noqa: ARG002 - the same for both
-        return _embed(texts)
+        with _loading:
+            tokenizer, token_vectors = _load()
+        # The tokeniser rejects lone surrogates, which a badly decoded file may contain.
+        clean = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+        encodings = tokenizer.encode_batch(clean, add_special_tokens=False)
+        sums = np.zeros((len(texts), token_vectors.shape[1]), dtype=np.float32)
+        for row, encoding in enumerate(encodings):
+            # Each distinct token once: the vocabulary bounds memory, however long the text is.
+            ids, counts = np.unique(np.asarray(encoding.ids, dtype=np.intp), return_counts=True)
+            sums[row] = counts.astype(np.float32) @ token_vectors[ids]
+        lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+        np.divide(sums, lengths, out=sums, where=lengths > 0)
+        vectors: list[list[float]] = sums.tolist()
+        return vectors
 
     def embed_static(self, texts: list[str]) -> list[list[float]]:
         """Return embeddings without events of LlamaIndex: microseconds a sentence."""
-        return _embed(texts)
+        return self._vectors(texts)
 
     @without_span
     async def _aget_query_embedding(self, query: str) -> list[float]:
         if len(query) <= _SHORT and _load.cache_info().currsize:
             return self._get_query_embedding(query)  # in less time than another thread takes
         return await super()._aget_query_embedding(query)
-
-
-def _embed(texts: list[str]) -> list[list[float]]:
-    with _loading:
-        tokenizer, token_vectors = _load()
-    # The tokeniser rejects lone surrogates, which a badly decoded file may contain.
-    clean = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
-    encodings = tokenizer.encode_batch(clean, add_special_tokens=False)
-    sums = np.zeros((len(texts), token_vectors.shape[1]), dtype=np.float32)
-    for row, encoding in enumerate(encodings):
-        # Each distinct token once: the vocabulary bounds memory, however long the text is.
-        ids, counts = np.unique(np.asarray(encoding.ids, dtype=np.intp), return_counts=True)
-        sums[row] = counts.astype(np.float32) @ token_vectors[ids]
-    lengths = np.linalg.norm(sums, axis=1, keepdims=True)
-    np.divide(sums, lengths, out=sums, where=lengths > 0)
-    vectors: list[list[float]] = sums.tolist()
-    return vectors
 
 
 @cache

@@ -140,8 +140,8 @@ class EmbeddedSearch(EngineStore, PointsSearch):
 
     def vector_search(self, embedding: Sequence[float], search: Search) -> PointSearch:
         """Return the search for the nearest points."""
-        config, scope = self._directory.config, search.scope
-        vector = config.checked(embedding, self._directory.path)
+        directory, scope = self._directory, search.scope
+        config, vector = directory.config, directory.config.checked(embedding, directory.path)
         nearest = PointSearch(
             query=Query.Nearest(vector, using=DENSE),
             top_k=search.top_k,

@@ -282,7 +282,9 @@ class EngineBackend(ABC, Generic[S, H]):
             legs.append(leg)
         ids = (yield from self.ids_of_tied(tied)) if tied else {}
         for leg in legs:
-            leg.sort(key=lambda pair: (-pair[1], ids.get(pair[0], pair[0])))
+            if tied:  # the second sort keeps the order of equal scores
+                leg.sort(key=lambda pair: ids.get(pair[0], pair[0]))
+            leg.sort(key=_SCORE, reverse=True)
 
         nearest, words = legs
         read = partial(self.read, search=search)

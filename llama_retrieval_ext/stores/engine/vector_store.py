@@ -66,7 +66,8 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
     @property
     def unindexed(self) -> list[str]:
         """The fields of the schema that stored nodes are not searched by; see `index_fields`."""
-        return [name for name in self.field_schema.text if name not in self._config.schema.text]
+        indexed = self._config.schema.text
+        return [name for name in self.field_schema.text if name not in indexed]
 
     def index_fields(self) -> int:
         """Index the fields of the schema that are not indexed, from the stored nodes.
