@@ -26,6 +26,7 @@ _DATE: Final = re.compile(
     r"([Zz]|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)?)?",
     re.ASCII,
 )
+_LONGEST: Final = len("2024-01-31T09:30:00.123456789+01:00")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND: Final = timedelta(seconds=1)
 NANOSECONDS: Final = 10**9
@@ -44,7 +45,12 @@ def instant(value: object) -> int | None:
 
     """
     text = value.isoformat() if isinstance(value, date) else value
-    match = _DATE.fullmatch(text) if isinstance(text, str) else None
+    return _nanoseconds(text) if isinstance(text, str) and len(text) <= _LONGEST else None
+
+
+@lru_cache(maxsize=4096)  # many nodes have the same dates
+def _nanoseconds(text: str) -> int | None:
+    match = _DATE.fullmatch(text)
     if match is None:
         return None
     day, time, fraction, zone = match.groups()
@@ -54,12 +60,6 @@ def instant(value: object) -> int | None:
         return None
     seconds = (moment - _EPOCH) // _SECOND
     return seconds * NANOSECONDS + int((fraction or "").ljust(9, "0"))
-
-
-@lru_cache(maxsize=64)
-def given_instant(value: str) -> int | None:
-    """`instant` of a filter's value, which is compared with many fields."""
-    return instant(value)
 
 
 def moment_of(value: object, name: str) -> str:

@@ -41,7 +41,7 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_retrieval_ext.arguments import value_expression
-from llama_retrieval_ext.dates import given_instant, instant
+from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
 from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.text.normalization import spellings, valid_text
@@ -392,7 +392,7 @@ def _has_all(field: object, values: Sequence[Scalar]) -> bool:
 def _ordered(compare: Callable[[float, float], bool]) -> Test:
     def test(field: object, value: Scalar) -> bool:
         if isinstance(value, str):
-            moment, other = instant(field), given_instant(value)
+            moment, other = instant(field), instant(value)
             return moment is not None and other is not None and compare(moment, other)
         if isinstance(field, bool) or not isinstance(field, int | float):
             return False

@@ -54,6 +54,8 @@ class Query(QueryBundle):
         synonyms: What keyword searches also look for, with half of the weight. Set by it.
         cutoff: A rank and a share: hits with less than this share of the score at the rank need not
             be returned. Set by it, for the retriever whose hits it orders.
+        kept: Where a retriever keeps the rankings that it fuses, by their depth, for the same query
+            with another ``top_k``. Set by a knowledge base, for the retriever whose hits it orders.
         as_of: The time for which it asks, as of `Scope`; it becomes part of the scope. With None a
             knowledge base ranks what holds now before what no longer does.
         known_at: The time at which it was known, as of `Scope`; likewise.
@@ -82,6 +84,7 @@ class Query(QueryBundle):
     is_recorded: bool = False
     synonyms: tuple[str, ...] = ()
     cutoff: tuple[int, float] | None = None
+    kept: dict[int, Any] | None = field(default=None, repr=False, compare=False)
     as_of: Moment | None = None
     known_at: Moment | None = None
 
@@ -160,7 +163,7 @@ class Query(QueryBundle):
         A leg returns ``top_k`` hits if given, else its own number, but at least ``at_least``.
         """
         # The deadline is part of the execution context.
-        return self.unchecked(top_k=top_k, timeout_s=None)
+        return self.unchecked(top_k=top_k, timeout_s=None, kept=None)
 
     def unchecked(self, **values: object) -> Self:
         """Return a copy with values that are known to be valid, other than filters."""

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from llama_index.core.schema import BaseNode
 
-from llama_retrieval_ext.dates import validity_in_words
+from llama_retrieval_ext.dates import holds, instant, now
 from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.execution.context import (
     current_context,
@@ -155,9 +155,13 @@ class Curating:
         """Return the plan for hits of which those that hold now come first; see `holding_first`."""
 
         def narrowed() -> Query:
-            return query.unchecked(cutoff=None).but(as_of="now")
+            return query.unchecked(cutoff=None, kept=None).but(as_of="now")
 
-        hits, holding = yield from with_holding(search, query, _holds_now, narrowed=narrowed)
+        def holds_now(hit: Hit) -> bool:
+            return holds(hit.node.metadata, moment)
+
+        moment = instant(now()) or 0
+        hits, holding = yield from with_holding(search, query, holds_now, narrowed=narrowed)
         return hits if hits is holding else holding_first(hits, holding, top_k=query.top_k)
 
     def _ranked(
@@ -219,10 +223,6 @@ class Curating:
         ]
         nodes.sort(key=lambda node: (getattr(node, "start_char_idx", None) or 0, node.node_id))
         return Hit(node=nodes[0], score=None, source="pin") if nodes else None
-
-
-def _holds_now(hit: Hit) -> bool:
-    return not validity_in_words(hit.node.metadata)
 
 
 def _without_blocked(query: Query, rankings: Sequence[ScopedRanking]) -> Query:

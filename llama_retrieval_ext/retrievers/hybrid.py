@@ -264,6 +264,9 @@ class HybridRetriever(StoreRetriever):
     def _answer(self, legs: set[str], query: Query) -> Plan[list[Hit]]:
         """Return the fused hits of the legs; failed ones are removed from `legs`."""
         weights = weights_for(query.query_str, self.weights, self.leg_languages)
+        both = (query.kept or {}).get(self._depth(query))
+        if both is not None:
+            return (yield from self._fused(both, legs, query, weights))
         failure = None
         if self._engine is not None and len(legs) == len(LEGS):
             breaker = self._breakers["vector"]
@@ -342,6 +345,8 @@ class HybridRetriever(StoreRetriever):
         for leg in rankings.keys() - legs:
             del rankings[leg]
         self._note_words(query, rankings)
+        if query.kept is not None and len(legs) == len(self._breakers):
+            query.kept[self._depth(query)] = both
         fusion = self.fusion
         if self.uses_default_fusion:
             fusion = default_fusion(rankings, self._depth(query))

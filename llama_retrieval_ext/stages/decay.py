@@ -1,10 +1,11 @@
 """Score decay by the age of a hit, and by whether it still holds."""
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
+from itertools import islice
+from math import ceil, isnan
 from typing import Annotated, ClassVar, Final
 
 from llama_retrieval_ext.checks import Part
@@ -23,7 +24,9 @@ from llama_retrieval_ext.results import Contribution, Hit
 _DAY_NS: Final = 86_400 * NANOSECONDS
 # Factor for the score of what no longer holds, or not yet.
 _NO_LONGER: Final = 0.5
-_DEEPER: Final = 2
+# How many more hits are searched than may be needed, and at most, in those first searched for.
+_SPARE: Final = 1.5
+_DEEPEST: Final = 4
 # A day, a month or a year, with or without hyphens; a month and a year count as their first day.
 _DAY: Final = re.compile(r"(\d{4})(?:-?(\d\d))?(?:-?(\d\d))?")
 
@@ -106,7 +109,7 @@ def _number(value: object) -> float | None:
         number = float(value)
     except (ValueError, OverflowError):
         return None
-    return None if math.isnan(number) else number
+    return None if isnan(number) else number
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -161,9 +164,10 @@ def with_holding(
 ) -> Plan[tuple[list[Hit], list[Hit]]]:
     """Return the plan for the hits of a query, and for as many that hold, if there are.
 
-    If a hit does not hold, twice as many are searched, so that enough of them hold, and at last
-    those that hold alone. The first search is always for ``top_k``: where a ranking depends on its
-    depth, a question has one answer, whatever other questions have met.
+    If a hit does not hold, so many are searched that enough of them may hold, or those that hold
+    alone if few do. A retriever that keeps its rankings searches once for all but the last. The
+    first search is always for ``top_k``: where a ranking depends on its depth, a question has one
+    answer, whatever other questions have met.
 
     Args:
         search: Returns the plan for the hits of a query.
@@ -171,23 +175,22 @@ def with_holding(
         holds: Returns whether a hit holds.
         narrowed: Returns the query with its time as a filter; None to search ever deeper instead.
     """
+    query = query.unchecked(kept={})
     hits = yield from search(query)
     if all(map(holds, hits)):
         return hits, hits
     if query.cutoff is not None:  # it leaves out hits that others make room for
         query = query.unchecked(cutoff=None)
         hits = yield from search(query)
-    depth = query.top_k
-    while depth is not None and len(hits) >= depth:  # there may be more
-        depth *= _DEEPER
+    holding, top_k, depth = [*filter(holds, hits)], query.top_k or 0, query.top_k
+    while depth is not None and len(hits) >= depth and len(holding) < top_k:  # there may be more
+        depth = ceil(_SPARE * top_k * len(hits) / max(1, len(holding)))
+        if narrowed is not None and depth > _DEEPEST * top_k:
+            break
         hits = yield from step("more that may hold", search(query.unchecked(top_k=depth)))
         holding = [*filter(holds, hits)]
-        if len(holding) >= (query.top_k or 0):
-            return hits, holding
-        if narrowed is not None:
-            break
-    if narrowed is None:
-        return hits, [*filter(holds, hits)]
+    if narrowed is None or len(holding) >= top_k > 0:
+        return hits, holding
     return hits, (yield from step("what holds now", search(narrowed())))
 
 
@@ -203,12 +206,15 @@ def holding_first(hits: Sequence[Hit], holding: Sequence[Hit], *, top_k: int | N
         top_k: Number of hits to return; None for all.
     """
     ids = {hit.node.node_id for hit in holding}
+    ended = (
+        (rank, hit, words)
+        for rank, hit in enumerate(hits, start=1)
+        if hit.node.node_id not in ids and (words := validity_in_words(hit.node.metadata))
+    )
     lowered: list[Hit] = []
-    for rank, hit in enumerate(hits, start=1):
-        words = validity_in_words(hit.node.metadata)
-        if words and hit.node.node_id not in ids:
-            score = score_of(hit)
-            less = (1.0 - _NO_LONGER) * abs(score)
-            part = Contribution(words, rank, _NO_LONGER, 1.0, -less)
-            lowered.append(with_score(hit, score - less, (*found_by(hit, rank), part)))
+    for rank, hit, words in islice(ended, top_k):
+        score = score_of(hit)
+        less = (1.0 - _NO_LONGER) * abs(score)
+        part = Contribution(words, rank, _NO_LONGER, 1.0, -less)
+        lowered.append(with_score(hit, score - less, (*found_by(hit, rank), part)))
     return ordered([*holding, *lowered])[:top_k]

@@ -15,6 +15,7 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
     TooFewLegsError,
 )
+from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.hits import node_ids
@@ -22,6 +23,7 @@ from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
+from llama_retrieval_ext.stages.decay import with_holding
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
@@ -159,6 +161,32 @@ def test_only_the_nodes_of_the_best_hits_are_read() -> None:
     backend = IdsFirst(sample_nodes(MODEL))
     hits = HybridRetriever(backend, embed_model=MODEL, top_k=3).retrieve(SAMPLE_QUERIES[0])
     assert backend.read == [[hit.node_id for hit in hits]]
+
+
+def test_hits_that_hold_are_found_by_one_request(backend: FakeBackend) -> None:
+    class Counting(FakeBackend):
+        requests = 0
+
+        def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
+            self.requests += 1
+            return super().dense(embedding, search)
+
+    counting = Counting(sample_nodes(MODEL), features=backend.features)
+    retriever, query = HybridRetriever(counting, embed_model=MODEL), Query("annual leave", top_k=3)
+    expected = retriever.search("annual leave", top_k=14).hits
+    ended = {hit.node_id for hit in expected[:3:2]}
+    counting.requests = 0
+    hits, holding = run(
+        with_holding(
+            retriever.answer,  # type: ignore[arg-type]  # it returns hits
+            query,
+            lambda hit: hit.node_id not in ended,
+            narrowed=None,
+        )
+    )
+    assert counting.requests == 1
+    assert node_ids(hits) == node_ids(expected)
+    assert holding == [hit for hit in hits if hit.node_id not in ended]
 
 
 def test_a_node_deleted_between_ranking_and_reading_is_left_out() -> None:
