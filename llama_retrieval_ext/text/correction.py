@@ -52,7 +52,7 @@ def replacements(
     spans = [*_spans(text)]
     if not any(end - start >= LEAST_LETTERS for start, end in spans) or len(spans) > _MOST_WORDS:
         return []
-    unknown = [not vocabulary.frequency(text[slice(*span)], groups) for span in spans]
+    unknown = [vocabulary.is_unknown(text[slice(*span)], groups) for span in spans]
     if any(unknown):  # which no search looks for are no errors
         tokenizer = vocabulary.tokenizer
         searched = frozenset(tokenizer.query_tokens(text))
@@ -73,7 +73,7 @@ def replacements(
             if meant is None:
                 meant = " ".join(vocabulary.parts(typed, groups) or ())
             if meant:
-                as_typed = meant.capitalize() if typed[0].isupper() else meant
+                as_typed = meant[0].upper() + meant[1:] if typed[0].isupper() else meant
                 corrections.append(Replacement(start, end, typed, as_typed))
     return corrections
 
@@ -88,5 +88,5 @@ def _spans(text: str) -> Iterator[tuple[int, int]]:
             while number < len(quoted) and quoted[number][1] <= start:
                 number += 1
             is_quoted = number < len(quoted) and quoted[number][0] < end
-            if not is_quoted and (end - start == 1 or word[0][1:].islower()):
+            if not is_quoted and (end - start == 1 or not word[0].isupper()):
                 yield start, end

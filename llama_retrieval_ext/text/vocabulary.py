@@ -57,6 +57,7 @@ class Vocabulary:
         self._words: set[str] = set()
         # Spellings by the same without accents, and these by first letter and length.
         self._spellings: dict[str, str] = {}
+        self._names: dict[str, set[str]] = {}  # with capitals, as in code, by the same in one word
         self._alike: dict[tuple[str, int], tuple[list[str], array[int]]] = {}
         self._other_letters: set[str] = set()  # with which words begin, beside a to z
         self._lock = Lock()
@@ -88,9 +89,12 @@ class Vocabulary:
             self._counts.setdefault(group, Counter()).update(terms)
             for word in words - self._words:
                 self._words.add(word)
-                for spelling in spellings(word):  # a name in code, and its parts
+                parts = spellings(word)  # a name in code, and its parts
+                for spelling in parts:
                     if len(spelling) <= _LONGEST:
                         self._add(spelling)
+                if len(parts) > 1:
+                    self._names.setdefault(fold(parts[0]), set()).add(word)
 
     def remove(self, key: str) -> None:
         """Remove a text; a missing one is ignored."""
@@ -99,29 +103,41 @@ class Vocabulary:
 
     def frequency(self, word: str, groups: Collection[Hashable]) -> int:
         """Return the number of texts in the groups that have a word."""
+        return min(self._frequencies(word, groups), default=0)
+
+    def is_unknown(self, word: str, groups: Collection[Hashable]) -> bool:
+        """Return whether no text in the groups has a word and, of a name in code, one of its parts.
+
+        So ``setParams`` is a name, although texts have ``getParams`` alone; ``getPramas`` is not.
+        """
+        return self._frequencies(word, groups).count(0) > _is_name(word)
+
+    def _frequencies(self, word: str, groups: Collection[Hashable]) -> list[int]:
         terms = memoryview(self.tokenizer.term_ids(word)).cast("I")
         counts = [self._counts[group] for group in groups if group in self._counts]
-        return min((sum(count[term] for count in counts) for term in terms), default=0)
+        return [sum(count[term] for count in counts) for term in terms]
 
     def nearest(self, word: str, groups: Collection[Hashable]) -> str | None:
         """Return the nearest word that a text in the groups has; None if there is none.
 
         An edit inserts, deletes or replaces a letter, or swaps neighbours. Words differ by one, and
-        from eight letters on by two if they begin alike. The best has the fewest edits, then the
-        same first letter, then the most texts.
+        from eight letters on by two if they begin alike; a name in code by one from another. The
+        best has the fewest edits, then the same first letter, then the most texts.
         """
-        typed = fold(word.casefold())
+        typed, is_name = fold(word.casefold()), _is_name(word)
         if not LEAST_LETTERS <= len(typed) <= _LONGEST:
             return None
-        for edits in (1, 2) if len(typed) >= _TWO_EDITS else (1,):
-            ranked = []
-            for near in {*self._near(typed, edits)}:
-                if len(near) < _LEAST_NEAR:
-                    continue
-                count = self.frequency(self._spellings[near], groups)
-                ranked += [(near[0] != typed[0], -count, near)] if count else []
+        for edits in (1, 2) if len(typed) >= _TWO_EDITS and not is_name else (1,):
+            ranked = [
+                (near[0] != typed[0], -count, spelling)
+                for near in {*self._near(typed, edits)}
+                if len(near) >= _LEAST_NEAR
+                for spelling in (*self._names.get(near, ()), self._spellings[near])
+                if not (is_name and spelling.islower())
+                and (count := self.frequency(spelling, groups))
+            ]
             if ranked:
-                return self._spellings[min(ranked)[-1]]
+                return min(ranked)[-1]
         return None
 
     def parts(self, word: str, groups: Collection[Hashable]) -> tuple[str, str] | None:
@@ -175,6 +191,10 @@ class Vocabulary:
         if terms:
             counts = self._counts[group]
             counts.subtract(memoryview(terms).cast("I"))
+
+
+def _is_name(word: str) -> bool:
+    return not word[1:].islower()
 
 
 def _signature(word: str) -> int:

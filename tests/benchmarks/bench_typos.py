@@ -2,7 +2,8 @@
 
 nDCG@10 on the sets of ``../shared/data`` with `LocalEmbedding`, by keywords and by both: of the
 questions, without and with correction; of the same with one edit in a word of five letters or more
-of each, without and with correction; and the processor time of a question with an error, likewise.
+of each, without and with correction, as the mean of eight draws and their standard deviation; and
+the processor time of a question with an error, likewise.
 """
 
 import json
@@ -12,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Final
 
 from llama_index.core.schema import TextNode
@@ -27,6 +28,7 @@ from tests.benchmarks.bench_graph import DATA
 SETS: Final = ("codebase_ctx", "movies", "cosqa")
 _WORD: Final = re.compile(r"\b[A-Za-z]{5,}\b")
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
+_DRAWS: Final = 8
 _MODES: Final[tuple[Kind, ...]] = ("keyword", "hybrid")
 
 
@@ -39,9 +41,9 @@ def nodes_of(folder: Path) -> Iterator[TextNode]:
             yield TextNode(id_=row["_id"], text=row["text"], metadata=metadata)
 
 
-def with_error(question: str) -> str:
-    """Return a question with one edit in one of its words, the same for the same question."""
-    chance = random.Random(question)
+def with_error(question: str, draw: int) -> str:
+    """Return a question with one edit in one of its words, the same for the same draw."""
+    chance = random.Random(f"{question}{draw or ''}")
     words = [*_WORD.finditer(question)]
     if not words:
         return question
@@ -62,22 +64,25 @@ def with_error(question: str) -> str:
 
 
 def _measure(kb: KnowledgeBase, name: str, judged: Judgements) -> None:
-    wrong = {id_: with_error(text) for id_, text in judged.queries.items()}
+    clean = judged.queries
+    draws = [{id_: with_error(text, draw) for id_, text in clean.items()} for draw in range(_DRAWS)]
     for mode in _MODES:
-        values, taken = [], []
-        clean = judged.queries
-        for questions, correct in ((clean, False), (clean, True), (wrong, False), (wrong, True)):
-            run: dict[str, dict[str, float]] = {}
+        shown, taken = [], []
+        for texts, correct in (([clean], False), ([clean], True), (draws, False), (draws, True)):
+            values = []
             start = time.process_time()
-            for id_, text in questions.items():
-                hits = kb.search(text, mode, correct=correct)
-                run[id_] = {hit.node_id: 1 / rank for rank, hit in enumerate(hits, start=1)}
-            taken.append(1000 * (time.process_time() - start) / len(questions))
-            ndcg = measure_queries(["nDCG@10"], judged.relevant, run)["nDCG@10"]
-            values.append(f"{fmean(ndcg.values()):.4f}")
+            for questions in texts:
+                run: dict[str, dict[str, float]] = {}
+                for id_, text in questions.items():
+                    hits = kb.search(text, mode, correct=correct)
+                    run[id_] = {hit.node_id: 1 / rank for rank, hit in enumerate(hits, start=1)}
+                ndcg = measure_queries(["nDCG@10"], judged.relevant, run)["nDCG@10"]
+                values.append(fmean(ndcg.values()))
+            taken.append(1000 * (time.process_time() - start) / len(clean) / len(texts))
+            spread = f" ± {stdev(values):.4f}" if len(values) > 1 else ""
+            shown.append(f"{fmean(values):.4f}{spread}")
         print(
-            f"{name:13} {mode:8} {' / '.join(values)}; {taken[2]:.2f}, {taken[3]:.2f} ms",
-            flush=True,
+            f"{name:13} {mode:8} {' / '.join(shown)}; {taken[2]:.2f}, {taken[3]:.2f} ms", flush=True
         )
 
 

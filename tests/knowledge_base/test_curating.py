@@ -12,7 +12,7 @@ from llama_index.core import Document
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext import KnowledgeBase, Query, Ranking, Scope, Top
+from llama_retrieval_ext import KnowledgeBase, Query, Ranking, Schema, Scope, Top
 from llama_retrieval_ext.errors import ConfigFileError, ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.filter_syntax import as_metadata_filters, parse_filter_texts
 from llama_retrieval_ext.filters import AllOf, Not, matches, parse_filters
@@ -45,9 +45,10 @@ def filled(kb: KnowledgeBase, draw: random.Random) -> None:
                         "votes": draw.choice([0, 3, 50, 900]),
                         "lang": draw.choice(["en", "de"]),
                         "day": draw.choice(["2020-05-01", "2026-11-01"]),
+                        "tags": draw.sample(WORDS, draw.randint(0, 2)),
                         "allowed": draw.sample(USERS, draw.randint(0, 2)) or ["user:ann"],
                     },
-                    excluded_embed_metadata_keys=["votes", "lang", "day", "allowed"],
+                    excluded_embed_metadata_keys=["votes", "lang", "day", "tags", "allowed"],
                 )
                 for number in range(9)
             ]
@@ -184,7 +185,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 def test_rules_agree_with_an_oracle_on_each_engine(url: str) -> None:
     draw = random.Random(11)
-    with KnowledgeBase.open(url, embed_model=FakeEmbedding()) as kb:
+    schema = Schema(text={"text": 1, "tags": 0.5})
+    with KnowledgeBase.open(url, embed_model=FakeEmbedding(), schema=schema) as kb:
         filled(kb, draw)
         oracle = Oracle(kb.nodes(), {})
         scopes = [None, Scope("t1"), Scope("t2", ["k1"]), Scope("t1", ["k1", "k2"])]
@@ -204,8 +206,11 @@ def test_rules_agree_with_an_oracle_on_each_engine(url: str) -> None:
                 filters: MetadataFilters | None = draw.choice(
                     [None, parse_filter_texts(["lang=de"]), parse_filter_texts(["votes>0"])]
                 )
-                query = Query(draw.choice(QUESTIONS), scope=narrowed, filters=filters)
                 mode: Kind = draw.choice(["keyword", "vector", "hybrid"])
+                fields = draw.choice([None, {"text": 2, "tags": 1}]) if mode != "vector" else None
+                query = Query(
+                    draw.choice(QUESTIONS), scope=narrowed, filters=filters, fields=fields
+                )
                 top_k = draw.choice([1, 3, 10, 30])
                 plain = kb.retriever(mode, top_k=100)
                 plain.curation = None

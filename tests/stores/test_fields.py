@@ -1,6 +1,6 @@
 """Search over fields against an oracle in Python: random schemas, weights and scopes.
 
-The oracle is the sum of textbook BM25 over the fields. Engines differ from it by how they measure
+The oracle is the sum of textbook BM25 over the fields, for hybrid search with cosines. Engines differ from it by how they measure
 the mean length and the rarity of terms, which `_MEANINGS` says of each.
 """
 
@@ -9,12 +9,15 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import mul
 from pathlib import Path
 from typing import Final
 
 import pytest
 from llama_index.core.schema import TextNode
 
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
 from llama_retrieval_ext.schema import EVERYTHING, TEXT, Schema
 from llama_retrieval_ext.scope import Scope
@@ -90,7 +93,8 @@ def _node(chance: random.Random, place: int) -> TextNode:
     kept = {
         key: value for key, value in metadata.items() if key == "tenant_id" or chance.random() < 0.7
     }
-    vector = [1.0, 0.0]
+    angle = chance.uniform(0, 2 * math.pi)
+    vector = [math.cos(angle), math.sin(angle)]
     return TextNode(id_=f"n{place:03}", text=_text(chance, 20), metadata=kept, embedding=vector)
 
 
@@ -159,15 +163,36 @@ def _check(
     names = chance.sample(list(schema.text), chance.randint(1, len(schema.text)))
     fields = {name: chance.choice((0.5, 1, 4)) for name in names} if chance.random() < 0.5 else None
     tenant = chance.choice((None, *TENANTS))
-    retriever = KeywordRetriever(store, top_k=len(nodes), fields=fields)  # type: ignore[arg-type]
     scope = None if tenant is None else Scope(tenant)
-    hits = {hit.node_id: hit.score or 0.0 for hit in retriever.search(query, scope=scope).hits}
+    case = (query, fields, schema, tenant)
     expected = oracle(nodes, query, schema, schema.weights(fields), tenant, meaning)
-    assert hits.keys() == expected.keys(), (query, fields, schema, tenant)
+    keyword = KeywordRetriever(store, top_k=len(nodes), fields=fields)  # type: ignore[arg-type]
+    hits = {hit.node_id: hit.score or 0.0 for hit in keyword.search(query, scope=scope).hits}
+    assert hits.keys() == expected.keys(), case
     # An engine may leave out a constant factor.
     factor = sum(expected.values()) / sum(hits.values()) if hits else 1.0
     scaled = {node_id: factor * score for node_id, score in hits.items()}
-    assert scaled == pytest.approx(expected, rel=meaning.close), (query, fields, schema, tenant)
+    assert scaled == pytest.approx(expected, rel=meaning.close), case
+    alpha, vector = chance.uniform(0.1, 0.9), [*chance.choice(nodes).get_embedding()]
+    hybrid = HybridRetriever(store, top_k=len(nodes), fields=fields, alpha=alpha)  # type: ignore[arg-type]
+    question = Query(query, scope=scope, embedding=vector)
+    both = {hit.node_id: hit.score or 0.0 for hit in hybrid.search(question).hits}
+    seen = [node for node in nodes if tenant in (None, node.metadata["tenant_id"])]
+    assert both == pytest.approx(_fused(seen, vector, expected, alpha), abs=meaning.close), case
+
+
+def _fused(
+    seen: Sequence[TextNode], vector: Sequence[float], keyword: Mapping[str, float], alpha: float
+) -> dict[str, float]:
+    """Return cosines from their least to their largest, and keyword scores by their largest."""
+    cosines = {node.node_id: sum(map(mul, vector, node.get_embedding())) for node in seen}
+    least, most = min(cosines.values(), default=0.0), max(cosines.values(), default=0.0)
+    largest = max(keyword.values(), default=1.0)
+    return {
+        node_id: alpha * ((cosine - least) / (most - least) if most > least else float(cosine > 0))
+        + (1 - alpha) * keyword.get(node_id, 0.0) / largest
+        for node_id, cosine in cosines.items()
+    }
 
 
 @pytest.mark.slow

@@ -8,7 +8,8 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.text.vocabulary import Vocabulary
 
 TEXT = (
-    "Every employee finds the annual leave in the database. Notebooks, the run_target method, 火灾."
+    "Every employee finds the annual leave in the database. Notebooks, the run_target method, 火灾. "
+    "It sets a FrameTimer with getTimer."
 )
 
 
@@ -31,6 +32,8 @@ def corrected(question: str) -> str:
         ("the note books", "the notebooks"),
         ("annualleave", "annual leave"),
         ("full-emploee", "full-employee"),
+        ("FrmaeTimer's frameTmier", "FrameTimer's FrameTimer"),
+        ("frametimmer", "FrameTimer"),
     ],
 )
 def test_typing_errors_are_corrected(question: str, searched: str) -> None:
@@ -45,6 +48,7 @@ def test_typing_errors_are_corrected(question: str, searched: str) -> None:
         "\"emploee\" “anual” «anual» `anual` 'anual leave' 「anual」",
         "EMPLOEE emploee2 2emploee anu4l",
         "emploee() os.anual run_targt --anual anual/leave @anual #anual anual=1 anualLeave",
+        "setTimer FrameMethod `FramTimer` FramTimer() FRAMTimer2",  # names of known words, and code
         "塔吊anual怎么用 火宅",
         "zeppelin",
         " ".join(["emploee"] * 33),  # a pasted text
