@@ -36,6 +36,8 @@ _WAIT_S: Final = 1.0
 # Words that other processes add to a server are proposed after this time, in seconds. They count as
 # known, and deleted ones as unknown, at once: a server is asked about each correction.
 _MAX_AGE_S: Final = 900.0
+# Boosts on a server expect numbers of other processes up to so many times the largest.
+_HEADROOM: Final = 10.0
 
 
 @dataclass(slots=True, eq=False)
@@ -138,11 +140,17 @@ class StoredWords:
                 words.write(node_id, None, slot)
 
     def largest(self, scope: Scope | None, key: str) -> float:
-        """Return a number that no node of a tenant exceeds under a metadata key."""
+        """Return a number that no node of a tenant exceeds under a metadata key.
+
+        If other processes write, it is a multiple of the largest that was read.
+        """
         with self._lock:
             words = self._tenants.get(None if scope is None else scope.tenant_id)
-        is_known = words is not None and words.is_complete.is_set() and words.due == math.inf
-        return words.largest.get(key, 0.0) if words and is_known else math.inf
+        if words is None or not words.is_complete.is_set():
+            return math.inf
+        if words.max_age_s == math.inf:
+            return words.largest.get(key, 0.0)
+        return _HEADROOM * words.largest.get(key, math.inf)
 
     def forget(self) -> None:
         """Read the words again at the next question."""

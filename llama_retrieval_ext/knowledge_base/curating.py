@@ -187,13 +187,13 @@ class Curating:
             for pin in scoped.ranking.pins
             if not pin.query or tokens(pin.query) == tokens(query.query_str)
         ]
-        # A hit that is pinned further below makes room for the next.
+        # A hit that is pinned further below, or blocked, makes room for the next.
         count = top_k and max(top_k + len(pins), least if boosts else 0)
         shallow = unblocked
-        if boosts and top_k and not (pins or blocked):
+        if boosts and top_k:
             largest = partial(self.correcting.words.largest, query.scope)
             share = least_share([boost for _, boost in boosts], largest)
-            shallow = unblocked.unchecked(cutoff=(top_k, share))
+            shallow = unblocked.unchecked(cutoff=(top_k + len(pins) + len(blocked), share))
         hits = yield from _enough(shallow, search, blocked, count)
         if boosts:
             hits = boosted(hits, boosts, top_k=None if pins else top_k)
@@ -247,6 +247,9 @@ def _enough(
     while True:
         hits = yield from search(replace(query, top_k=depth, at_least=depth))
         kept = [hit for hit in hits if not _is_blocked(hit.node, blocked)] if blocked else hits
+        if query.cutoff is not None and len(hits) - len(kept) > len(blocked):  # it left out too many
+            query = query.unchecked(cutoff=None)
+            continue
         if count is None or depth is None or len(kept) >= count or len(hits) < depth:
             return kept[:count]
         depth *= _GROWTH

@@ -247,6 +247,15 @@ def kb() -> Iterator[KnowledgeBase]:
         yield opened
 
 
+def test_blocked_hits_make_room_although_boosts_are_small(kb: KnowledgeBase) -> None:
+    metadata = {"file_path": "/x/long"}
+    parts = [Document(id_=f"p{n}", text="annual leave", metadata=metadata) for n in range(4)]
+    kb.add(parts, show_progress=False)
+    boosts = [Boost(where="votes>1", weight=0.1)]
+    kb.set_ranking(Ranking(boosts=boosts, blocks=[Block("/x/long"), Block("d0")]))
+    assert titles(kb.search("annual leave", "hybrid", top_k=2))[0] == "d1"
+
+
 class Reversed:
     """A reranker that would push any hit away."""
 
