@@ -247,8 +247,8 @@ def _enough(
     while True:
         hits = yield from search(replace(query, top_k=depth, at_least=depth))
         kept = [hit for hit in hits if not _is_blocked(hit.node, blocked)] if blocked else hits
-        if query.cutoff is not None and len(hits) - len(kept) > len(blocked):  # it left out too many
-            query = query.unchecked(cutoff=None)
+        if query.cutoff is not None and len(hits) - len(kept) > len(blocked):
+            query = query.unchecked(cutoff=None)  # it left no room for so many
             continue
         if count is None or depth is None or len(kept) >= count or len(hits) < depth:
             return kept[:count]

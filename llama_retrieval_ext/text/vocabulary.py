@@ -128,7 +128,7 @@ class Vocabulary:
         if not LEAST_LETTERS <= len(typed) <= _LONGEST:
             return None
         for edits in (1, 2) if len(typed) >= _TWO_EDITS and not is_name else (1,):
-            ranked = [
+            ranked: list[tuple[bool, int, str]] = [
                 (near[0] != typed[0], -count, spelling)
                 for near in {*self._near(typed, edits)}
                 if len(near) >= _LEAST_NEAR

@@ -78,6 +78,7 @@ def drawn_rules(draw: random.Random) -> Ranking:
     )
 
 
+SCHEMA = Schema(text={"text": 1, "tags": 0.5})
 QUESTIONS = ["annual leave", "Lunch of the SICK?", "days"]
 
 
@@ -185,8 +186,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 def test_rules_agree_with_an_oracle_on_each_engine(url: str) -> None:
     draw = random.Random(11)
-    schema = Schema(text={"text": 1, "tags": 0.5})
-    with KnowledgeBase.open(url, embed_model=FakeEmbedding(), schema=schema) as kb:
+    with KnowledgeBase.open(url, embed_model=FakeEmbedding(), schema=SCHEMA) as kb:
         filled(kb, draw)
         oracle = Oracle(kb.nodes(), {})
         scopes = [None, Scope("t1"), Scope("t2", ["k1"]), Scope("t1", ["k1", "k2"])]
@@ -207,7 +207,7 @@ def test_rules_agree_with_an_oracle_on_each_engine(url: str) -> None:
                     [None, parse_filter_texts(["lang=de"]), parse_filter_texts(["votes>0"])]
                 )
                 mode: Kind = draw.choice(["keyword", "vector", "hybrid"])
-                fields = draw.choice([None, {"text": 2, "tags": 1}]) if mode != "vector" else None
+                fields = None if mode == "vector" else draw.choice([None, {"text": 2, "tags": 1}])
                 query = Query(
                     draw.choice(QUESTIONS), scope=narrowed, filters=filters, fields=fields
                 )

@@ -1,7 +1,8 @@
 """Search over fields against an oracle in Python: random schemas, weights and scopes.
 
-The oracle is the sum of textbook BM25 over the fields, for hybrid search with cosines. Engines differ from it by how they measure
-the mean length and the rarity of terms, which `_MEANINGS` says of each.
+The oracle is the sum of textbook BM25 over the fields, and of hybrid search that and the cosine.
+Engines differ from it by how they measure the mean length and the rarity of terms, which
+`MEANINGS` says of each.
 """
 
 import math

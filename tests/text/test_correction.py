@@ -8,8 +8,8 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.text.vocabulary import Vocabulary
 
 TEXT = (
-    "Every employee finds the annual leave in the database. Notebooks, the run_target method, 火灾. "
-    "It sets a FrameTimer with getTimer."
+    "Every employee finds the annual leave in the database. Notebooks, the run_target method, 火灾."
+    " It sets a FrameTimer with getTimer."
 )
 
 
