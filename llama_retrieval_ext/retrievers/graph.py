@@ -37,11 +37,11 @@ from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Hit, with_origin
-from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
+from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, origin_in
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.hit_embeddings import stored_embeddings
 from llama_retrieval_ext.stores.engine.search import EngineBackend
-from llama_retrieval_ext.stores.generic import nodes_by_id, origin_in
+from llama_retrieval_ext.stores.generic import nodes_by_id
 from llama_retrieval_ext.stores.open import Storage, source_of
 
 T = TypeVar("T")

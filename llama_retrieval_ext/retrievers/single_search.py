@@ -23,6 +23,7 @@ from llama_retrieval_ext.retrievers.store_retriever import (
     check_fields,
     keyword_text,
     note_fields,
+    origin_in,
     words_by_field,
 )
 from llama_retrieval_ext.scope import Scope
@@ -160,7 +161,7 @@ class KeywordRetriever(StoreRetriever):
         if query.fields is not None:
             check_fields(query, self.backend.store)
         if self._in_memory is not None:
-            plan = partial(self._in_memory.plan, origin=self._origin)
+            plan = partial(self._in_memory.plan, origin=origin_in(self.backend, self.embed_model))
             return (yield from self._collapsed(plan, query))
         text, factor = keyword_text(query)
 

@@ -190,12 +190,6 @@ class StoreRetriever(Retriever):
                 return kept
             depth = _within(most, GROWTH * depth, top_k)
 
-    @property
-    def _origin(self) -> Origin:
-        """Source of stored data beside the text of the hits, for stages."""
-        nodes = self.backend.nodes if isinstance(self.backend, EngineBackend) else None
-        return Origin(self.backend.store, self.embed_model, nodes)
-
     def _gated(self, candidates: Sequence[Candidate], query: Query) -> list[Hit]:
         store = self.backend.store
         tokenizer = getattr(store, "tokenizer", None)
@@ -205,7 +199,7 @@ class StoreRetriever(Retriever):
             store=type(store).__name__,
             drop_violations=self.backend.drop_violations,
             source=self.name,
-            origin=self._origin,
+            origin=origin_in(self.backend, self.embed_model),
             question=Question(query.query_str, tokenizer, query.synonyms),
         )
 
@@ -221,6 +215,12 @@ class StoreRetriever(Retriever):
             f"{type(self).__name__} has no embedding model; pass embed_model= with the model "
             "that the store was filled with, or queries that carry their embedding"
         )
+
+
+def origin_in(backend: Backend, embed_model: BaseEmbedding | None) -> Origin:
+    """Return the source of stored data beside the text of the hits of a backend, for stages."""
+    nodes = backend.nodes if isinstance(backend, EngineBackend) else None
+    return Origin(backend.store, embed_model, nodes)
 
 
 def search_of(query: Query, *, top_k: int | None = None) -> Search:

@@ -1,6 +1,6 @@
 """Sample graph of safety on building sites, in Chinese and English, with rules and texts."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
@@ -56,7 +56,12 @@ def construction_safety() -> tuple[list[GraphNode], list[Edge]]:
     data = _data()
     rows = [(label, id_, row) for kind, label in _LABELS.items() for id_, row in data[kind].items()]
     nodes = [_node(label, id_, row) for label, id_, row in rows]
-    edges = [edge for _, id_, row in rows for edge in _edges(id_, row, data["articles"])]
+    edges = [
+        Edge(id_, type_, data["articles"].get(target, target))
+        for _, id_, row in rows
+        for key, type_ in _RELATIONS.items()
+        for target in row.get(key, ())
+    ]
     cited = {edge.target for edge in edges if edge.type == _RELATIONS["articles"]}
     laws = [law for law in zh_safety_laws() if law.doc_id in cited]
     texts = [
@@ -98,12 +103,6 @@ def _node(label: str, id_: str, row: Mapping[str, Any]) -> GraphNode:
     if "level" in row:
         properties["level"] = row["level"]
     return GraphNode(id_, label, name, properties)
-
-
-def _edges(id_: str, row: Mapping[str, Any], articles: Mapping[str, str]) -> Iterator[Edge]:
-    for key, type_ in _RELATIONS.items():
-        for target in row.get(key, ()):
-            yield Edge(id_, type_, articles.get(target, target))
 
 
 @cache

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import Final
 
 import numpy as np
-from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import (
@@ -27,7 +26,6 @@ from llama_retrieval_ext.execution.drivers import awaited_or_in_thread, awaits
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filter_syntax import as_metadata_filters
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, matches, refuse_dates
-from llama_retrieval_ext.results import Origin
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange, query_vector
 from llama_retrieval_ext.stores.engine.backend import (
     EVERY_OPERATOR,
@@ -189,12 +187,6 @@ def _matching(store: SimpleVectorStore, condition: Condition) -> list[str]:
             "",
         )
     return [id_ for id_ in ids if matches(condition, metadata[id_])]
-
-
-def origin_in(backend: Backend, embed_model: BaseEmbedding | None) -> Origin:
-    """Return the origin of the hits of a backend, with the model that embedded them."""
-    nodes = backend.nodes if isinstance(backend, EngineBackend) else None
-    return Origin(backend.store, embed_model, nodes)
 
 
 def nodes_by_id(backend: Backend, ids: Sequence[str]) -> Call[dict[str, BaseNode]]:

@@ -182,13 +182,10 @@ class FakeEmbedding(BaseEmbedding):
             raise self.fail
         vector = [0.0] * self.dim
         for word, count in Counter(words_of(text)).items():
-            vector[self._dimension_of(word)] += count
+            digest = blake2b(f"{self.seed}:{word}".encode(), digest_size=8).digest()
+            vector[int.from_bytes(digest, "big") % self.dim] += count
         length = math.hypot(*vector)
         return [value / length for value in vector]
-
-    def _dimension_of(self, word: str) -> int:
-        digest = blake2b(f"{self.seed}:{word}".encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "big") % self.dim
 
     def _get_text_embedding(self, text: str) -> list[float]:
         if self.delay_s:  # even a sleep of 0 s yields the processor

@@ -127,12 +127,14 @@ class SqliteRecords:
         """Write and remove records with unchanged versions; see `Records.replace`."""
         del held
         replaced: dict[str, str] = {}
+        rows: list[tuple[object, ...]] = []
         with self.transaction() as connection:
             stored = self.get([record.id for record in (*records, *remove)])
             for record in records:
                 if record.version == (stored[record.id].version if record.id in stored else ""):
                     replaced[record.id] = version = secrets.token_hex(8)
-                    connection.execute(_WRITE, _row(record, version))
+                    rows.append(_row(record, version))
+            connection.executemany(_WRITE, rows)
             for record in remove:
                 if record.id in stored and record.version == stored[record.id].version:
                     replaced[record.id] = ""
