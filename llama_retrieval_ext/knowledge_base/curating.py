@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from llama_index.core.schema import BaseNode
 
-from llama_retrieval_ext.dates import holds, instant, now
+from llama_retrieval_ext.dates import VALID_FROM, VALID_TO, holds
 from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.execution.context import (
     current_context,
@@ -158,9 +158,11 @@ class Curating:
             return query.unchecked(cutoff=None, kept=None).but(as_of="now")
 
         def holds_now(hit: Hit) -> bool:
-            return holds(hit.node.metadata, moment)
+            metadata = hit.node.metadata
+            is_dated = VALID_FROM in metadata or VALID_TO in metadata  # few are
+            return not is_dated or holds(metadata, now_ns)
 
-        moment = instant(now()) or 0
+        now_ns = time.time_ns()
         hits, holding = yield from with_holding(search, query, holds_now, narrowed=narrowed)
         return hits if hits is holding else holding_first(hits, holding, top_k=query.top_k)
 
