@@ -40,6 +40,11 @@ _PROMISES = re.compile(
     r"test_(threads_|many_queries_at_once_|a_query_of_ten_thousand_words_|it_works_under_uvloop"
     r"|it_is_a_leg_of_a_fusion_|it_is_a_tool_|a_query_engine_|sync_calls_work_inside_)"
 )
+# Promises of other contracts that take a third of a second, or more.
+_LONG_PROMISES = re.compile(
+    r".*::Test\w+::test_(facets_are_those_counted_by_hand|nothing_that_only_hidden_documents_say_"
+    r"|filters_in_words_are_of_the_values_|pages_are_those_of_a_frozen_|a_new_field_is_indexed_)"
+)
 _CONTRACT = "llama_retrieval_ext.testing.isolation_contract"
 _MODULE_MARK = re.compile(r"^pytestmark = (?:\[[^\]]*?)?pytest\.mark\.slow\b", re.MULTILINE)
 # New stores wait for the disk: four folders took 150 s with files in memory, else over 400 s.
@@ -144,7 +149,8 @@ class SlowTests:
         """Mark what has no mark of its own; workers begin with what takes longest."""
         items[:] = [item for item in items if _has_its_turn(item)]
         for item in items:
-            promise = _CLIENT.search(item.nodeid) or _PROMISES.match(item.nodeid)
+            name = item.nodeid
+            promise = _CLIENT.search(name) or _PROMISES.match(name) or _LONG_PROMISES.match(name)
             if promise or self._is_slow_example(item.path):
                 item.add_marker(pytest.mark.slow)
         if self._is_quick and (contract := sys.modules.get(_CONTRACT)):

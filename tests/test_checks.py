@@ -38,37 +38,25 @@ def store() -> ext.EmbeddedVectorStore:
 WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "a leg of an index": (lambda: ext.Leg("a", INDEX), "as_retriever"),
     "a fusion of an index": (lambda: ext.QueryFusionRetriever([GOOD, INDEX]), "as_retriever"),
-    "a fallback on an index": (lambda: ext.FallbackRetriever(GOOD, INDEX), "as_retriever"),
-    "an index reranked": (lambda: ext.RerankRetriever(INDEX, ext.RuleRerank()), "as_retriever"),
     "an index to begin with": (lambda: ext.RecursiveRetriever("a", {"a": INDEX}), "as_retriever"),
-    "an index merged": (lambda: ext.AutoMergingRetriever(INDEX, SimpleDocumentStore()), "as_ret"),
     "no docstore": (lambda: ext.AutoMergingRetriever(GOOD, INDEX), "StorageContext"),
     "the name of a model": (
         lambda: ext.HybridRetriever(store(), embed_model=WORD),
         r"got 'max'; pass .* resolve_embed_model",
     ),
-    "the name of a model for MMR": (lambda: ext.MMR(embed_model=WORD), "embed_model"),
-    "the name of a model for routes": (lambda: ext.EmbeddingSelector(WORD), "embed_model"),
     "no number of hits": (lambda: ext.VectorRetriever(store(), top_k=None), "top_k"),  # type: ignore[arg-type]
-    "no number of hits in memory": (lambda: ext.BM25Retriever(top_k=None), "top_k"),  # type: ignore[arg-type]
     "a word for a collapse": (lambda: ext.KeywordRetriever(store(), collapse=WORD), "Collapse"),
     "a word for a fusion": (lambda: ext.HybridRetriever(store(), fusion=WORD), "Fusion"),
     "a word for a score": (
         lambda: ext.AutoMergingRetriever(GOOD, SimpleDocumentStore(), merged_score="median"),  # type: ignore[arg-type]
         "'mean'",
     ),
-    "a word for a policy": (
-        lambda: ext.RecursiveRetriever("a", {"a": GOOD}, policy=WORD),
-        "'child'",
-    ),
     "a word for the unscored": (lambda: ext.WeightedSum(unscored=WORD), "'refuse'"),
-    "a word for the unscored of Max": (lambda: ext.Max(unscored=WORD), "'refuse'"),
     "a word for a scale": (lambda: ext.WeightedSum(normalise=WORD), "Normalisation.MIN_MAX"),
     "a word for a leg's scale": (lambda: ext.WeightedSum(normalise={"a": WORD}), "of 'a' must"),
     "weights as a dict": (lambda: ext.RuleRerank({"terms": 2}), "write RuleWeights"),  # type: ignore[arg-type]
     "a boost without a list": (lambda: ext.Boosts(ext.Boost(where="a=b", weight=1)), "boosts"),  # type: ignore[arg-type]
     "a word for a weight": (lambda: ext.RuleWeights(terms=WORD), "got 'max'"),
-    "a word for a least score": (lambda: ext.Threshold(WORD), "got 'max'"),
     "a word for a time": (
         lambda: ext.Leg("a", GOOD, timeout_s=WORD),
         r"Leg\('a'\): timeout_s must be a number of seconds above 0 or None, got 'max'",
@@ -78,31 +66,16 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "a number for a name": (lambda: FixedRetriever(name=NUMBER), "name must be of type str"),
     "more hits than can be": (lambda: ext.Query("leave", top_k=10**30), "top_k must be at most"),
     "a word for a selector": (lambda: ext.RouterRetriever(WORD, {"a": ROUTE}), "Selector"),
-    "a word for a router's fusion": (
-        lambda: ext.RouterRetriever(ext.RuleSelector([]), {"a": ROUTE}, fusion=WORD),
-        "fusion must be",
-    ),
     "half a route": (
         lambda: ext.RouterRetriever(ext.RuleSelector([]), {"a": ROUTE}, max_routes=HALF),
-        "max_routes",
-    ),
-    "half a route of a model": (
-        lambda: ext.LLMSelector(ScriptedLLM([]), max_routes=HALF),
         "max_routes",
     ),
     "a word for a kind of score": (
         lambda: ext.Postprocessed(SimilarityPostprocessor(), score_kind=WORD),
         "score_kind must be one of .*'logit'",
     ),
-    "half a document": (lambda: ext.LLMRerank(ScriptedLLM([]), batch_size=HALF), "batch_size"),
-    "half a hit": (lambda: ext.FallbackRetriever(GOOD, GOOD, enough=HALF), "enough"),
     "half a query": (lambda: ext.QueryFusionRetriever([GOOD], num_queries=HALF), "num_queries"),
-    "half a leg": (
-        lambda: ext.QueryFusionRetriever([GOOD], num_queries=1, min_success=HALF),
-        "min_success",
-    ),
     "a profile with one stage": (lambda: ext.IntentProfile("a", refine=WORD), "refine"),
-    "a profile without weights": (lambda: ext.IntentProfile("a", weights=WORD), "weights"),
     "a word for a tokenizer": (lambda: ext.BM25Retriever(tokenizer=WORD), "tokenizer"),
     "no nodes": (
         lambda: ext.BM25Retriever(None),  # type: ignore[arg-type]

@@ -111,6 +111,7 @@ def test_an_embedding_provider_that_is_no_installed_integration_is_refused() -> 
         EmbeddingConfig(provider="local", base_url="http://host").resolve()
 
 
+@pytest.mark.slow
 def test_the_provider_fastembed_is_the_model_of_that_notation() -> None:
     model = EmbeddingConfig(provider="fastembed", model="baai/bge-small-zh-v1.5").resolve()
     assert repr(model) == "FastEmbedding('BAAI/bge-small-zh-v1.5')"

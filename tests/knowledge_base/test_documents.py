@@ -229,6 +229,7 @@ def test_what_ended_for_a_tenant_changes_no_search_of_another() -> None:
             assert counts == ([1, 2] if tenant == "a" else [1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [9, 30])
 def test_a_question_has_the_same_answer_after_another_has_met_what_ended(depth: int) -> None:
     shuffled = random.Random(34)

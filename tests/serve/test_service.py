@@ -15,6 +15,7 @@ from llama_retrieval_ext.serve.service import Service
 from tests.serve.conftest import Connect
 
 
+@pytest.mark.slow
 def test_stopping_finishes_writes_and_takes_no_more(
     connect: Connect, kb: KnowledgeBase, gate: Event
 ) -> None:
@@ -33,6 +34,7 @@ def test_stopping_finishes_writes_and_takes_no_more(
     assert kb.get("slow", scope=Scope("acme"))
 
 
+@pytest.mark.slow
 def test_writes_that_go_on_after_their_deadlines_are_limited(connect: Connect, gate: Event) -> None:
     client, late = connect(limits=ServeLimits(concurrency=2)), {"X-Deadline-S": "0.05"}
     slow = {"documents": [{"id": "slow", "text": "slow to embed"}]}
@@ -42,6 +44,7 @@ def test_writes_that_go_on_after_their_deadlines_are_limited(connect: Connect, g
     gate.set()
 
 
+@pytest.mark.slow
 def test_readiness_follows_the_store(connect: Connect, kb: KnowledgeBase) -> None:
     client = connect()
     del client.headers["Authorization"]

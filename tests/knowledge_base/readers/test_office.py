@@ -98,6 +98,7 @@ def test_word_is_read_by_its_relations_and_in_the_strict_format(
     assert "The fee is 40 euro." in texts(tmp_path / "a.docx")[0]
 
 
+@pytest.mark.slow
 def test_slides_have_their_charts_titles_and_alternative_texts(tmp_path: Path) -> None:
     import pptx  # noqa: PLC0415 - slow to import
     from pptx.chart.data import CategoryChartData  # noqa: PLC0415
