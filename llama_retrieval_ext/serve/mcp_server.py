@@ -224,14 +224,15 @@ def _search_tools(bound: _Bound) -> list[Tool]:
         query: Words | None = None,
         filters: Conditions = None,
         top: Annotated[int, Field(ge=1, le=_MAX_PASSAGES, description="Values of each.")] = few,
+        as_of: AsOf = None,
+        known_at: KnownAt = None,
     ) -> Facts:
         """Count the documents by the values of metadata fields, and by ranges.
 
         With a query, among those that share a word with it. A value can be used in a filter.
         """
-        counting = bound.kb.afacets(
-            fields, query, filters=all_of(filters), scope=bound.scope, top=top
-        )
+        scope = at_time(bound.scope, as_of, known_at)
+        counting = bound.kb.afacets(fields, query, filters=all_of(filters), scope=scope, top=top)
         return (await asyncio.wait_for(counting, bound.limits.timeout_s)).to_dict()
 
     async def search_many(  # noqa: PLR0913 - the arguments of the tool

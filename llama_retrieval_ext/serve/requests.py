@@ -100,7 +100,16 @@ class RequestedScope(Sent):
         return Scope(self.tenant_id, self.kb_ids, self.principals)
 
 
-class Asked(Sent):
+class Timed(Sent):
+    """The time for which something is asked."""
+
+    as_of: str | None = Field(
+        default=None, description="What held at this date or instant, such as 2021-09-01."
+    )
+    known_at: str | None = Field(default=None, description="What was known then, likewise.")
+
+
+class Asked(Timed):
     """The options of every question."""
 
     filters: Filters | None = None
@@ -115,10 +124,6 @@ class Asked(Sent):
     fields: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None = Field(
         default=None, description='The fields of keyword search, with weights: {"title": 1}.'
     )
-    as_of: str | None = Field(
-        default=None, description="What held at this date or instant, such as 2021-09-01."
-    )
-    known_at: str | None = Field(default=None, description="What was known then, likewise.")
 
 
 class SearchFields(Asked):
@@ -150,7 +155,7 @@ class SearchRequest(SearchFields):
     )
 
 
-class FacetsRequest(Sent):
+class FacetsRequest(Timed):
     """Fields whose values are counted."""
 
     fields: Annotated[

@@ -167,6 +167,8 @@ def _add_fields(router: APIRouter, service: Service) -> None:
             scope=body_scope(context, body.scope),
             top=body.top,
             nodes=body.nodes,
+            as_of=body.as_of,
+            known_at=body.known_at,
         )
         return as_json((await asyncio.wait_for(counting, context.left_s)).to_dict())
 

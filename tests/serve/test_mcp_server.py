@@ -81,6 +81,11 @@ async def test_a_model_counts_by_values_and_reads_the_next_page(kb: KnowledgeBas
     async with connected(create_mcp_server(kb, scope=ACME)) as client:
         facets = data(await client.call_tool("facets", {"fields": ["year"], "query": "leave"}))
         assert facets["facets"]["year"]["values"]
+        for tool in (await client.list_tools()).tools:
+            is_asked = tool.name != "read_document"
+            assert ({"as_of", "known_at"} <= {*tool.input_schema["properties"]}) == is_asked
+        wrong = await client.call_tool("facets", {"fields": ["year"], "as_of": "soon"})
+        assert "as_of must be a date" in error(wrong)
         asked = {"query": "annual leave", "top_k": 1}
         first = data(await client.call_tool("search", asked))
         second = data(await client.call_tool("search", {**asked, "cursor": first["cursor"]}))

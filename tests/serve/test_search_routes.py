@@ -141,6 +141,9 @@ def test_facets_and_pages_are_of_what_the_key_may_see(connect: Connect) -> None:
     counted = client.post("/v1/facets", json={"fields": {"year": [2025]}, "query": "leave"}).json()
     assert counted["facets"]["year"]["values"]
     assert {value["value"] for value in counted["facets"]["year"]["values"]} <= {2024, 2025}
+    wrong = client.post("/v1/facets", json={"fields": ["year"], "as_of": "soon"})
+    assert wrong.status_code == 422
+    assert "as_of must be a date" in wrong.text
     body = {"query": "annual leave", "top_k": 1, "sort": "-year"}
     first = client.post("/v1/search", json=body).json()
     second = client.post("/v1/search", json={**body, "cursor": first["cursor"]}).json()

@@ -4,7 +4,7 @@
 
 It imports only the engine, for a fast start. The settings are JSON: ``name``, ``dimension``,
 ``distance`` and ``datatype`` of the vectors, the name ``sparse`` of the sparse vectors, ``m`` (0
-for no graph), ``full_scan_kb``, ``full_scan_terms`` and ``int8``.
+for no graph), ``full_scan_kb``, ``full_scan_terms`` and the type ``vectors`` of the store.
 """
 
 import ctypes
@@ -26,6 +26,8 @@ from qdrant_edge import (
     Modifier,
     ScalarQuantizationConfig,
     ScalarType,
+    TurboQuantBitSize,
+    TurboQuantQuantizationConfig,
     VectorStorageDatatype,
 )
 
@@ -45,7 +47,10 @@ _PR_SET_PDEATHSIG: Final = 1
 
 def index_config(settings: dict[str, Any]) -> EdgeConfig:
     """Return the engine's config of an indexed shard."""
-    int8 = ScalarQuantizationConfig(ScalarType.Int8, quantile=_QUANTILE, always_ram=True)
+    quantization: dict[str, ScalarQuantizationConfig | TurboQuantQuantizationConfig] = {
+        "int8": ScalarQuantizationConfig(ScalarType.Int8, quantile=_QUANTILE, always_ram=True),
+        "turbo4": TurboQuantQuantizationConfig(bits=TurboQuantBitSize.Bits4, always_ram=True),
+    }
     dense = EdgeVectorParams(
         settings["dimension"],
         getattr(Distance, settings["distance"]),
@@ -55,7 +60,7 @@ def index_config(settings: dict[str, Any]) -> EdgeConfig:
             ef_construct=_EF_CONSTRUCT,
             full_scan_threshold=settings["full_scan_kb"],
         ),
-        quantization_config=int8 if settings["int8"] else None,
+        quantization_config=quantization.get(settings["vectors"]),
     )
     sparse = EdgeSparseVectorParams(
         full_scan_threshold=settings["full_scan_terms"], modifier=Modifier.Idf

@@ -312,7 +312,7 @@ MANIFEST: Final = "store.json"
 DRAFT: Final = "store.json.new"
 
 
-VectorType: TypeAlias = Literal["float32", "float16", "turbo8", "int8"]
+VectorType: TypeAlias = Literal["float32", "float16", "turbo8", "int8", "turbo4"]
 IndexKind: TypeAlias = Literal["auto", "hnsw", "exact"]
 
 

@@ -30,6 +30,7 @@ from llama_retrieval_ext.stores.embedded.shard import (
     BM25,
     DATATYPES,
     DENSE,
+    RESCORED,
     Draft,
     Reweighing,
     count_points,
@@ -63,7 +64,7 @@ class IndexInfo:
     """Storage and index state of a store's embeddings.
 
     Attributes:
-        vectors: Storage type: ``float32``, ``float16``, ``turbo8`` or ``int8``.
+        vectors: Storage type: ``float32``, ``float16``, ``turbo8``, ``int8`` or ``turbo4``.
         index: Condition for building an index: ``auto``, ``hnsw`` or ``exact``.
         nodes: Number of nodes.
         indexed: Number of nodes in the index when it was built, at most `nodes`. Nodes added or
@@ -86,7 +87,7 @@ class IndexInfo:
         """Return a description of how a vector search finds nodes."""
         if exact or not self.indexed:
             return "exact"
-        integers = " over int8, rescored" if self.vectors == "int8" else ""
+        integers = f" over {self.vectors}, rescored" if self.vectors in RESCORED else ""
         kind = "scan" if self.index == "exact" else "hnsw"
         unindexed = "" if self.indexed == self.nodes else ", the others exactly"
         return f"{kind}{integers}: {self.indexed} of {counted(self.nodes, 'node')}{unindexed}"
@@ -227,7 +228,7 @@ def _index_files(draft: Draft) -> None:
         "dimension": config.dimension,
         "distance": config.distance.capitalize(),
         "datatype": DATATYPES[config.vectors],
-        "int8": config.vectors == "int8",
+        "vectors": config.vectors,
         "m": 0 if config.index == "exact" else _LINKS,
         "full_scan_kb": FULL_SCAN_KB,
         "full_scan_terms": min(_FULL_SCAN_TERMS, draft.indexed // _FULL_SCAN_SHARE),

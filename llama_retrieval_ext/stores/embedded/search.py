@@ -38,6 +38,7 @@ from llama_retrieval_ext.stores.embedded.nodes import stored_vectors
 from llama_retrieval_ext.stores.embedded.shard import (
     BM25,
     DENSE,
+    RESCORED,
     PointId,
     count_points,
     indexed_fields,
@@ -64,7 +65,7 @@ _FEW_VISIBLE: Final = 20_000
 _NEAREST: Final = 16
 # Walking the graph to more points takes longer than a search among the visible ones.
 _MOST_NEAREST: Final = 200
-# Factor of candidates selected by integers and rescored with the stored floats.
+# Factor of candidates selected by few bits and rescored with the stored vectors.
 _OVERSAMPLING: Final = 3.0
 # Maximum number of cached node ids, about 200 bytes each.
 _MOST_NAMES: Final = 50_000
@@ -274,7 +275,7 @@ def vector_params(
     rescored = QuantizationSearchParams(rescore=True, oversampling=_OVERSAMPLING)
     return SearchParams(
         hnsw_ef=max(_EF, 2 * top_k),
-        quantization=rescored if config.vectors == "int8" else None,
+        quantization=rescored if config.vectors in RESCORED else None,
         acorn=_THROUGH_HIDDEN if among_few else None,
     )
 

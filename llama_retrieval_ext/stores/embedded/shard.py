@@ -55,13 +55,15 @@ PointId: TypeAlias = int | UUID | str
 _DRAFT: Final = "shard.new"
 _OLD: Final = "shard.old"
 _OURS: Final = re.compile(r"shard(-\d+|\.new|\.old)?")
-# The engine uses integers only in an index, and rescores with the stored floats.
 DATATYPES: Final = {
     "float32": "Float32",
     "float16": "Float16",
     "turbo8": "Turbo8",
     "int8": "Float16",
+    "turbo4": "Turbo8",
 }
+# The engine uses these only in an index, and rescores with what is stored.
+RESCORED: Final = ("int8", "turbo4")
 # Points that are copied at a time.
 _BATCH: Final = 256
 _PAGE: Final = 1024

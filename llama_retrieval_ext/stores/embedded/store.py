@@ -43,7 +43,7 @@ from llama_retrieval_ext.stores.embedded.nodes import (
     matching_nodes,
 )
 from llama_retrieval_ext.stores.embedded.search import EmbeddedSearch
-from llama_retrieval_ext.stores.embedded.shard import PointId, scroll
+from llama_retrieval_ext.stores.embedded.shard import RESCORED, PointId, scroll
 from llama_retrieval_ext.stores.encoding.node_json import rows_of
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
@@ -83,9 +83,10 @@ class EmbeddedVectorStore(EmbeddedSearch):
             Opening, searching and deleting need 4 MB, without which the engine could die, and which
             the file ``reserve`` in the directory gives back on a full disk.
         vectors: Storage type of embeddings: ``float32``; ``float16``, half as large; ``turbo8``, a
-            quarter, rotated and rounded to 8 bits; or ``int8``: float16, plus 8-bit integers in an
-            index, which select the candidates that a search rescores with float16. None for the
-            recorded value, or float32.
+            quarter, rotated and rounded to 8 bits; ``int8``: float16, plus 8-bit integers in an
+            index, which select the candidates that a search rescores with float16; or ``turbo4``:
+            turbo8, plus 4 bits in an index, which select them likewise. None for the recorded
+            value, or float32.
         index: ``auto`` builds an HNSW index in the background when 20,000 nodes are not indexed, or
             as many as are, up to 100,000; ``hnsw`` likewise from 10,000; ``exact`` never does. What
             `close` ended begins again when the store has been open for ten seconds. None for the
@@ -238,7 +239,7 @@ class EmbeddedVectorStore(EmbeddedSearch):
             StoreUnavailableError: There is no space, or the engine failed; the store is unchanged.
             StoreClosedError: The store was closed.
         """
-        if self._config.index == "exact" and self._config.vectors != "int8":
+        if self._config.index == "exact" and self._config.vectors not in RESCORED:
             raise ConfigurationError(
                 f"{self.path} was opened with index='exact', which needs no index; open it with "
                 "store_params={'index': 'auto'} or 'hnsw'"

@@ -262,7 +262,13 @@ __all__ = ["small_graphs"]
 
 @pytest.mark.parametrize(
     ("vectors", "kind"),
-    [("float16", "auto"), ("turbo8", "auto"), ("int8", "exact"), ("int8", "hnsw")],
+    [
+        ("float16", "auto"),
+        ("turbo8", "auto"),
+        ("int8", "exact"),
+        ("int8", "hnsw"),
+        ("turbo4", "hnsw"),
+    ],
 )
 @pytest.mark.usefixtures("small_graphs")
 def test_an_index_finds_what_an_exact_search_finds_and_the_trace_says_which_was_used(
