@@ -158,7 +158,7 @@ class SingleFlight:
             with self._lock:
                 shared = self._values.get(key)
                 if shared is None:
-                    new = _Value(call)
+                    new: _Value[U] = _Value()
                     self._values[key] = new
                     if self.most is not None and len(self._values) > self.most:
                         del self._values[next(iter(self._values))]
@@ -186,12 +186,11 @@ class SingleFlight:
 
 
 class _Value(Generic[U]):
-    """A value that is being computed; its call keeps objects alive whose ids are in its key."""
+    """A value that is being computed."""
 
-    __slots__ = ("_call", "_loop", "future")
+    __slots__ = ("_loop", "future")
 
-    def __init__(self, call: Call[U]) -> None:
-        self._call = call
+    def __init__(self) -> None:
         self.future: Future[U] = Future()
         # A running future cannot be cancelled, so cancelling one waiting leg affects neither the
         # computation nor the other legs.

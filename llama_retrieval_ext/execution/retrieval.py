@@ -40,22 +40,24 @@ def embed(query: Query, model: BaseEmbedding) -> Plan[list[float]]:
 def embed_text(text: str, model: BaseEmbedding) -> Plan[list[float]]:
     """Return the plan for the query embedding of a text, shared by all legs with this model."""
 
-    def blocking() -> list[float]:
+    def blocking() -> tuple[list[float], BaseEmbedding]:
         embedded = partial(model.get_query_embedding, text)
         vector = blocking_or_awaited(embedded, partial(model.aget_query_embedding, text))
-        return checked_embedding(model, vector)
+        return checked_embedding(model, vector), model
 
-    async def awaited() -> list[float]:
-        return checked_embedding(model, await model.aget_query_embedding(text))
+    async def awaited() -> tuple[list[float], BaseEmbedding]:
+        return checked_embedding(model, await model.aget_query_embedding(text)), model
 
     session = current_context().session
-    key = (id(model), text)  # not its name: models with the same name may differ
+    # Models with the same name may differ. The value holds the model: no other gets its id.
+    key = (id(model), text)
     trace = recording()
     if trace is not None and session.embeddings.has(key):
         trace.notes["cache_hits"] = ["query embedding"]
     is_async = _awaits(type(model)._aget_query_embedding)  # noqa: SLF001 - it has no public name
     effect = Call(blocking, awaited if is_async else None)
-    return (yield from session.embeddings.get(key, effect))
+    vector, _ = yield from session.embeddings.get(key, effect)
+    return vector
 
 
 _awaits = lru_cache(maxsize=128)(awaits)
