@@ -64,12 +64,16 @@ class Entries:
 
         Units are documents, or rows if ``nodes``.
         """
-        entries = mask[self.row]
-        if nodes:
-            return self.row[entries], self.value[entries]
-        pairs = np.zeros(len(self.pair_value), dtype=bool)
-        pairs[self.pair[entries]] = True
-        return self.pair_document[pairs], self.pair_value[pairs]
+        counted = mask[self.row]
+        units, values = self.row, self.value
+        if not nodes:
+            units, values = self.pair_document, self.pair_value
+        if counted.all():
+            return units, values
+        if not nodes:
+            entries, counted = counted, np.zeros(len(values), dtype=bool)
+            counted[self.pair[entries]] = True
+        return units[counted], values[counted]
 
     def of_kind(self, kind: int) -> slice:
         """Return the range of the values of a kind."""

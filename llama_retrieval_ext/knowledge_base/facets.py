@@ -427,7 +427,8 @@ def _facet(
         return facet
     is_inside = (values >= of_kind.start) & (values < of_kind.stop)
     marks = np.zeros((units.max(initial=-1) + 1, len(starts) + 1), dtype=bool)
-    marks[units[is_inside], np.searchsorted(starts, values[is_inside], side="right")] = True
+    part = np.searchsorted(starts, np.arange(len(entries.values)), side="right")
+    marks[units[is_inside], part[values[is_inside]]] = True
     numbers = zip(bounds, bounds[1:], marks.sum(axis=0).tolist(), strict=False)
     return replace(
         facet, ranges=tuple(FacetRange(*part) for part in numbers), min=shown[0], max=shown[1]
