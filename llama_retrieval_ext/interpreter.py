@@ -67,7 +67,7 @@ class Interpreter:
             for word in field.words:
                 yield word, Meaning(field.name)
             for value in field.values if field.kind == "words" else ():
-                if isinstance(value, str):
+                if isinstance(value, str) and value.strip():
                     yield from spellings(field, value)
 
     def mentions(self, question: str) -> Iterator[Token]:

@@ -119,6 +119,13 @@ def test_query_is_what_is_left_of_the_question() -> None:
         assert found.query == query
 
 
+def test_blank_values_are_not_looked_for() -> None:
+    authors: list[str | int] = ["Ann Lee", " ", "", "Bo Xu"]
+    values: dict[str, list[str | int]] = {"author": authors, "year": [2020, 2024]}
+    found = Interpreter(values).interpret("films by Ann Lee since 2021", today=TODAY)
+    assert written(found.filters) == {"author=ann lee", "year>=2021"}
+
+
 def test_time_that_may_be_of_several_fields_is_refused_with_them() -> None:
     dates = {"created": ["2020-01-01"], "updated": ["2024-01-01"]}
     found = Interpreter(dates).interpret("pages after 2021")

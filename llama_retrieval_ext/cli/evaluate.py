@@ -111,8 +111,8 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     _show(experiment, tuning, gated, as_json=as_json)
     if gated is not None:
         if report is not None:
-            is_xml = report.suffix == ".xml"
-            text = gated.to_junit() if is_xml else gated.to_markdown()
+            text = gated.to_junit() if report.suffix == ".xml" else gated.to_markdown()
+            report.parent.mkdir(parents=True, exist_ok=True)
             report.write_text(text, encoding="utf-8")
         raise typer.Exit(gated.exit_code)
 

@@ -1,6 +1,6 @@
 """`gate`: checks of an experiment against thresholds and a recorded run, for CI."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -77,6 +77,8 @@ class Gate:
             if check.failed is not False:
                 kind = "failure" if check.failed else "skipped"
                 ET.SubElement(case, kind, message=check.why).text = "\n".join(self.notes)
+        if self.notes:
+            ET.SubElement(root, "system-out").text = "\n".join(self.notes)
         return ET.tostring(root, encoding="unicode", xml_declaration=True)
 
 
@@ -89,11 +91,11 @@ def gate(
 ) -> Gate:
     """Return whether an experiment is good enough.
 
-    A measure fails if it is below its number in ``fail_under``; one of 0 or less is the difference
-    to the baseline. Without a number for it, it fails if it is significantly worse than the
-    baseline. If most passages of the recorded run are gone, documents were cut anew: judgements of
-    nodes then name what is not there, so that the runs cannot be compared; those of documents and
-    passages still hold.
+    A measure fails if it is below its number in ``fail_under``, and if it is significantly worse
+    than the baseline; a number of 0 or less is the least difference to that instead. If most
+    passages of the recorded run are gone, documents were cut anew: judgements of nodes then name
+    what is not there, so that the runs cannot be compared; those of documents and passages still
+    hold.
 
     Args:
         experiment: One that has run.
@@ -126,7 +128,7 @@ def gate(
             )
     recorded = {} if baseline is None else _recorded(Path(baseline), experiment)
     gone = _share_gone(experiment, recorded)
-    is_anew, notes = gone > _FEW, [*experiment.hints]
+    is_anew, notes = gone > _FEW, [*experiment.hints, *_unanswered(experiment, recorded)]
     if is_anew:
         notes.append(
             f"documents were cut anew: {gone:.0%} of the recorded passages are not there any more"
@@ -153,13 +155,13 @@ def _checks(
     least: float | None,
     experiment: Experiment,
 ) -> list[GateCheck]:
-    what = f"{name} {measure}"
+    what, checks = f"{name} {measure}", []
     if least is not None and least > 0:
         mean = fmean(now.values())
         sign = "is below" if mean < least else "is at least"
-        return [GateCheck(what, mean < least, f"{mean:.4f} {sign} {least:g}")]
+        checks = [GateCheck(what, mean < least, f"{mean:.4f} {sign} {least:g}")]
     if not recorded:
-        return []
+        return checks
     judged = experiment.judgements
     run_before = {
         id_: judged.run_of(id_, [hit.names for hit in answer.hits])
@@ -169,9 +171,11 @@ def _checks(
     before = measure_queries([measure], relevant, run_before)[measure]
     differences = [now[id_] - before[id_] for id_ in recorded]
     mean, p_value = fmean(differences), randomisation_test(differences)
-    failed = mean < least if least is not None else mean < 0 and p_value < SIGNIFICANT
+    is_limited = least is not None and least <= 0
+    failed = mean < (least or 0) if is_limited else mean < 0 and p_value < SIGNIFICANT
     shown = f"{fmean(now[id_] for id_ in recorded):.4f}, recorded {fmean(before.values()):.4f}"
-    return [GateCheck(what, failed, f"{shown}: {mean:+.4f} (p = {p_value:.3f})")]
+    why = f"{shown}: {mean:+.4f} (p = {p_value:.3f})"
+    return [*checks, GateCheck(f"{what} as recorded" if checks else what, failed, why)]
 
 
 def _recorded(path: Path, experiment: Experiment) -> dict[str, dict[str, Answer]]:
@@ -188,6 +192,16 @@ def _recorded(path: Path, experiment: Experiment) -> dict[str, dict[str, Answer]
     if not answers.keys() & experiment.retrievers.keys():
         raise ConfigurationError(f"{file} answers none of the questions by the same retrievers")
     return answers
+
+
+def _unanswered(
+    experiment: Experiment, recorded: Mapping[str, Mapping[str, Answer]]
+) -> Iterator[str]:
+    """Yield which questions a recorded run does not compare, by retriever."""
+    count = len(experiment.judgements.queries)
+    for name in experiment.retrievers if recorded else ():
+        if (compared := len(recorded.get(name, {}))) < count:
+            yield f"the recorded run has answers of {name} to {compared} of {count} questions"
 
 
 def _share_gone(experiment: Experiment, recorded: Mapping[str, Mapping[str, Answer]]) -> float:

@@ -53,6 +53,9 @@ def test_a_number_is_the_least_value_or_the_largest_loss(recorded: Path) -> None
     assert gate(now, fail_under={"RR": 0.76}).exit_code == 1
     assert gate(now, baseline=baseline, fail_under={"RR": -0.25}).exit_code == 0
     assert gate(now, baseline=baseline, fail_under={"RR": -0.24}).exit_code == 1
+    both = gate(now, baseline=baseline, fail_under={"RR": 0.5})
+    assert [check.name for check in both.checks] == ["keyword RR", "keyword RR as recorded"]
+    assert [check.failed for check in both.checks] == [False, False]  # 3 of 12 are by chance
     with pytest.raises(ConfigurationError, match="name the baseline"):
         gate(now, fail_under={"RR": -0.1})
     with pytest.raises(ConfigurationError, match="the measures are RR"):
@@ -77,6 +80,14 @@ def test_reports_are_junit_and_markdown(recorded: Path) -> None:
     assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
     assert suite[0][0].tag == "failure"
     assert "| keyword RR | failed | 0.3333, recorded" in failed.to_markdown()
+
+
+@pytest.mark.slow
+def test_what_the_recorded_run_did_not_answer_is_noted(recorded: Path) -> None:
+    file = recorded / "nodes" / "answers.jsonl"
+    file.write_text("".join(file.read_text("utf-8").splitlines(keepends=True)[:7]), "utf-8")
+    note = "the recorded run has answers of keyword to 7 of 12 questions"
+    assert gate(run_of(None), baseline=file).notes == (note,)
 
 
 def test_a_run_that_is_not_there_is_named(tmp_path: Path) -> None:
