@@ -255,23 +255,25 @@ from pathlib import Path
 from llama_index.core import MockEmbedding, __file__ as core
 from llama_index.core.schema import Document
 from llama_retrieval_ext import KnowledgeBase
+from llama_retrieval_ext.knowledge_base import documents, passages
 
 place = Path(sys.argv[1])
 shutil.copytree(Path(core).parent / "_static" / "nltk_cache", place / "copy")
 shutil.copytree(place / "copy", place / "linked", copy_function=os.link)
 os.environ["NLTK_DATA"] = str(place / "linked")
-text = "Sentence about leave. " * int(sys.argv[2])
+documents.LONG = passages.LONG = int(sys.argv[2])
+text = "Sentence about leave. " * 1_000
 with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4)) as kb:
     kb.add([Document(id_="d", text=text)], show_progress=False).raise_for_failures()
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sentences", [1_000, 30_000])
+@pytest.mark.parametrize("long", [3_000, 2_000_000])
 def test_the_first_text_of_a_process_is_split_with_files_of_nltk_that_have_hard_links(
-    tmp_path: Path, sentences: int
+    tmp_path: Path, long: int
 ) -> None:
-    done = run_program(LINKED, tmp_path, sentences)
+    done = run_program(LINKED, tmp_path, long)
     assert done.returncode == 0, done.stderr
 
 
