@@ -286,16 +286,10 @@ def _with_contributions(
         contributions: list[Contribution] = []
         for leg, share, ranks in parts:
             if node_id in share:  # also an id that the leg did not find, if it scores that
-                contributions.append(
-                    Contribution(
-                        leg.name,
-                        ranks.get(node_id),
-                        leg.hits.get(node_id),
-                        leg.weight,
-                        share[node_id],
-                        leg.normalised.get(node_id),
-                    )
-                )
+                rank, raw = ranks.get(node_id), leg.hits.get(node_id)
+                scaled = leg.normalised.get(node_id)
+                part = Contribution(leg.name, rank, raw, leg.weight, share[node_id], scaled)
+                contributions.append(part)
         fused.append(FusedId(node_id, score, tuple(contributions)))
     return fused
 
