@@ -3,18 +3,27 @@
 import re
 from collections.abc import Sequence
 from datetime import date, timedelta
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
-from llama_retrieval_ext.text.numerals import HAN_DIGIT, MONTH_NAMES, chinese_value
+from llama_retrieval_ext.text.numerals import (
+    ENGLISH,
+    HAN_DIGIT,
+    HAN_UNIT,
+    MONTH_NAMES,
+    chinese_value,
+    english_value,
+)
 from llama_retrieval_ext.text.relative_dates import MONTH_STARTS, month_number
 
+# The first day, and the first after the last.
+_Days: TypeAlias = tuple[date, date]
 _ENGLISH: Final = re.compile("|".join(MONTH_STARTS))
 _MONTH: Final = rf"(?:{'|'.join(MONTH_NAMES)})\.?"
 _DATE: Final = (
-    rf"((?:\d{{4}}|[{HAN_DIGIT}]{{4}})\s?年\s?[\d十{HAN_DIGIT}]{{1,3}}\s?月\s?[\d十{HAN_DIGIT}]{{1,3}}\s?[日号]"
-    r"|\d{4}-\d{1,2}-\d{1,2}|\d{4}[./]\d{1,2}[./]\d{1,2}"
+    rf"((?:\d{{4}}|[{HAN_DIGIT}]{{4}})\s?年\s?[\d十{HAN_DIGIT}]{{1,3}}\s?月(?:\s?[\d十{HAN_DIGIT}]{{1,3}}\s?[日号])?"
+    r"|\d{4}-\d{1,2}-\d{1,2}|\d{4}[./]\d{1,2}[./]\d{1,2}|\d{1,2}\.\d{1,2}\.\d{4}"
     rf"|(?:the )?\d{{1,2}}(?:st|nd|rd|th)?(?: of)? {_MONTH},? \d{{4}}"
-    rf"|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}})(?!\d)"
+    rf"|{_MONTH}(?: \d{{1,2}}(?:st|nd|rd|th)?,?)? \d{{4}})(?!\d)"
 )
 _HOLDS: Final = r"(?:effective|valid|applicable|binding|in force|in effect|applies|apply)"
 _SINCE: Final = "(?: date| with effect| starting| beginning| as of| as from| from| since| on|:)*"
@@ -23,7 +32,9 @@ _ENTERS: Final = (
     "(?:with effect|takes? effect|took effect|(?:comes?|came|enters?|entered) into (?:force|effect)"
     "|becomes? (?:effective|valid|binding))"
 )
+_LENGTH: Final = rf"(\d{{1,3}}|{'|'.join(ENGLISH)}) (day|week|month|year)s?"
 _ENDED: Final = "(?:superseded|repealed|withdrawn|abolished|ceases? to (?:be valid|apply))"
+_TAKES_EFFECT: Final = r"起?\s?(?:正式|开始|全面)?(?:施行|实施|生效|执行|启用|适用)(?!的)"
 _PERIOD_ZH: Final = r"(?:有效|适用|执行|施行)期限?\s?[:\uff1a为是]?\s?[自从]?\s?"
 
 
@@ -32,8 +43,9 @@ def _rules(*rules: str) -> list[re.Pattern[str]]:
 
 
 _STARTS: Final = _rules(
-    rf"\b(?:{_HOLDS}|{_ENTERS}){_SINCE} {_DATE}",
-    rf"[自从于]\s?{_DATE}(?:之日)?起?\s?(?:正式|开始|全面)?(?:施行|实施|生效|执行|启用|适用)(?!的)",
+    rf"\b(?:{_HOLDS}|{_ENTERS})(?: for (?:[\w-]+ ){{1,5}}?(?:from|as of))?{_SINCE} {_DATE}",
+    rf"[自从于]\s?{_DATE}(?:之日)?{_TAKES_EFFECT}",
+    rf"{_DATE}(?:之日)?起{_TAKES_EFFECT}",
     rf"(?:生效|施行|实施|执行)(?:日期|时间|日)\s?[:\uff1a为是]?\s?{_DATE}",
 )
 # The last day on which it holds.
@@ -45,12 +57,17 @@ _LAST_DAYS: Final = _rules(
 )
 # The first day on which it no longer holds.
 _ENDS: Final = _rules(
-    rf"\b{_ENDED}{_SINCE} {_DATE}",
-    rf"[自从于]\s?{_DATE}起?\s?(?:失效|废止|停止执行|停止使用|终止)(?!的)",
+    rf"\b{_ENDED}{_SINCE} {_DATE}", rf"{_DATE}起?\s?(?:失效|废止|停止执行|停止使用|终止)(?!的)"
 )
 _RANGES: Final = _rules(
     rf"\b{_HOLDS}{_SINCE} {_DATE} ?(?:{_UNTIL}|-|\u2013) ?{_DATE}",
     rf"{_PERIOD_ZH}{_DATE}起?\s?[至到\u2014~-]+\s?{_DATE}",
+    rf"[自从]\s?{_DATE}起?\s?[至到]\s?{_DATE}(?:为?止|有效|期满|施行|实施|执行|适用)(?!的)",
+)
+# How long it holds from its start.
+_LENGTHS: Final = _rules(
+    rf"\b{_HOLDS} for (?:a (?:period|term) of )?{_LENGTH}",
+    rf"(?:有效|试行|施行)期限?\s?[:\uff1a为是]?\s?([\d{HAN_DIGIT}{HAN_UNIT}]{{1,4}})\s?(年|个?月|日|天)",
 )
 
 
@@ -83,13 +100,17 @@ def validity_in(text: str) -> Validity | None:
     """
     spaced = re.sub(r"\s", " ", text)
     ranges = _matches(_RANGES, spaced)
-    starts = [(first, words) for (first, *_), words in ranges] or [
-        (first, words) for (first,), words in _matches(_STARTS, spaced)
+    starts = [(first, words) for ((first, _), *_), words in ranges] or [
+        (first, words) for ((first, _),), words in _matches(_STARTS, spaced)
     ]
-    ends = [(last + timedelta(1), words) for (_, last), words in ranges]
-    ends += [(last + timedelta(1), words) for (last,), words in _matches(_LAST_DAYS, spaced)]
-    ends += [(end, words) for (end,), words in _matches(_ENDS, spaced)]
+    ends = [(after, words) for (_, (_, after)), words in ranges]
+    ends += [(after, words) for ((_, after),), words in _matches(_LAST_DAYS, spaced)]
+    ends += [(first, words) for ((first, _),), words in _matches(_ENDS, spaced)]
     start, end = max(starts, default=None), max(ends, default=None)
+    if start is not None and end is None:
+        lengths = (match for rule in _LENGTHS for match in rule.finditer(spaced))
+        ends = [(_later(start[0], *match.groups()), match[0]) for match in lengths]
+        end = max(ends, default=None)
     if start is not None and end is not None and end[0] <= start[0]:
         end = None  # of an earlier version
     if start is None and end is None:
@@ -102,26 +123,43 @@ def validity_in(text: str) -> Validity | None:
     )
 
 
-def _matches(rules: Sequence[re.Pattern[str]], text: str) -> list[tuple[list[date], str]]:
-    """Return the dates of each match, if all are of the calendar, with its words."""
+def _matches(rules: Sequence[re.Pattern[str]], text: str) -> list[tuple[list[_Days], str]]:
+    """Return the days of each match, if all are of the calendar, with its words."""
     matches = (match for rule in rules for match in rule.finditer(text))
-    read = [([*map(_day, match.groups())], match[0]) for match in matches]
-    return [([day for day in days if day], words) for days, words in read if all(days)]
+    read = [([*map(_days, match.groups())], match[0]) for match in matches]
+    return [([*filter(None, days)], words) for days, words in read if all(days)]
 
 
-def _day(words: str) -> date | None:
-    """Return a date in words; None if it is none of the calendar."""
+def _days(words: str) -> _Days | None:
+    """Return the first day of a date or a month in words, and the first after it."""
     month = _ENGLISH.search(words.lower())
-    if words[-1] in "日号":
-        year, number, day = (
-            int(chinese_value(part.strip()) or 0) for part in re.split("[年月日号]", words)[:3]
-        )
-    elif month is not None:
-        day, year = map(int, re.findall(r"\d+", words))
-        number = month_number(month[0])
+    if words[-1] in "日号月":
+        parts = (part.strip() for part in re.split("[年月日号]", words))
+        year, number, *day = (int(chinese_value(part) or 0) for part in parts if part)
     else:
-        year, number, day = map(int, re.findall(r"\d+", words))
+        *day, year = map(int, re.findall(r"\d+", words))
+        number = 0 if month is None else month_number(month[0])
+        if month is None and len(words.partition(".")[0]) <= len("31"):  # 31.12.2026
+            number = day.pop()
+        elif month is None:
+            year, number, *day = *day, year
     try:
-        return date(year, number, day)
+        first = date(year, number, *(day or [1]))
+        return first, first + timedelta(1) if day else (first + timedelta(31)).replace(day=1)
     except ValueError:
         return None
+    except OverflowError:  # the end of 9999 stands for none
+        return first, date.max
+
+
+def _later(start: date, count: str, unit: str) -> date:
+    """Return the day after a period from a start; the last one if there is none."""
+    number = int(count) if count.isdecimal() else english_value(count) or chinese_value(count) or 0
+    days = {"day": 1, "日": 1, "天": 1, "week": 7}.get(unit.lower(), 0)
+    months = int(number) * (0 if days else 12 if unit.lower() in ("year", "年") else 1)
+    year, month = divmod(start.year * 12 + start.month - 1 + months, 12)
+    try:
+        first = date(year, month + 1, 1)
+        return first + timedelta(start.day - 1 + int(number) * days)
+    except (ValueError, OverflowError):
+        return date.max

@@ -107,6 +107,15 @@ def test_a_date_is_named_in_both_languages() -> None:
         ),
         ("本法自2023年2月30日起施行；企业应当在30日内整改", None, None),
         ("The meeting on 1 May 2026 was effective.", None, None),
+        ("本办法自2021年9月1日起施行，有效期五年。", "2021-09-01", "2026-09-01"),
+        ("This permit is valid for two years from 1 May 2024.", "2024-05-01", "2026-05-01"),
+        ("本标准2020年1月1日起实施，2025年12月31日废止。", "2020-01-01", "2025-12-31"),
+        ("该办法自2019年1月1日起至2020年12月31日止执行", "2019-01-01", "2021-01-01"),
+        ("The price list is valid from May 2026 to July 2026.", "2026-05-01", "2026-08-01"),
+        ("Valid until 31 December 9999.", None, "9999-12-31"),
+        ("自2021年12月起施行", "2021-12-01", None),
+        ("(valid: 01.05.2024 - 31.12.2025)", "2024-05-01", "2026-01-01"),
+        ("2021年9月1日起施行的《数据安全法》规定了责任", None, None),
     ],
 )
 def test_validity_is_what_the_text_says_of_itself(
