@@ -39,6 +39,7 @@ from llama_retrieval_ext import (
     branches,
 )
 from llama_retrieval_ext.errors import UnsupportedFilterError, UnsupportedModeError
+from llama_retrieval_ext.evaluation import QueryLog
 from llama_retrieval_ext.knowledge_base import copy_knowledge_base
 from llama_retrieval_ext.pipeline import Fusion
 from llama_retrieval_ext.query import Query
@@ -47,7 +48,7 @@ from llama_retrieval_ext.stages import Block, Boost, Dedupe, Max, Pin
 Feature = Callable[[KnowledgeBase], object]
 ENGINES = ("embedded", "qdrant", "milvus", "elasticsearch")
 ACME = Scope("acme")
-SCHEMA = Schema(text={"title": 2, "tags": 1, "text": 1}, facets=["tags"])
+SCHEMA = Schema(text={"title": 2, "tags": 1, "text": 1}, facets=["tags"], numbers=["year"])
 # Their keyword scores count words by statistics of their own; stores/README.md says which.
 _BY_ORDER = frozenset({"milvus", "elasticsearch"})
 _QUESTIONS = ("annual leave", "sick leave of a doctor", "crane in spring", "年假有几天", "E4012")
@@ -219,6 +220,50 @@ def _many(kb: KnowledgeBase) -> object:
     return [_scored(result.hits) for result in kb.retriever("hybrid").search_many(asked)]
 
 
+def _paged(kb: KnowledgeBase) -> object:
+    pages = [kb.search("leave", top_k=3, sort="-year", scope=ACME)]
+    pages.append(kb.search("leave", top_k=3, sort="-year", scope=ACME, cursor=pages[0].cursor))
+    return [_ids(page.hits) for page in pages]
+
+
+def _timed(kb: KnowledgeBase) -> object:
+    rows = {"old": ("2001-01-01", "2021-01-01"), "current": ("2021-01-01", None)}
+    for name, (start, end) in rows.items():
+        dates = {"valid_from": start, "valid_to": end, "known_from": start}
+        document = Document(id_=name, text="The yak fee is due.", metadata=dates)
+        kb.add([document], scope=ACME, show_progress=False).raise_for_failures()
+    times: Sequence[dict[str, str]] = (
+        {},
+        {"as_of": "2010-01-01"},
+        {"as_of": "any", "known_at": "2010-01-01"},
+    )
+    found = [_ids(kb.search("yak fee", "keyword", scope=ACME, **time)) for time in times]  # type: ignore[arg-type]
+    for name in rows:
+        kb.delete(name, scope=ACME)
+    return found
+
+
+def _synced(kb: KnowledgeBase) -> object:
+    before = Document(id_="y1", text="A yak."), Document(id_="y2", text="A gnu.")
+    counts = []
+    for listed in (before, before[1:], [Document(id_="y2", text="A new gnu.")], []):
+        report = kb.sync(listed, name="feed", scope=ACME, max_deletions=1, show_progress=False)
+        counts.append((len(report.added), len(report.changed), len(report.deleted)))
+    return counts
+
+
+def _logged(kb: KnowledgeBase) -> object:
+    log = kb.log = QueryLog(":memory:")
+    try:
+        result = kb.search("sick leave", "keyword", scope=ACME)
+    finally:
+        kb.log = None
+    log.clicked(result, result[0], scope=ACME)
+    queries = [(query.question, sorted(query.clicks)) for query in log.queries(scope=ACME)]
+    log.close()
+    return queries
+
+
 def _copied(kb: KnowledgeBase) -> object:
     with TemporaryDirectory() as folder:
         report = copy_knowledge_base(kb.url, f"embedded:{folder}/copy", show_progress=False)
@@ -258,6 +303,12 @@ FEATURES: Mapping[str, Feature] = {
     "preset `auto`": searched(mode="auto"),
     "`Collapse(1)`": searched("leave", "keyword", collapse=Collapse(1)),
     '`fields={"title": 1}`': searched("leave", "keyword", fields={"title": 1}),
+    "pages by `cursor`, `sort`": _paged,
+    "`as_of`, `known_at`, what holds first": _timed,
+    "`interpret`": lambda kb: kb.interpret("leave of the year 2024", scope=ACME).to_dict(),
+    "`MMR` over the engine's vectors": lambda kb: _ids(
+        (kb.retriever("vector", scope=ACME) >> MMR(0.5) >> Top(4)).retrieve("leave")
+    ),
     "boosts, pins, blocks, synonyms": _curated,
     "typing errors corrected": _corrected,
     "hints": _hinted,
@@ -271,8 +322,10 @@ FEATURES: Mapping[str, Feature] = {
     "principals, `share`": _shared,
     "`add`, unchanged, update, `delete`": _edited,
     "`delete_where`": _deleted_where,
+    "`sync`": _synced,
     "`documents`, `get`, `metadata_fields`": _listed,
     "facets": lambda kb: kb.facets(["year", "tags"], "leave", scope=ACME).to_dict(),
+    "`QueryLog`, clicks": _logged,
     "`check`": lambda kb: (kb.check().documents, kb.check().damaged),
     "`copy_knowledge_base`": _copied,
 }
@@ -332,11 +385,17 @@ ENTRANCES: Sequence[tuple[str, str, str, str]] = (
     ("filters", "filters", "filters", "--filter"),
     ("fields", "fields", "fields", "--field"),
     ("correct", "correct", "correct", "--correct"),
+    ("interpret", "interpret", "interpret", "--interpret"),
+    ("as_of", "as_of", "as_of", "--as-of"),
+    ("known_at", "known_at", "known_at", "--known-at"),
+    ("sort", "sort", "sort", "--sort"),
+    ("cursor", "cursor", "cursor", "--cursor"),
     ("collapse", "per_source", "", "--per-document"),
     ("scope", "scope", "", "--tenant"),
     ("search", "/v1/search", "search", "search"),
     ("search_many", "/v1/search-many", "search_many", ""),
     ("stream", "/v1/stream", "", ""),
+    ("facets", "/v1/facets", "facets", "facets"),
     ("explain", "/v1/explain", "", "--explain"),
     ("why_not", "", "", "--why-not"),
     ("metadata_fields", "/v1/fields", "search", ""),
