@@ -196,14 +196,12 @@ def _context_holds(pattern: Pattern, context: Mapping[str, object]) -> bool:
 class _Traversal:
     """Depth-first search for one pattern, one partition after the other."""
 
-    # The rows of the partition, and those of any time for patterns that compare times.
-    view: Adjacency
-    at_any_time: Adjacency
-
     def __init__(
         self, graph: AdjacencyGraph, pattern: Pattern, context: Mapping[str, object]
     ) -> None:
         self.graph, self.pattern = graph, pattern
+        self.view: Adjacency  # the rows of a partition
+        self.at_any_time: Adjacency  # those of any time, for patterns that compare times
         self.edges_left = MAX_EDGES
         self.labels: dict[str, set[str]] = defaultdict(set)
         for variable, label in pattern.labels:
