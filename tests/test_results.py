@@ -245,7 +245,7 @@ def test_a_search_does_not_compute_highlights(
     def never(*_: object) -> bool:
         raise AssertionError
 
-    monkeypatch.setattr(highlighting, "matched_spans", never)
+    monkeypatch.setattr(highlighting, "without_broken_words", never)
     result = pets.search("annual leave")
     with pytest.raises(AssertionError):
         _ = result[0].highlights

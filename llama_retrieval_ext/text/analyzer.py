@@ -1,7 +1,7 @@
 """The implementation of a tokenizer: spellings of names, its caches and its stemmer."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import accumulate, chain
 from threading import Lock
@@ -170,12 +170,12 @@ class Analyser:
         text = normal(without_broken_words(text))
         # Chunks between spaces, with their punctuation, repeat often: a lookup of the whole chunk
         # is four times as fast as finding its words first.
-        ids = b"".join(map(self._chunks.__getitem__, text.split()))
+        ids = b"".join(self.chunk_ids(text.split()))
         return ids if text.isascii() or not has_unspaced(text) else ids + self._packed_grams(text)
 
-    def chunk_ids(self, chunk: str) -> bytes:
-        """Return the term ids of the words in a chunk between spaces, from a cache."""
-        return self._chunks[chunk]
+    def chunk_ids(self, chunks: Iterable[str]) -> Iterable[bytes]:
+        """Return the term ids of the words in each chunk between spaces, from a cache."""
+        return map(self._chunks.__getitem__, chunks)
 
     def word(self, piece: str) -> tuple[str, ...]:
         """Return the tokens of a piece that is no unspaced run."""

@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
-from llama_retrieval_ext.text.normalization import aligned, without_broken_words
+from llama_retrieval_ext.text.normalization import aligned, normal, without_broken_words
 from llama_retrieval_ext.text.segmentation import (
     has_unspaced,
     piece_matches,
@@ -83,10 +83,14 @@ def highlights_by_words(
     fields: Iterable[tuple[str, int | None, str]], question: Question
 ) -> tuple[Highlight, ...]:
     """Return the words of a question in fields: their names, the index in a list, and texts."""
+    fields, tokenizer = [*fields], question.tokenizer or _TOKENIZER
+    # Most fields have none: all are looked through at once, then those that have one.
+    chunks = _chunks(" | ".join(text for *_, text in fields), question.words, tokenizer)
     return tuple(
         Highlight(name, start, end, text[start:end], item)
-        for name, item, text in fields
-        for start, end in matched_spans(text, question.words, question.tokenizer)
+        for name, item, text in (fields if chunks else ())
+        if "\n" in text or not text.isascii() or not chunks.isdisjoint(text.split())
+        for start, end in _spans(text, chunks, question.words, tokenizer)
     )
 
 
@@ -110,21 +114,18 @@ def matched_spans(
 
     """
     tokenizer = tokenizer or _TOKENIZER
-    terms, ids = _question_terms(question, tokenizer)
+    chunks = _chunks(text, question, tokenizer)
+    return _spans(text, chunks, question, tokenizer) if chunks else []
+
+
+def _spans(
+    text: str, chunks: Collection[str], question: str, tokenizer: Tokenizer
+) -> list[tuple[int, int]]:
     plain, offsets = aligned(text)
-    # Finding the words in a chunk takes most of the time, and its terms are in a cache.
-    chunks, is_unspaced = {*plain.split()}, not plain.isascii() and has_unspaced(plain)
-    matching = {
-        chunk
-        for chunk in chunks
-        if not ids.isdisjoint(memoryview(tokenizer.chunk_ids(chunk)).cast("I"))
-        or (is_unspaced and has_unspaced(chunk))
-    }
-    if not matching:
-        return []
+    terms, _ = _question_terms(question, tokenizer)
     spans: list[tuple[int, int]] = []
     for chunk in _CHUNK.finditer(plain):
-        if chunk[0] in matching:
+        if chunk[0] in chunks:
             inside = _spans_in_chunk(chunk[0], terms, tokenizer)
             spans += [(chunk.start() + start, chunk.start() + end) for start, end in inside]
     ends = [*offsets[1:], len(text)]
@@ -136,6 +137,19 @@ def matched_spans(
         else:
             merged.append((start, end))
     return merged
+
+
+def _chunks(text: str, question: str, tokenizer: Tokenizer) -> set[str]:
+    """Return the parts of a text in NFKC between spaces that may have a term of a question."""
+    plain = normal(without_broken_words(text))
+    _, ids = _question_terms(question, tokenizer)
+    chunks, is_unspaced = {*plain.split()}, not plain.isascii() and has_unspaced(plain)
+    # Finding the words in a chunk takes most of the time, and its terms are in a cache.
+    return {
+        chunk
+        for chunk, terms in zip(chunks, tokenizer.chunk_ids(chunks), strict=True)
+        if not ids.isdisjoint(memoryview(terms).cast("I")) or (is_unspaced and has_unspaced(chunk))
+    }
 
 
 @lru_cache(maxsize=256)

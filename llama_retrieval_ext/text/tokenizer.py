@@ -1,7 +1,7 @@
 """The tokenizer of keyword search, as a value that a store saves with its index."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Final, Literal, TypeAlias
@@ -169,12 +169,12 @@ class Tokenizer:
         """
         return self._analyser.document_ids(text)
 
-    def chunk_ids(self, chunk: str) -> bytes:
-        """Return the `term_ids` of a part of a text in NFKC between spaces, from a cache.
+    def chunk_ids(self, chunks: Iterable[str]) -> Iterable[bytes]:
+        """Return the `term_ids` of each part of a text in NFKC between spaces, from a cache.
 
         Those of runs without spaces are left out.
         """
-        return self._analyser.chunk_ids(chunk)
+        return self._analyser.chunk_ids(chunks)
 
     def word_tokens(self, word: str) -> tuple[str, ...]:
         """Return the `tokens` of one word of a text in NFKC that has spaces, from a cache."""
