@@ -100,7 +100,9 @@ class Reading:
             condition, end = (None, at + 1) if match is None else self._phrase(match)
             if condition is not None:
                 parts.append(condition)
-                sources.append(self._source(at, end, condition))
+                start, stop = self._tokens[at].start, self._tokens[end - 1].end
+                shown = describe_filters(as_metadata_filters(condition))
+                sources.append(Source(start, stop, self._question[start:stop], shown))
                 self._codes = f"{self._codes[:at]}{'V' * (end - at)}{self._codes[end:]}"
             self._names_documents |= condition is not None or "g" in self._codes[at:end]
             at = end
@@ -118,11 +120,6 @@ class Reading:
         query = without(self._question, sources) if _SUBJECT.search(self._codes) else ""
         filters = as_metadata_filters(AllOf(tuple(parts)))
         return Interpretation(self._question, query, filters, None, tuple(sources), refused)
-
-    def _source(self, at: int, end: int, condition: Condition) -> Source:
-        start, stop = self._tokens[at].start, self._tokens[end - 1].end
-        shown = describe_filters(as_metadata_filters(condition))
-        return Source(start, stop, self._question[start:stop], shown)
 
     def _phrase(self, match: re.Match[str]) -> tuple[Condition | None, int]:
         """Return what a phrase stands for, None for nothing, and where the next may begin."""
@@ -390,7 +387,10 @@ class Reading:
             is_first |= re.search("Vk?[xr]{1,4}k?$", before) is not None  # 评分8分以上的国产悬疑片
             is_stated = is_first and (asks_before or not asks_behind)
             is_stated |= is_close and not asks_before and not asks_behind
-            return is_stated and (after[:1] != "x" or self._is_plural(end))  # "movie posters"
+            is_part = has_unspaced(self._question) and re.match("kv?x", after)  # 高级酒店的入门费
+            return (
+                is_stated and not is_part and (after[:1] != "x" or self._is_plural(end))
+            )  # "movie posters"
         is_plural = any(meaning.is_plural for item in items for meaning in item)
         if is_plural:
             is_kind = is_first and _AFTER_KINDS.match(after) is not None

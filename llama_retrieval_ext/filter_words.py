@@ -87,7 +87,7 @@ _ANY: Final = re.compile(rf"(?!non-)(?:{_LETTER})+(?:(?!['’]s\b)['’-](?!\d)(
 
 # What stands behind "about", or before documents, and what is then left of a subject.
 _TOPIC: Final = re.compile("o[^V,]*|x{1,4}(?=g)|^[aT]*x{1,4}(?=V)")
-_SUBJECT: Final = re.compile("[xvNnyd]|!g")
+_SUBJECT: Final = re.compile("[xvNnyd]|[!wp]g")
 _DEFINITION: Final = re.compile("[^xvNgnyd]*q[^xvNgnyd]*")  # "who is Tom Hanks"
 # What says that a time is that of validity, before it or behind it; and what may say so.
 _HELD: Final = re.compile(

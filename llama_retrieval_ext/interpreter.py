@@ -80,9 +80,10 @@ class Interpreter:
                 code = "P" if question[mention.start].isupper() else "x"
             elif any(meaning.value for meaning in meanings):
                 meanings = [meaning for meaning in meanings if meaning.value or not meaning.field]
-                text = question[mention.start : mention.end]  # "Orange" and "orange"
-                exact = [meaning for meaning in meanings if meaning.value in {text, ""}]
-                meanings = exact if any(meaning.value for meaning in exact) else meanings
+                text = question[mention.start : mention.end]
+                exact = {meaning.field for meaning in meanings if meaning.value == text}
+                if exact:  # a brand "Orange" and a color "orange"; a genre in both spellings
+                    meanings = [m for m in meanings if m.field in {*exact, ""}]
                 fields = [(self.fields[m.field], m.value) for m in meanings if m.value]
                 is_named = any(
                     (field.has_names or field.has_persons) and field.is_name(v)

@@ -119,6 +119,15 @@ def test_query_is_what_is_left_of_the_question() -> None:
         assert found.query == query
 
 
+def test_spelling_chooses_the_field_and_not_among_its_values() -> None:
+    values = {"genres": ["Drama", "drama"], "brand": ["Orange"], "color": ["orange"]}
+    found = Interpreter(values).interpret("orange drama films", today=TODAY)
+    assert found.filters is not None
+    assert [str(source.filter) for source in found.sources] == [
+        "color == 'orange' and genres in ['Drama', 'drama']"
+    ]
+
+
 def test_blank_values_are_not_looked_for() -> None:
     authors: list[str | int] = ["Ann Lee", " ", "", "Bo Xu"]
     values: dict[str, list[str | int]] = {"author": authors, "year": [2020, 2024]}
