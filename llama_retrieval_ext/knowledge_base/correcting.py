@@ -36,8 +36,6 @@ _WAIT_S: Final = 1.0
 # Words that other processes add to a server are proposed after this time, in seconds. They count as
 # known, and deleted ones as unknown, at once: a server is asked about each correction.
 _MAX_AGE_S: Final = 900.0
-# Boosts on a server expect numbers of other processes up to so many times the largest.
-_HEADROOM: Final = 10.0
 
 
 @dataclass(slots=True, eq=False)
@@ -142,15 +140,12 @@ class StoredWords:
     def largest(self, scope: Scope | None, key: str) -> float:
         """Return a number that no node of a tenant exceeds under a metadata key.
 
-        If other processes write, it is a multiple of the largest that was read.
+        It is infinite until the nodes are read, and where other processes may write larger ones.
         """
         with self._lock:
             words = self._tenants.get(None if scope is None else scope.tenant_id)
-        if words is None or not words.is_complete.is_set():
-            return math.inf
-        if words.max_age_s == math.inf:
-            return words.largest.get(key, 0.0)
-        return _HEADROOM * words.largest.get(key, math.inf)
+        is_known = words and words.is_complete.is_set() and words.max_age_s == math.inf
+        return words.largest.get(key, 0.0) if words and is_known else math.inf
 
     def forget(self) -> None:
         """Read the words again at the next question."""
