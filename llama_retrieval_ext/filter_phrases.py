@@ -387,10 +387,10 @@ class Reading:
             is_first |= re.search("Vk?[xr]{1,4}k?$", before) is not None  # 评分8分以上的国产悬疑片
             is_stated = is_first and (asks_before or not asks_behind)
             is_stated |= is_close and not asks_before and not asks_behind
-            is_part = has_unspaced(self._question) and re.match("kv?x", after)  # 高级酒店的入门费
-            return (
-                is_stated and not is_part and (after[:1] != "x" or self._is_plural(end))
-            )  # "movie posters"
+            is_part = after[:1] == "x" and not self._is_plural(end)  # "movie posters"
+            if has_unspaced(self._question):
+                is_part |= re.match("kv?x", after) is not None  # 高级酒店的入门费
+            return is_stated and not is_part
         is_plural = any(meaning.is_plural for item in items for meaning in item)
         if is_plural:
             is_kind = is_first and _AFTER_KINDS.match(after) is not None

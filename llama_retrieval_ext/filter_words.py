@@ -229,10 +229,8 @@ def has_other_subject(question: str, words: Sequence[Token], codes: str, *, is_a
     """
     if _DEFINITION.fullmatch(codes):
         return not question.startswith("有")  # 有红色的吗
-    left, is_certain = (
-        "",
-        has_unspaced(question) is not None,
-    )  # in Chinese a word may be part of one
+    left = ""
+    is_certain = has_unspaced(question) is not None  # a word may be part of a longer one
     for token, code in zip(words, codes, strict=True):
         text = question[token.start : token.end]
         is_name = token.code == "F" or (token.code == "N" and not text.islower())

@@ -19,7 +19,16 @@ def cluster() -> Iterator[str]:
     ray = pytest.importorskip("ray")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        context = ray.init(
+        yield started(ray).address_info["address"]
+        ray.shutdown()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()  # what it left open, before another test is blamed for it
+
+
+def started(ray: Any, *, is_again: bool = False) -> Any:
+    try:
+        return ray.init(
             num_cpus=2,
             include_dashboard=False,
             object_store_memory=100 * 2**20,
@@ -27,11 +36,11 @@ def cluster() -> Iterator[str]:
             logging_level="ERROR",
             _node_ip_address="127.0.0.1",
         )
-        yield context.address_info["address"]
+    except Exception:  # it waits 30 s for its processes, whatever else the machine does
         ray.shutdown()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        gc.collect()  # what it left open, before another test is blamed for it
+        if is_again:
+            raise
+        return started(ray, is_again=True)
 
 
 @pytest.fixture

@@ -153,7 +153,7 @@ def line(server: str) -> Iterator[Forwarder]:
 
 
 async def test_a_store_without_an_async_client_works_in_async_code(line: Forwarder) -> None:
-    client = QdrantClient(f"http://127.0.0.1:{line.port}")
+    client = QdrantClient(f"http://127.0.0.1:{line.port}", check_compatibility=False)
     store = llama_index_store(client)
     store.add(nodes_with_uuids(MODEL))
     backend = LlamaIndexQdrantBackend(store)
@@ -182,7 +182,7 @@ def test_connections_that_are_kept_open_survive_the_end_of_an_event_loop(line: F
 
 def _asked_on_three_loops(line: Forwarder) -> tuple[list[int], int]:
     url = f"http://127.0.0.1:{line.port}"
-    client = QdrantClient(url)
+    client = QdrantClient(url, check_compatibility=False)
     llama_index_store(client).add(nodes_with_uuids(MODEL))
     # With a server on another machine this is the client's own setting.
     limits = httpx.Limits(max_keepalive_connections=5)
@@ -201,7 +201,7 @@ def _asked_on_three_loops(line: Forwarder) -> tuple[list[int], int]:
 
 
 def test_a_retriever_is_made_though_the_server_is_down(line: Forwarder) -> None:
-    client = QdrantClient(f"http://127.0.0.1:{line.port}")
+    client = QdrantClient(f"http://127.0.0.1:{line.port}", check_compatibility=False)
     store = llama_index_store(client)
     store.add(nodes_with_uuids(MODEL))
     line.down()
