@@ -48,6 +48,7 @@ MORE_MIB = 48.0
 MORE_MIB_AT_FIRST = 160.0  # a short run on a quiet machine fills the engines' caches by 103 MiB
 SHORT_S = 120.0
 MORE_HANDLES = 8
+MORE_HANDLES_AT_FIRST = 24  # a short run also fills the clients' pools of connections
 
 
 class Sample(NamedTuple):
@@ -274,10 +275,11 @@ def soak(seconds: float, engines: Sequence[str]) -> list[str]:
     faults = [fault for each in soaks for fault in each.faults]
     if late.mib - early.mib > (MORE_MIB if seconds >= SHORT_S else MORE_MIB_AT_FIRST):
         faults.append(f"memory grew by {late.mib - early.mib:.0f} MiB")
+    more = MORE_HANDLES if seconds >= SHORT_S else MORE_HANDLES_AT_FIRST
     faults += [
         f"{what} grew by {getattr(late, what) - getattr(early, what):.0f}"
         for what in ("descriptors", "threads")
-        if getattr(late, what) - getattr(early, what) > MORE_HANDLES
+        if getattr(late, what) - getattr(early, what) > more
     ]
     return faults
 
