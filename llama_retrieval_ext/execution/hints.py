@@ -69,9 +69,7 @@ def listed(plan: Plan[Iterable[T]]) -> Plan[ResultList[T]]:
     session = current_context().session
     n_degraded, n_hints = len(session.degraded), len(session.hints)
     items = [*(yield from plan)]
-    hints: tuple[str, ...] = ()
-    if session.inquiries or len(session.hints) > n_hints:
-        hints = yield from conclude(has_hits=bool(items), since=n_hints)
+    hints = yield from conclude(has_hits=bool(items), since=n_hints)
     return ResultList(items, degraded=session.degraded[n_degraded:], hints=hints)
 
 

@@ -101,12 +101,11 @@ def weighted_sum_shares(
 
     """
     legs = weighted_legs(scores, weights=weights)
-    whole = math.fsum(map(itemgetter(1), legs))
-    shares: list[dict[str, float]] = []
-    for leg, weight in legs:
-        part = weight / whole
-        shares.append({node_id: part * score for node_id, score in leg.items()})
-    return shares
+    parts = proportions([weight for _, weight in legs])
+    return [
+        {node_id: part * score for node_id, score in leg.items()}
+        for (leg, _), part in zip(legs, parts, strict=True)
+    ]
 
 
 def proportions(weights: Sequence[float]) -> list[float]:
@@ -151,10 +150,8 @@ def comb_max_shares(
         {'a': 1.0, 'b': -1.0}
 
     """
-    shares: list[dict[str, float]] = []
-    for leg, weight in weighted_legs(scores, weights=weights):
-        shares.append({node_id: weight * score for node_id, score in leg.items()})
-    return shares
+    legs = weighted_legs(scores, weights=weights)
+    return [{node_id: weight * score for node_id, score in leg.items()} for leg, weight in legs]
 
 
 def best_of_legs(shares: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -64,16 +64,15 @@ class Entries:
 
         Units are documents, or rows if ``nodes``.
         """
-        counted = mask[self.row]
-        units, values = self.row, self.value
-        if not nodes:
-            units, values = self.pair_document, self.pair_value
-        if counted.all():
-            return units, values
-        if not nodes:
-            entries, counted = counted, np.zeros(len(values), dtype=bool)
-            counted[self.pair[entries]] = True
-        return units[counted], values[counted]
+        entries = mask[self.row]
+        is_whole = entries.all()
+        if nodes:
+            return (self.row, self.value) if is_whole else (self.row[entries], self.value[entries])
+        if is_whole:
+            return self.pair_document, self.pair_value
+        pairs = np.zeros(len(self.pair_value), dtype=bool)
+        pairs[self.pair[entries]] = True
+        return self.pair_document[pairs], self.pair_value[pairs]
 
     def of_kind(self, kind: int) -> slice:
         """Return the range of the values of a kind."""

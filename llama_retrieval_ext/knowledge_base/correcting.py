@@ -144,8 +144,9 @@ class StoredWords:
         """
         with self._lock:
             words = self._tenants.get(None if scope is None else scope.tenant_id)
-        is_known = words and words.is_complete.is_set() and words.max_age_s == math.inf
-        return words.largest.get(key, 0.0) if words and is_known else math.inf
+        if words is None or not words.is_complete.is_set() or words.max_age_s != math.inf:
+            return math.inf
+        return words.largest.get(key, 0.0)
 
     def forget(self) -> None:
         """Read the words again at the next question."""

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from llama_index.core.schema import BaseNode
 
-from llama_retrieval_ext.dates import VALID_FROM, VALID_TO, holds
+from llama_retrieval_ext.dates import holds
 from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.execution.context import (
     current_context,
@@ -158,9 +158,7 @@ class Curating:
             return query.unchecked(cutoff=None, kept=None).but(as_of="now")
 
         def holds_now(hit: Hit) -> bool:
-            metadata = hit.node.metadata
-            is_dated = VALID_FROM in metadata or VALID_TO in metadata  # few are
-            return not is_dated or holds(metadata, now_ns)
+            return holds(hit.node.metadata, now_ns)
 
         now_ns = time.time_ns()
         hits, holding = yield from with_holding(search, query, holds_now, narrowed=narrowed)

@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import starmap
 from typing import ClassVar, Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -427,12 +428,10 @@ def _facet(
         return facet
     is_inside = (values >= of_kind.start) & (values < of_kind.stop)
     marks = np.zeros((units.max(initial=-1) + 1, len(starts) + 1), dtype=bool)
-    part = np.searchsorted(starts, np.arange(len(entries.values)), side="right")
-    marks[units[is_inside], part[values[is_inside]]] = True
+    range_of = np.searchsorted(starts, np.arange(len(entries.values)), side="right")
+    marks[units[is_inside], range_of[values[is_inside]]] = True
     numbers = zip(bounds, bounds[1:], marks.sum(axis=0).tolist(), strict=False)
-    return replace(
-        facet, ranges=tuple(FacetRange(*part) for part in numbers), min=shown[0], max=shown[1]
-    )
+    return replace(facet, ranges=tuple(starmap(FacetRange, numbers)), min=shown[0], max=shown[1])
 
 
 def _starts(entries: Entries, inside: Ints, counts: Ints, number: int) -> list[int]:

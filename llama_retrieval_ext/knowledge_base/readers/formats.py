@@ -39,9 +39,7 @@ _MAX_PARTS: Final = 1_000
 _MAX_DEPTH: Final = 100
 
 
-def read_mail(
-    file: Path, encoding: str = "", *, read_attached: FileReader = lambda _: []
-) -> DocumentList:
+def read_mail(file: Path, encoding: str = "", *, read_attached: FileReader) -> DocumentList:
     """Read a mail as a document, and each attachment whose kind is read as further ones.
 
     The metadata have ``title`` (its subject), ``sender``, ``recipients`` and ``date``; those of an

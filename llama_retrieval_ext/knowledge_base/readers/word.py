@@ -187,10 +187,8 @@ def _numbering(root: "_Element | None") -> tuple[ListNumbers, Mapping[str, str]]
         changed = dict(levels.get(names[number], {}))
         for override in numbered.findall("{*}lvlOverride"):
             changed |= _levels(override)
-            place, start = (
-                integer(attribute(override, "ilvl") or "0"),
-                _value(override, "startOverride"),
-            )
+            place = integer(attribute(override, "ilvl") or "0")
+            start = _value(override, "startOverride")
             if place in changed and start:
                 changed[place] = changed[place]._replace(start=integer(start))
             names[number] = f"num {number}"
