@@ -49,7 +49,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.intent import default_intent_rules
 from llama_retrieval_ext.retrievers.routing.selectors import Choice
-from llama_retrieval_ext.services.related import related_in_passages
+from llama_retrieval_ext.services.knowledge import related_in_passages
 from llama_retrieval_ext.services.report import _inline
 from llama_retrieval_ext.stages.rerank.llm import relevances_in
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank

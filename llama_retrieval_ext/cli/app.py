@@ -8,7 +8,6 @@ from typing import Annotated, Final
 import typer
 
 from llama_retrieval_ext import __version__
-from llama_retrieval_ext.cli.agents import docs, skill
 from llama_retrieval_ext.cli.documents import (
     check,
     copy,
@@ -28,7 +27,7 @@ from llama_retrieval_ext.cli.options import with_groups
 from llama_retrieval_ext.cli.output import say
 from llama_retrieval_ext.cli.quickstart import quickstart
 from llama_retrieval_ext.cli.search import ask, facets, schema, search, validate
-from llama_retrieval_ext.cli.serve import mcp, serve
+from llama_retrieval_ext.cli.serve import docs, mcp, serve, skill
 from llama_retrieval_ext.cli.sync import sync
 
 _COLLECT_AFTER: Final = (50_000, 20, 100)  # new objects; Python's is (700, 10, 10)

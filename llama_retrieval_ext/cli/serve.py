@@ -1,8 +1,9 @@
-"""`llama-retrieval serve` and `mcp`: a knowledge base for other programs."""
+"""`llama-retrieval serve` and `mcp`, `skill` and `docs`: for other programs and agents."""
 
 import json
 import os
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -10,8 +11,9 @@ import typer
 import llama_retrieval_ext as ext
 from llama_retrieval_ext import serve as servers
 from llama_retrieval_ext.cli.options import KbOptions, LLMOptions, ReaderOptions, Timeout
+from llama_retrieval_ext.cli.output import say
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.samples.pages import page_documents
+from llama_retrieval_ext.samples.pages import SKILL, llms_full_txt, llms_txt, page_documents
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.serve.guard import App
@@ -190,3 +192,40 @@ def _pages() -> "ext.KnowledgeBase":
     opened = ext.KnowledgeBase.open("embedded::memory:", embed_model="local")
     opened.add(page_documents(), show_progress=False)
     return opened
+
+
+def skill(
+    *,
+    install: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Write it into this folder of skills, such as .claude/skills."
+        ),
+    ] = None,
+) -> None:
+    """Print or install the skill that teaches agents this."""
+    text = SKILL.read_text(encoding="utf-8")
+    if install is None:
+        say(text)
+        return
+    _write(install / "llama-retrieval-ext" / SKILL.name, text)
+
+
+def docs(
+    *,
+    to: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write llms.txt and llms-full.txt there.")
+    ] = None,
+) -> None:
+    """Print llms.txt, the index of the pages, or write all."""
+    if to is None:
+        say(llms_txt())
+        return
+    _write(to / "llms.txt", llms_txt())
+    _write(to / "llms-full.txt", llms_full_txt())
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    say(f"wrote {path}")

@@ -7,12 +7,16 @@ from llama_retrieval_ext.evaluation.judgements import Judgements as Judgements
 from llama_retrieval_ext.evaluation.judgements import Level as Level
 from llama_retrieval_ext.evaluation.model_comparison import ModelComparison as ModelComparison
 from llama_retrieval_ext.evaluation.model_comparison import compare_models as compare_models
+from llama_retrieval_ext.evaluation.model_comparison import (
+    generated_questions as generated_questions,
+)
+from llama_retrieval_ext.evaluation.model_comparison import (
+    known_item_questions as known_item_questions,
+)
 from llama_retrieval_ext.evaluation.plots import plot_latency as plot_latency
 from llama_retrieval_ext.evaluation.plots import plot_recall as plot_recall
 from llama_retrieval_ext.evaluation.plots import plot_sweep as plot_sweep
 from llama_retrieval_ext.evaluation.query_log import QueryLog as QueryLog
-from llama_retrieval_ext.evaluation.questions import generated_questions as generated_questions
-from llama_retrieval_ext.evaluation.questions import known_item_questions as known_item_questions
 from llama_retrieval_ext.evaluation.retrieval_plots import PathStep as PathStep
 from llama_retrieval_ext.evaluation.retrieval_plots import plot_overlap as plot_overlap
 from llama_retrieval_ext.evaluation.retrieval_plots import plot_paths as plot_paths

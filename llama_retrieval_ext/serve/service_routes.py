@@ -37,8 +37,7 @@ from llama_retrieval_ext.services import (
     ReportService,
     SearchService,
 )
-from llama_retrieval_ext.services.knowledge import TimelineEvent
-from llama_retrieval_ext.services.related import RelatedEntity
+from llama_retrieval_ext.services.knowledge import RelatedEntity, TimelineEvent
 from llama_retrieval_ext.services.report import WeeklyReport, WorkLog
 
 _NO_LLM: Final = "this server has no LLM; start it with --llm-url and --llm-model (in Python llm=)"

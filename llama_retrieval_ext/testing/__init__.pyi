@@ -1,15 +1,17 @@
 from llama_retrieval_ext.testing.backend_contract import BackendContract as BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes as sample_nodes
-from llama_retrieval_ext.testing.facet_contract import FacetContract as FacetContract
 from llama_retrieval_ext.testing.fake_backend import FakeBackend as FakeBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding as FakeEmbedding
 from llama_retrieval_ext.testing.fakes import FakeRetriever as FakeRetriever
 from llama_retrieval_ext.testing.fakes import FixedRetriever as FixedRetriever
 from llama_retrieval_ext.testing.fakes import FlakyRetriever as FlakyRetriever
 from llama_retrieval_ext.testing.fakes import HangingRetriever as HangingRetriever
-from llama_retrieval_ext.testing.interpret_contract import InterpretContract as InterpretContract
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract as IsolationContract
-from llama_retrieval_ext.testing.paging_contract import PagingContract as PagingContract
+from llama_retrieval_ext.testing.knowledge_base_contract import FacetContract as FacetContract
+from llama_retrieval_ext.testing.knowledge_base_contract import (
+    InterpretContract as InterpretContract,
+)
+from llama_retrieval_ext.testing.knowledge_base_contract import PagingContract as PagingContract
 from llama_retrieval_ext.testing.retriever_contract import RankingContract as RankingContract
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract as RetrieverContract
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM as ScriptedLLM

@@ -16,7 +16,7 @@ from llama_retrieval_ext import (
 )
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation.judgements import Judgements
-from llama_retrieval_ext.evaluation.questions import known_item_questions
+from llama_retrieval_ext.evaluation.model_comparison import known_item_questions
 from llama_retrieval_ext.evaluation.trial import Trial
 from llama_retrieval_ext.evaluation.tunable import FusedPipeline, Setting
 from llama_retrieval_ext.evaluation.tunable_graph import SeededGraph

@@ -16,14 +16,14 @@ from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.testing.facet_contract import (
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing.knowledge_base_contract import (
     FIELDS,
     FacetContract,
     as_data,
     facets_by_hand,
     random_nodes,
 )
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.knowledge_base.engines import EMBEDDED
 
 

@@ -12,7 +12,7 @@ from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.testing.interpret_contract import INTERPRET_SCHEMA, InterpretContract
+from llama_retrieval_ext.testing.knowledge_base_contract import INTERPRET_SCHEMA, InterpretContract
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.quick import in_turn
 

@@ -10,7 +10,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.testing.paging_contract import PagingContract
+from llama_retrieval_ext.testing.knowledge_base_contract import PagingContract
 
 
 class TestPaging(PagingContract):

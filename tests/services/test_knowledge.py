@@ -18,7 +18,7 @@ from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.services import KnowledgeService
-from llama_retrieval_ext.services.related import related_in_passages
+from llama_retrieval_ext.services.knowledge import related_in_passages
 from llama_retrieval_ext.testing import ScriptedLLM
 from tests.services.conftest import ACME, BETA, DOCUMENTS, SECRET, factory, prompts_of
 

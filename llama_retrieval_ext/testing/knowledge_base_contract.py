@@ -1,19 +1,26 @@
-"""Facets by hand, in plain Python, and the tests that a knowledge base on any engine counts so."""
+"""What knowledge bases on all engines promise: facets, filters in words, pages."""
 # ruff: noqa: D102 - the names of the tests say what they say
 
 from collections.abc import Collection, Hashable, Iterable
+from datetime import date
+from functools import partial
 from random import Random
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 from unicodedata import normalize
 
 from llama_index.core.schema import BaseNode, NodeRelationship, RelatedNodeInfo, TextNode
 
 from llama_retrieval_ext.dates import instant
+from llama_retrieval_ext.errors import ConfigurationError, ScopeError
 from llama_retrieval_ext.filter_syntax import parse_filter_texts
-from llama_retrieval_ext.filters import matches
+from llama_retrieval_ext.filters import matches, parse_filters
+from llama_retrieval_ext.hits import node_ids
+from llama_retrieval_ext.interpreter import Interpreter
 from llama_retrieval_ext.knowledge_base.facets import Facets
+from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.scope import Scope, document_of
 from llama_retrieval_ext.testing.with_pytest import case, pytest
 
@@ -169,3 +176,123 @@ def check_facets(
             with_word = [node for node in stored if "audit" in node.get_content()]
             facets = kb.facets(FIELDS, "audit", filters=filters, scope=scope, top=top)
             assert as_data(facets) == facets_by_hand(with_word, asked, top=top, nodes=False)
+
+
+INTERPRET_SCHEMA: Final = Schema(facets=["genres", "mixed"], numbers=["year"], dates=["day"])
+_TODAY: Final = date(2026, 11, 28)
+_COUNT: Final = 40
+_QUESTIONS: Final = (
+    "dramas about a crane with year after 1990",
+    "crane documents, genres: crime or café, not comedy",
+    "crane with year 2000",
+    "crane documents with a year of at least 2010.5",
+    "audit documents, day before 2024",
+    "crane documents after 2001",
+    "crime documents of true cranes",
+)
+
+
+class InterpretContract:
+    """Tests of filters in words.
+
+    A subclass gives an empty knowledge base of `INTERPRET_SCHEMA`, with vectors of dimension 2.
+    """
+
+    @pytest.fixture
+    def kb(self) -> KnowledgeBase:
+        """Return an empty knowledge base; every subclass overrides it."""
+        raise NotImplementedError(f"{type(self).__name__} needs a fixture named kb")
+
+    def test_filters_in_words_are_of_the_values_that_a_scope_sees(self, kb: KnowledgeBase) -> None:
+        stored = random_nodes(Random(5), _COUNT)  # noqa: S311 - a test
+        kb.add(stored, show_progress=False)
+        names = (*INTERPRET_SCHEMA.facets, *INTERPRET_SCHEMA.numbers, *INTERPRET_SCHEMA.dates)
+        for scope in SCOPES:
+            everything = Query("", scope=scope)
+            seen = [node for node in stored if matches(everything.condition, node.metadata)]
+            facets = facets_by_hand(stored, everything, top=_COUNT, nodes=True)
+            lists = {n for n in names if any(isinstance(s.metadata.get(n), list) for s in seen)}
+            values = {name: [value for value, _ in facets[name]["values"]] for name in names}
+            interpreter = Interpreter(values, lists=lists)
+            for question in _QUESTIONS:
+                with case(scope, question):
+                    reading = kb.interpret(question, scope=scope, today=_TODAY)
+                    assert reading == interpreter.interpret(question, today=_TODAY)
+
+    def test_a_search_with_filters_in_words_is_one_with_filters(self, kb: KnowledgeBase) -> None:
+        kb.add(random_nodes(Random(5), _COUNT), show_progress=False)  # noqa: S311 - a test
+        for scope in SCOPES:
+            search = partial(kb.search, mode="keyword", correct=False, scope=scope, top_k=_COUNT)
+            for question in _QUESTIONS:
+                with case(scope, question):
+                    reading = kb.interpret(question, scope=scope)
+                    query, filters = reading.query or question, reading.filters
+                    result = search(question, interpret=True)
+                    assert node_ids(result) == node_ids(search(query, filters=filters))
+                    condition = None if filters is None else parse_filters(filters)
+                    assert all(matches(condition, hit.metadata) for hit in result)
+
+    def test_a_value_is_a_filter_as_long_as_a_passage_has_it(self, kb: KnowledgeBase) -> None:
+        node = random_nodes(Random(5), 1)[0]  # noqa: S311 - a test
+        node.metadata |= {"genres": ["western"], "tenant_id": "acme"}
+        node.metadata.pop("allowed", None)
+        scope = Scope("acme")
+        for is_there in (False, True, False):
+            if is_there:
+                kb.add([node], show_progress=False)
+            else:
+                kb.delete(str(node.ref_doc_id), scope=scope)
+            reading = kb.interpret("crane documents, genres: western", scope=scope)
+            assert (reading.filters is not None) is is_there
+
+
+_SCOPE = Scope("acme", principals=["ann"])
+
+
+class PagingContract:
+    """Tests of cursors; a subclass gives an empty knowledge base, with vectors of dimension 2."""
+
+    modes: ClassVar[tuple[Kind, ...]] = ("keyword", "hybrid")
+
+    @pytest.fixture
+    def kb(self) -> KnowledgeBase:
+        """Return an empty knowledge base; every subclass overrides it."""
+        raise NotImplementedError(f"{type(self).__name__} needs a fixture named kb")
+
+    @pytest.mark.parametrize("sort", [None, "-year"])
+    def test_pages_are_those_of_a_frozen_ranking(self, kb: KnowledgeBase, sort: str | None) -> None:
+        random = Random(3)  # noqa: S311 - a test
+        kb.add(random_nodes(random, 60), show_progress=False)
+        for mode in self.modes:
+            frozen = kb.search("crane audit", mode, top_k=60, depth=60, scope=_SCOPE, sort=sort)
+            gone: set[str | None] = set()
+            shown: list[str] = []
+            page = kb.search("crane audit", mode, top_k=3, depth=60, scope=_SCOPE, sort=sort)
+            left = {hit.node_id: hit.node.ref_doc_id for hit in frozen}
+            while page.cursor is not None:
+                shown += node_ids(page)
+                later = [ref for node_id, ref in left.items() if node_id not in shown]
+                if later and len(gone) < 3:
+                    document = random.choice(later)
+                    kb.delete(str(document), scope=Scope("acme"))
+                    gone.add(document)
+                    kb.add(random_nodes(random, 2, start=100 * len(gone)), show_progress=False)
+                page = kb.search(
+                    "crane audit", mode, top_k=3, scope=_SCOPE, sort=sort, cursor=page.cursor
+                )
+            shown += node_ids(page)
+            with case(mode, gone):
+                assert shown == [n for n, ref in left.items() if ref not in gone or n in shown]
+                assert len({*shown}) == len(shown)
+
+    def test_a_cursor_is_of_one_question_in_one_scope(self, kb: KnowledgeBase) -> None:
+        kb.add(random_nodes(Random(3), 30), show_progress=False)  # noqa: S311 - a test
+        cursor = kb.search("crane", "keyword", top_k=1, scope=_SCOPE).cursor
+        for scope in (None, Scope("acme"), Scope("globex"), Scope("acme", principals=["bob"])):
+            with pytest.raises(ScopeError):
+                kb.search("crane", "keyword", top_k=1, scope=scope, cursor=cursor)
+        for changed in (f"{cursor}"[:-8] + "AAAAAAA=", "x", ""):
+            with pytest.raises(ConfigurationError):
+                kb.search("crane", "keyword", top_k=1, scope=_SCOPE, cursor=changed)
+        with pytest.raises(ConfigurationError):
+            kb.search("cranes", "keyword", top_k=1, scope=_SCOPE, cursor=cursor)
