@@ -22,13 +22,12 @@ from llama_retrieval_ext.cli.documents import (
 from llama_retrieval_ext.cli.errors import Program
 from llama_retrieval_ext.cli.evaluate import eval_
 from llama_retrieval_ext.cli.graph import graph_app, rules_app
-from llama_retrieval_ext.cli.ingest import ingest
+from llama_retrieval_ext.cli.ingest import ingest, sync
 from llama_retrieval_ext.cli.options import with_groups
 from llama_retrieval_ext.cli.output import say
 from llama_retrieval_ext.cli.quickstart import quickstart
 from llama_retrieval_ext.cli.search import ask, facets, schema, search, validate
 from llama_retrieval_ext.cli.serve import docs, mcp, serve, skill
-from llama_retrieval_ext.cli.sync import sync
 
 _COLLECT_AFTER: Final = (50_000, 20, 100)  # new objects; Python's is (700, 10, 10)
 

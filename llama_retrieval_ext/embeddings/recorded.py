@@ -1,17 +1,25 @@
-"""`RecordedEmbedding`: an embedding model that is built from what a knowledge base recorded."""
+"""Models of knowledge bases: what is recorded of one, and one whose query vectors are adapted."""
 
 import json
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from pydantic import PrivateAttr
 
 from llama_retrieval_ext.embeddings.local import FastEmbedding, LocalEmbedding
-from llama_retrieval_ext.embeddings.resolve import build_embed_model, embed_model_name, provider_of
+from llama_retrieval_ext.embeddings.resolve import (
+    build_embed_model,
+    embed_model_name,
+    languages_of,
+    provider_of,
+    vector_share_of,
+)
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import in_thread
 from llama_retrieval_ext.execution.retrieval import embeds_async
+from llama_retrieval_ext.formulas.query_adapter import Array, adapted
 from llama_retrieval_ext.pipeline.searching import without_span
 
 # Texts per call; the model itself divides them into its own batches.
@@ -165,3 +173,43 @@ class RecordedEmbedding(BaseEmbedding):
         # Another process builds its own model.
         state = super().__getstate__()
         return {**state, "__pydantic_private__": {"_model": None}}
+
+
+class AdaptedEmbedding(RecordedEmbedding):
+    """A model under its own name; vectors of queries are adapted, those of texts are not."""
+
+    _adapter: tuple[Array, Array] = PrivateAttr()
+
+    def __init__(self, model: BaseEmbedding, adapter: tuple[Array, Array]) -> None:
+        super().__init__(recorded_name=embed_model_name(model))
+        self._model, self._adapter = model, adapter
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages of the model."""
+        return languages_of(self.model())
+
+    @property
+    def vector_share(self) -> float | None:
+        """The share that the model declares in hybrid search."""
+        return vector_share_of(self.model())
+
+    @without_span
+    def get_query_embedding(self, query: str) -> list[float]:
+        """Return the adapted embedding of a query."""
+        return self._adapted(super().get_query_embedding(query))
+
+    @without_span
+    async def aget_query_embedding(self, query: str) -> list[float]:
+        """Return the adapted embedding of a query."""
+        return self._adapted(await super().aget_query_embedding(query))
+
+    _get_query_embedding = get_query_embedding
+    _aget_query_embedding = aget_query_embedding
+
+    def _adapted(self, vector: list[float]) -> list[float]:
+        queries, factor = self._adapter
+        if np.shape(vector) != (queries.shape[1],):
+            return vector
+        values: list[float] = adapted(vector, queries, factor).tolist()
+        return values

@@ -16,8 +16,7 @@ from llama_retrieval_ext.evaluation.experiment import SIGNIFICANT, Experiment
 from llama_retrieval_ext.evaluation.judgements import Judgements
 from llama_retrieval_ext.evaluation.measures import measure_queries
 from llama_retrieval_ext.evaluation.significance import randomisation_test, standard_error
-from llama_retrieval_ext.evaluation.tunable import FusedPipeline, Setting
-from llama_retrieval_ext.evaluation.tunable_graph import SeededGraph
+from llama_retrieval_ext.evaluation.tunable import FusedPipeline, SeededGraph, Setting
 
 Values: TypeAlias = npt.NDArray[np.float64]
 Rows: TypeAlias = npt.NDArray[np.int_]

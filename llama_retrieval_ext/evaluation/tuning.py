@@ -15,8 +15,7 @@ from llama_retrieval_ext.evaluation.experiment import frame_of
 from llama_retrieval_ext.evaluation.judgements import KNOWN_ITEMS, Judgements
 from llama_retrieval_ext.evaluation.measures import parse_measures
 from llama_retrieval_ext.evaluation.trial import Gain, ParameterChoice, Trial, Tunable
-from llama_retrieval_ext.evaluation.tunable import FusedPipeline
-from llama_retrieval_ext.evaluation.tunable_graph import SeededGraph
+from llama_retrieval_ext.evaluation.tunable import FusedPipeline, SeededGraph
 from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.pipeline.tree import children_of
 from llama_retrieval_ext.retrievers.graph import GraphRetriever

@@ -122,7 +122,7 @@ class Facets(Viewed, Mapping[str, Facet]):
         hints: Sentences on fields that are not there, as for `SearchResult`.
     """
 
-    _view: ClassVar[str] = "facets.facets"
+    _view: ClassVar[str] = "reports.facets"
 
     facets: Mapping[str, Facet]
     total: int

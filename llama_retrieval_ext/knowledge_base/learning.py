@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llama_retrieval_ext.checks import checked_methods
-from llama_retrieval_ext.embeddings.adapted import AdaptedEmbedding
+from llama_retrieval_ext.embeddings.recorded import AdaptedEmbedding
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.browsing import Browsable
 from llama_retrieval_ext.knowledge_base.curating import Curating, Recorder

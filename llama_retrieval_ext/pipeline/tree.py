@@ -17,7 +17,7 @@ from llama_retrieval_ext.filter_syntax import describe_filters
 from llama_retrieval_ext.lazy import shown
 from llama_retrieval_ext.scope import Scope
 
-_VIEW: Final = "pipeline.retriever"
+_VIEW: Final = "explanation.retriever"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 from llama_retrieval_ext.testing.backend_contract import BackendContract as BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes as sample_nodes
-from llama_retrieval_ext.testing.fake_backend import FakeBackend as FakeBackend
+from llama_retrieval_ext.testing.fakes import FakeBackend as FakeBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding as FakeEmbedding
 from llama_retrieval_ext.testing.fakes import FakeRetriever as FakeRetriever
 from llama_retrieval_ext.testing.fakes import FixedRetriever as FixedRetriever

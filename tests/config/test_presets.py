@@ -17,8 +17,7 @@ from llama_retrieval_ext.config.registry import PRESETS, Registry
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.graph import PassageGraphs
 from llama_retrieval_ext.retrievers import GraphRetriever
-from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 
 TEXTS = [

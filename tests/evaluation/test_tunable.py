@@ -18,8 +18,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation.judgements import Judgements
 from llama_retrieval_ext.evaluation.model_comparison import known_item_questions
 from llama_retrieval_ext.evaluation.trial import Trial
-from llama_retrieval_ext.evaluation.tunable import FusedPipeline, Setting
-from llama_retrieval_ext.evaluation.tunable_graph import SeededGraph
+from llama_retrieval_ext.evaluation.tunable import FusedPipeline, SeededGraph, Setting
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
 from llama_retrieval_ext.hits import node_ids

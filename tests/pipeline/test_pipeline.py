@@ -19,8 +19,7 @@ from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.selection import Top
-from llama_retrieval_ext.testing.fake_backend import FakeBackend
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
+from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding, FixedRetriever
 from tests.pipeline.parts import FanOutBy, RewriteBy, down, good, shouted
 from tests.searching import Searched
 

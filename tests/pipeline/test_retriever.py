@@ -21,8 +21,8 @@ from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
-from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fakes import (
+    FakeBackend,
     FakeEmbedding,
     FakeRetriever,
     FixedRetriever,

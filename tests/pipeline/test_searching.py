@@ -17,8 +17,12 @@ from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.multi_query import MultiQuery
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
-from llama_retrieval_ext.testing.fake_backend import FakeBackend
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
+from llama_retrieval_ext.testing.fakes import (
+    FakeBackend,
+    FakeEmbedding,
+    FakeRetriever,
+    FixedRetriever,
+)
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.meeting import Meeting, MeetsAsync
 

@@ -30,8 +30,7 @@ from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, HybridRankings, Search
 from llama_retrieval_ext.stores.open import Storage
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
-from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
 from llama_retrieval_ext.trace import Trace
 from tests.searching import Searched
 

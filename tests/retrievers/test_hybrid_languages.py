@@ -15,8 +15,7 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.engine.pushdown import NativeFusion
-from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
 
 CHINESE, MIXED, ENGLISH = "年假有几天", "年假 HR", "annual leave"
 EQUAL = {"vector": 1.0, "keyword": 1.0}

@@ -15,8 +15,7 @@ from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.engine.backend import Candidate, EngineFeatures, Search
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
-from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
 
 MODEL = FakeEmbedding()
 FUSES = replace(EVERYTHING, fusions=(NativeFusion(kind=RRF, equal_weights=True),))

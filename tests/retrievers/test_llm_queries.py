@@ -15,8 +15,7 @@ from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.hyde import HyDEFanOut
 from llama_retrieval_ext.stages.rewrite.multi_query import MultiQuery
 from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fake_backend import FakeBackend
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.searching import Searched

@@ -29,8 +29,7 @@ from llama_retrieval_ext.stages.rerank.mmr import MMR
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
-from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
 from tests.searching import Searched

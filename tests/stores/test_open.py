@@ -14,8 +14,7 @@ from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.generic import GenericBackend
 from llama_retrieval_ext.stores.open import backend_for, open_store, source_of
-from llama_retrieval_ext.testing.fake_backend import FakeBackend
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding
 from tests.knowledge_base.engines import ENGINES, place, start
 from tests.servers.elasticsearch import elasticsearch_url
 

@@ -15,8 +15,7 @@ from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Engine
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import SAMPLE_CONDITIONS, sample_nodes
-from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
 from llama_retrieval_ext.testing.fusion_agreement import (
     SearchCase,
     assert_fusion_agrees,

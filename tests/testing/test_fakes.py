@@ -5,12 +5,19 @@ import threading
 
 import numpy as np
 import pytest
+from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import ChatMessage
 
 from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.scope import Scope
+from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
+from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
+from llama_retrieval_ext.testing.backend_contract import BackendContract
+from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import (
+    EVERYTHING,
+    FakeBackend,
     FakeEmbedding,
     FakeRetriever,
     FixedRetriever,
@@ -97,3 +104,25 @@ def test_a_prompt_beyond_the_script_is_an_error_with_the_prompt() -> None:
 def test_a_prompt_that_leaves_no_room_for_the_answer_is_an_error() -> None:
     with pytest.raises(AssertionError, match="leaves no room for 10 in 20"):
         ScriptedLLM(["x"], context_window=20, num_output=10).complete("leave " * 30)
+
+
+class TestFullBackend(BackendContract):
+    @pytest.fixture
+    def backend(self, embed_model: BaseEmbedding) -> Backend:
+        return FakeBackend(sample_nodes(embed_model))
+
+
+class TestBackendWithoutKeywords(BackendContract):
+    @pytest.fixture
+    def backend(self, embed_model: BaseEmbedding) -> Backend:
+        return FakeBackend(
+            sample_nodes(embed_model), features=EngineFeatures(dense=EVERYTHING.dense)
+        )
+
+
+class TestBackendWithoutVectors(BackendContract):
+    @pytest.fixture
+    def backend(self) -> Backend:
+        return FakeBackend(
+            sample_nodes(), features=EngineFeatures(keyword=ScoreRange("bm25", low=0.0))
+        )

@@ -14,8 +14,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fake_backend import FakeBackend
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
 
 

@@ -30,8 +30,7 @@ from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fake_backend import FakeBackend
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.retrievers.references import finding
 

@@ -10,8 +10,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.hyde import HyDE, HyDEFanOut, passage_in
-from llama_retrieval_ext.testing.fake_backend import FakeBackend
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 
 PASSAGE = "Trains come before planes when travel is booked."
