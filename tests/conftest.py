@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.clients import SkipWithoutClient
-from tests.quick import SlowTests
+from tests.quick import SlowTests, is_async
 from tests.servers import neo4j
 from tests.servers.given import given_hosts
 from tests.servers.once import share_servers
@@ -59,11 +59,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "Sche
     return Files(config, log)
 
 
-@pytest.fixture(params=["sync", "async"])
+@pytest.fixture
 def searched(request: pytest.FixtureRequest) -> "Searched":
-    if request.param == "sync":
-        return lambda retriever, query: retriever.search(query)
-    return lambda retriever, query: asyncio.run(retriever.asearch(query))
+    if is_async(request):
+        return lambda retriever, query: asyncio.run(retriever.asearch(query))
+    return lambda retriever, query: retriever.search(query)
 
 
 @pytest.fixture

@@ -75,6 +75,20 @@ def in_turn(*names: str) -> list[ParameterSet]:
     ]
 
 
+def is_async(request: pytest.FixtureRequest) -> bool:
+    """Whether a test makes its calls on an event loop: about every second one, by its name.
+
+    Both ways run one plan, and contracts ask each retriever in both: a test of what is found needs
+    one of them. The long run, as `MORE_TRIALS` says, takes the other for each.
+    """
+    name = request.node.nodeid.partition("[")[0]
+    return bool(crc32(name.encode()) % 2) ^ (MORE_TRIALS in os.environ)
+
+
+def _is_slow_promise(name: str) -> bool:
+    return bool(_PROMISES.match(name) or _LONG_PROMISES.match(name))
+
+
 def _has_its_turn(item: pytest.Item) -> bool:
     turn = item.get_closest_marker("in_turn")
     if turn is None or MORE_TRIALS in os.environ:
@@ -129,11 +143,15 @@ class SlowTests:
         return found
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_pycollect_makeitem(self, obj: object) -> list[pytest.Item] | None:
+    def pytest_pycollect_makeitem(
+        self, collector: pytest.Collector, name: str, obj: object
+    ) -> list[pytest.Item] | None:
         """Leave out a slow class or function: a thousand items take a second of each worker."""
-        marks = getattr(obj, "pytestmark", None) if isinstance(obj, type | FunctionType) else None
+        if not self._is_quick or not isinstance(obj, type | FunctionType):
+            return None
+        marks = getattr(obj, "pytestmark", None)
         is_slow = isinstance(marks, list) and any(mark.name == "slow" for mark in marks)
-        return [] if self._is_quick and is_slow else None
+        return [] if is_slow or _is_slow_promise(f"{collector.nodeid}::{name}") else None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self) -> Iterator[None]:
@@ -150,8 +168,8 @@ class SlowTests:
         items[:] = [item for item in items if _has_its_turn(item)]
         for item in items:
             name = item.nodeid
-            promise = _CLIENT.search(name) or _PROMISES.match(name) or _LONG_PROMISES.match(name)
-            if promise or self._is_slow_example(item.path):
+            is_slow = _CLIENT.search(name) or _is_slow_promise(name)
+            if is_slow or self._is_slow_example(item.path):
                 item.add_marker(pytest.mark.slow)
         if self._is_quick and (contract := sys.modules.get(_CONTRACT)):
             # The Chinese query and the one with a tie: with all four, contracts take 20 % longer.

@@ -1,4 +1,4 @@
-"""Searches in either of their two ways."""
+"""Searches in one of their two ways."""
 
 from collections.abc import Callable
 from typing import TypeAlias

@@ -19,6 +19,7 @@ from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
 from llama_retrieval_ext.execution.legs import CircuitBreaker
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.cases import cases
 
 GOOD = FixedRetriever()
 MODEL = FakeEmbedding()
@@ -340,7 +341,7 @@ def test_a_number_by_position_and_by_name_is_refused() -> None:
         ext.QueryFusionRetriever([GOOD], None, None, "simple", 5, 1, top_k=3)
 
 
-@pytest.mark.parametrize("query", [None, ["a"], 7])
+@cases("query", [None, ["a"], 7])
 def test_every_search_refuses_anything_but_a_query(query: Any) -> None:
     searches: list[Callable[[], object]] = [
         lambda: GOOD.search(query),

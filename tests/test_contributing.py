@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import FrameType
 
-import pytest
 from llama_index.core.schema import Document
 
 import llama_retrieval_ext
@@ -16,6 +15,7 @@ from llama_retrieval_ext.graph.elements import Edge
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.retrievers import KGRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from tests.cases import cases
 
 PACKAGE = Path(llama_retrieval_ext.__file__).parent
 PAGE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -60,7 +60,7 @@ def rule() -> Iterator[Callable[[], object]]:
     graph.close()
 
 
-@pytest.mark.parametrize(("number", "way"), [*enumerate((fusion, search, addition, rule), start=1)])
+@cases(("number", "way"), [*enumerate((fusion, search, addition, rule), start=1)])
 def test_the_breakpoints_of_a_way_are_passed_in_order(
     number: int, way: Callable[[], AbstractContextManager[Callable[[], object]]]
 ) -> None:

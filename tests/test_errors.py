@@ -21,6 +21,7 @@ from llama_retrieval_ext.errors import (
     UnsupportedFilterError,
     UnsupportedModeError,
 )
+from tests.cases import cases
 
 ALL = [
     value
@@ -44,7 +45,7 @@ def test_every_error_is_drawn_in_the_tree(subtests: pytest.Subtests) -> None:
             assert error.__name__ in (errors.__doc__ or "")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("error", "builtin"),
     [
         (ConfigurationError, ValueError),
@@ -93,7 +94,7 @@ def test_the_causes_are_a_copy() -> None:
     assert error.causes
 
 
-@pytest.mark.parametrize(
+@cases(
     "error",
     [
         errors.DuplicateNodeError("taken", "n1"),
@@ -104,7 +105,6 @@ def test_the_causes_are_a_copy() -> None:
         errors.IngestionError("failed", {"d1": ValueError("x")}),
         errors.DeadlineExceededError("late", by_query=False),
     ],
-    ids=lambda error: type(error).__name__,
 )
 def test_an_error_survives_pickling(error: errors.RetrievalExtError) -> None:
     again = pickle.loads(pickle.dumps(error))

@@ -11,6 +11,7 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter
 from llama_retrieval_ext.errors import InvalidFilterError
 from llama_retrieval_ext.filter_syntax import parse_filter_texts
 from llama_retrieval_ext.filters import matches, parse_filters
+from tests.cases import cases
 
 
 def parsed(option: str) -> MetadataFilter:
@@ -53,7 +54,7 @@ def test_option_stands_for_a_filter(subtests: pytest.Subtests) -> None:
 ROWS = [(year, lang) for year in (2020, 2021) for lang in ("en", "zh", "de")]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("option", "holds"),
     [
         ("year=2020 and lang=zh", lambda year, lang: year == 2020 and lang == "zh"),
@@ -83,7 +84,7 @@ def test_conditions_are_combined(option: str, holds: Callable[[int, str], bool])
             assert matches(condition, {"year": year, "lang": lang}) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("option", "message"),
     [
         *((option, "KEY=VALUE") for option in ("", "year", "=2024", "year=", "~part")),

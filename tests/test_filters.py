@@ -29,6 +29,7 @@ from llama_retrieval_ext.filters import (
 )
 from llama_retrieval_ext.stores.generic import simplified
 from llama_retrieval_ext.testing.corpus import SAMPLE_CONDITIONS, sample_nodes
+from tests.cases import cases
 from tests.quick import examples
 
 OP = FilterOperator
@@ -137,7 +138,7 @@ def test_no_condition_is_always_satisfied() -> None:
     assert not matches(AnyOf(()), {})
 
 
-@pytest.mark.parametrize(
+@cases(
     ("condition", "matched"),
     [
         (AllOf((ACME, OLD)), {"acme old"}),
@@ -146,7 +147,6 @@ def test_no_condition_is_always_satisfied() -> None:
         (Not(AnyOf((ACME, OLD))), {"nothing"}),
         (AnyOf((AllOf((ACME, Not(OLD))), Not(ACME))), {"acme new", "other old", "nothing"}),
     ],
-    ids=lambda case: ", ".join(sorted(case)) if isinstance(case, set) else repr(case),
 )
 def test_groups_of_conditions_nest(condition: Condition, matched: set[str]) -> None:
     metadata: dict[str, dict[str, object]] = {
@@ -158,7 +158,7 @@ def test_groups_of_conditions_nest(condition: Condition, matched: set[str]) -> N
     assert {name for name, fields in metadata.items() if matches(condition, fields)} == matched
 
 
-@pytest.mark.parametrize(
+@cases(
     ("filters", "condition"),
     [
         (group(one("year", 2024)), Compare("year", OP.EQ, 2024)),
@@ -183,7 +183,6 @@ def test_groups_of_conditions_nest(condition: Condition, matched: set[str]) -> N
         ),
         (group(group(group(one("a", "x")))), Compare("a", OP.EQ, "x")),
     ],
-    ids=range(9),
 )
 def test_filters_of_llama_index_become_a_condition(
     filters: MetadataFilters, condition: Condition
@@ -191,7 +190,7 @@ def test_filters_of_llama_index_become_a_condition(
     assert parse_filters(filters) == condition
 
 
-@pytest.mark.parametrize(
+@cases(
     ("filters", "message"),
     [
         (group(), "filters=None"),
@@ -214,7 +213,6 @@ def test_filters_of_llama_index_become_a_condition(
         (group(one("a", 1, OP.TEXT_MATCH)), "TEXT_MATCH on 'a' takes a string, got 1"),
         (group(one("a", ["x"], OP.CONTAINS)), "CONTAINS on 'a' takes a string or a finite number"),
     ],
-    ids=lambda case: case if isinstance(case, str) else "",
 )
 def test_invalid_filters_are_refused_with_advice(filters: MetadataFilters, message: str) -> None:
     with pytest.raises(InvalidFilterError) as caught:
@@ -244,7 +242,7 @@ def test_invalid_filter_keys_are_refused(subtests: pytest.Subtests) -> None:
             parse_filters(group(one(key, "x")))
 
 
-@pytest.mark.parametrize(
+@cases(
     "key",
     [
         "a",
@@ -327,7 +325,7 @@ def test_dates_compare_as_python_compares_them(a: datetime, b: datetime, between
     assert matches(condition, {"x": a.isoformat(between)}) is (first < second)
 
 
-@pytest.mark.parametrize("filters", [[one("a", 1)], one("a", 1), {"a": 1}, "a == 1"], ids=repr)
+@cases("filters", [[one("a", 1)], one("a", 1), {"a": 1}, "a == 1"])
 def test_filters_of_another_type_are_refused_with_advice(filters: Any) -> None:
     with pytest.raises(InvalidFilterError, match="write MetadataFilters"):
         parse_filters(filters)
@@ -377,7 +375,7 @@ def test_groups_are_flat_where_one_level_is_enough() -> None:
     assert len(groups(as_metadata_filters(ACME))) == 1
 
 
-@pytest.mark.parametrize("depth", [101, 900, 5_000])
+@cases("depth", [101, 900, 5_000])
 def test_filters_that_are_nested_too_deep_are_refused(depth: int) -> None:
     filters = MetadataFilters(filters=[MetadataFilter(key="year", value=1)])
     for _ in range(depth - 1):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import llama_retrieval_ext
+from tests.cases import cases
 
 ROOT = Path(llama_retrieval_ext.__file__).parent
 # The only files that may import a module of ours by its name in a string.
@@ -47,7 +48,7 @@ VIEWS = sorted(
 )
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@cases("view", VIEWS)
 def test_the_functions_of_a_view_exist(view: str) -> None:
     module, _, prefix = view.partition(".")
     display = import_module(f"llama_retrieval_ext.display.{module}")

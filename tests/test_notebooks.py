@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
+
 pytestmark = pytest.mark.slow
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@cases("path", NOTEBOOKS)
 def test_a_notebook_is_committed_with_outputs_and_without_errors(path: Path) -> None:
     # It takes seconds to import, which no other worker need spend.
     import nbformat  # noqa: PLC0415

@@ -23,12 +23,13 @@ from llama_retrieval_ext.parameters import (
 )
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from tests.cases import cases
 
 Word = Literal["a", "b"]
 Mixed = Sequence[int] | Mapping[str, Share] | None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("hint", "right", "wrong"),
     [
         (Count, [1, 10**9], [0, True, 1.0, "1", None, 10**30]),
@@ -50,8 +51,7 @@ Mixed = Sequence[int] | Mapping[str, Share] | None
         (Annotated[int, Check(lambda _: None)], ["anything"], []),
         (Any, ["anything"], []),
         ("a class that only type checkers import", ["anything"], []),
-    ],
-    ids=range(19),  # the text of a function differs between the processes of a run
+    ],  # the text of a function differs between the processes of a run
 )
 def test_a_value_fits_a_type_or_does_not(
     hint: Any, right: Sequence[Any], wrong: Sequence[Any]
@@ -60,7 +60,7 @@ def test_a_value_fits_a_type_or_does_not(
     assert [value for value in wrong if misfit(value, hint) is None] == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "hint", "message"),
     [
         (0, Count, "x must be a whole number of at least 1, got 0"),
@@ -76,7 +76,6 @@ def test_a_value_fits_a_type_or_does_not(
         ({}, Tokenizer, "x must be of type Tokenizer, got {}"),
         (0, Annotated[int, Range(least=2, below=9), Advice("four is usual")], "; four is usual"),
     ],
-    ids=str,
 )
 def test_the_message_says_what_the_type_expects(value: Any, hint: Any, message: str) -> None:
     found = misfit(value, hint)

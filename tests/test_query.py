@@ -12,6 +12,7 @@ from llama_retrieval_ext.errors import ConfigurationError, InvalidFilterError, S
 from llama_retrieval_ext.filters import AllOf, Compare, matches
 from llama_retrieval_ext.query import Query, reworded
 from llama_retrieval_ext.scope import Scope
+from tests.cases import cases
 
 ENGLISH = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
 RECENT = MetadataFilters(
@@ -45,7 +46,7 @@ def test_a_scope_is_a_value() -> None:
         Scope("acme").tenant_id = "globex"  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("tenant_id", "kb_ids", "message"),
     [
         (None, None, "needs a tenant_id or at least one of kb_ids"),
@@ -108,7 +109,7 @@ def test_text_and_bundles_become_queries_and_queries_stay_unchanged() -> None:
     assert Query.of(bundle) == Query("leave", "picture.png", ["annual"], [0.5])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("wrong", "message"),
     [
         ({"query_str": None}, "a query is a string"),
@@ -126,7 +127,6 @@ def test_text_and_bundles_become_queries_and_queries_stay_unchanged() -> None:
         ({"filters": [MetadataFilter(key="lang", value="en")]}, "write MetadataFilters"),
         ({"context": ["a"]}, "context must be of type Mapping"),
     ],
-    ids=str,
 )
 def test_a_query_that_cannot_be_answered_is_refused(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
@@ -196,7 +196,7 @@ def test_a_leg_gets_everything_but_the_number_of_hits_and_the_time() -> None:
     assert query == before
 
 
-@pytest.mark.parametrize("text", ["", " ", "\n\t", "\u3000"])
+@cases("text", ["", " ", "\n\t", "\u3000"])
 def test_a_query_of_nothing_but_space_is_blank(text: str) -> None:
     assert Query(text).is_blank
     assert Query(text, custom_embedding_strs=[" "]).is_blank
@@ -234,13 +234,13 @@ def test_principals_are_sorted_and_none_of_them_is_not_an_empty_list() -> None:
         assert not matches(condition, {**shown, "allowed": "a"}) or principals is None
 
 
-@pytest.mark.parametrize("principals", ["group:hr", 5, [""], [" "], [None], ["a\nb"], ["\ud800"]])
+@cases("principals", ["group:hr", 5, [""], [" "], [None], ["a\nb"], ["\ud800"]])
 def test_principals_that_are_no_list_of_names_are_refused(principals: Any) -> None:
     with pytest.raises(ConfigurationError, match="principals must be a list of names"):
         Scope("acme", principals=principals)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("one", "other", "both"),
     [(None, ["a"], ("a",)), (["a", "b"], ["b", "c"], ("b",)), ([], ["a"], ()), (["a"], [], ())],
 )

@@ -12,6 +12,7 @@ from llama_retrieval_ext import open_store
 from llama_retrieval_ext.cli.quickstart import QUESTIONS, five_lines
 from llama_retrieval_ext.stages import RRF
 from llama_retrieval_ext.stores.open import backend_for
+from tests.cases import cases
 from tests.knowledge_base.engines import ENGINES, place, start
 from tests.readme import LLM_REPLIES, LLM_URL, blocks_of, comparable, run
 from tests.servers.elasticsearch import elasticsearch_url
@@ -82,7 +83,7 @@ def test_a_newcomer_can_read_it_all() -> None:
     assert TEXT.count("\n") <= 180
 
 
-@pytest.mark.parametrize("name", ["quickstart", "test"])
+@cases("name", ["quickstart", "test"])
 def test_command_is_one_line_under_its_mark(name: str) -> None:
     (command,) = re.findall(
         rf"^<!-- ci:{name} -->\n```sh\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL

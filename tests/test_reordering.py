@@ -13,6 +13,7 @@ from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.hits import node_ids, ordered, score_of
 from llama_retrieval_ext.reordering import ScoreKind, calibrated, in_order, reranked
 from llama_retrieval_ext.results import Contribution, Hit
+from tests.cases import cases
 
 SCORES = st.lists(st.sampled_from([-1.0, 0.0, 0.3, 0.5, 1.0]), min_size=1, max_size=8)
 
@@ -87,7 +88,7 @@ def test_a_logit_becomes_the_probability_it_stands_for() -> None:
     assert calibrated(-2.0, "logit") == pytest.approx(1 / (1 + math.exp(2.0)))
 
 
-@pytest.mark.parametrize("logit", [1e308, -1e308])
+@cases("logit", [1e308, -1e308])
 def test_extreme_logits_do_not_overflow(logit: float) -> None:
     assert calibrated(logit, "logit") in {0.0, 1.0}
 
@@ -99,8 +100,8 @@ def test_rounding_is_forgiven_to_probabilities_and_nothing_else_is() -> None:
         calibrated(3.2, "probability")
 
 
-@pytest.mark.parametrize("kind", get_args(ScoreKind))
-@pytest.mark.parametrize("score", [math.nan, math.inf])
+@cases("kind", get_args(ScoreKind))
+@cases("score", [math.nan, math.inf])
 def test_scores_that_are_no_numbers_are_refused(kind: ScoreKind, score: float) -> None:
     with pytest.raises(ScoreError, match="finite"):
         calibrated(score, kind)

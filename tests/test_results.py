@@ -19,6 +19,7 @@ from llama_retrieval_ext.hits import as_hit, ordered, score_of
 from llama_retrieval_ext.results import Contribution, Hit, SearchResult, answered
 from llama_retrieval_ext.text import highlighting
 from llama_retrieval_ext.trace import Degradation, Trace
+from tests.cases import cases
 
 
 def hit(node_id: str, score: float | None, source: str = "vector") -> Hit:
@@ -58,7 +59,7 @@ def test_ordered_keeps_each_node_once_with_its_best_score(hits: list[Hit]) -> No
     assert len(ordered(hits)) == len(best)
 
 
-@pytest.mark.parametrize("score", [None, math.nan, math.inf, -math.inf])
+@cases("score", [None, math.nan, math.inf, -math.inf])
 def test_a_score_that_is_no_finite_number_is_refused(score: float | None) -> None:
     with pytest.raises(ScoreError, match="'n1' has the score"):
         score_of(hit("n1", score))

@@ -8,6 +8,7 @@ from llama_index.core.schema import TextNode
 from llama_retrieval_ext import Schema
 from llama_retrieval_ext.errors import ConfigurationError, RetrievalExtError
 from llama_retrieval_ext.schema import DEFAULT_SCHEMA
+from tests.cases import cases
 
 FILM = TextNode(
     text="An engineer survives on an island.",
@@ -58,7 +59,7 @@ def test_weights_are_those_of_the_schema_or_of_the_query() -> None:
     assert Schema(text={"title": 3, "*": 0}).weights() == {"title": 3.0}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "message"),
     [
         ({"text": {}}, "at least one field"),
@@ -81,7 +82,7 @@ def test_an_invalid_schema_is_refused(arguments: dict[str, object], message: str
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fields", "message"),
     [
         ({"titel": 1}, "'titel', which is not searched; the searched fields are 'title'"),

@@ -14,6 +14,7 @@ from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.urls import Address, Location, UrlForm, local_path
+from tests.cases import cases
 
 FORM = UrlForm(
     engine="Qdrant",
@@ -27,7 +28,7 @@ FORM = UrlForm(
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("url", "address"),
     [
         ("qdrant://db/kb", Address("kb", "http://db:6333")),
@@ -36,7 +37,6 @@ FORM = UrlForm(
         ("qdrant:./dir?collection=kb", Address("kb", path="./dir")),
         ("qdrant:./dir", Address("nodes", path="./dir")),
     ],
-    ids=["server", "TLS, IPv6 and prefix", "timeout", "directory", "default collection"],
 )
 def test_a_url_names_an_address(url: str, address: Address) -> None:
     assert dataclasses.replace(FORM.parse(url), timeout_s=address.timeout_s) == address
@@ -44,7 +44,7 @@ def test_a_url_names_an_address(url: str, address: Address) -> None:
         assert FORM.parse(url).timeout_s == address.timeout_s
 
 
-@pytest.mark.parametrize(
+@cases(
     ("url", "message"),
     [
         ("milvus://db/kb", "no URL of Qdrant"),
@@ -60,7 +60,6 @@ def test_a_url_names_an_address(url: str, address: Address) -> None:
         ("qdrant://db/KB1", "got the collection name 'KB1'; it has lower-case letters"),
         ("qdrant://hunter2@db/kb", "must not hold credentials"),
     ],
-    ids=range(12),
 )
 def test_a_url_of_another_form_is_refused_without_repeating_a_password(
     url: str, message: str
@@ -80,7 +79,7 @@ def test_secrets_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
         address.secrets("user_env", "password_env")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("one", "other", "is_same"),
     [
         ("qdrant://db/kb", "qdrants://db:6333/kb?timeout_s=3", True),
@@ -89,13 +88,12 @@ def test_secrets_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
         ("embedded:./kb", "embedded:../tests/../tests/kb", False),
         ("embedded:./kb", "embedded:./x/../kb", True),
     ],
-    ids=range(5),
 )
 def test_urls_of_one_location_have_one_identity(one: str, other: str, *, is_same: bool) -> None:
     assert (Location.of(one).identity == Location.of(other).identity) is is_same
 
 
-@pytest.mark.parametrize("url", ["embedded::memory:", "qdrant::memory:"], ids=[0, 1])
+@cases("url", ["embedded::memory:", "qdrant::memory:"])
 def test_a_location_in_memory_has_no_identity(url: str) -> None:
     location = Location.of(url)
     assert (location.identity, location.path, location.is_in_memory) == (None, None, True)
@@ -114,8 +112,8 @@ OPENERS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("path", [NOBODY, "nul\0byte"])
-@pytest.mark.parametrize("opener", OPENERS)
+@cases("path", [NOBODY, "nul\0byte"])
+@cases("opener", OPENERS)
 def test_a_path_that_cannot_be_one_is_a_configuration_error(
     opener: Callable[[str], object], path: str
 ) -> None:
@@ -134,8 +132,8 @@ def test_the_home_folder_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert local_path("~/kb") == tmp_path.resolve() / "kb"
 
 
-@pytest.mark.parametrize("opener", [open_store, open_graph])
-@pytest.mark.parametrize("url", ["postgres://me:pass/word@host/db", "pg://host/db?key=pass"])
+@cases("opener", [open_store, open_graph])
+@cases("url", ["postgres://me:pass/word@host/db", "pg://host/db?key=pass"])
 def test_a_url_with_an_unknown_scheme_is_shown_without_its_password(
     opener: Callable[[str], object], url: str
 ) -> None:

@@ -30,6 +30,7 @@ from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.llm.model import LanguageModel
 from llama_retrieval_ext.testing import FakeRetriever, ScriptedLLM
 from tests.capabilities.conftest import ACME, LOGS
+from tests.cases import cases
 
 
 def findings(prompt: str) -> str:
@@ -201,7 +202,7 @@ ENGLISH = "The documents do not answer this question."
 CHINESE = "现有文档无法回答这个问题。"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("question", "language", "text"),
     [
         ("How much leave?", None, ENGLISH),
@@ -228,7 +229,7 @@ def test_a_language_without_texts_is_refused_before_a_model_is_called() -> None:
     assert llm.prompts == []
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(OutputTexts)])
+@cases("name", [field.name for field in fields(OutputTexts)])
 def test_a_chinese_text_has_the_fields_of_the_english_one(name: str) -> None:
     english, chinese = (getattr(OutputTexts.of(each), name) for each in ("en", "zh"))
     if isinstance(english, str):

@@ -17,6 +17,7 @@ from llama_retrieval_ext.retrievers.intent import (
 from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing import FakeEmbedding, FixedRetriever, ScriptedLLM
+from tests.cases import cases
 
 INTENTS = {
     "report": ["writing a weekly report", "summarise my week", "what did I do"],
@@ -36,7 +37,7 @@ def recognizer(*answers: object, **options: object) -> IntentRecognizer:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("query", "answers", "name", "reason"),
     [
         ("My weekly report please", [], "report", "a rule holds"),
@@ -87,7 +88,7 @@ def test_a_recognizer_is_a_llama_index_selector() -> None:
     assert asyncio.run(selector.aselect(tools, "find the file about pumps")).ind == 0
 
 
-@pytest.mark.parametrize(
+@cases(
     "wrong",
     [{"intents": {}}, {"intents": {"a": ""}}, {"intents": {"a": []}}, {"min_confidence": 2}],
 )

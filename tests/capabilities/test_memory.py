@@ -15,6 +15,7 @@ from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing import FakeEmbedding
 from tests.capabilities.conftest import ACME, BETA, MICROSECOND, NOON, texts
+from tests.cases import cases
 
 
 def test_retrieval_is_by_similarity_within_the_scope(forgetful_kb: KnowledgeBase) -> None:
@@ -29,9 +30,7 @@ def test_retrieval_is_by_similarity_within_the_scope(forgetful_kb: KnowledgeBase
     assert manager.retrieve("annual leave", scope=Scope("none")) == []
 
 
-@pytest.mark.parametrize(
-    ("question", "said"), [("yesterday", "3"), ("last April", "1"), ("去年十月", "0"), ("", "")]
-)
+@cases(("question", "said"), [("yesterday", "3"), ("last April", "1"), ("去年十月", "0"), ("", "")])
 def test_a_question_with_a_relative_date_prefers_its_days(question: str, said: str) -> None:
     days = [(2025, 10, 4), (2026, 4, 4), (2026, 5, 8), (2026, 5, 11)]
     with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as kb:

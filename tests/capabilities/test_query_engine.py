@@ -20,6 +20,7 @@ from llama_retrieval_ext.samples.regulations import zh_safety_laws
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, ScriptedLLM
 from tests.capabilities.conftest import ACME, QUESTION
+from tests.cases import cases
 
 INSIGHTS = [Insight(title="Leave grows", explanation="It was 20.", evidence=["2024"])]
 
@@ -64,7 +65,7 @@ def test_documents_to_analyse_are_no_mapping() -> None:
         DataAnalyzer(llm=ScriptedLLM([])).analyze({"insights": "x"})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("metadata", "head"),
     [
         ({"title": "Handbook", "heading_path": "Leave > Sick"}, "[1] Handbook > Leave > Sick\n"),

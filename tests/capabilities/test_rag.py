@@ -19,6 +19,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, FlakyRetriever, ScriptedLLM
 from tests.capabilities.conftest import ACME, QUESTION
+from tests.cases import cases
 
 Generated = Callable[..., RAGAnswer]
 
@@ -166,7 +167,7 @@ SAME = [
 ]
 
 
-@pytest.mark.parametrize("line", SAME)
+@cases("line", SAME)
 def test_numbers_of_the_same_value_support_a_citation(line: str) -> None:
     template, _, spellings = line.partition(": ")
     texts = [template.format(spelling) for spelling in spellings.split(" / ")]
@@ -179,7 +180,7 @@ def test_numbers_of_the_same_value_support_a_citation(line: str) -> None:
             )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("said", "passage", "missing"),
     [
         ("员工每年享有三十天年假", "员工每年享有二十五天年假。", "三十"),
@@ -213,7 +214,7 @@ def test_a_number_of_another_value_is_not_supported(said: str, passage: str, mis
     assert f": {missing} is not in [1]" in problem
 
 
-@pytest.mark.parametrize(
+@cases(
     ("said", "passage"),
     [
         ("施工一般应当十分注意安全", "施工应当注意安全"),
@@ -226,7 +227,7 @@ def test_a_word_with_a_numeral_is_a_word(said: str, passage: str) -> None:
     assert check_citations(f"{said} [1].", as_hits([passage]))[1] == ()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("said", "passage"),
     [
         ("25天", "员工每年享有二十五天年假。"),
@@ -240,7 +241,7 @@ def test_a_short_answer_and_a_day_of_a_range_are_supported(said: str, passage: s
     assert check_citations(f"{said} [1].", as_hits([passage]))[1] == ()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("form", "numbers"),
     [
         *[(form, [1]) for form in ("[1]", "【1】", "［１］", "[[1]]", "[^1]", "[^1^]", "[ 1 ]")],
@@ -260,7 +261,7 @@ def test_a_short_answer_and_a_day_of_a_range_are_supported(said: str, passage: s
         ],
     ],
 )
-@pytest.mark.parametrize("stop", [" {}.", ". {}", "{}。"])
+@cases("stop", [" {}.", ". {}", "{}。"])
 def test_forms_of_citations_are_read(form: str, numbers: list[int], stop: str) -> None:
     answer = f"Lunch is at noon{stop.format(form)}"
     citations, problems = check_citations(answer, as_hits(["Lunch is at noon."] * 3))
@@ -274,7 +275,7 @@ def test_a_citation_beside_code_is_read() -> None:
     assert citations[0].statement == "Lunch, `lunch[2]`, is at noon"
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "a[1]",

@@ -9,6 +9,7 @@ import pytest
 
 from llama_retrieval_ext import ConfigurationError, __version__
 from llama_retrieval_ext.cli import main
+from tests.cases import cases
 from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.slow
@@ -43,7 +44,7 @@ def test_error_is_one_line_and_exit_code_1(run: Run) -> None:
     assert "embedded" in finished.stderr
 
 
-@pytest.mark.parametrize("place", [0, 4])
+@cases("place", [0, 4])
 def test_debug_shows_the_traceback_wherever_it_stands(place: int) -> None:
     args = ["search", "leave", "--kb", "embeded:./kb"]
     args.insert(place, "--debug")

@@ -11,6 +11,7 @@ from llama_retrieval_ext.cli.errors import in_options
 from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
 from llama_retrieval_ext.knowledge_base.graph import open_recorded
 from llama_retrieval_ext.stores.embedded.files import check_room
+from tests.cases import cases
 from tests.cli.conftest import Run
 
 
@@ -20,7 +21,7 @@ def _context(command: str) -> typer.Context:
     return ctx
 
 
-@pytest.mark.parametrize(
+@cases(
     ("command", "message", "spoken"),
     [
         (

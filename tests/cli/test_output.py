@@ -10,6 +10,7 @@ from rich.cells import cell_len
 
 from llama_retrieval_ext.cli import main
 from llama_retrieval_ext.cli.output import quote, say, say_table
+from tests.cases import cases
 from tests.cli.conftest import Run, written
 
 Captured = pytest.CaptureFixture[str]
@@ -36,7 +37,7 @@ def test_a_pipe_gets_whole_rows_of_a_table(capsys: Captured) -> None:
 ROW = "name: Person50\ncity: Rome\namount: 675"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "question", "quoted"),
     [
         ("Lunch is free. Leave is 25 days.", "days of leave", ["Leave is 25 days."]),

@@ -19,6 +19,7 @@ from llama_retrieval_ext.graph import PassageGraphs
 from llama_retrieval_ext.retrievers import GraphRetriever
 from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.cases import cases
 
 TEXTS = [
     *("Night Train was directed by Anne Lister.", "Anne Lister was born in York."),
@@ -100,7 +101,7 @@ def test_each_preset_has_its_stages() -> None:
     assert ids(made["advanced"])[0] == "b"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("presets", "name", "options", "words"),
     [
         (Presets(), "basics", {}, "did you mean 'basic'"),
@@ -131,7 +132,7 @@ def test_weights_and_diversity_are_what_options_say() -> None:
     assert last.lambda_mult == 0.2
 
 
-@pytest.mark.parametrize(
+@cases(
     ("presets", "name", "reason"),
     [
         (Presets(graph=LINKS, keyword=WORDS), "advanced", "there is a graph"),
@@ -156,7 +157,7 @@ def test_advanced_by_rrf_fuses_vector_and_graph_with_weights_6_and_4() -> None:
     assert fusion == RRF(weights={"vector": 0.6, "graph": 0.4})
 
 
-@pytest.mark.parametrize(
+@cases(
     ("presets", "fusion", "missing"),
     [
         (Presets(), "weighted", "no graph and no keyword search"),

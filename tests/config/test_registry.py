@@ -18,6 +18,7 @@ from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.samples.construction_safety import open_construction_safety
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.cases import cases
 from tests.config.conftest import TENANTS, ask
 
 RECORD = ("chunk_id", "text", "score", "metadata", "knowledge_base_id", "document_id", "source")
@@ -105,7 +106,7 @@ def test_wrong_names_and_arguments_are_refused_with_advice(
         registry.get_retriever(name, **params)
 
 
-@pytest.mark.parametrize("name", ["llm", "docstore", "objects"])
+@cases("name", ["llm", "docstore", "objects"])
 def test_a_part_of_another_type_is_refused_with_what_to_pass(name: str) -> None:
     parts: dict[str, Any] = {name: str.upper}
     with pytest.raises(ConfigurationError, match=f"{name} must be of type .*, got .*upper"):

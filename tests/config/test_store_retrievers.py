@@ -15,12 +15,13 @@ from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.retrievers.knowledge_response import KnowledgePolicy
 from llama_retrieval_ext.samples.construction_safety import open_construction_safety
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from tests.cases import cases
 from tests.config.conftest import ask, fill
 
 TEXTS = ("leave leave leave", "annual leave in full and part time", "leave for parents", "lunch")
 
 
-@pytest.mark.parametrize("top_k", [2, 7])
+@cases("top_k", [2, 7])
 def test_scores_of_llama_bm25_reach_from_0_to_1_over_the_hits_of_a_query(top_k: int) -> None:
     with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as kb:
         kb.add([Document(text=text) for text in TEXTS], show_progress=False)

@@ -25,11 +25,12 @@ from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.pipeline.tree import children_of
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing import FakeEmbedding
+from tests.cases import cases
 from tests.config.files import BOUND, document
 from tests.quick import examples
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "line", "words"),
     [
         (document("{type: hybird}"), 2, "did you mean 'hybrid'?"),

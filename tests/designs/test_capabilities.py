@@ -23,6 +23,7 @@ from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.lazy import _OF_DESIGNS
 from llama_retrieval_ext.services import KnowledgeService, MimicService, ReportService
 from llama_retrieval_ext.testing import FakeEmbedding, FixedRetriever, ScriptedLLM
+from tests.cases import cases
 
 MODEL = FakeEmbedding()
 TEXTS = {
@@ -112,7 +113,7 @@ def test_an_async_ner_is_awaited(kb: KnowledgeBase) -> None:
         assert not asyncio.run(retriever.asearch("what lifts?")).degraded
 
 
-@pytest.mark.parametrize("size", [1, 2, 4, 8, 20])
+@cases("size", [1, 2, 4, 8, 20])
 def test_semantic_finds_as_much_as_basic_with_scores_from_0_to_1(size: int) -> None:
     with KnowledgeBase.open("embedded::memory:", embed_model=MODEL) as own:
         texts = [f"Chapter {n} about tables" for n in range(size)]
@@ -159,7 +160,7 @@ def test_a_pipeline_has_the_designs_pipeline_and_number_of_hits(kb: KnowledgeBas
     assert len(pipeline.search("q")) == 30
 
 
-@pytest.mark.parametrize("part", ["vector_store", "document_store", "graph_store"])
+@cases("part", ["vector_store", "document_store", "graph_store"])
 def test_a_mock_is_no_part(part: str) -> None:
     with pytest.raises(ConfigurationError, match="got <MagicMock"):
         CapabilityFactory(**{part: MagicMock()})
@@ -170,7 +171,7 @@ class Process:
         return previous
 
 
-@pytest.mark.parametrize(
+@cases(
     ("call", "advice"),
     [
         (lambda: RetrievalPipeline().add_stage(Process()), r"function of \(query, hits\)"),

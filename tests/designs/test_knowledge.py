@@ -16,6 +16,7 @@ from llama_retrieval_ext import (
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.samples.construction_safety import construction_safety
 from llama_retrieval_ext.testing import FakeEmbedding, FixedRetriever
+from tests.cases import cases
 
 PIT = "深基坑开挖"
 SAFETY = "ch08_safety"
@@ -77,7 +78,7 @@ def test_a_retriever_is_made_from_storage_and_closed() -> None:
         graph.close()
 
 
-@pytest.mark.parametrize(
+@cases(
     "wrong", [{"score": 1.5}, {"score": -0.1}, {"priority": 0}, {"priority": 5}, {"source": "moon"}]
 )
 def test_an_item_checks_its_fields(wrong: dict[str, object]) -> None:

@@ -12,6 +12,7 @@ from llama_retrieval_ext import KnowledgeBase, Scope
 from llama_retrieval_ext.config import Registry
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM
+from tests.cases import cases
 
 RECORD = {"chunk_id", "text", "score", "metadata", "knowledge_base_id", "document_id", "source"}
 BASE = {"base_retriever": "dense", "num_queries": 3, "include_original": True}
@@ -72,7 +73,7 @@ def test_operator_answers_with_records_of_the_scope(name: str, registry: Registr
         assert record["document_id"].startswith("t-")
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
+@cases("name", PARAMETERS)
 def test_operator_has_the_defaults_of_the_design(name: str) -> None:
     assert PARAMETERS[name].items() <= Registry().get("retriever", name).parameters.items()
 
@@ -112,7 +113,7 @@ def own_record(**changes: object) -> dict[str, object]:
     return {**known, "knowledge_base_id": "kb", "document_id": None, **changes}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("changes", "is_seen"),
     [
         ({}, True),
@@ -124,7 +125,7 @@ def own_record(**changes: object) -> dict[str, object]:
         ({"knowledge_base_id": None}, False),
     ],
 )
-@pytest.mark.parametrize("group", [(), ("retriever",)])
+@cases("group", [(), ("retriever",)])
 def test_a_registered_class_answers_with_records_of_the_scope(
     group: tuple[str, ...], changes: dict[str, object], is_seen: bool
 ) -> None:
@@ -157,7 +158,7 @@ def test_a_record_that_states_two_tenants_is_refused() -> None:
         records_of(registry.get("retriever", "mine")())
 
 
-@pytest.mark.parametrize(
+@cases(
     ("call", "advice"),
     [
         (lambda registry: registry.get("hybrid"), r"write get\('retriever', 'hybrid'\)"),

@@ -25,6 +25,7 @@ from llama_retrieval_ext import (
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, sample_nodes
+from tests.cases import cases
 
 MODEL = FakeEmbedding()
 QUERY = "annual leave days"
@@ -96,7 +97,7 @@ A = FakeRetriever([("x", 0.9), ("y", 0.5), ("z", 0.1)])
 B = FakeRetriever([("y", 30.0), ("w", 10.0)])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("mode", "expected"),
     [
         # The best score of a node, each node once.
@@ -144,7 +145,7 @@ class ByNumber:
         return [NodeWithScore(node=hit.node, score=5.0 - rank) for rank, hit in enumerate(best)]
 
 
-@pytest.mark.parametrize("scores", [True, False])
+@cases("scores", [True, False])
 def test_diversity_weighs_the_score_of_the_reranker(scores: bool) -> None:
     texts = [f"tables {n} {'about ' * (12 - n)}leave" for n in range(12)]
     with open_store("embedded::memory:") as own:

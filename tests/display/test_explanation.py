@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from llama_index.core.vector_stores.types import (
     FilterCondition,
     FilterOperator,
@@ -23,6 +22,7 @@ from llama_retrieval_ext import (
 )
 from llama_retrieval_ext.filter_syntax import describe_filters
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
+from tests.cases import cases
 
 ACME = Scope("acme")
 RECENT = MetadataFilters(
@@ -76,7 +76,7 @@ def test_a_knowledge_base_shows_the_backend_of_its_retrievers(tmp_path: Path) ->
         assert retriever.backend.describe()["engine"] == "embedded"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("filters", "text"),
     [
         (RECENT, "year >= 2020"),

@@ -26,6 +26,7 @@ from llama_retrieval_ext.pipeline.explanation import explanation_of
 from llama_retrieval_ext.results import ProofEdge
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
 from llama_retrieval_ext.trace import Degradation, Trace
+from tests.cases import cases
 from tests.display.conftest import MARKUP, full_result, printed
 
 
@@ -104,7 +105,7 @@ def test_a_sentence_of_a_rule_a_memory_and_a_document_without_a_file_are_called_
     assert "annual leave" in repr(SearchResult([document]))
 
 
-@pytest.mark.parametrize(
+@cases(
     "value",
     [
         full_result(),
@@ -113,7 +114,6 @@ def test_a_sentence_of_a_rule_a_memory_and_a_document_without_a_file_are_called_
         IngestionReport(added=1, skipped={MARKUP: MARKUP}, failures={MARKUP: OSError(MARKUP)}),
         CopyReport(copied=1, failures={MARKUP: OSError(MARKUP)}),
     ],
-    ids=lambda value: type(value).__name__,
 )
 def test_html_is_escaped_and_self_contained(value: object) -> None:
     html = value._repr_html_()  # type: ignore[attr-defined]
@@ -179,7 +179,7 @@ def _text(chip: str) -> str:
     return chip.partition(",")[0]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("retriever", "reordering"),
     [
         (_FUSED >> MMR(0.5, embed_model=FakeEmbedding()), ["MMR"]),

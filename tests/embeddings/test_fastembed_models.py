@@ -13,6 +13,7 @@ from llama_retrieval_ext.embeddings.fastembed_models import (
     ModelFolder,
 )
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
+from tests.cases import cases
 from tests.onnx_models import cached, cross_encoder, settings
 
 POOLING = "1_Pooling/config.json"
@@ -96,7 +97,7 @@ def test_the_hash_covers_each_file_that_determines_vectors(folder: Path, name: s
     assert ModelFolder.at(str(folder)).digest != before
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "query", "text"),
     [
         ("intfloat/multilingual-e5-large", "query: ", "passage: "),
@@ -111,7 +112,7 @@ def test_a_name_is_known_with_dimension_and_prompts_before_it_is_downloaded(
     assert source.dimension in {512, 1024}
 
 
-@pytest.mark.parametrize("kind", [EmbeddingSource.of, CrossEncoder])
+@cases("kind", [EmbeddingSource.of, CrossEncoder])
 def test_a_misspelt_name_gets_the_nearest(kind: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"did you mean '.*base"):
         kind("BAAI/bge-reranker-bas" if kind is CrossEncoder else "BAAI/bge-base-en-v15")

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
 from llama_retrieval_ext.errors import MissingDependencyError
+from tests.cases import cases
 from tests.instrumentation import recorded
 from tests.quick import examples
 
@@ -137,7 +138,7 @@ def test_threads_share_one_model_and_agree(model: LocalEmbedding) -> None:
         )
 
 
-@pytest.mark.parametrize("clone", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+@cases("clone", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 def test_a_copy_embeds_alike(clone: object) -> None:
     model = LocalEmbedding(embed_batch_size=7)
     assert callable(clone)

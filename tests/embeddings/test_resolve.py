@@ -8,6 +8,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 
 from llama_retrieval_ext.embeddings.resolve import embed_model_name, resolve_embed_model
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
+from tests.cases import cases
 
 INTEGRATIONS = [
     ("huggingface", "HuggingFaceEmbedding", "model_name"),
@@ -60,13 +61,13 @@ def test_an_integration_that_misses_its_own_need_says_which(
     assert not isinstance(caught.value, MissingDependencyError)
 
 
-@pytest.mark.parametrize("spec", ["", "  ", None, 3, object()])
+@cases("spec", ["", "  ", None, 3, object()])
 def test_nothing_is_taken_by_default(spec: object) -> None:
     with pytest.raises(ConfigurationError, match=r"Accepted: local, fastembed:\./FOLDER"):
         resolve_embed_model(spec)  # type: ignore[arg-type]  # what callers without a checker pass
 
 
-@pytest.mark.parametrize(
+@cases(
     ("spec", "right"),
     [
         ("Local", "local"),
@@ -89,7 +90,7 @@ def test_two_models_of_one_class_have_two_names() -> None:
     assert embed_model_name(second) == "MockEmbedding:large"
 
 
-@pytest.mark.parametrize("name", ["unknown", ""])
+@cases("name", ["unknown", ""])
 def test_a_model_without_a_name_is_known_by_its_class(name: str) -> None:
     model = MockEmbedding(embed_dim=2)
     model.model_name = name
@@ -116,7 +117,7 @@ def namespace() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize(
+@cases(
     "spec",
     ["sk-SECRET-0123456789", "opnai:sk-SECRET", "openai_key=SECRET", "x" * 20 + "SECRET" * 5],
 )

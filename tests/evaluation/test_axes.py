@@ -20,6 +20,7 @@ from llama_retrieval_ext.evaluation import (
     tune,
 )
 from llama_retrieval_ext.testing.corpus import sample_nodes
+from tests.cases import cases
 from tests.evaluation.drawings import DRAWING, closed, draw_all, experiment, explained, legs
 
 __all__ = ["closed"]
@@ -52,7 +53,7 @@ _PLOTS = {
 }
 
 
-@pytest.mark.parametrize("plot", _PLOTS.values(), ids=_PLOTS)
+@cases("plot", _PLOTS.values())
 def test_plots_are_readable_on_white_and_on_black_without_a_box(plot: Callable[[], Any]) -> None:
     inline = pytest.importorskip("matplotlib_inline.backend_inline")
     drawn = plot()

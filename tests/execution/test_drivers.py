@@ -16,6 +16,7 @@ from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Call, Effect, Plan, Sleep, Task, Together
 from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeRetriever, HangingRetriever
+from tests.cases import cases
 from tests.execution.conftest import Composite, Search
 from tests.meeting import Meeting, Meets, MeetsAsync, met_by_the_loop
 
@@ -76,7 +77,7 @@ Driver = Callable[[Plan[Any]], Any]
 both_drivers = pytest.mark.parametrize("drive", [run, drive_on_a_loop], ids=["run", "arun"])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "expected"),
     [
         ("blocks", False),

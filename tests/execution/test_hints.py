@@ -27,6 +27,7 @@ from llama_retrieval_ext.services import SearchService
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.cases import cases
 
 ACME, OTHER = Scope("acme", principals=["user:ann"]), Scope("other", principals=["user:ann"])
 NO_KEY = "no passage in this scope has the key 'yaer'; there are 'year', 'author', 'tags', 'title'"
@@ -183,7 +184,7 @@ class Synonyms(FakeEmbedding):
         return super()._embed(text.replace("holiday", "leave"))
 
 
-@pytest.mark.parametrize("makes_legs", [False, True])
+@cases("makes_legs", [False, True])
 def test_nonsense_is_told_from_a_question_in_other_words(makes_legs: bool) -> None:
     model = Synonyms()
     with KnowledgeBase.open("embedded::memory:", embed_model=model) as kb:
@@ -220,7 +221,7 @@ class Counted:
         return finished(rows)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("is_exact", "hint"),
     [
         (True, "'rare' is a string here, and the filter has the number 1"),

@@ -28,6 +28,7 @@ from llama_retrieval_ext.testing.fakes import (
     FlakyRetriever,
     HangingRetriever,
 )
+from tests.cases import cases
 from tests.execution.conftest import Composite, Search
 from tests.patience import soon, unless_stalled
 
@@ -252,7 +253,7 @@ def test_an_open_circuit_breaker_of_a_child_does_not_open_that_of_the_leg(fused:
     assert not leg.breaker.is_open
 
 
-@pytest.mark.parametrize(
+@cases(
     ("wrong", "message"),
     [
         ({"name": ""}, "name"),
@@ -267,7 +268,6 @@ def test_an_open_circuit_breaker_of_a_child_does_not_open_that_of_the_leg(fused:
         ({"backoff_s": -1}, "backoff_s"),
         ({"top_k": 0}, "top_k"),
     ],
-    ids=str,
 )
 def test_a_leg_refuses_impossible_arguments(wrong: dict[str, float | str], message: str) -> None:
     options: dict[str, object] = {"name": "leg", **wrong}
@@ -357,7 +357,7 @@ def test_only_one_of_many_threads_gets_the_trial_call(
     assert sorted(refused) == [False] + [True] * 7
 
 
-@pytest.mark.parametrize(("failures", "reset_s"), [(0, 1.0), (1, 0.0), (1, -1.0)])
+@cases(("failures", "reset_s"), [(0, 1.0), (1, 0.0), (1, -1.0)])
 def test_a_breaker_refuses_impossible_arguments(failures: int, reset_s: float) -> None:
     with pytest.raises(ConfigurationError, match=r"failures must|reset_s must"):
         CircuitBreaker(failures=failures, reset_s=reset_s)

@@ -7,14 +7,13 @@ from contextvars import ContextVar
 from threading import Event, Thread
 from typing import get_type_hints
 
-import pytest
-
 from llama_retrieval_ext import Retriever, SearchResult
 from llama_retrieval_ext.execution.running import astream, stream
 from llama_retrieval_ext.pipeline import Explanation
+from tests.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "result"),
     [
         ("search", SearchResult),

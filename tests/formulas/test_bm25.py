@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.bm25 import bm25_term_weight
+from tests.cases import cases
 from tests.quick import examples
 
 tfs = st.integers(1, 1000)
@@ -47,7 +48,7 @@ def test_the_weight_is_in_range_and_grows_with_tf_and_shortness(
     assert weight <= more * nearly <= (k1 + 1) * nearly**2
 
 
-@pytest.mark.parametrize(
+@cases(
     "wrong",
     [
         {"average_length": 0.0},

@@ -7,6 +7,7 @@ import pytest
 
 from llama_retrieval_ext.errors import DimensionMismatchError, ScoreError
 from llama_retrieval_ext.formulas.cosine import cosines, matrix
+from tests.cases import cases
 
 
 def test_the_cosine_is_that_of_the_angle() -> None:
@@ -29,13 +30,13 @@ def test_an_embedding_of_another_dimension_is_refused() -> None:
         matrix([[1, 0], [1, 0, 0]], dim=2)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, 3e38, 1e300])
+@cases("value", [math.nan, math.inf, 3e38, 1e300])
 def test_values_that_are_not_finite_or_too_large_are_refused(value: float) -> None:
     with pytest.raises(ScoreError, match="finite"):
         cosines(matrix([[value, 3e38]], dim=2), [1, 1])
 
 
-@pytest.mark.parametrize("value", [None, "1", 10**400])
+@cases("value", [None, "1", 10**400])
 def test_values_that_are_not_numbers_are_refused(value: object) -> None:
     with pytest.raises(ScoreError, match="embedding 0"):
         matrix([[value, 0.0]], dim=2)  # type: ignore[list-item]

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError, ScoreError
 from llama_retrieval_ext.formulas.decay import exponential_decay
+from tests.cases import cases
 from tests.quick import examples
 
 ages = st.floats(-1e6, 1e6) | st.just(math.inf)
@@ -26,7 +27,7 @@ def test_the_factor_is_in_range_and_never_grows_with_age(
     assert 1.0 >= newer >= older >= 0.0
 
 
-@pytest.mark.parametrize("half_life", [0.0, math.nan, math.inf])
+@cases("half_life", [0.0, math.nan, math.inf])
 def test_a_half_life_that_is_not_positive_and_finite_is_refused(half_life: float) -> None:
     with pytest.raises(ConfigurationError, match="half_life must be finite and above 0"):
         exponential_decay(1, half_life=half_life)

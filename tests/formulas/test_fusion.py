@@ -21,16 +21,17 @@ from llama_retrieval_ext.formulas.fusion import (
     weighted_sum_shares,
 )
 from llama_retrieval_ext.formulas.normalisation import check_scores
+from tests.cases import cases
 from tests.quick import examples
 
 
-@pytest.mark.parametrize("weights", [[], [1.0], [1.0, 1.0, 1.0]])
+@cases("weights", [[], [1.0], [1.0, 1.0, 1.0]])
 def test_the_number_of_weights_must_be_that_of_the_legs(weights: list[float]) -> None:
     with pytest.raises(ConfigurationError, match=f"got {len(weights)} weights for 2 rankings"):
         weighted_legs(["x", "y"], weights=weights)
 
 
-@pytest.mark.parametrize("weight", [-0.1, math.nan, math.inf, 1e200])
+@cases("weight", [-0.1, math.nan, math.inf, 1e200])
 def test_an_invalid_weight_is_refused_with_its_position(weight: float) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(f"weight 1 is {weight}; pass")):
         weighted_legs(["x", "y"], weights=[1.0, weight])
@@ -41,9 +42,7 @@ def test_weights_that_are_all_zero_are_refused() -> None:
         weighted_legs(["x", "y"], weights=[0.0, 0.0])
 
 
-@pytest.mark.parametrize(
-    "score", [None, math.nan, math.inf, -math.inf, sys.float_info.max, -sys.float_info.max]
-)
+@cases("score", [None, math.nan, math.inf, -math.inf, sys.float_info.max, -sys.float_info.max])
 def test_a_missing_or_infinite_score_is_refused_with_its_id(score: float | None) -> None:
     with pytest.raises(ScoreError, match="the score of 'n2' is"):
         check_scores({"n1": 0.5, "n2": score})
@@ -90,7 +89,7 @@ def test_a_repeated_id_counts_once_and_the_rest_moves_up() -> None:
     assert reciprocal_rank_fusion([["a", "a", "b"]]) == {"a": 1 / 61, "b": 1 / 62}
 
 
-@pytest.mark.parametrize("k", [-1.0, math.nan, math.inf])
+@cases("k", [-1.0, math.nan, math.inf])
 def test_a_k_below_zero_or_not_finite_is_refused(k: float) -> None:
     with pytest.raises(ConfigurationError, match="k must be a finite number of 0 or more"):
         reciprocal_rank_fusion([["a"]], k=k)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError, ScoreError
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
+from tests.cases import cases
 from tests.quick import examples
 
 Array = npt.NDArray[np.floating[Any]]
@@ -65,7 +66,7 @@ def test_no_candidates_give_no_picks() -> None:
     assert maximal_marginal_relevance([], np.empty((0, 384)), top_k=3) == []
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.int8])
+@cases("dtype", [np.float16, np.int8])
 def test_every_width_of_number_gives_the_same_picks(dtype: type[np.number[Any]]) -> None:
     rows = np.array([[100, 0], [99, 1], [0, 100]], dtype=dtype)
     assert picks([0.9, 0.89, 0.5], rows, top_k=3) == [0, 2, 1]
@@ -92,13 +93,13 @@ def test_top_k_below_one_is_refused() -> None:
         maximal_marginal_relevance([0.5], [[1.0]], top_k=0)
 
 
-@pytest.mark.parametrize("lambda_mult", [-0.1, 1.1, math.nan])
+@cases("lambda_mult", [-0.1, 1.1, math.nan])
 def test_lambda_out_of_range_is_refused(lambda_mult: float) -> None:
     with pytest.raises(ConfigurationError, match="lambda_mult must be between 0"):
         maximal_marginal_relevance([0.5], [[1.0]], top_k=1, lambda_mult=lambda_mult)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("similarity", "rows"),
     [([0.5], [[1.0], [2.0]]), ([0.5], []), (0.5, [[1.0]]), ([[0.5]], [[1.0]])],
 )
@@ -107,13 +108,13 @@ def test_shapes_that_do_not_fit_are_refused(similarity: npt.ArrayLike, rows: npt
         maximal_marginal_relevance(similarity, rows, top_k=1)
 
 
-@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+@cases("wrong", [math.nan, math.inf])
 def test_a_similarity_that_is_not_finite_is_refused(wrong: float) -> None:
     with pytest.raises(ScoreError, match="similarity of candidate 1 is"):
         maximal_marginal_relevance([0.5, wrong], angles(0, 90), top_k=1)
 
 
-@pytest.mark.parametrize("wrong", [math.nan, math.inf, 1e200])
+@cases("wrong", [math.nan, math.inf, 1e200])
 def test_an_embedding_that_is_not_finite_is_refused(wrong: float) -> None:
     with pytest.raises(ScoreError, match="embedding 1 has a value that is not finite"):
         maximal_marginal_relevance([0.5, 0.4], [[1.0, 0.0], [0.0, wrong]], top_k=1)

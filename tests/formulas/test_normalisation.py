@@ -16,6 +16,7 @@ from llama_retrieval_ext.formulas.normalisation import (
     theoretical_min_max,
     z_score,
 )
+from tests.cases import cases
 from tests.quick import examples
 
 Scores = dict[str, float]
@@ -34,7 +35,7 @@ POPULATION_DEVIATION = math.sqrt(((9 - MEAN) ** 2 + (5 - MEAN) ** 2 + (1 - MEAN)
 as_llama_index = partial(distribution_based, as_llama_index=True)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("normalise", "scores", "expected"),
     [
         (min_max, [7.5, 4.0, 2.5], [1.0, (4.0 - 2.5) / (7.5 - 2.5), 0.0]),
@@ -126,13 +127,13 @@ def test_the_scale_of_the_retriever_does_not_matter(
     assert normalise(rescaled) == pytest.approx(normalise(ranks))
 
 
-@pytest.mark.parametrize("normalise", [*in_unit_range, distribution_based, z_score, deviations])
+@cases("normalise", [*in_unit_range, distribution_based, z_score, deviations])
 def test_normalising_no_scores_gives_none(normalise: Normalise) -> None:
     assert normalise({}) == {}
 
 
-@pytest.mark.parametrize("normalise", [min_max, z_score, distribution_based, deviations])
-@pytest.mark.parametrize("wrong", [None, math.nan, -math.inf])
+@cases("normalise", [min_max, z_score, distribution_based, deviations])
+@cases("wrong", [None, math.nan, -math.inf])
 def test_a_score_that_is_not_finite_is_refused(normalise: Normalise, wrong: float) -> None:
     with pytest.raises(ScoreError, match=f"the score of 'b' is {wrong}"):
         normalise({"a": 0.5, "b": wrong})

@@ -5,6 +5,7 @@ import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError, ScoreError
 from llama_retrieval_ext.formulas.pagerank import personalised_pagerank, transition_matrix
+from tests.cases import cases
 
 
 def test_two_nodes_have_the_closed_form() -> None:
@@ -31,7 +32,7 @@ def test_without_restart_nodes_every_score_is_zero() -> None:
     assert personalised_pagerank(transition_matrix([0], [1], size=2), [0, 0]).tolist() == [0, 0]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "error"),
     [
         ({"damping": 1.0}, ConfigurationError),
@@ -49,9 +50,7 @@ def test_arguments_of_pagerank_out_of_range_are_refused(
         personalised_pagerank(walk, **{"restart": [1, 0], **options})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("edges", "weights"), [(([0], [2]), None), (([0], [1, 1]), None), (([0], [1]), [0.0])]
-)
+@cases(("edges", "weights"), [(([0], [2]), None), (([0], [1, 1]), None), (([0], [1]), [0.0])])
 def test_edges_outside_the_matrix_or_without_weight_are_refused(
     edges: tuple[list[int], list[int]], weights: list[float] | None
 ) -> None:

@@ -19,6 +19,7 @@ from llama_retrieval_ext.graph.rules.rule import Pattern, Step, Where
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.graph_contract import SCOPE, answer, sample_graph
+from tests.cases import cases
 from tests.quick import trials
 from tests.servers.neo4j import neo4j_url
 
@@ -111,7 +112,7 @@ def test_hostile_text_written_to_neo4j_stays_text(graph: Neo4jGraph) -> None:
     assert [row for row in content(graph) if row["p"].get("tenant_id") == "globex"] == others
 
 
-@pytest.mark.parametrize("principals", [None, ["group:hr"]])
+@cases("principals", [None, ["group:hr"]])
 def test_dates_that_another_program_wrote_are_read_in_a_scope(principals: list[str] | None) -> None:
     scope, stored = Scope("acme", principals=principals), {"id": "a", "built": date(2024, 5, 8)}
     node = node_of({"labels": ["__Entity__"], "properties": stored}, scope)

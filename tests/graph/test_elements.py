@@ -9,9 +9,10 @@ from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Partit
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.neo4j_rows import batch_rows
 from llama_retrieval_ext.scope import Scope
+from tests.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     "node",
     [
         GraphNode("pit", "Process", "deep pit", {"aliases": ["pit"]}),
@@ -29,12 +30,12 @@ def test_an_edge_is_the_same_after_a_round_trip_through_llama_index() -> None:
     assert (edge.other("pit"), edge.other("crane")) == ("crane", "pit")
 
 
-@pytest.mark.parametrize("weight", [0, -1, "2", True, None])
+@cases("weight", [0, -1, "2", True, None])
 def test_a_weight_that_is_no_positive_number_counts_as_1(weight: object) -> None:
     assert Edge.of("a", "R", "b", {"weight": weight}).weight == 1.0
 
 
-@pytest.mark.parametrize("value", [object(), float("nan")])
+@cases("value", [object(), float("nan")])
 def test_properties_that_json_cannot_hold_are_refused(value: object) -> None:
     with pytest.raises(ConfigurationError, match="must be JSON values"):
         Edge.of("a", "R", "b", {"x": value})
@@ -49,7 +50,7 @@ def test_a_scope_sees_its_own_partitions() -> None:
     assert not Partition().is_in(Scope("acme"))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "message"),
     [
         ({"id": ""}, "a node needs a non-empty id, got ''"),
@@ -63,7 +64,7 @@ def test_a_node_without_an_id_or_label_is_refused(arguments: Any, message: str) 
         GraphNode(**arguments)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rows", "message"),
     [
         (([{"id": "x"}], []), "one of the nodes must be of type GraphNode, got {'id': 'x'}"),

@@ -8,6 +8,7 @@ from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphSto
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
 from llama_retrieval_ext.graph.open import PropertyGraph, graph_of, open_graph
+from tests.cases import cases
 
 
 def test_a_directory_and_memory_open_by_url(tmp_path: Path) -> None:
@@ -16,7 +17,7 @@ def test_a_directory_and_memory_open_by_url(tmp_path: Path) -> None:
     assert (tmp_path / "new/graph.sqlite3").exists()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("url", "message"),
     [
         ("grpah:./dir", "Did you mean graph:"),
@@ -36,7 +37,7 @@ def test_a_url_that_names_no_graph_is_refused(url: str, message: str) -> None:
         open_graph(url)
 
 
-@pytest.mark.parametrize("url", ["neo4j://me:hunter2@host", "neo:me:hunter2@host"])
+@cases("url", ["neo4j://me:hunter2@host", "neo:me:hunter2@host"])
 def test_a_password_in_a_url_is_refused_and_not_shown(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         open_graph(url)

@@ -10,6 +10,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.passage_graph import PassageGraph
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
+from tests.cases import cases
 from tests.graph.passages import FILLER, graph_of
 
 
@@ -116,9 +117,7 @@ def test_passages_are_linked_by_rare_phrases_in_capitals_or_known_from_elsewhere
     assert not linked(graph, "c", "d")
 
 
-@pytest.mark.parametrize(
-    "text", ["根据《安全生产法》", "依照「安全生产法」执行", "深基坑安全生产法规"]
-)
+@cases("text", ["根据《安全生产法》", "依照「安全生产法」执行", "深基坑安全生产法规"])
 def test_chinese_passages_are_linked_by_quoted_and_recurring_text(text: str) -> None:
     chinese = [
         ("a", "一", "应当遵守《安全生产法》的规定"),
@@ -195,9 +194,7 @@ def test_metadata_gazetteer_and_ner_give_entities() -> None:
     assert all(node.properties["tenant_id"] == "t" for node in rows.nodes)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"entity_fields": "tags"}, {"gazetteer": [1]}, {"title_fields": "x"}, {"ner": 7}]
-)
+@cases("wrong", [{"entity_fields": "tags"}, {"gazetteer": [1]}, {"title_fields": "x"}, {"ner": 7}])
 def test_passage_link_options_of_a_wrong_type_are_refused(wrong: dict[str, Sequence[str]]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
         PassageLinks(**wrong)  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.text_to_cypher import GeneratedRetriever, _described
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.cases import cases
 from tests.servers.neo4j import neo4j_url
 
 __all__ = ["neo4j_url"]
@@ -41,7 +42,7 @@ class AnsweringGraph(EmbeddedGraph):
     plan_read = Mock(side_effect=AssertionError("the graph was asked"))
 
 
-@pytest.mark.parametrize("scope", [ACME, Scope(principals=[]), Scope(kb_ids=["handbook"])])
+@cases("scope", [ACME, Scope(principals=[]), Scope(kb_ids=["handbook"])])
 def test_under_a_scope_neither_llm_nor_graph_is_asked(scope: Scope) -> None:
     llm = ScriptedLLM([])
     with AnsweringGraph(":memory:") as graph:

@@ -15,6 +15,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.cases import cases
 from tests.knowledge_base.engines import EMBEDDED
 
 Open = Callable[..., KnowledgeBase]
@@ -199,7 +200,7 @@ def test_index_is_refused_on_other_engines(tmp_path: Path) -> None:
             kb.index()
 
 
-@pytest.mark.parametrize("document_id", ["~nobody-has-this-name", "~", "nul\0byte", "a\nb"])
+@cases("document_id", ["~nobody-has-this-name", "~", "nul\0byte", "a\nb"])
 def test_an_id_from_elsewhere_is_never_read_as_a_path(document_id: str) -> None:
     with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as kb:
         assert kb.get(document_id) == []

@@ -13,6 +13,7 @@ from llama_retrieval_ext.errors import ConfigurationError, IngestionError
 from llama_retrieval_ext.knowledge_base import ConversationParser
 from llama_retrieval_ext.schema import DEFAULT_SCHEMA
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.cases import cases
 
 MAY = datetime(2023, 5, 8, 13, tzinfo=UTC)
 ROWS = [
@@ -61,7 +62,7 @@ def test_the_speaker_of_a_chat_message_is_named_or_its_role() -> None:
     assert first.metadata["time"] == MAY.isoformat()
 
 
-@pytest.mark.parametrize("wrong", ["hello", ("Ann",), ("Ann", 1), ("Ann", "Hi", 5), 7])
+@cases("wrong", ["hello", ("Ann",), ("Ann", 1), ("Ann", "Hi", 5), 7])
 def test_a_conversation_of_anything_but_messages_is_refused(wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match="a message is a ChatMessage"):
         ConversationParser().get_nodes_from_messages([wrong], session_id="s")

@@ -22,6 +22,7 @@ from llama_retrieval_ext.knowledge_base.passages import (
 )
 from llama_retrieval_ext.knowledge_base.readers.outline import markdown_outline, sections_of
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.cases import cases
 from tests.knowledge_base.nodes import LONG as SHORT_TEXT
 from tests.knowledge_base.nodes import found
 from tests.programs import run_program
@@ -137,7 +138,7 @@ def test_the_title_in_the_metadata_of_a_document_is_kept() -> None:
     assert nodes[0].metadata["heading_path"] == "Handbook"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "path"),
     [
         ("# Leave\n\n## Annual\n\n25 days.\n\n## Sick\n\nCall at nine.\n", ("Leave",)),
@@ -153,7 +154,7 @@ def test_short_sections_are_joined_under_the_headings_that_they_share(
     assert sections_of(text, markdown_outline(text)) == [(0, len(text), path)]
 
 
-@pytest.mark.parametrize("n_words", range(30, 110, 4))
+@cases("n_words", range(30, 110, 4))
 def test_no_passage_ends_in_a_heading(n_words: int) -> None:
     text = (
         f"# Manual\n\n{'few ' * 20}\n\n## 3.1. Overview\n\n### 3.1.1. Leave\n\n{'day ' * n_words}."
@@ -223,9 +224,7 @@ def test_blocks_give_the_sentences_of_the_whole_text(block: int) -> None:
     assert in_blocks(SPLIT, block=block)(text) == SPLIT(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["年假二十五天、病假另计。" * 40, "word " * 90, "x" * 500, " " * 500]
-)
+@cases("text", ["年假二十五天、病假另计。" * 40, "word " * 90, "x" * 500, " " * 500])
 def test_a_block_without_the_end_of_a_sentence_is_cut(text: str) -> None:
     def limited(part: str) -> list[str]:
         assert len(part) <= 100

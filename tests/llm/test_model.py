@@ -21,8 +21,10 @@ from llama_retrieval_ext.llm.functions import CallableLLM
 from llama_retrieval_ext.llm.model import LanguageModel, check_prompt, filled
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.scripted_llm import ScriptedAnswer, ScriptedLLM
+from tests.cases import cases
 from tests.meeting import Meeting
 from tests.patience import soon, unless_stalled
+from tests.quick import is_async
 
 
 class BlockingLLM(CustomLLM):
@@ -58,14 +60,14 @@ class SettableLLM(BlockingLLM):
 Run = Callable[[Plan[list[str]]], tuple[list[str], list[str]]]
 
 
-@pytest.fixture(params=["sync", "async"])
+@pytest.fixture
 def written(request: pytest.FixtureRequest) -> Run:
     """Run a plan; return its result and the reasons of its degradations."""
 
     def carry_out(plan: Plan[list[str]]) -> tuple[list[str], list[str]]:
         session = Session()
         with entered(Context(session)):
-            result = run(plan) if request.param == "sync" else asyncio.run(arun(plan))
+            result = asyncio.run(arun(plan)) if is_async(request) else run(plan)
         return result, [f"{part.where}: {part.reason}" for part in session.degraded]
 
     return carry_out
@@ -237,7 +239,7 @@ def test_a_missing_model_and_impossible_limits_are_refused() -> None:
         LanguageModel(ScriptedLLM([]), max_tokens=0)
 
 
-@pytest.mark.parametrize("again", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
+@cases("again", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
 def test_a_copy_of_a_model_keeps_its_own_answers(
     again: Callable[[LanguageModel], LanguageModel],
 ) -> None:

@@ -16,6 +16,7 @@ from llama_retrieval_ext.llm.parsing import (
     unfenced,
     without_thinking,
 )
+from tests.cases import cases
 
 SIGNS = "ab 年\n\t\"\\'{}[],:</\x00\u2028"
 PLAIN = st.text(alphabet="abc 年假\n.,<>/[]|", max_size=40)
@@ -45,7 +46,7 @@ def test_cleaning_keeps_only_the_answer(subtests: pytest.Subtests) -> None:
             assert cleaned(answer) == "leave"
 
 
-@pytest.mark.parametrize("answer", ["", "<think>hm", "hm</think>"])
+@cases("answer", ["", "<think>hm", "hm</think>"])
 def test_a_thought_without_an_answer_is_cleaned_to_nothing(answer: str) -> None:
     assert cleaned(answer) == ""
 
@@ -61,7 +62,7 @@ def test_the_text_after_a_thought_is_the_answer(thought: str, answer: str) -> No
     assert without_thinking(f"{thought}</think>{answer}") == answer
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "inside"),
     [
         ("```\nleave\n```", "leave"),
@@ -76,7 +77,7 @@ def test_the_content_of_fences_is_returned(text: str, inside: str) -> None:
     assert unfenced(text).split() == inside.split()
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "I'm sorry, but I can't help with that.",
@@ -91,7 +92,7 @@ def test_refusals_are_recognised(text: str) -> None:
     assert is_refusal(text)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text", ["I cannot log in to the portal", "无法生成报表怎么办", "Staff have 25 days of leave."]
 )
 def test_ordinary_sentences_are_not_refusals(text: str) -> None:
@@ -117,7 +118,7 @@ def test_the_texts_in_json_are_found_also_if_it_is_malformed(subtests: pytest.Su
             assert texts_in_json(text) == ["annual leave", "days off"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "",
@@ -146,7 +147,7 @@ CUT_OFF = [
 ]
 
 
-@pytest.mark.parametrize("text", CUT_OFF, ids=range(len(CUT_OFF)))
+@cases("text", CUT_OFF)
 def test_what_is_read_in_half_is_unreadable(text: str) -> None:
     class Queries(BaseModel):
         queries: list[str] = []
@@ -182,7 +183,7 @@ class Findings(BaseModel):
 WON = Findings(findings=[Finding(text="We won 'it'.", sources=[1])])
 
 
-@pytest.mark.parametrize(
+@cases(
     "answer",
     [
         """{"findings": [{"text": "We won 'it'.", "sources": [1]}]}""",
@@ -195,9 +196,7 @@ def test_malformed_json_of_a_model_is_repaired_and_validated(answer: str) -> Non
     assert parse_structured(answer, Findings) == (WON, "")
 
 
-@pytest.mark.parametrize(
-    "answer", ["", "none", '{"findings": 3}', '{"findings": [{"text": "We w', "[" * 50]
-)
+@cases("answer", ["", "none", '{"findings": 3}', '{"findings": [{"text": "We w', "[" * 50])
 def test_json_that_is_missing_invalid_or_cut_off_is_a_problem(answer: str) -> None:
     value, problem = parse_structured(answer, Findings)
     assert value is None

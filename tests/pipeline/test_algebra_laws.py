@@ -25,6 +25,7 @@ from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages.fusion import RRF, Max, WeightedSum
 from llama_retrieval_ext.stages.selection import Threshold, Top
 from llama_retrieval_ext.testing.fakes import FixedRetriever
+from tests.cases import cases
 from tests.pipeline.parts import Each, Say
 from tests.quick import examples
 
@@ -206,7 +207,7 @@ HANDLE_FREE = (
 )
 
 
-@pytest.mark.parametrize("stage", HANDLE_FREE, ids=repr)
+@cases("stage", HANDLE_FREE)
 def test_the_representation_of_a_stage_is_the_expression_that_makes_it(stage: object) -> None:
     assert eval(repr(stage), globals()) == stage
 

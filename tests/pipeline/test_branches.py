@@ -8,6 +8,7 @@ from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.testing.fakes import FixedRetriever
+from tests.cases import cases
 
 a, b, c = (FixedRetriever([(name, 1.0)], name=name) for name in "abc")
 
@@ -39,7 +40,7 @@ def test_branches_without_a_retriever_are_refused() -> None:
         branches()
 
 
-@pytest.mark.parametrize("method", ["search", "retrieve_many"])
+@cases("method", ["search", "retrieve_many"])
 def test_retriever_methods_of_branches_ask_for_a_fusion(method: str) -> None:
     with pytest.raises(AttributeError, match=rf"\(\(a \| b\) >> RRF\(\)\)\.{method}"):
         getattr(a | b, method)

@@ -16,6 +16,7 @@ from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.testing.fakes import FixedRetriever
+from tests.cases import cases
 from tests.pipeline.parts import Each, FanOutBy, RefineBy, RewriteBy, Say, good, raising, shouted
 from tests.searching import Searched
 
@@ -99,14 +100,13 @@ def test_a_rewrite_that_returns_no_query_is_an_error(searched: Searched, new: ob
         searched(RewriteBy(lambda _: new) >> SOURCE, "query")
 
 
-@pytest.mark.parametrize(
+@cases(
     "make",
     [
         lambda source: Say() >> source,
         lambda source: Say() >> Say() >> source,
         lambda source: Each(("x", "y")) >> source >> RRF(),
     ],
-    ids=["rewrite", "rewrites", "fan-out"],
 )
 def test_a_new_query_keeps_scope_filters_and_top_k(make: Callable[[Any], Retriever]) -> None:
     rows = [

@@ -28,6 +28,7 @@ from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
 from llama_retrieval_ext.stages.fusion import RRF, Max, WeightedSum
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
+from tests.cases import cases
 from tests.pipeline.parts import RewriteBy, down, good, shouted
 from tests.searching import Searched
 
@@ -93,7 +94,7 @@ def test_weights_of_a_call_name_some_of_the_legs_and_no_others() -> None:
         RRF(k="60")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("found", "message"),
     [
         (None, "Own.fuse must return a list of hits"),

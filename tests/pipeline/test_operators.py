@@ -26,6 +26,7 @@ from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
+from tests.cases import cases
 from tests.pipeline.parts import Each, Say
 from tests.searching import Searched
 
@@ -109,7 +110,7 @@ def test_parts_that_do_not_fit_are_refused_with_a_working_correction() -> None:
         assert is_right(corrected(caught.value)), str(caught.value)
 
 
-@pytest.mark.parametrize(
+@cases(
     "right",
     [
         Each(("", "again")) >> (a | b),
@@ -117,7 +118,6 @@ def test_parts_that_do_not_fit_are_refused_with_a_working_correction() -> None:
         Say() >> Each(("", "again")) >> a,
         Each(("", "again")) >> a,
     ],
-    ids=repr,
 )
 def test_a_fan_out_before_rewrites_is_refused_with_a_working_correction(right: Branches) -> None:
     with pytest.raises(CompositionError) as caught:
@@ -159,8 +159,8 @@ def test_legs_that_no_retriever_stands_beside_are_refused_with_a_working_correct
         or_(slow, 3)
 
 
-@pytest.mark.parametrize("operator", [rshift, or_], ids=[">>", "|"])
-@pytest.mark.parametrize("part", [a, a | b, a >> Top(1)], ids=repr)
+@cases("operator", [rshift, or_])
+@cases("part", [a, a | b, a >> Top(1)])
 def test_operators_of_other_classes_are_left_to_python(
     operator: Callable[[object, object], object], part: object
 ) -> None:
@@ -215,7 +215,7 @@ def test_a_function_after_a_retriever_is_a_refinement(searched: Searched) -> Non
     assert node_ids((leaves >> (laws >> Top(1))).retrieve("leave")) == ["b"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("compose", "message"),
     [
         (lambda: str.upper >> either, "a function is a refinement, which follows a retriever"),

@@ -20,6 +20,7 @@ from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding, FixedRetriever
+from tests.cases import cases
 from tests.pipeline.parts import FanOutBy, RewriteBy, down, good, shouted
 from tests.searching import Searched
 
@@ -110,7 +111,7 @@ def test_an_embedding_of_the_query_is_used_where_all_legs_have_one_model(
     assert model.calls == []
 
 
-@pytest.mark.parametrize("blank", ["", " \n"])
+@cases("blank", ["", " \n"])
 def test_every_search_answers_a_blank_query_with_no_hits(blank: str) -> None:
     leg = good()
     retriever = (leg | leg) >> RRF() >> Top(3)
@@ -134,7 +135,7 @@ def test_min_success_counts_legs_and_not_queries(searched: Searched) -> None:
         searched(FusionRetriever(legs, RRF(), min_success=2), "query")
 
 
-@pytest.mark.parametrize("again", [copy.deepcopy, lambda fused: pickle.loads(pickle.dumps(fused))])
+@cases("again", [copy.deepcopy, lambda fused: pickle.loads(pickle.dumps(fused))])
 def test_a_fusion_can_be_copied_and_pickled(again: Callable[[Retriever], Retriever]) -> None:
     breaker = CircuitBreaker(failures=1, reset_s=60)
     fused = branches(Leg("down", down("down"), breaker=breaker), good("good")) >> RRF()

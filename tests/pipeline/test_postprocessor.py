@@ -35,6 +35,7 @@ from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.cases import cases
 from tests.searching import Searched
 
 
@@ -83,7 +84,7 @@ def hits() -> list[Hit]:
     ]
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
+@cases("asynchronous", [False, True])
 def test_a_postprocessor_that_writes_into_hits_changes_no_hits_of_the_source(
     *, asynchronous: bool
 ) -> None:

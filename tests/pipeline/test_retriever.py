@@ -29,6 +29,7 @@ from llama_retrieval_ext.testing.fakes import (
     HangingRetriever,
 )
 from llama_retrieval_ext.trace import Trace
+from tests.cases import cases
 from tests.patience import unless_stalled
 from tests.pipeline.parts import Each, Say
 
@@ -40,7 +41,7 @@ def test_hits_without_scores_get_scores_in_their_order() -> None:
     assert all(isinstance(hit.score, float) for hit in hits)
 
 
-@pytest.mark.parametrize("scope", [None, "acme", {"tenant_id": "acme"}])
+@cases("scope", [None, "acme", {"tenant_id": "acme"}])
 def test_for_scope_refuses_anything_but_a_scope(scope: Any) -> None:
     retriever = FixedRetriever([("a", 0.9)])
     with pytest.raises(ConfigurationError, match="write Scope"):
@@ -76,7 +77,7 @@ SETTINGS: Mapping[str, tuple[Callable[[], Retriever], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("make", "expected"), SETTINGS.values(), ids=SETTINGS)
+@cases(("make", "expected"), SETTINGS.values())
 def test_scope_filters_and_top_k_of_a_retriever_hold_in_every_composition(
     make: Callable[[], Retriever], expected: list[str]
 ) -> None:

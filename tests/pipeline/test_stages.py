@@ -20,6 +20,7 @@ from llama_retrieval_ext.hits import node_ids, score_of
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
+from tests.cases import cases
 from tests.pipeline.parts import RefineBy
 from tests.searching import Searched
 
@@ -53,7 +54,7 @@ class PlanWithoutYield(Refine):
         return hits
 
 
-@pytest.mark.parametrize(
+@cases(
     ("stage", "advice"),
     [
         (Async(), "refine_plan"),

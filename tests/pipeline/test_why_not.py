@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import Callable
 
-import pytest
 from llama_index.core.schema import TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 
@@ -25,6 +24,7 @@ from llama_retrieval_ext import (
 from llama_retrieval_ext.pipeline.why_not import WhyNotReason
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
+from tests.cases import cases
 from tests.pipeline.test_explanation import QUERY, SINCE_2021, pipeline, stored
 from tests.retrievers.test_auto_merging import family
 
@@ -79,14 +79,13 @@ def merging() -> Retriever:
     return AutoMergingRetriever(found, docstore)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("retriever", "node_id", "into"),
     [
         (lambda: FakeRetriever(SAME) >> Dedupe(), "b", "a"),
         (lambda: FakeRetriever(SAME) >> Dedupe("nearly") >> Top(1), "b", "a"),
         (merging, "P1", "P"),
     ],
-    ids=["content", "nearly", "parent"],
 )
 def test_why_not_of_a_merged_node_names_the_node_that_replaced_it(
     retriever: Callable[[], Retriever], node_id: str, into: str

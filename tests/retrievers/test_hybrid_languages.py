@@ -16,6 +16,7 @@ from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.engine.pushdown import NativeFusion
 from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
+from tests.cases import cases
 
 CHINESE, MIXED, ENGLISH = "年假有几天", "年假 HR", "annual leave"
 EQUAL = {"vector": 1.0, "keyword": 1.0}
@@ -50,7 +51,7 @@ def hybrid(features: Any = ONE_REQUEST, **options: Any) -> HybridRetriever:
     return HybridRetriever(FakeBackend(nodes(), features=features), embed_model=MODEL, **options)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("question", "weights"),
     [
         (ENGLISH, EQUAL),
@@ -65,7 +66,7 @@ def test_vectors_count_less_by_the_share_of_letters_that_the_model_does_not_know
     assert weights_of(hybrid(), question) == pytest.approx(weights)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("features", "options"),
     [
         (ONE_REQUEST, {}),
@@ -73,7 +74,6 @@ def test_vectors_count_less_by_the_share_of_letters_that_the_model_does_not_know
         (FUSES, {"pushdown": True, "fusion": RRF()}),
         (FUSES_EQUAL, {"pushdown": True, "fusion": RRF()}),
     ],
-    ids=["one round trip", "two requests", "pushed down", "pushdown of equal weights only"],
 )
 def test_every_path_searches_chinese_with_a_tenth_for_the_vectors(
     features: Any, options: Any
@@ -84,7 +84,7 @@ def test_every_path_searches_chinese_with_a_tenth_for_the_vectors(
     assert [hit.score for hit in default] == pytest.approx([hit.score for hit in same])
 
 
-@pytest.mark.parametrize("options", [{"alpha": 0.5}, {"fusion": RRF(weights=[1, 1])}])
+@cases("options", [{"alpha": 0.5}, {"fusion": RRF(weights=[1, 1])}])
 def test_given_weights_hold_in_every_script(options: Any) -> None:
     retriever = hybrid(**options)
     assert weights_of(retriever, CHINESE) == retriever.weights
@@ -109,7 +109,7 @@ def test_the_explanation_says_that_the_weights_differ() -> None:
     }
 
 
-@pytest.mark.parametrize("language", ["english", "xx", ""])
+@cases("language", ["english", "xx", ""])
 def test_an_unknown_language_is_an_error_that_lists_the_known(language: str) -> None:
     with pytest.raises(ConfigurationError, match=r"codes such as .* known: .* zh"):
         hybrid(languages=[language])

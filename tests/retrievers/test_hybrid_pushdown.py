@@ -16,6 +16,7 @@ from llama_retrieval_ext.stores.engine.backend import Candidate, EngineFeatures,
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
+from tests.cases import cases
 
 MODEL = FakeEmbedding()
 FUSES = replace(EVERYTHING, fusions=(NativeFusion(kind=RRF, equal_weights=True),))
@@ -106,9 +107,7 @@ def test_pushdown_without_an_embedding_answers_by_keywords_and_is_degraded() -> 
     assert not backend.requests
 
 
-@pytest.mark.parametrize(
-    "options", [{"fusion": None}, {"fusion": WeightedSum()}, {"alpha": 0.7}], ids=str
-)
+@cases("options", [{"fusion": None}, {"fusion": WeightedSum()}, {"alpha": 0.7}])
 def test_a_fusion_that_the_engine_lacks_is_refused_with_those_it_has(
     options: dict[str, Any],
 ) -> None:

@@ -31,6 +31,7 @@ from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.selection import LongContextReorder, Threshold, Top
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.cases import cases
 from tests.searching import Searched
 
 INTENTS: Mapping[str, Sequence[str]] = {
@@ -95,7 +96,7 @@ def intent_of(result: SearchResult) -> object:
     return routes[0]["name"]
 
 
-@pytest.mark.parametrize("intent", INTENTS)
+@cases("intent", INTENTS)
 def test_the_default_rules_recognise_the_intent(intent: str) -> None:
     rules = default_intent_rules()
     found = {

@@ -33,6 +33,7 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.samples.construction_safety import open_construction_safety
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
 from llama_retrieval_ext.wording import short
+from tests.cases import cases
 from tests.searching import Searched
 from tests.servers.neo4j import neo4j_url
 
@@ -337,10 +338,9 @@ class LeakingGraph(EmbeddedGraph):
         )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("scope", "leaked"),
     [(GLOBEX, {}), (Scope("acme", principals=["user:ann"]), {"allowed": ["group:hr"]})],
-    ids=["tenant", "principals"],
 )
 def test_rows_outside_of_the_scope_are_refused_whatever_the_graph_returns(
     scope: Scope, leaked: Mapping[str, object]

@@ -37,6 +37,7 @@ from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from tests.cases import cases
 from tests.meeting import Meeting, Meets
 from tests.retrievers.test_kg_rule import topic_graph
 
@@ -239,7 +240,7 @@ def test_a_scope_holds_for_rules_and_cases_in_every_method() -> None:
             assert {item.metadata["tenant_id"] for item in items} == {"acme"}, name
 
 
-@pytest.mark.parametrize("key", ["collection", "kb_id"])
+@cases("key", ["collection", "kb_id"])
 def test_templates_are_recognised_by_default_and_follow_the_cases(key: str) -> None:
     found = [("form", 0.9, "Form 7", {key: "templates"}), ("pit", 0.8, "A pit collapsed.", {})]
     knowledge = KnowledgeRetriever(FixedRetriever(found))
@@ -360,9 +361,7 @@ def test_an_item_has_any_mapping_as_metadata() -> None:
     assert item.to_dict()["metadata"] == {"year": 2024}
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"case_threshold": 2.0}, {"case_top_k": 0}, {"priorities": {"kg_rule": 1}}]
-)
+@cases("wrong", [{"case_threshold": 2.0}, {"case_top_k": 0}, {"priorities": {"kg_rule": 1}}])
 def test_a_policy_out_of_range_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError):
         KnowledgePolicy(**wrong)  # type: ignore[arg-type]  # on purpose

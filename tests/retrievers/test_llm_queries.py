@@ -18,6 +18,7 @@ from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.cases import cases
 from tests.searching import Searched
 
 
@@ -109,7 +110,7 @@ def test_a_wording_whose_search_fails_leaves_the_others(searched: Searched) -> N
     assert [part["hits_count"] for part in details] == [1, 0]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("make", "message"),
     [
         (lambda: HyDERetriever(FakeRetriever(), ScriptedLLM([]), hyde_queries=0), "n must be"),

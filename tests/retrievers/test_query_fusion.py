@@ -22,6 +22,7 @@ from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.cases import cases
 from tests.retrievers.references import finding
 from tests.searching import Searched
 
@@ -87,9 +88,7 @@ def test_the_default_mode_is_simple_with_two_hits(fusion: type[LlamaIndexFusion]
 
 
 # Ranks of its reciprocal ranks begin at 0, ours at 1 as in the paper.
-@pytest.mark.parametrize(
-    "mode", [mode for mode in FUSION_MODES if mode != FUSION_MODES.RECIPROCAL_RANK]
-)
+@cases("mode", [mode for mode in FUSION_MODES if mode != FUSION_MODES.RECIPROCAL_RANK])
 def test_scores_are_those_of_llama_indexs_fusion(mode: FUSION_MODES) -> None:
     rows = (
         [("a", 0.9), ("b", 0.7), ("c", 0.65), ("d", -0.2)],
@@ -219,7 +218,7 @@ class FusionMode(Enum):
     RECIPROCAL_RANK = "reciprocal_rank"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("mode", "ours"),
     [
         ("reciprocal_rank", "reciprocal_rerank"),

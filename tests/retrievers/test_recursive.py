@@ -16,6 +16,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
+from tests.quick import is_async
 from tests.retrievers.references import finding
 from tests.searching import Searched
 
@@ -273,11 +274,11 @@ AllRetrieved = Callable[
 ]
 
 
-@pytest.fixture(params=["sync", "async"])
+@pytest.fixture
 def retrieved_all(request: pytest.FixtureRequest) -> AllRetrieved:
-    if request.param == "sync":
-        return lambda retriever, query: retriever.retrieve_all(query)
-    return lambda retriever, query: asyncio.run(retriever.aretrieve_all(query))
+    if is_async(request):
+        return lambda retriever, query: asyncio.run(retriever.aretrieve_all(query))
+    return lambda retriever, query: retriever.retrieve_all(query)
 
 
 def two_engines(**metadata: str) -> RecursiveRetriever:

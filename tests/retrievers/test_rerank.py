@@ -22,6 +22,7 @@ from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from tests.cases import cases
 from tests.patience import soon
 from tests.searching import Searched
 
@@ -156,9 +157,7 @@ def test_a_reranker_whose_top_n_is_below_top_k_is_refused() -> None:
     RerankRetriever(FakeRetriever(ROWS), SimilarityPostprocessor(), top_k=5)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"top_k": 0}, {"fetch_k": 0}, {"timeout_s": 0}, {"reranker": "cohere"}]
-)
+@cases("wrong", [{"top_k": 0}, {"fetch_k": 0}, {"timeout_s": 0}, {"reranker": "cohere"}])
 def test_rerank_arguments_out_of_range_are_refused_at_once(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         RerankRetriever(FakeRetriever(ROWS), **{"reranker": RuleRerank(), **wrong})

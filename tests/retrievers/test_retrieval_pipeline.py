@@ -18,6 +18,7 @@ from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
+from tests.cases import cases
 
 OURS, THEIRS = {"tenant_id": "acme"}, {"tenant_id": "globex"}
 a = FixedRetriever([("a", 0.9, "a", OURS), ("x", 0.5, "x", THEIRS)], name="a")
@@ -73,7 +74,7 @@ class FromContext(Refine):
         return [hit for hit in hits if hit.node_id == query.context["only"]]
 
 
-@pytest.mark.parametrize("is_async", [False, True])
+@cases("is_async", [False, True])
 def test_execute_searches_with_top_k_and_context(is_async: bool) -> None:
     pipeline = RetrievalPipeline().add_stage(a | b).add_stage(RRF())
 
@@ -108,7 +109,7 @@ def test_a_stage_that_does_not_fit_is_refused_with_what_to_write_instead() -> No
         RetrievalPipeline("p").add_stage(a | b).add_stage(Top(1))
 
 
-@pytest.mark.parametrize("stages", [(), (a | b,)], ids=repr)
+@cases("stages", [(), (a | b,)])
 def test_a_pipeline_without_a_retriever_says_what_it_needs(stages: tuple[object, ...]) -> None:
     pipeline = RetrievalPipeline("p")
     for stage in stages:

@@ -32,6 +32,7 @@ from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_node
 from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
+from tests.cases import cases
 from tests.searching import Searched
 
 MODEL = FakeEmbedding()
@@ -87,7 +88,7 @@ def test_a_document_with_many_good_passages_leaves_room_for_others(place: int) -
     assert node_ids(asyncio.run(retriever.aretrieve(QUERY))) == node_ids(retriever.retrieve(QUERY))
 
 
-@pytest.mark.parametrize("place", range(3), ids=["vector", "keyword", "hybrid"])
+@cases("place", range(3))
 def test_hits_are_collapsed_by_a_metadata_field(place: int) -> None:
     collapse = Collapse(2, by="shelf")
     retriever = retrievers(FakeBackend(NODES), top_k=10, collapse=collapse)[place]
@@ -329,7 +330,7 @@ class Texts(SimpleVectorStore):
     stores_text: bool = True
 
 
-@pytest.mark.parametrize("kind", [KeywordRetriever, HybridRetriever])
+@cases("kind", [KeywordRetriever, HybridRetriever])
 def test_a_store_without_keyword_search_and_without_texts_is_refused(
     kind: Callable[..., object],
 ) -> None:
@@ -356,7 +357,7 @@ def test_hits_of_bm25_in_memory_are_collapsed() -> None:
     assert sorted(hit.node.metadata["tenant_id"] for hit in hits) == ["acme", "globex"]
 
 
-@pytest.mark.parametrize("leg", ["vector", "keyword"])
+@cases("leg", ["vector", "keyword"])
 def test_a_setting_of_a_search_of_a_clone_does_not_change_the_original(leg: str) -> None:
     original = HybridRetriever(simple_index())
     before = node_ids(getattr(original, leg).retrieve("leave"))

@@ -13,6 +13,7 @@ from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.retrievers.store_retriever import checked_hits
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.engine.backend import Candidate
+from tests.cases import cases
 
 ACME = Scope("acme").condition
 checked = partial(checked_hits, store="FakeStore", drop_violations=False, source="vector")
@@ -40,7 +41,7 @@ def test_hits_within_the_scope_pass_in_their_order() -> None:
     assert checked([], ACME) == []
 
 
-@pytest.mark.parametrize("tenant", ["globex", None, "ACME", ""])
+@cases("tenant", ["globex", None, "ACME", ""])
 def test_a_hit_outside_the_scope_is_an_error_that_names_it(tenant: str | None) -> None:
     with pytest.raises(ScopeViolationError, match="returned 1 of 2 hits") as caught:
         checked(candidates("acme", tenant), ACME)

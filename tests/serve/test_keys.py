@@ -9,6 +9,7 @@ from llama_retrieval_ext.errors import ConfigurationError, ScopeError
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.serve import ApiKeys, create_app
+from tests.cases import cases
 from tests.serve.conftest import KEYS, ROUTES, SECRETS, Connect, bearer, texts
 
 pytestmark = pytest.mark.slow
@@ -78,7 +79,7 @@ def test_keys_are_read_from_files_and_the_environment(
 KEY, OTHER = "key: 0123456789abcdef", "key: fedcba9876543210, tenant_id: b"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "message"),
     [
         ("{", "neither YAML nor JSON"),
@@ -172,7 +173,7 @@ def test_a_key_that_may_write_shares_the_documents_that_it_sees(staff: Any) -> N
     assert found(staff, "root", {"principals": ["user:eve"]}) == 2
 
 
-@pytest.mark.parametrize("right", ["write", "names_principals"])
+@cases("right", ["write", "names_principals"])
 def test_a_key_of_one_user_neither_writes_nor_names_others(right: str) -> None:
     key = f"name: a, key: {SECRETS['acme']}, tenant_id: acme, principals: [b], {right}: true"
     with pytest.raises(ConfigurationError, match="has principals"):

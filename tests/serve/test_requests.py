@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from llama_retrieval_ext.capabilities.tools import FieldCondition
 from llama_retrieval_ext.serve import ServeLimits
 from llama_retrieval_ext.serve.requests import Filters
+from tests.cases import cases
 from tests.serve.conftest import Connect
 
 pytestmark = pytest.mark.slow
@@ -54,7 +55,7 @@ def test_a_document_with_very_many_keys_is_refused_before_it_costs_time(
     assert "more than 1,000 keys" in answer.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("value", [["a"], [1], [1.5]])
+@cases("value", [["a"], [1], [1.5]])
 def test_the_values_of_a_condition_are_limited(value: list[object]) -> None:
     assert FieldCondition(key="k", operator=FilterOperator.IN, value=value * 100).to_filter()  # type: ignore[arg-type]
     with pytest.raises(ValidationError, match="at most 100 items"):

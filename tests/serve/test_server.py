@@ -22,6 +22,7 @@ from llama_retrieval_ext.serve import ServeLimits, create_app, serve_http
 from llama_retrieval_ext.serve.guard import App, Message, Receive, Send
 from llama_retrieval_ext.serve.server import TimedHeaders, uvicorn_config
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.cases import cases
 from tests.knowledge_base.engines import place
 from tests.patience import unless_stalled
 from tests.serve.conftest import ACME, CHROMIUM, dom_of
@@ -135,7 +136,7 @@ def test_the_page_searches_and_shows_why_in_a_browser(kb: KnowledgeBase, tmp_pat
     assert '<p id="status" role="status" class=""></p>' in shown
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "example.com", ""])
+@cases("host", ["0.0.0.0", "::", "example.com", ""])
 def test_without_keys_a_server_listens_at_no_other_address(host: str) -> None:
     with (
         KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as kb,

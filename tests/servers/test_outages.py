@@ -18,6 +18,7 @@ from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.kg_rule import KGRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.cases import cases
 from tests.knowledge_base.engines import remove
 from tests.quick import in_turn
 from tests.servers import qdrant
@@ -109,7 +110,7 @@ def test_elasticsearch_goes_away_under_load_and_comes_back(elasticsearch_url: st
         remove(outage)
 
 
-@pytest.mark.parametrize("kind", in_turn("http", "grpc"))
+@cases("kind", in_turn("http", "grpc"))
 def test_qdrant_is_killed_under_load_and_comes_back(kind: str) -> None:
     qdrant.require_binary()
     server = qdrant.start()

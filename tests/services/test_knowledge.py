@@ -20,6 +20,7 @@ from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.services import KnowledgeService
 from llama_retrieval_ext.services.knowledge import related_in_passages
 from llama_retrieval_ext.testing import ScriptedLLM
+from tests.cases import cases
 from tests.services.conftest import ACME, BETA, DOCUMENTS, SECRET, factory, prompts_of
 
 
@@ -100,7 +101,7 @@ def related(text: str, subject: str) -> list[str]:
     return [hit.name for hit in related_in_passages(hits, subject, ner=None)]
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "The leave budget is 12,345 EUR.",

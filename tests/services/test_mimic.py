@@ -9,6 +9,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.services import MimicService
 from llama_retrieval_ext.testing import FakeRetriever
+from tests.cases import cases
 from tests.services.conftest import ACME, BETA, factory, prompts_of
 
 
@@ -40,7 +41,7 @@ def test_a_function_without_a_temperature_replies_by_default_and_refuses_one() -
         service.generate_response("Confirm the meeting", temperature=0.8)
 
 
-@pytest.mark.parametrize(("temperature", "passed"), [(None, 0.8), (0.1, 0.1)])
+@cases(("temperature", "passed"), [(None, 0.8), (0.1, 0.1)])
 def test_the_temperature_is_passed_to_a_function_that_takes_one(
     temperature: float | None, passed: float
 ) -> None:

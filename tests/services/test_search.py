@@ -21,6 +21,7 @@ from llama_retrieval_ext.services import (
 )
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing import FakeEmbedding
+from tests.cases import cases
 from tests.services.conftest import ACME, BETA, DOCUMENTS, PUMP, WEEK, factory
 
 
@@ -83,7 +84,7 @@ def test_a_search_without_documents_says_where_they_can_be() -> None:
             SearchService.of(made)
 
 
-@pytest.mark.parametrize("scope", [Scope("acme"), None])
+@cases("scope", [Scope("acme"), None])
 def test_a_whole_document_is_given_to_those_who_may_see_it(scope: Scope | None) -> None:
     model = FakeEmbedding(dim=16)
     with KnowledgeBase.open("embedded::memory:", embed_model=model, require_principals=True) as kb:

@@ -12,11 +12,12 @@ from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.stages.decay import Recency, ScoreDecay
 from llama_retrieval_ext.testing.fakes import FakeRetriever, Row
+from tests.cases import cases
 
 SINCE_MARCH = Recency("date", half_life=30, origin="2026-03-01")
 
 
-@pytest.mark.parametrize(
+@cases(
     "date",
     [
         "2026-01-30",
@@ -33,7 +34,7 @@ def test_dates_in_any_iso_form_are_read(date: object) -> None:
     assert SINCE_MARCH.factor({"date": date}) == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize(("date", "first_day"), [("2024", "2024-01-01"), ("2024-05", "2024-05-01")])
+@cases(("date", "first_day"), [("2024", "2024-01-01"), ("2024-05", "2024-05-01")])
 def test_a_year_or_month_is_its_first_day(date: str, first_day: str) -> None:
     assert SINCE_MARCH.factor({"date": date}) == SINCE_MARCH.factor({"date": first_day})
 
@@ -42,20 +43,18 @@ def test_a_date_in_the_future_has_the_factor_one() -> None:
     assert SINCE_MARCH.factor({"date": "2027-01-01"}) == 1.0
 
 
-@pytest.mark.parametrize("value", ["soon", "2026-13-01", 20260130, ["2026-01-30"]])
+@cases("value", ["soon", "2026-13-01", 20260130, ["2026-01-30"]])
 def test_a_value_that_is_not_a_date_has_no_factor(value: object) -> None:
     assert SINCE_MARCH.factor({"date": value}) is None
 
 
-@pytest.mark.parametrize("metadata", [{}, {"date": None}, {"date": ""}])
+@cases("metadata", [{}, {"date": None}, {"date": ""}])
 def test_missing_dates_have_the_factor_for_the_unknown(metadata: dict[str, object]) -> None:
     assert SINCE_MARCH.factor(metadata) == 1.0
     assert Recency("date", half_life=30, unknown=0.25).factor(metadata) == 0.25
 
 
-@pytest.mark.parametrize(
-    ("value", "factor"), [(2026, 1.0), (2023, 0.5), ("2020", 0.25), (2023.0, 0.5)]
-)
+@cases(("value", "factor"), [(2026, 1.0), (2023, 0.5), ("2020", 0.25), (2023.0, 0.5)])
 def test_numbers_are_ages_counted_from_a_numeric_origin(value: object, factor: float) -> None:
     assert Recency("year", half_life=3, origin=2026).factor({"year": value}) == factor
 
@@ -66,8 +65,8 @@ def test_without_an_origin_age_counts_from_now() -> None:
     assert Recency("date", half_life=30).factor({"date": month_ago}) == pytest.approx(0.5, abs=1e-4)
 
 
-@pytest.mark.parametrize("kind", [Recency, ScoreDecay])
-@pytest.mark.parametrize(
+@cases("kind", [Recency, ScoreDecay])
+@cases(
     "wrong",
     [
         *({"half_life": 0}, {"half_life": math.inf}, {"half_life": "30"}),

@@ -33,6 +33,7 @@ from llama_retrieval_ext.stores.encoding.values import filterable
 from llama_retrieval_ext.stores.engine.filters import Target
 from llama_retrieval_ext.testing import ScriptedLLM
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from tests.cases import cases
 from tests.patience import unless_stalled
 from tests.quick import examples
 from tests.servers.elasticsearch import elasticsearch_url
@@ -240,7 +241,7 @@ async def test_neighbours_are_read_at_once_and_only_what_is_visible(
             assert [hit.text for hit in again] == [hit.text for hit in [best, *rest]]
 
 
-@pytest.mark.parametrize("kind", ["vector", "keyword", "hybrid", "llama_hybrid", "fusion", "auto"])
+@cases("kind", ["vector", "keyword", "hybrid", "llama_hybrid", "fusion", "auto"])
 def test_hits_of_each_retriever_of_a_knowledge_base_are_expanded(kind: Any) -> None:
     with KnowledgeBase.open("embedded::memory:", embed_model=MODEL, transformations=[SMALL]) as kb:
         kb.add([Document(id_="d", text=DIARY)], show_progress=False)
@@ -268,7 +269,7 @@ def test_messages_are_shown_with_their_session_and_its_speakers() -> None:
         assert near[0].text == lines.rpartition("\n")[0]
 
 
-@pytest.mark.parametrize("scope", [Scope("a", principals=["user:ann"]), Scope("a")])
+@cases("scope", [Scope("a", principals=["user:ann"]), Scope("a")])
 def test_memories_are_shown_with_those_of_their_session(scope: Scope) -> None:
     with KnowledgeBase.open("embedded::memory:", embed_model=MODEL) as kb:
         memories = MemoryManager(kb)
@@ -371,7 +372,7 @@ def test_a_citation_of_a_shortened_passage_ends_where_the_prompt_ends(
     assert "day 19 " not in cited.hit.text
 
 
-@pytest.mark.parametrize("wrong", [{"tokens": 0}, {"tokens": "many"}, {"store": "kb"}])
+@cases("wrong", [{"tokens": 0}, {"tokens": "many"}, {"store": "kb"}])
 def test_a_wrong_argument_is_refused(wrong: Any) -> None:
     with pytest.raises(ConfigurationError):
         Expand(**wrong)

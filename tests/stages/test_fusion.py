@@ -15,6 +15,7 @@ from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.results import Contribution, Hit
 from llama_retrieval_ext.stages.fusion import RRF, Max, WeightedSum
 from llama_retrieval_ext.testing.fakes import FakeRetriever
+from tests.cases import cases
 
 Rankings = Mapping[str, Sequence[NodeWithScore]]
 
@@ -75,7 +76,7 @@ WEIGHTED: Sequence[Callable[..., Fusion]] = (
 NAMES = ["RRF", "WeightedSum", "WeightedSum, distribution", "Max"]
 
 
-@pytest.mark.parametrize(("fusion", "expected"), EXPECTED.values(), ids=EXPECTED)
+@cases(("fusion", "expected"), EXPECTED.values())
 def test_a_fusion_gives_the_scores_worked_out_by_hand(
     fusion: Fusion, expected: dict[str, float]
 ) -> None:
@@ -84,14 +85,14 @@ def test_a_fusion_gives_the_scores_worked_out_by_hand(
     assert node_ids(hits) == [*expected]
 
 
-@pytest.mark.parametrize("fusion", FUSIONS, ids=repr)
+@cases("fusion", FUSIONS)
 def test_a_smaller_top_k_gives_the_beginning_of_the_ranking(fusion: Fusion) -> None:
     everything = fusion.fuse(LEGS)
     assert fusion.fuse(LEGS, top_k=1) == everything[:1]
     assert fusion.fuse(LEGS, top_k=99) == everything
 
 
-@pytest.mark.parametrize("fusion", FUSIONS, ids=repr)
+@cases("fusion", FUSIONS)
 def test_a_fusion_changes_no_ranking_and_is_repeatable(fusion: Fusion) -> None:
     before = copy.deepcopy(LEGS)
     first = fusion.fuse(LEGS)
@@ -102,7 +103,7 @@ def test_a_fusion_changes_no_ranking_and_is_repeatable(fusion: Fusion) -> None:
     )
 
 
-@pytest.mark.parametrize("make", WEIGHTED, ids=NAMES)
+@cases("make", WEIGHTED)
 def test_weights_count_by_name_and_by_position(make: Callable[..., Fusion]) -> None:
     one, two = ranking(("a", 0.9), ("b", 0.8)), ranking(("b", 0.9), ("a", 0.8))
     legs = {"one": one, "two": two}
@@ -117,18 +118,18 @@ def test_weights_of_legs_that_did_not_answer_are_ignored() -> None:
     assert WeightedSum({"x": 1, "y": 2}).fuse({"x": X}) == WeightedSum().fuse({"x": X})
 
 
-@pytest.mark.parametrize("make", WEIGHTED, ids=NAMES)
+@cases("make", WEIGHTED)
 def test_a_leg_of_weight_zero_is_left_out(make: Callable[..., Fusion]) -> None:
     assert make((1, 0)).fuse(LEGS) == make((1,)).fuse({"x": X})
 
 
-@pytest.mark.parametrize("fusion", FUSIONS, ids=repr)
+@cases("fusion", FUSIONS)
 def test_an_id_that_a_leg_repeats_counts_once_at_its_first_place(fusion: Fusion) -> None:
     repeated = [X[0], X[1], X[0], X[2], *ranking(("a", 0.3), ("b", 0.9))]
     assert fusion.fuse({"x": repeated, "y": [*Y, *Y]}) == fusion.fuse(LEGS)
 
 
-@pytest.mark.parametrize("fusion", [RRF(), WeightedSum(), Max()], ids=repr)
+@cases("fusion", [RRF(), WeightedSum(), Max()])
 def test_equal_scores_are_ordered_by_node_id(fusion: Fusion) -> None:
     legs = {name: ranking((name, 0.5)) for name in ("d", "b", "a", "c")}
     hits = fusion.fuse(legs)
@@ -161,7 +162,7 @@ def test_contributions_hold_rank_score_weight_and_share_of_each_leg() -> None:
     )
 
 
-@pytest.mark.parametrize("fusion", ADDITIVE, ids=repr)
+@cases("fusion", ADDITIVE)
 def test_the_shares_of_an_additive_fusion_sum_to_the_score(fusion: Fusion) -> None:
     for hit in fusion.fuse(LEGS):
         assert math.fsum(part.share for part in hit.contributions) == pytest.approx(hit.score)

@@ -33,6 +33,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, origin_of
 from llama_retrieval_ext.stages.rerank.mmr import MMR
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from tests.cases import cases
 from tests.searching import Searched
 from tests.stages.embedded_hits import QUERY, VECTORS, hits
 
@@ -120,7 +121,7 @@ def test_a_query_embedding_of_another_model_is_not_compared_with_texts_embedded_
     assert node_ids(pipeline.retrieve(query)) == ["leave", "sick", "leave again"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("stage", "query", "what"),
     [
         (MMR(), QUERY, "store="),

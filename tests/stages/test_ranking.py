@@ -25,6 +25,7 @@ from llama_retrieval_ext.stages.ranking import (
     placed,
 )
 from llama_retrieval_ext.testing.fakes import FakeRetriever
+from tests.cases import cases
 
 TODAY = datetime.now(UTC)
 FULL = Ranking(
@@ -55,7 +56,7 @@ synonyms:
 """
 
 
-@pytest.mark.parametrize(
+@cases(
     ("boost", "metadata", "value"),
     [
         (Boost(number="n", weight=1, scale=999), {"n": 999}, 1.0),
@@ -176,7 +177,7 @@ def test_yaml_and_records_have_the_same_rules(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "problem"),
     [
         ("pins:\n- {document: a}\n- {documnt: b}", "line 3, column 4: a pin has no field"),

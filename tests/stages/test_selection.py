@@ -31,6 +31,7 @@ from llama_retrieval_ext.stages.selection import (
     Top,
 )
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever, Row
+from tests.cases import cases
 
 LONG = "Every employee has twenty-five days of annual leave and five carry over to March"
 ANY = Query("q")
@@ -45,7 +46,7 @@ def kept(stage: Dedupe, *rows: Row) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
+@cases(
     ("stage", "rows", "expected"),
     [
         (Dedupe("id"), [("a", 0.9, "same"), ("b", 0.8, "same"), ("a", 0.1)], ["a", "b"]),
@@ -74,7 +75,6 @@ def kept(stage: Dedupe, *rows: Row) -> list[str]:
             ["a", "c"],
         ),
     ],
-    ids=["id", "content", "metadata", "nearly", "equal", "share", "above share", "Chinese"],
 )
 def test_dedupe_keeps_the_best_of_equal_hits(
     stage: Dedupe, rows: list[Row], expected: list[str]
@@ -82,7 +82,7 @@ def test_dedupe_keeps_the_best_of_equal_hits(
     assert kept(stage, *rows) == expected
 
 
-@pytest.mark.parametrize("by", get_args(Alike))
+@cases("by", get_args(Alike))
 def test_dedupe_keeps_hits_without_text(by: Alike) -> None:
     images = [
         as_hit(NodeWithScore(node=ImageNode(id_=id_, image_url=f"https://x/{id_}"), score=0.5))
@@ -91,9 +91,7 @@ def test_dedupe_keeps_hits_without_text(by: Alike) -> None:
     assert node_ids(run(Dedupe(by).refine_plan(ANY, images))) == ["a", "b"]
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"by": "same"}, {"at_least": 0.0}, {"at_least": 1.1}, {"at_least": "1"}]
-)
+@cases("wrong", [{"by": "same"}, {"at_least": 0.0}, {"at_least": 1.1}, {"at_least": "1"}])
 def test_dedupe_refuses_arguments_out_of_range(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         Dedupe(**wrong)
@@ -115,7 +113,7 @@ RANKING = [
 ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("size", "kept"),
     [(1, ["a1", "b1"]), (2, ["a1", "a2", "b1", "b2"]), (3, ["a1", "a2", "b1", "a3", "b2"])],
 )
@@ -153,7 +151,7 @@ def test_equal_numbers_are_one_group_and_their_digits_as_text_another() -> None:
     assert node_ids(Collapse(by="year").refine(ANY, hits)) == ["1", "3"]
 
 
-@pytest.mark.parametrize("odd", [None, True, [1], {}, math.nan])
+@cases("odd", [None, True, [1], {}, math.nan])
 def test_field_values_other_than_strings_and_numbers_are_never_collapsed(odd: object) -> None:
     hits = [hit_of("1", field=odd), hit_of("2", field=odd), hit_of("3")]
     assert node_ids(Collapse(by="field").refine(ANY, hits)) == ["1", "2", "3"]
@@ -176,13 +174,13 @@ def test_threshold_refuses_a_hit_without_a_score() -> None:
         (FakeRetriever([("a", 0.9), ("b", None)]) >> Threshold(0.0)).retrieve("q")
 
 
-@pytest.mark.parametrize("floor", [math.nan, math.inf])
+@cases("floor", [math.nan, math.inf])
 def test_threshold_refuses_an_infinite_min_score(floor: float) -> None:
     with pytest.raises(ConfigurationError, match="min_score"):
         Threshold(floor)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("best_first", "reordered"),
     [("", ""), ("1", "1"), ("12", "12"), ("123", "132"), ("1234", "1342"), ("12345", "13542")],
 )

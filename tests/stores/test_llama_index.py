@@ -22,6 +22,7 @@ from llama_retrieval_ext.stores.generic import GenericBackend
 from llama_retrieval_ext.stores.llama_index import llama_index_store, without_secrets
 from llama_retrieval_ext.stores.open import Storage
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.cases import cases
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.stores.milvus.test_params import HNSW, IVF_PQ
 
@@ -135,14 +136,13 @@ def test_a_value_of_the_environment_is_in_no_message(monkeypatch: pytest.MonkeyP
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@cases(
     "settings",
     [
         {"client_kwargs": {"headers": {"x": "hunter2"}}},
         {"api_key": "hunter2"},
         {"uri": "https://root:hunter2@db"},
     ],
-    ids=str,
 )
 def test_secrets_of_settings_are_masked(settings: dict[str, Any]) -> None:
     assert without_secrets("hunter2 is wrong for db", settings) == "*** is wrong for db"

@@ -15,6 +15,7 @@ from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.generic import GenericBackend
 from llama_retrieval_ext.stores.open import backend_for, open_store, source_of
 from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding
+from tests.cases import cases
 from tests.knowledge_base.engines import ENGINES, place, start
 from tests.servers.elasticsearch import elasticsearch_url
 
@@ -32,20 +33,20 @@ def test_a_url_opens_a_directory_and_what_was_added_is_there_again(tmp_path: Pat
             assert store.count() == 1
 
 
-@pytest.mark.parametrize("url", ["", "embedded:", "kb", "sqlite:./kb"])
+@cases("url", ["", "embedded:", "kb", "sqlite:./kb"])
 def test_a_url_without_an_engine_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"is not a store URL\. A URL begins"):
         open_store(url)
 
 
-@pytest.mark.parametrize("url", ["embedded://./kb", "qdrant://./kb", "milvus:///tmp/kb.db"])
+@cases("url", ["embedded://./kb", "qdrant://./kb", "milvus:///tmp/kb.db"])
 def test_a_folder_behind_two_slashes_is_refused(url: str) -> None:
     scheme, _, folder = url.partition("://")
     with pytest.raises(ConfigurationError, match=rf"write {scheme}:{folder}$"):
         open_store(url)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("url", "instead"),
     [
         ("http://localhost:6333", "qdrant://localhost:6333/NAME"),
@@ -59,7 +60,7 @@ def test_a_web_address_of_an_engine_gets_its_url(url: str, instead: str) -> None
         open_store(url)
 
 
-@pytest.mark.parametrize("url", ["http://localhost:8080", "http://localhost", "http://host:x"])
+@cases("url", ["http://localhost:8080", "http://localhost", "http://host:x"])
 def test_a_web_address_of_another_port_gets_no_guess(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"is not a store URL\. A URL begins"):
         open_store(url)
@@ -72,7 +73,7 @@ def test_the_embedded_engine_has_no_other_parameters() -> None:
         open_store("embedded::memory:", store_params={"hnsw_config": {}})
 
 
-@pytest.mark.parametrize("url", ["embeded:./kb", "./kb"])
+@cases("url", ["embeded:./kb", "./kb"])
 def test_a_misspelt_or_missing_engine_is_refused_with_the_right_spelling(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"did you mean embedded:\S+\? A URL begins"):
         open_store(url)
@@ -140,7 +141,7 @@ def test_a_collection_that_is_not_in_the_file_does_not_exist(
             open_store(f"{url}?collection=typo", must_exist=True)
 
 
-@pytest.mark.parametrize("url", ["embedded::memory:", "qdrant::memory:"])
+@cases("url", ["embedded::memory:", "qdrant::memory:"])
 def test_a_retriever_does_not_read_a_store_that_it_would_make_in_memory(url: str) -> None:
     if url.startswith("qdrant"):
         pytest.importorskip("qdrant_client")

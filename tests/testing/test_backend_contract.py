@@ -21,6 +21,7 @@ from llama_retrieval_ext.testing.fusion_agreement import (
     assert_fusion_agrees,
     sample_fusions,
 )
+from tests.cases import cases
 
 
 class LeakyBackend(FakeBackend):
@@ -69,7 +70,7 @@ def test_an_operator_that_is_not_declared_and_not_refused_fails_the_contract() -
         )
 
 
-@pytest.mark.parametrize("backend", [GenerousBackend, RandomTies])
+@cases("backend", [GenerousBackend, RandomTies])
 def test_a_wrong_order_or_number_fails_the_contract(backend: type[FakeBackend]) -> None:
     wrong = backend(sample_nodes(FakeEmbedding()))
     with pytest.raises(AssertionError):

@@ -6,12 +6,13 @@ import pytest
 
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from tests.cases import cases
 from tests.testing.test_retriever_contract import Unscoped
 
 CONTRACT = RetrieverContract()
 
 
-@pytest.mark.parametrize(
+@cases(
     "promise",
     [
         CONTRACT.test_each_tenant_has_an_answer_and_they_share_nothing,

@@ -16,6 +16,7 @@ from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from tests.cases import cases
 
 
 class PlainRetriever(Retriever):
@@ -117,7 +118,7 @@ class Addressed(PlainRetriever):
 CONTRACT = RetrieverContract()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("broken", "promise"),
     [
         (TooMany, CONTRACT.test_there_are_at_most_top_k_hits_the_first_of_a_longer_ranking),

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.text.analyzer import check_language, spellings, word_stemmer
 from llama_retrieval_ext.text.normalization import fold
+from tests.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("word", "folded"),
     [
         ("école", "ecole"),
@@ -25,7 +26,7 @@ def test_accents_are_folded(word: str, folded: str) -> None:
     assert fold(word) == folded
 
 
-@pytest.mark.parametrize("word", ["plain", "мой", "їжак", "हिन्दी", "ครั้ง", "火"])
+@cases("word", ["plain", "мой", "їжак", "हिन्दी", "ครั้ง", "火"])
 def test_marks_that_make_a_letter_stay(word: str) -> None:
     assert fold(word) == word
 
@@ -96,7 +97,7 @@ def test_a_name_with_too_many_parts_is_cut_between_parts() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("language", "words", "stem"),
     [
         ("english", ["résumé", "resumes", "résumés"], "resum"),
@@ -110,7 +111,7 @@ def test_forms_of_a_word_meet(language: str, words: list[str], stem: str) -> Non
     assert set(map(word_stemmer(language), words)) == {stem}
 
 
-@pytest.mark.parametrize("word", ["utf8s", "c++", "книги", "at&ts", "1.2.3"])
+@cases("word", ["utf8s", "c++", "книги", "at&ts", "1.2.3"])
 def test_words_of_other_languages_are_not_stemmed(word: str) -> None:
     assert word_stemmer("english")(word) == word
 

@@ -6,6 +6,7 @@ import pytest
 from llama_retrieval_ext.text.correction import replacements
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.text.vocabulary import Vocabulary
+from tests.cases import cases
 
 TEXT = (
     "Every employee finds the annual leave in the database. Notebooks, the run_target method, 火灾."
@@ -21,7 +22,7 @@ def corrected(question: str) -> str:
     return question
 
 
-@pytest.mark.parametrize(
+@cases(
     ("question", "searched"),
     [
         ("Emploee leave?", "Employee leave?"),
@@ -40,7 +41,7 @@ def test_typing_errors_are_corrected(question: str, searched: str) -> None:
     assert corrected(question) == searched
 
 
-@pytest.mark.parametrize(
+@cases(
     "question",
     [
         "employees annual LEAVES databases",  # stems that texts have
@@ -59,7 +60,7 @@ def test_other_words_stay(question: str) -> None:
     assert corrected(question) == question
 
 
-@pytest.mark.parametrize(
+@cases(
     ("typed", "nearest"),
     [
         ("emplyee", "employee"),  # an omitted letter

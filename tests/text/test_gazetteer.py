@@ -5,6 +5,7 @@ import random
 import pytest
 
 from llama_retrieval_ext.text.gazetteer import Gazetteer, Mention
+from tests.cases import cases
 
 NAMES = Gazetteer(
     [
@@ -24,7 +25,7 @@ def found(text: str) -> list[tuple[str, tuple[str, ...]]]:
     return [(text[m.start : m.end], m.ids) for m in NAMES.find(text)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
     [
         ("The Deep Foundation Pit, dug", [("Deep Foundation Pit", ("pit",))]),
@@ -41,7 +42,7 @@ def test_names_are_found_in_any_spelling_at_word_boundaries(
     assert found(text) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "text", "spelling"),
     [
         ("IT", "what is it about", None),
@@ -102,7 +103,7 @@ def test_a_chinese_name_with_a_typo_is_found() -> None:
     assert (mention.start, mention.end, mention.ids) == (2, 9, ("crane",))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "ids"),
     [
         ("2号塔式起重机检查", []),

@@ -2,15 +2,15 @@
 
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.text.highlighting import excerpt, matched_spans
 from llama_retrieval_ext.text.near_duplicates import first_of_alike, shingles
+from tests.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "question", "matched"),
     [
         ("Annual leaves are paid.", "leave", ["leaves"]),

@@ -13,12 +13,13 @@ from llama_retrieval_ext.text.relative_dates import dates_in
 
 # ruff: noqa: RUF001 - Chinese punctuation
 from llama_retrieval_ext.text.validity import validity_in
+from tests.cases import cases
 
 LEAP = date(2024, 3, 1)  # a Friday
 JANUARY = date(2024, 1, 2)  # a Tuesday
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "asked", "expected"),
     [
         ("What did Ann do yesterday?", LEAP, "29 February 2024"),
@@ -87,7 +88,7 @@ def test_a_date_is_named_in_both_languages() -> None:
     assert dates_in("两周前", date(2024, 5, 15)) == ["April 2024, 2024年4月, May 2024, 2024年5月"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "start", "end"),
     [
         ("第九十条 本法自2021年9月1日起施行。", "2021-09-01", None),

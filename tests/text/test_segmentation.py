@@ -19,6 +19,7 @@ from llama_retrieval_ext.text.segmentation import (
     word_grams,
 )
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from tests.cases import cases
 
 RUNS = st.text(alphabet="安全生产法\U00020000", min_size=1)
 
@@ -65,7 +66,7 @@ def test_long_texts_are_not_kept() -> None:
     assert len(cache) == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
     [
         ("a-b c -d- e.", ["a-b", "c", "d", "e"]),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.text.segmentation import term_id
 from llama_retrieval_ext.text.tokenizer import TOKENIZER_VERSION, Tokenizer
+from tests.cases import cases
 
 DEFAULT = Tokenizer()
 TOKENIZERS = [
@@ -57,7 +58,7 @@ def test_tokens_are_words_that_white_space_can_join(tokenizer: Tokenizer, text: 
     assert " ".join(tokens).split() == tokens
 
 
-@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@cases("tokenizer", TOKENIZERS)
 def test_a_used_tokenizer_survives_pickling_copying_and_json(tokenizer: Tokenizer) -> None:
     used = tokenizer.tokens("Résumés of 火灾")
     for twin in (
@@ -87,7 +88,7 @@ def test_a_missing_or_unknown_field_is_refused() -> None:
             Tokenizer.from_dict(fields)
 
 
-@pytest.mark.parametrize("version", [TOKENIZER_VERSION + 1, 0, None, "1", True])
+@cases("version", [TOKENIZER_VERSION + 1, 0, None, "1", True])
 def test_another_version_is_refused_naming_both(version: object) -> None:
     with pytest.raises(ConfigurationError, match=f"version {TOKENIZER_VERSION} .*{version!r}"):
         Tokenizer.from_dict(DEFAULT.to_dict() | {"version": version})
@@ -124,7 +125,7 @@ def test_threads_share_a_tokenizer() -> None:
 TOKENIZER = Tokenizer()
 
 
-@pytest.mark.parametrize("text", ["", " ", "\n\u3000", "...", "🔥", "___", "\ud800", "\u0301", "'"])
+@cases("text", ["", " ", "\n\u3000", "...", "🔥", "___", "\ud800", "\u0301", "'"])
 def test_text_without_words_has_no_tokens(text: str) -> None:
     assert TOKENIZER.tokens(text) == TOKENIZER.query_tokens(text) == []
     assert TOKENIZER.term_counts(text) == TOKENIZER.query_terms(text) == {}
@@ -163,8 +164,8 @@ SENTENCES = {
 }
 
 
-@pytest.mark.parametrize("language", SENTENCES)
-@pytest.mark.parametrize("tokenizer", [DEFAULT, Tokenizer(cjk="words"), Tokenizer(language="none")])
+@cases("language", SENTENCES)
+@cases("tokenizer", [DEFAULT, Tokenizer(cjk="words"), Tokenizer(language="none")])
 def test_words_in_sentences_without_spaces_are_found(language: str, tokenizer: Tokenizer) -> None:
     words = SENTENCES[language].split()
     for sentence in ("".join(words), "\u200b".join(words), f"GPT{''.join(words)}7"):
@@ -173,7 +174,7 @@ def test_words_in_sentences_without_spaces_are_found(language: str, tokenizer: T
     assert found("".join(reversed(words[0])), "".join(words), by=tokenizer) < 1.0
 
 
-@pytest.mark.parametrize(
+@cases(
     ("query", "document"),
     [
         ("2024", "عام ٢٠٢٤"),
@@ -195,16 +196,14 @@ def test_words_in_sentences_without_spaces_are_found(language: str, tokenizer: T
         ("ٱلكتاب", "الكتاب"),
     ],
 )
-@pytest.mark.parametrize("language", ["english", "arabic"])
+@cases("language", ["english", "arabic"])
 def test_digits_letters_and_invisible_signs_of_all_keyboards_are_one(
     query: str, document: str, language: str
 ) -> None:
     assert found(query, document, by=Tokenizer(language=language)) == 1.0
 
 
-@pytest.mark.parametrize(
-    "query", ["not", "to be or not to be", "what is it", "The Who", "I", "what ___"]
-)
+@cases("query", ["not", "to be or not to be", "what is it", "The Who", "I", "what ___"])
 def test_a_query_of_stop_words_alone_keeps_them(query: str) -> None:
     assert found(query, f"He said: {query}.") == 1.0
 
@@ -236,7 +235,7 @@ def test_a_name_is_found_in_its_other_spellings(subtests: pytest.Subtests) -> No
             assert found(query, document) == 1.0
 
 
-@pytest.mark.parametrize(
+@cases(
     ("query", "document"),
     [
         ("C", "C++ and C# only"),

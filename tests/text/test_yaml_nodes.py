@@ -7,6 +7,7 @@ import pytest
 from llama_retrieval_ext.errors import RuleSyntaxError
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
 from llama_retrieval_ext.text.yaml_nodes import Fields, Reader, composed
+from tests.cases import cases
 
 
 def fields(text: str) -> Fields:
@@ -21,7 +22,7 @@ def test_fields_are_read_with_their_type_or_default() -> None:
     assert "mode" not in read
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "message"),
     [
         ("", "the text is empty; write 'rules:' and a list"),
@@ -39,7 +40,7 @@ def test_a_text_that_is_no_safe_mapping_of_known_fields_is_refused(text: str, me
         fields(text)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "read", "message"),
     [
         ("weight: 1", lambda each: each.text("name"), "a rule needs the field 'name'"),
@@ -57,7 +58,7 @@ def test_a_field_of_another_type_is_refused(
         read(fields(text))
 
 
-@pytest.mark.parametrize("value", ["12:30", "012", "0o12", "1_000", "0b11", "1:30.5", "1e3", "-07"])
+@cases("value", ["12:30", "012", "0o12", "1_000", "0b11", "1:30.5", "1e3", "-07"])
 def test_a_number_that_yaml_versions_read_differently_is_refused(value: str) -> None:
     reader = Reader("rules.yaml")
     for text in (f"a: {value}", f"a: [x, {value}]"):
@@ -67,7 +68,7 @@ def test_a_number_that_yaml_versions_read_differently_is_refused(value: str) -> 
     assert reader.data(composed(f"a: '{value}'", reader)) == {"a": value}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "value"),
     [("0", 0), ("-12", -12), ("0x1F", 31), ("1.50", 1.5), (".5", 0.5), ("5x", "5x")],
 )
@@ -83,9 +84,7 @@ def test_an_error_names_file_line_and_column() -> None:
     assert "rules.yaml" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "text", ['rules: ["\\ud800"]', 'rules:\n  - name: "\\uD800"', "rules: \ud800"]
-)
+@cases("text", ['rules: ["\\ud800"]', 'rules:\n  - name: "\\uD800"', "rules: \ud800"])
 def test_half_of_a_surrogate_pair_is_a_syntax_error(text: str) -> None:
     with pytest.raises(RuleSyntaxError):
         parse_rules(text)

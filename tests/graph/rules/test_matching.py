@@ -24,6 +24,7 @@ from llama_retrieval_ext.graph.rules.rule import FromContext, Match, Pattern, Ru
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.graph_contract import answer
+from tests.cases import cases
 from tests.servers.neo4j import neo4j_url
 
 __all__ = ["neo4j_url"]
@@ -93,7 +94,7 @@ def test_a_value_the_context_lacks_makes_a_condition_false(cycle: EmbeddedGraph)
     assert found(cycle, pattern, ["a"], {}) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("since", "ids"),
     [("2024-01-31T08:00Z", ["b"]), ("2024-01-31", ["a", "b"]), ("recently", []), (3, ["d"])],
 )

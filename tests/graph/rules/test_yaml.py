@@ -9,6 +9,7 @@ from llama_retrieval_ext.errors import RuleError, RuleSyntaxError
 from llama_retrieval_ext.graph.elements import Direction
 from llama_retrieval_ext.graph.rules.rule import Concludes, FromContext, Pattern, Rule, Step, Where
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
+from tests.cases import cases
 
 RULES = """
 rules:
@@ -128,7 +129,7 @@ def test_a_conclusion_has_names_properties_and_the_text_for_what_is_missing() ->
     assert text == "pit: {1, 2}, -, -"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pattern", "options", "message"),
     [
         (Pattern("p", steps=(Step("x", ("A",), "y"),)), {}, "leaves 'x'"),

@@ -6,6 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from tests.cases import cases
 from tests.knowledge_base.ledger.crashes import (
     ENDLESS,
     WORLDS,
@@ -45,16 +46,13 @@ def test_after_random_crashes_each_document_is_whole_in_its_old_or_new_version(
     )
 
 
-@pytest.mark.parametrize(
-    ("kind", "power_cut"), [("file", False), ("file", True), ("server", False)]
-)
-@pytest.mark.parametrize(
+@cases(("kind", "power_cut"), [("file", False), ("file", True), ("server", False)])
+@cases(
     "last",
     [
         {"kept": {"x1": "new"}, "half": {"h1": "new"}, "new": {"n1": "new"}},
         {"kept": None, "half": None},
     ],
-    ids=["writing", "deleting"],
 )
 def test_a_crash_at_each_step_leaves_whole_documents(
     last: dict[str, Version | None], power_cut: bool, kind: str
@@ -75,8 +73,8 @@ def test_a_crash_at_each_step_leaves_whole_documents(
     assert steps > 4
 
 
-@pytest.mark.parametrize("kind", ["file", "server"])
-@pytest.mark.parametrize("old", [{}, {"a1": "old", "a2": "old"}], ids=["adding", "updating"])
+@cases("kind", ["file", "server"])
+@cases("old", [{}, {"a1": "old", "a2": "old"}])
 def test_a_crash_at_each_step_leaves_a_document_in_parts_whole(old: Version, kind: str) -> None:
     new = {"a2": "new", "a3": "new", "a4": "new"}
     steps, finished = 0, False
@@ -94,7 +92,7 @@ def test_a_crash_at_each_step_leaves_a_document_in_parts_whole(old: Version, kin
     assert steps > 6
 
 
-@pytest.mark.parametrize("kind", ["file", "server"])
+@cases("kind", ["file", "server"])
 def test_the_next_write_deletes_records_left_by_a_crash(kind: str) -> None:
     for steps in range(40):
         world = WORLDS[kind]()

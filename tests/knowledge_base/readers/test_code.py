@@ -11,6 +11,7 @@ from llama_retrieval_ext.knowledge_base.passages import PassageParser
 from llama_retrieval_ext.knowledge_base.readers import code
 from llama_retrieval_ext.knowledge_base.readers.code import definitions
 from llama_retrieval_ext.knowledge_base.readers.outline import Section, packed
+from tests.cases import cases
 
 pytest.importorskip("tree_sitter_language_pack", reason="the extra code is not installed")
 
@@ -81,13 +82,13 @@ def cut(text: str, name: str, size: int = 200) -> list[TextNode]:
     return [node for node in nodes if isinstance(node, TextNode)]
 
 
-@pytest.mark.parametrize("suffix", OTHERS)
+@cases("suffix", OTHERS)
 def test_the_definitions_of_each_language_are_found(suffix: str) -> None:
     text, names = OTHERS[suffix]
     assert " ".join(definition.name for definition in definitions(text, suffix)) == names
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "text", "paths"),
     [
         ("Order.java", JAVA, ["Order > total", "Order > weight"]),

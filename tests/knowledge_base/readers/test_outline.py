@@ -16,6 +16,7 @@ from llama_retrieval_ext.knowledge_base.readers.outline import (
     rst_outline,
 )
 from llama_retrieval_ext.knowledge_base.readers.outline import TextLine as Line
+from tests.cases import cases
 from tests.knowledge_base.readers.sample_files import word_paragraph, word_table, write_styled_docx
 
 
@@ -23,7 +24,7 @@ def words(outline: Outline) -> list[tuple[int, str]]:
     return [(heading.level, heading.text) for heading in outline.headings]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "headings"),
     [
         ("# Leave\ntext\n### Sick #\n", [(1, "Leave"), (3, "Sick")]),
@@ -45,7 +46,7 @@ def test_headings_of_markdown(text: str, headings: list[tuple[int, str]]) -> Non
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "text"),
     [
         ("a.adoc", "= Rules\n\ntext\n\n== Leave\n\nsix = seven\n"),
@@ -62,7 +63,7 @@ def test_headings_of_other_notations(name: str, text: str) -> None:
     assert above < below
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "title"),
     [
         ("# Leave\n## Sick\n", "Leave"),
@@ -90,7 +91,7 @@ def test_levels_of_rst_are_in_the_order_of_their_underlines() -> None:
     assert words(rst_outline(text)) == [(1, "Rules"), (2, "Leave"), (3, "Sick"), (2, "Pay")]
 
 
-@pytest.mark.parametrize("name", ["a.md", "A.MARKDOWN", "a.rst", "/docs/a.mdx"])
+@cases("name", ["a.md", "A.MARKDOWN", "a.rst", "/docs/a.mdx"])
 def test_files_with_structure_have_an_outline(name: str) -> None:
     text = "Leave\n=====\n\ntext\n"
     by_name = Document(text=text, metadata={"file_name": name})
@@ -98,7 +99,7 @@ def test_files_with_structure_have_an_outline(name: str) -> None:
     assert words(outline_of(by_name)) == words(outline_of(by_path)) == [(1, "Leave")]
 
 
-@pytest.mark.parametrize("metadata", [{}, {"file_name": "a.txt"}, {"file_name": 3}])
+@cases("metadata", [{}, {"file_name": "a.txt"}, {"file_name": 3}])
 def test_other_documents_have_none(metadata: dict[str, object]) -> None:
     assert outline_of(Document(text="# Leave", metadata=metadata)) == Outline()
 

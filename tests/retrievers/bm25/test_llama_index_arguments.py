@@ -12,6 +12,7 @@ from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.retrievers.bm25.llama_index_arguments import tokenizer_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from tests.cases import cases
 
 NODES = [
     TextNode(id_=f"n{number}", text="running words", metadata={"even": str(number % 2 == 0)})
@@ -58,12 +59,12 @@ def test_verbose_shows_a_progress_bar(capsys: pytest.CaptureFixture[str]) -> Non
     assert "Indexing nodes" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("language", ["english", "zh"])
+@cases("language", ["english", "zh"])
 def test_english_chinese_and_korean_have_the_default_tokenizer(language: str) -> None:
     assert tokenizer_for(language, stemmer=None, skip_stemming=False) == Tokenizer()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("code", "name", "stop_word", "word"),
     [("de", "german", "nicht", "Haus"), ("fr", "french", "dans", "jour")],
 )

@@ -25,6 +25,7 @@ from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from tests.cases import cases
 
 
 class TestOverNodes(RetrieverContract):
@@ -108,7 +109,7 @@ def test_a_node_whose_metadata_left_the_scope_after_indexing_is_not_returned() -
         retriever.retrieve("canteen")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("make", "says"),
     [
         (lambda: BM25Retriever(k1=-1.0), "k1"),

@@ -6,7 +6,6 @@ What that costs on top of the slowest leg is in the benchmarks.
 import asyncio
 from collections.abc import Callable, Sequence
 
-import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import IndexNode, NodeWithScore
 
@@ -19,6 +18,7 @@ from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.selection import Top
+from tests.cases import cases
 from tests.meeting import Meeting, Meets, MeetsAsync, met_by_the_loop
 from tests.retrievers.references import finding
 
@@ -61,8 +61,8 @@ def legs(kind: type[Meets], meeting: Meeting) -> list[BaseRetriever]:
     return [kind([(f"n{n}", 0.9)], meeting) for n in range(3)]
 
 
-@pytest.mark.parametrize("ask", [in_a_script, on_a_loop, in_a_notebook])
-@pytest.mark.parametrize("compose", [fused, fusion, nested, routed])
+@cases("ask", [in_a_script, on_a_loop, in_a_notebook])
+@cases("compose", [fused, fusion, nested, routed])
 def test_three_legs_are_searched_at_the_same_time(
     compose: Compose, ask: Callable[[Retriever], list[NodeWithScore]]
 ) -> None:
@@ -71,7 +71,7 @@ def test_three_legs_are_searched_at_the_same_time(
     assert sorted(node_ids(found)) == ["n0", "n1", "n2"]
 
 
-@pytest.mark.parametrize("compose", [fused, nested, routed])
+@cases("compose", [fused, nested, routed])
 def test_legs_that_block_do_not_block_the_loop(compose: Compose) -> None:
     meeting = Meeting(4)
     result = asyncio.run(met_by_the_loop(compose(legs(Meets, meeting)), meeting))

@@ -18,6 +18,7 @@ from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank, ModelReran
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.cases import cases
 from tests.patience import unless_stalled
 from tests.searching import Searched
 
@@ -122,7 +123,7 @@ def test_stages_postprocessors_and_rankers_are_rerankers() -> None:
     assert as_reranker(ranker) == ModelRerank(ranker)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("part", ["cohere", None, Ranker])
+@cases("part", ["cohere", None, Ranker])
 def test_a_part_that_cannot_rerank_is_refused(part: object) -> None:
     with pytest.raises(ConfigurationError, match="LlamaIndex postprocessor"):
         as_reranker(part)  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.stages.rerank.llm import LLMRerank, relevances_in
 from llama_retrieval_ext.testing.fakes import FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedAnswer, ScriptedLLM
+from tests.cases import cases
 from tests.meeting import Meeting
 from tests.patience import soon, unless_stalled
 from tests.searching import Searched
@@ -208,7 +209,7 @@ def test_the_llm_is_not_called_for_an_empty_ranking() -> None:
     assert llm.prompts == []
 
 
-@pytest.mark.parametrize(
+@cases(
     "wrong",
     [
         {"llm": None},

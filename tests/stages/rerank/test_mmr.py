@@ -10,6 +10,7 @@ from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.hits import node_ids, score_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.stages.rerank.mmr import MMR
+from tests.cases import cases
 from tests.stages.embedded_hits import QUERY, VECTORS, hits
 
 
@@ -42,9 +43,7 @@ def test_mmr_leaves_the_order_unchanged_where_an_embedding_is_nan() -> None:
     assert node_ids(run(MMR().refine_plan(QUERY, rows))) == ["a", "b"]
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"lambda_mult": 1.5}, {"lambda_mult": -0.1}, {"top_k": 0}, {"timeout_s": 0}]
-)
+@cases("wrong", [{"lambda_mult": 1.5}, {"lambda_mult": -0.1}, {"top_k": 0}, {"timeout_s": 0}])
 def test_mmr_refuses_arguments_out_of_range(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         MMR(**wrong)

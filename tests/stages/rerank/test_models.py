@@ -13,6 +13,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind
 from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank, ModelRerank
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from tests.cases import cases
 from tests.onnx_models import cross_encoder
 from tests.searching import Searched
 
@@ -88,7 +89,7 @@ def test_model_rerank_keeps_top_k_hits() -> None:
     assert node_ids((SOURCE >> ModelRerank(ranker, top_k=1)).retrieve("q")) == ["b"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "wrong"),
     [
         (ModelRerank, {"ranker": "cross-encoder"}),
@@ -170,7 +171,7 @@ def test_a_cross_encoder_of_fastembed_gives_probabilities_from_its_logits(
         assert [hit.score for hit in result.hits] == pytest.approx([best, 0.047426], abs=1e-5)
 
 
-@pytest.mark.parametrize("notation", ["", "fastembed:", "cohere:rerank-3"])
+@cases("notation", ["", "fastembed:", "cohere:rerank-3"])
 def test_a_notation_that_names_no_cross_encoder_is_refused(notation: str) -> None:
     with pytest.raises(ConfigurationError, match="fastembed:NAME"):
         ModelRerank(notation)

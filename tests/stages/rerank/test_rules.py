@@ -12,6 +12,7 @@ from llama_retrieval_ext.hits import node_ids, score_of
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank, RuleWeights, longest_run
 from llama_retrieval_ext.testing.fakes import FakeRetriever, Row
+from tests.cases import cases
 
 NOTHING = {"previous_rank": 0.0, "terms": 0.0, "phrase": 0.0, "title": 0.0}
 
@@ -31,7 +32,7 @@ def scores(stage: RuleRerank, query: str, *rows: Row) -> dict[str, float]:
     return {hit.node_id: score_of(hit) for hit in reranked(stage, query, *rows)}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("weights", "query", "rows", "expected"),
     [
         (
@@ -74,7 +75,6 @@ def scores(stage: RuleRerank, query: str, *rows: Row) -> dict[str, float]:
         ),
         # Without a `Recency` the rule of that name does not count.
     ],
-    ids=["terms", "one character", "phrase", "one word", "title"],
 )
 def test_a_rule_scores_the_share_of_what_matches(
     weights: RuleWeights, query: str, rows: list[Row], expected: dict[str, float]
@@ -136,7 +136,7 @@ def test_a_query_without_words_and_a_very_long_one_are_answered() -> None:
     assert reranked(RuleRerank(), "annual leave days " * 3000, *rows)
 
 
-@pytest.mark.parametrize("weight", [-1.0, math.nan, math.inf])
+@cases("weight", [-1.0, math.nan, math.inf])
 def test_weights_are_finite_and_not_negative(weight: float) -> None:
     with pytest.raises(ConfigurationError, match="title must be a number of at least 0"):
         RuleWeights(title=weight)

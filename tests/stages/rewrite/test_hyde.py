@@ -12,6 +12,7 @@ from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.hyde import HyDE, HyDEFanOut, passage_in
 from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.cases import cases
 
 PASSAGE = "Trains come before planes when travel is booked."
 
@@ -97,7 +98,7 @@ def test_the_prompt_of_hyde_holds_the_query_and_the_language() -> None:
     assert "与问题相同的语言" in prompt
 
 
-@pytest.mark.parametrize(
+@cases(
     "answer",
     [
         PASSAGE,
@@ -120,7 +121,7 @@ def test_a_passage_keeps_its_lines_and_its_code() -> None:
     assert passage_in("年假：每年二十五天。\n五天可结转。").endswith("五天可结转。")
 
 
-@pytest.mark.parametrize("answer", ["", "0", "9", "...", "```\n```", "<think>hm", "Sorry, no."])
+@cases("answer", ["", "0", "9", "...", "```\n```", "<think>hm", "Sorry, no."])
 def test_an_answer_without_a_passage_gives_none(answer: str) -> None:
     assert passage_in(answer) == ""
 

@@ -23,6 +23,7 @@ from llama_retrieval_ext.stages.rewrite.multi_query import (
 )
 from llama_retrieval_ext.testing.fakes import FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.cases import cases
 from tests.searching import Searched
 
 PARTS = "1. How long is sick leave?\n2. Who pays for sick leave?\n3. What is sick leave?"
@@ -133,7 +134,7 @@ def test_details_of_nested_fan_outs_add_up(source: FakeRetriever) -> None:
     assert details["queries_count"] == 6
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "wrong", "message"),
     [
         (MultiQuery, {"llm": None}, "pass a LlamaIndex LLM"),
@@ -264,7 +265,7 @@ def test_distinct_ignores_case_spaces_width_and_final_punctuation() -> None:
     assert distinct(["年假 天数？", "年假天数"]) == ["年假 天数？"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "query", "kept"),
     [
         ("年假有几天", "员工年假", True),

@@ -33,6 +33,7 @@ from llama_retrieval_ext.stores.elasticsearch.store import (
 )
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.urls import Address
+from tests.cases import cases
 from tests.patience import SOON_S, in_time, soon
 from tests.servers.forwarder import Forwarder
 from tests.servers.given import local_port
@@ -47,7 +48,7 @@ def _transport(address: Address) -> Transport:
     return transport
 
 
-@pytest.mark.parametrize(
+@cases(
     ("url", "where", "index"),
     [
         ("elasticsearch://localhost/docs", "http://localhost:9200", "docs"),
@@ -60,7 +61,7 @@ def test_a_url_names_a_server_and_an_index(url: str, where: str, index: str) -> 
     assert (address.url, address.collection) == (where, index)
 
 
-@pytest.mark.parametrize("index", ["", "_all", "*", "a,b", "Upper", "-a", "..", "a#b"])
+@cases("index", ["", "_all", "*", "a,b", "Upper", "-a", "..", "a#b"])
 def test_an_index_name_that_names_none_or_several_is_refused(index: str) -> None:
     with pytest.raises(ConfigurationError, match="index"):
         FORM.parse(f"elasticsearch://localhost/{index.replace('#', '%23')}")
@@ -90,7 +91,7 @@ def test_a_server_that_is_not_there_cannot_be_opened() -> None:
         open_elasticsearch("elasticsearch://127.0.0.1:9/docs")
 
 
-@pytest.mark.parametrize("status", [404, 503])
+@cases("status", [404, 503])
 def test_the_error_of_a_recovering_shard_is_recognised(status: int) -> None:
     reason = "CurrentState[RECOVERING] operations only allowed when shard state is one of [STARTED]"
     body = {"error": {"type": "illegal_index_shard_state_exception", "reason": reason}}

@@ -28,6 +28,7 @@ from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.engine.records import Record
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from tests.cases import cases
 from tests.stores.elasticsearch.msearch import Opener
 from tests.stores.store_contract import node, query, where
 
@@ -105,7 +106,7 @@ def test_the_whitespace_of_the_engine_parts_the_tokenizers_terms(text: str) -> N
     assert terms == " ".join(terms.split())
 
 
-@pytest.mark.parametrize("text", ["x" * 10_000, "中" * 1000, EVERY])
+@cases("text", ["x" * 10_000, "中" * 1000, EVERY])
 def test_no_term_is_longer_than_the_engine_takes(text: str) -> None:
     assert max(map(len, indexed_texts(TextNode(text=text), CONFIG)[TEXT].split(" "))) <= 255
 
@@ -205,7 +206,7 @@ def field(**mapping: object) -> dict[str, object]:
     return {"body": {"mappings": {"properties": {"one": mapping}}}}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("params", "reason"),
     [
         ({"shards": 3}, "no setting 'shards'.*number_of_shards"),
@@ -218,7 +219,6 @@ def field(**mapping: object) -> dict[str, object]:
         (field(type="dense_vector", element_type="byte"), "no setting 'element_type'"),
         ({"number_of_shards": 2, "body": {"settings": {"number_of_shards": 3}}}, "leave one out"),
     ],
-    ids=str,
 )
 def test_settings_that_would_be_ignored_are_refused(params: Any, reason: str) -> None:
     with pytest.raises(ConfigurationError, match=reason):

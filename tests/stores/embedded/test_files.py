@@ -21,6 +21,7 @@ from llama_retrieval_ext.stores.embedded.files import (
     translate_error,
 )
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from tests.cases import cases
 
 _MB = 2**20
 
@@ -90,7 +91,7 @@ def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
             EmbeddedVectorStore(path)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("message", "kind", "says"),
     [
         ("failed to open WAL: Kind(WouldBlock)", StoreUnavailableError, "another process has"),

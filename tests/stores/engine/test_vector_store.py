@@ -23,6 +23,7 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.connection import AsyncClient
+from tests.cases import cases
 from tests.stores.store_contract import MODES, found, ids, node, where
 
 
@@ -118,7 +119,7 @@ async def _under_way() -> AsyncIterator[tuple[AsyncClient[Client], asyncio.Task[
         yield client, waiting
 
 
-@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@cases("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_all_loops_share_one_client_which_is_closed_where_it_was_used(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:

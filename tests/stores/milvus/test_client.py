@@ -17,6 +17,7 @@ from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.stores.milvus.client import check_version, is_lite, parse_address, token_of
 from llama_retrieval_ext.stores.milvus.store import MilvusStore, open_milvus
 from llama_retrieval_ext.urls import Address
+from tests.cases import cases
 from tests.programs import run_program
 from tests.servers.forwarder import Forwarder
 from tests.servers.given import collection_url, local_port
@@ -42,9 +43,7 @@ def test_a_file_has_a_collection(tmp_path: Path) -> None:
     assert parse_address(f"milvus:{path}?collection=kb").collection == "kb"
 
 
-@pytest.mark.parametrize(
-    "url", ["milvus:./kb", "milvus:./no-such-folder/kb.db", "milvus://host/1a"]
-)
+@cases("url", ["milvus:./kb", "milvus:./no-such-folder/kb.db", "milvus://host/1a"])
 def test_a_file_or_collection_that_milvus_would_refuse_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError):
         parse_address(url)
@@ -63,13 +62,13 @@ def test_credentials_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
     assert token_of(parse_address("milvus://host/kb")) == ""
 
 
-@pytest.mark.parametrize("version", ["v2.3.5-lite", "2.4-20240912-1a2b"])
+@cases("version", ["v2.3.5-lite", "2.4-20240912-1a2b"])
 def test_an_old_server_is_refused(version: str) -> None:
     with pytest.raises(ConfigurationError, match=r"http://db:19530 is .*2\.5 or newer"):
         check_version(version, "http://db:19530")
 
 
-@pytest.mark.parametrize(
+@cases(
     "version",
     [
         "v2.5.0",

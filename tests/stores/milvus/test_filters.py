@@ -17,6 +17,7 @@ from llama_retrieval_ext.stores.milvus.filters import LANGUAGE, Expression
 from llama_retrieval_ext.stores.milvus.llama_index_store import prefilters_of
 from llama_retrieval_ext.stores.milvus.store import MilvusStore, open_milvus
 from llama_retrieval_ext.text.normalization import spellings
+from tests.cases import cases
 from tests.stores.filters_contract import FiltersContract
 from tests.stores.milvus.conftest import PLACES, place
 from tests.stores.milvus.hard_metadata import ODD
@@ -118,7 +119,7 @@ def is_clear(expression: Expression) -> bool:
     return isinstance(expression, bool) or all(map(_CLEAR.fullmatch, groups(expression)))
 
 
-@pytest.mark.parametrize(
+@cases(
     "expression",
     [
         'exists a and a == "x"',
@@ -151,11 +152,9 @@ def test_a_scope_names_its_partition() -> None:
     assert choices_name_a_partition('((exists s_k) or (not ((tenant == "sa") and (kb == "sb"))))')
 
 
-@pytest.mark.parametrize(
-    "filters", [None, MetadataFilters(filters=[MetadataFilter(key="k", value=1)])]
-)
-@pytest.mark.parametrize("docs", [None, [], ["a.md", 'b" or "']])
-@pytest.mark.parametrize("nodes", [None, [], ["a", "b"]])
+@cases("filters", [None, MetadataFilters(filters=[MetadataFilter(key="k", value=1)])])
+@cases("docs", [None, [], ["a.md", 'b" or "']])
+@cases("nodes", [None, [], ["a", "b"]])
 def test_targets_do_not_depend_on_precedence(
     nodes: list[str] | None, docs: list[str] | None, filters: MetadataFilters | None
 ) -> None:
@@ -163,7 +162,7 @@ def test_targets_do_not_depend_on_precedence(
     assert written is None or is_clear(written)
 
 
-@pytest.mark.parametrize("group", [AnyOf, AllOf])
+@cases("group", [AnyOf, AllOf])
 def test_no_chain_is_long(group: type[AnyOf | AllOf]) -> None:
     condition = group(tuple(Compare("k", EQ, f"x{number}") for number in range(3000)))
     written = LANGUAGE.compile(condition)

@@ -9,6 +9,7 @@ from llama_retrieval_ext import KnowledgeBase, open_store
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.milvus.params import MilvusParams
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.cases import cases
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +25,7 @@ IVF_PQ: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("params", "reason"),
     [
         ({"bogus": 1}, "no setting 'bogus'.*index_params"),
@@ -34,7 +35,6 @@ IVF_PQ: dict[str, Any] = {
         ({"index_params": {"params": {"M": 8}}}, "without the index_type"),
         ({"search_params": {"params": {"ef": 64}}}, "search_params: there is no setting 'params'"),
     ],
-    ids=str,
 )
 def test_settings_that_milvus_would_ignore_are_refused(params: Any, reason: str) -> None:
     with pytest.raises(ConfigurationError, match=reason):

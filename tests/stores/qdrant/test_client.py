@@ -21,6 +21,7 @@ from llama_retrieval_ext.stores.engine.collection import CollectionMissingError
 from llama_retrieval_ext.stores.qdrant.client import Version, parse_address, translate_error
 from llama_retrieval_ext.stores.qdrant.store import QdrantStore
 from llama_retrieval_ext.urls import Address
+from tests.cases import cases
 from tests.servers.forwarder import Forwarder
 from tests.servers.given import collection_url
 from tests.servers.qdrant import by_grpc, by_http
@@ -30,7 +31,7 @@ from tests.stores.server_contract import NODE, ServerContract
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize(
+@cases(
     ("url", "expected"),
     [
         ("qdrant://db/kb", Address("kb", url="http://db:6333")),
@@ -52,9 +53,7 @@ def test_a_timeout_of_a_part_of_a_second_is_refused() -> None:
         parse_address("qdrant://db/kb?timeout_s=0.5")
 
 
-@pytest.mark.parametrize(
-    "options", ["grpc_port=6334", "prefer_grpc=true&grpc_port=0", "prefer_grpc=yes"]
-)
+@cases("options", ["grpc_port=6334", "prefer_grpc=true&grpc_port=0", "prefer_grpc=yes"])
 def test_options_of_grpc_that_would_be_ignored_are_refused(options: str) -> None:
     with pytest.raises(ConfigurationError, match=r"prefer_grpc(=| must be )true"):
         parse_address(f"qdrant://db/kb?{options}")
@@ -76,13 +75,13 @@ def test_the_key_reaches_the_server_and_nothing_that_is_shown(
         assert "wrong" not in str(caught.value)
 
 
-@pytest.mark.parametrize("version", ["1.15.5", "0.11.2"])
+@cases("version", ["1.15.5", "0.11.2"])
 def test_a_server_that_keeps_no_settings_is_refused(version: str) -> None:
     with pytest.raises(ConfigurationError, match=r"must be 1\.16 or newer"):
         Version.of(version).check_server("db")
 
 
-@pytest.mark.parametrize("version", ["1.16.0", "2.0.0", "unknown"])
+@cases("version", ["1.16.0", "2.0.0", "unknown"])
 def test_a_server_of_another_version_is_accepted(version: str) -> None:
     Version.of(version).check_server("db")
 
@@ -141,7 +140,7 @@ def test_what_is_no_qdrant_is_unavailable(qdrant_url: str) -> None:
         QdrantStore(f"qdrant://127.0.0.1:{port}/kb")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("status", "kind", "reason"),
     [
         (401, StoreUnavailableError, "refused the credentials"),
@@ -176,7 +175,7 @@ class SyncRpcError(grpc.RpcError, grpc.Call):  # type: ignore[misc]  # untyped, 
     __abstractmethods__: frozenset[str] = frozenset()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("code", "details", "kind"),
     [
         (CODES.NOT_FOUND, "no collection", CollectionMissingError),
@@ -199,7 +198,7 @@ def test_an_error_of_grpc_has_the_same_class_in_sync_and_async_calls(
         assert "\n" not in str(translated)
 
 
-@pytest.mark.parametrize(
+@cases(
     "error", [ValueError("Cannot invoke RPC on closed channel!"), UsageError("Channel is closed.")]
 )
 def test_a_closed_channel_is_a_closed_store(error: Exception) -> None:

@@ -9,6 +9,7 @@ from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.qdrant.store import QdrantStore, open_qdrant
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from tests.cases import cases
 from tests.stores.store_contract import node
 
 pytestmark = pytest.mark.slow
@@ -37,7 +38,7 @@ def test_settings_of_the_engine_reach_it(new_url: str) -> None:
     assert (search.params.hnsw_ef, search.params.exact) == (256, True)
 
 
-@pytest.mark.parametrize(
+@cases(
     "params",
     [
         {"hnsw": {}},
