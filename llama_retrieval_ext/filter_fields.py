@@ -215,12 +215,8 @@ def any_or_all(
 ) -> Condition:
     """Return the condition of lists of values side by side: of each any, or all.
 
-    Args:
-        fields: The fields, by name.
-        codes: The classes of the words of the lists, see `filter_words`.
-        items: What each value may mean.
-        roles: What prepositions say of their field: "with" a cast, "by" an author.
-        is_negated: Whether the condition is to be negated.
+    ``codes`` are the classes of the words of the lists, ``items`` what each value may mean, and
+    ``roles`` what prepositions say of their field: "with" a cast, "by" an author.
     """
     lists: list[tuple[list[Sequence[Meaning]], str]] = []
     for joint, item in zip(re.findall("([,&|]*)[aT]?[vN]", codes), items, strict=True):

@@ -138,10 +138,7 @@ class Token(NamedTuple):
 def tokens(question: str, mentions: Iterable[Token], today: date) -> list[Token]:
     """Return the words of a question by class, in order; of overlapping ones the longest.
 
-    Args:
-        question: The question.
-        mentions: The fields and values in it.
-        today: The day of relative dates.
+    ``mentions`` are the fields and values in it, ``today`` is the day of relative dates.
     """
     plain, offsets = normalised(question)
     spans: list[Token] = []
@@ -219,13 +216,8 @@ def has_other_subject(question: str, words: Sequence[Token], codes: str, *, is_a
 
     It does if it asks for no more than what a value is, or if no filter is certain, by its field,
     its unit or a name, and there are words that are no filter, are not behind "about", and do not
-    describe documents, as in "heist films".
-
-    Args:
-        question: The question.
-        words: Its words by class.
-        codes: The classes, V for those of filters.
-        is_alone: Whether there is one filter, or no document is named beside several.
+    describe documents, as in "heist films". ``codes`` are the classes of the words, V for those of
+    filters; ``is_alone`` says that there is one filter, or no document is named beside several.
     """
     if _DEFINITION.fullmatch(codes):
         return not question.startswith("有")  # 有红色的吗
@@ -246,10 +238,8 @@ def has_other_subject(question: str, words: Sequence[Token], codes: str, *, is_a
 def held_at(question: str, today: date, *, is_only: bool) -> Token | None:
     """Return the words that say as of when a question asks, and that day: the last of a period.
 
-    Args:
-        question: The question.
-        today: The day of relative dates, and the last of a period that is not over.
-        is_only: Whether a time belongs to nothing else: then "in 2023" is enough.
+    Of a period that is not over, it is ``today``. If a time belongs to nothing else, ``is_only``,
+    "in 2023" is enough.
     """
     plain, offsets = normalised(question)
     for token in _times(plain, today):

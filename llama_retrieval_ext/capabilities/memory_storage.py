@@ -273,12 +273,7 @@ def _equal(key: str, value: Any) -> MetadataFilter | MetadataFilters:  # noqa: A
 
 
 def dated(query: Query, now: datetime) -> Query:
-    """Return a query with its relative dates as messages name theirs, to prefer these.
-
-    Args:
-        query: The query.
-        now: The time in the user's time zone.
-    """
+    """Return a query with its relative dates as messages name theirs; ``now`` is the user's."""
     dates = dates_in(query.query_str, now.date())
     if not dates or query.embedding is not None:
         return query
@@ -366,9 +361,7 @@ class MemoryStorage:
     def in_session(self, message: Memory, local: datetime) -> Plan[Memory]:
         """Return the plan for a new message with its number in the session and its context.
 
-        Args:
-            message: The message.
-            local: Its time in the user's time zone.
+        ``local`` is its time in the user's time zone.
         """
         earlier: list[Memory] = []
         for start in (message.timestamp - _HOUR, None):  # a session may be long
@@ -407,9 +400,7 @@ class MemoryStorage:
     def nearest(self, query: Query, now: datetime | None) -> Plan[list[Hit]]:
         """Return the plan for the best nodes for a query, by meaning and words if possible.
 
-        Args:
-            query: The query.
-            now: Only what holds then; None for the time of the query.
+        Only what holds ``now``; None for the time of the query.
         """
         backend, model, languages = self.backend, self.embed_model, self._languages
         retriever: StoreRetriever

@@ -1,7 +1,7 @@
 """`llama-retrieval eval`: quality of searches on judged questions."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, get_args
@@ -160,20 +160,14 @@ def _warn_of_ambiguous(
     relevant = {
         id_ for grades in judged.relevant.values() for id_, grade in grades.items() if grade > 0
     }
-    sources = _sources_by_name(kb, scope)
-    for name in sorted(relevant):
-        if len(sources.get(name, ())) > 1:
-            named = ", ".join(sorted(sources[name]))
-            say_aside(f"{name!r} names several files, which all count: {named}", style="yellow")
-
-
-def _sources_by_name(kb: "ext.KnowledgeBase", scope: "ext.Scope | None") -> Mapping[str, set[str]]:
-    """Return the sources that each id, and each end of a path, names."""
-    sources: defaultdict[str, set[str]] = defaultdict(set)
+    sources: defaultdict[str, set[str]] = defaultdict(set)  # by id, and by each end of a path
     for document in kb.documents(scope=scope):
         for name in (document.document_id, *path_tails(document.source)):
             sources[name].add(document.source)
-    return sources
+    for name in sorted(relevant & sources.keys()):
+        if len(sources[name]) > 1:
+            named = ", ".join(sorted(sources[name]))
+            say_aside(f"{name!r} names several files, which all count: {named}", style="yellow")
 
 
 def _show(

@@ -114,13 +114,7 @@ class Definition:
         definitions: Definitions = MappingProxyType({}),
         path: Path = (),
     ) -> tuple[Mapping[str, Any], list[Problem]]:
-        """Return arguments for `build` and their problems.
-
-        Args:
-            arguments: Values, built objects or placeholders.
-            definitions: Those of classes, by name.
-            path: The path of the definition in a configuration.
-        """
+        """Return arguments for `build`, and their problems, of a definition at a path."""
         problems: list[Problem] = []
         checked = dict(arguments)
         for name, value in arguments.items():

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
@@ -66,9 +66,11 @@ def resolved(value: Any) -> Any:  # noqa: ANN401 - any JSON
     return [resolved(item) for item in value] if isinstance(value, list) else value
 
 
-def _masked(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Return a text as a secret, which no representation shows."""
-    return SecretStr(value) if isinstance(value, str) else value
+# A text is a secret, which no representation shows.
+_Secret: TypeAlias = Annotated[
+    EnvironmentReference | SecretStr | None,
+    BeforeValidator(lambda value: SecretStr(value) if isinstance(value, str) else value),
+]
 
 
 class EmbeddingConfig(BaseModel):
@@ -94,7 +96,7 @@ class EmbeddingConfig(BaseModel):
     provider: str = Field(pattern=_PROVIDER)
     model: str | EnvironmentReference | None = None
     base_url: str | EnvironmentReference | None = None
-    api_key: Annotated[EnvironmentReference | SecretStr | None, BeforeValidator(_masked)] = None
+    api_key: _Secret = None
 
     def resolve(self) -> BaseEmbedding:
         """Return the embedding model.

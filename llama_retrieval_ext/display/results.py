@@ -246,7 +246,9 @@ def _card(rank: int, hit: Hit, view: _View, more: Sequence[Markup] | None) -> Ma
     shares = [(view.colours[part.leg], part.share) for part in hit.contributions]
     shares = shares or [(0, hit.score or 0.0)]
     marked = marked_words(hit, view.query)
-    text = highlighted(excerpt(_plain(hit), marked, length=_CARD_TEXT), marked)
+    is_markdown = str(hit.node.metadata.get("file_name", "")).endswith((".md", ".markdown"))
+    text = _MARKDOWN.sub("", hit.text) if is_markdown else hit.text
+    text = highlighted(excerpt(text, marked, length=_CARD_TEXT), marked)
     return tag(
         "div",
         head,
@@ -272,12 +274,6 @@ def marked_words(hit: Hit, query: str) -> str:
     """Return the words to mark in a hit: those of its highlights, or of a query without any."""
     by_meaning = [mark.text for mark in hit.highlights if mark.by == "meaning"]
     return next(iter(by_meaning), query if hit.question is None else hit.question.words)
-
-
-def _plain(hit: Hit) -> str:
-    """Return the text of a hit; of a Markdown file without the signs of headings and emphasis."""
-    name = str(hit.node.metadata.get("file_name", ""))
-    return _MARKDOWN.sub("", hit.text) if name.endswith((".md", ".markdown")) else hit.text
 
 
 def _origins(hit: Hit) -> Iterator[str]:

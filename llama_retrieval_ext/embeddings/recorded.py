@@ -102,11 +102,8 @@ class RecordedEmbedding(BaseEmbedding):
             ConfigurationError: The record is not enough, or builds another model.
             MissingDependencyError: Its package is not installed.
         """
-        if self._model is None:
-            self._model = self._built()
-        return self._model
-
-    def _built(self) -> BaseEmbedding:
+        if self._model is not None:
+            return self._model
         if not self.record:
             raise ConfigurationError(
                 f"the knowledge base was made with the embedding model {self.recorded_name!r}, "
@@ -118,6 +115,7 @@ class RecordedEmbedding(BaseEmbedding):
                 f"the knowledge base was made with the embedding model {self.recorded_name!r}, and "
                 f"its record builds {embed_model_name(model)!r}; open it with embed_model="
             )
+        self._model = model
         return model
 
     # The public methods are the model's: its spans, events and cache, once and under its name.

@@ -144,10 +144,8 @@ class GraphRows:
     def entry_claims(self, nodes: Iterable[int] | None) -> sqlite3.Cursor:
         """Return principals and `entries`, by node, the greatest first.
 
-        Of claims with the same principals, only the greatest is returned.
-
-        Args:
-            nodes: Keys of nodes; None for those that not everyone sees.
+        Of claims with the same principals, only the greatest is returned. Without keys of nodes it
+        returns those that not everyone sees.
         """
         keys = "(SELECT node FROM node_claims WHERE allowed <> '')" if nodes is None else _KEYS
         return self._read(
@@ -161,10 +159,7 @@ class GraphRows:
     def edges(self, keys: Sequence[EdgeKey] | None) -> Iterator[tuple[Any, ...]]:
         """Yield source, type, target, weight, properties (or None), principals and key of claims.
 
-        The claims of an edge come one after the other.
-
-        Args:
-            keys: The edges; None for all.
+        The claims of an edge come one after the other. None are all edges.
         """
         for at in range(0, 1 if keys is None else len(keys), _VALUES):
             chunk = () if keys is None else keys[at : at + _VALUES]
@@ -177,12 +172,7 @@ class GraphRows:
             )
 
     def contents(self, ids: Mapping[int, str], *, embeddings: bool = True) -> dict[int, GraphNode]:
-        """Return what claims say of nodes, by the key of the claim.
-
-        Args:
-            ids: Key of the claim and id of the node.
-            embeddings: Whether to read the embeddings.
-        """
+        """Return what claims say of nodes, by the key of the claim; ``ids`` by it, too."""
         embedding = "embedding" if embeddings else "NULL"
         rows = self._read(
             f"SELECT key, label, name, properties, text, {embedding} FROM node_claims "  # noqa: S608
@@ -272,8 +262,7 @@ class GraphRows:
     def name_nodes(self, claims: Iterable[tuple[int, str, int, Sequence[str]]]) -> None:
         """Write that documents name nodes, by negative keys, unless they describe the nodes.
 
-        Args:
-            claims: Key, document, node and principals.
+        A claim is its key, document, node and principals.
         """
         self._db.executemany(
             "INSERT INTO node_claims (key, document, node, allowed) SELECT ?1, ?2, ?3, ?4 "
@@ -309,8 +298,7 @@ class GraphRows:
     ) -> tuple[list[tuple[int, int, str]], list[tuple[EdgeKey, int, EdgeId]]]:
         """Delete the claims of a document in partitions.
 
-        Returns:
-            Key, partition and id of their nodes, and of their edges.
+        Return key, partition and id of their nodes, and of their edges.
         """
         nodes = self._read(
             "SELECT DISTINCT node, partition, id FROM node_claims JOIN nodes "  # noqa: S608

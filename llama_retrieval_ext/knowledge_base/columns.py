@@ -177,11 +177,8 @@ class Columns:
 
     def entries(self, key: str) -> Entries:
         """Return the values of a key, of all rows."""
-        if key not in self._entries:
-            self._entries[key] = self._made(key)
-        return self._entries[key]
-
-    def _made(self, key: str) -> Entries:
+        if key in self._entries:
+            return self._entries[key]
         listed = [_scalars(value) for value in self._values[key]]
         distinct = {_identity(value): value for values in listed for value in values}
         ordered = sorted((order(value), value) for value in distinct.values())
@@ -198,7 +195,9 @@ class Columns:
         size = max(1, len(ordered))
         pairs, pair = np.unique(document * size + value, return_inverse=True)
         keys, values = [order for order, _ in ordered], [value for _, value in ordered]
-        return Entries(values, keys, row, value, pair, pairs // size, pairs % size)
+        entries = Entries(values, keys, row, value, pair, pairs // size, pairs % size)
+        self._entries[key] = entries
+        return entries
 
 
 class StoredColumns:

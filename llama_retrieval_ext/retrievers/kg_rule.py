@@ -394,12 +394,6 @@ def _processes_of_type(
     """Return the ids of the processes that a graph links to an engineering type, sorted.
 
     Properties are read only if no edge leads to the type: that reads every node.
-
-    Args:
-        graph: The graph.
-        name: Name of the type, as in the property.
-        type_ids: Ids of the nodes with this name.
-        scope: The rows that are visible.
     """
     hop = Hop(Direction.IN, frozenset({APPLIES_TO}))
     edges = yield graph.plan_neighbours(type_ids, hop, scope=scope)

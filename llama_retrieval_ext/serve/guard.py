@@ -87,11 +87,7 @@ class RequestContext:
 
     @property
     def left_s(self) -> float:
-        """Seconds until the deadline.
-
-        Raises:
-            DeadlineExceededError: The deadline has passed.
-        """
+        """Seconds until the deadline; after it, `DeadlineExceededError`."""
         left = self.deadline - time.monotonic()
         if left <= 0:
             raise DeadlineExceededError("the request waited until its deadline")

@@ -165,15 +165,10 @@ def with_holding(
     """Return the plan for the hits of a query, and for as many that hold, if there are.
 
     If a hit does not hold, so many are searched that enough of them may hold, or those that hold
-    alone if few do. A retriever that keeps its rankings searches once for all but the last. The
+    alone if few do: by ``narrowed``, which returns the query with its time as a filter, or ever
+    deeper without it. A retriever that keeps its rankings searches once for all but the last. The
     first search is always for ``top_k``: where a ranking depends on its depth, a question has one
     answer, whatever other questions have met.
-
-    Args:
-        search: Returns the plan for the hits of a query.
-        query: The query.
-        holds: Returns whether a hit holds.
-        narrowed: Returns the query with its time as a filter; None to search ever deeper instead.
     """
     query = query.unchecked(kept={})
     hits = yield from search(query)

@@ -317,10 +317,7 @@ def boosted(
 ) -> list[Hit]:
     """Return the hits with boosted scores, best first; each boost is a contribution.
 
-    Args:
-        hits: The ranking so far, ids unique.
-        boosts: Each with the condition of the hits that it is for; None for all.
-        top_k: Number of hits to return; None for all.
+    A boost has the condition of the hits that it is for; None for all.
     """
     scored: list[tuple[float, str, int, list[tuple[Boost, float]]]] = []
     for at, hit in enumerate(hits):
@@ -342,9 +339,7 @@ def boosted(
 def least_share(boosts: Sequence[Boost], largest: Callable[[str], float]) -> float:
     """Return the share of a score above 0 that lets a hit pass it by boosts; 0 if any does.
 
-    Args:
-        boosts: The boosts.
-        largest: Returns a number that no hit exceeds under a key.
+    ``largest`` returns a number that no hit exceeds under a key.
     """
     changes = [boost.weight * boost.most(largest) for boost in boosts]
     least, most = (1 + sum(clamp(0.0, change) for change in changes) for clamp in (min, max))
@@ -383,15 +378,11 @@ class Boosts(Refine):
 
 
 def placed(hits: Sequence[Hit], pins: Sequence[tuple[int, Hit]]) -> list[Hit]:
-    """Return the hits with pinned ones at their positions, each once.
+    """Return the hits with pinned ones at their positions, from 1, each once.
 
     A pinned hit gets a score between those of its neighbours, so that sorting keeps its place; the
-    difference is the share of its last contribution, ``pin``.
-
-    Args:
-        hits: The ranking so far.
-        pins: Positions, from 1, and hits. The first of several for one position or hit is kept
-            there; others follow.
+    difference is the share of its last contribution, ``pin``. The first of several pins for one
+    position or hit is kept there; others follow.
     """
     first: dict[str, tuple[int, Hit]] = {}
     for at, hit in sorted(pins, key=lambda pin: pin[0]):

@@ -27,12 +27,7 @@ class ListLevel(NamedTuple):
 
 
 class ListNumbers:
-    """The lists of a file, and how far each of their levels has been counted.
-
-    Args:
-        levels: The levels of each list by its name, from 0.
-
-    """
+    """The lists of a file by name, and how far each of their levels, from 0, has been counted."""
 
     def __init__(self, levels: Mapping[str, Mapping[int, ListLevel]]) -> None:
         self._levels = levels
@@ -45,10 +40,7 @@ class ListNumbers:
     def next(self, name: str, place: int, number: int | None = None) -> str:
         """Return what is written before the next item of a list; empty for none.
 
-        Args:
-            name: The list.
-            place: The level of the item, from 0.
-            number: The number of the item where the file states it.
+        ``place`` is its level, from 0, and ``number`` its number if the file states it.
         """
         levels, counts = self._levels.get(name, {}), self._counts[name]
         if place not in levels:

@@ -163,7 +163,8 @@ def _as_html(root: "_Element") -> "list[_Element]":
             case "h" | "p":
                 name = _HEADINGS.get(attributes.get(_LEVEL) or attributes.get(_STYLE, ""), name)
             case "note" | "annotation":
-                _inline(element, _REMARKS[name])
+                texts = ("".join(part.itertext()) for part in element.iter("{*}p", "p"))
+                _replace(element, f" [{_REMARKS[name]}: {' '.join(' '.join(texts).split())}]")
                 name = "span"
             case "s" | "tab":
                 element.text, name = " ", "span"
@@ -240,11 +241,6 @@ def _join_cells(table: "_Element") -> None:
             cell.tag = "td" if number else "th"
             for paragraph in cell.iterchildren("{*}p"):
                 paragraph.tag, paragraph.tail = "span", " "
-
-
-def _inline(element: "_Element", remark: str) -> None:
-    words = " ".join("".join(paragraph.itertext()) for paragraph in element.iter("{*}p", "p"))
-    _replace(element, f" [{remark}: {' '.join(words.split())}]")
 
 
 def _replace(element: "_Element", words: str) -> None:

@@ -335,11 +335,7 @@ open_elasticsearch: Final = ElasticsearchVectorStore
 
 
 class ElasticsearchRecords:
-    """A `Records`: reads by id are realtime, searches refresh the index first.
-
-    Args:
-        index: The index; it contains records only.
-    """
+    """A `Records` in an index of its own: reads by id are realtime, searches refresh it first."""
 
     def __init__(self, index: Index) -> None:
         self._index = index

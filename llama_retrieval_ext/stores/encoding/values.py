@@ -93,12 +93,7 @@ def is_float(number: int) -> bool:
 
 
 def date_bound(value: str, bound: str) -> int:
-    """Return a date in microseconds since 1970, as a bound for dates in whole microseconds.
-
-    Args:
-        value: A date, as in filters.
-        bound: ``gt``, ``gte``, ``lt`` or ``lte``.
-    """
+    """Return a date in microseconds since 1970, as a bound ``gt``, ``gte``, ``lt`` or ``lte``."""
     moment = instant(value) or 0
     return moment // MICROSECOND if bound in {"gt", "lte"} else -(-moment // MICROSECOND)
 

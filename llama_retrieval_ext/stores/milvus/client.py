@@ -108,9 +108,6 @@ class MilvusConnection(Connection):
 
     pymilvus's async client works only on the event loop that created it. So async callers use the
     blocking client in a thread; its requests release the interpreter's lock.
-
-    Args:
-        address: The server or file.
     """
 
     def __init__(self, address: Address) -> None:

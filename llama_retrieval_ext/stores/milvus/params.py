@@ -44,12 +44,7 @@ _RANGE: Final = ("radius", "range_filter")
 
 
 def check_index_params(index: Mapping[str, Any], *, lite: bool) -> None:
-    """Raise unless these are index parameters as in Milvus's ``create_index``.
-
-    Args:
-        index: ``index_type``, ``metric_type`` and ``params``; each may be left out.
-        lite: Whether the engine is Milvus Lite.
-    """
+    """Raise unless these are index parameters as in Milvus's ``create_index``, each optional."""
     check_names(index, _INDEX, where="index_params")
     index_type = index.get("index_type")
     if index_type is None and index.get("params"):

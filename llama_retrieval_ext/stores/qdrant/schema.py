@@ -156,11 +156,7 @@ OUR_DISTANCES: Final[Mapping[models.Distance, Distance]] = {
 
 
 class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
-    """A collection of Qdrant.
-
-    Attributes:
-        indexed: Names of the fields with an index.
-    """
+    """A collection of Qdrant; ``indexed`` are the names of the fields with an index."""
 
     format = 5
     config_type = QdrantConfig

@@ -105,11 +105,7 @@ def _path(key: str) -> str:
 
 
 class PayloadFilters(Generic[E]):
-    """Filters on the payload of `payload_of`.
-
-    Args:
-        make: The filters of the client.
-    """
+    """Filters on the payload of `payload_of`, by those of a client."""
 
     def __init__(self, make: Constructors[E]) -> None:
         self.make = make
@@ -204,9 +200,6 @@ class FlatFilters(Generic[E]):
     A filter on ``key`` matches the value or an element of a list; a filter on ``key[]`` matches
     only elements. So a field that matches by ``key`` but not by ``key[]`` is not a list. A field
     that matches by both is a list with such an element, at any depth of nested lists.
-
-    Args:
-        make: The filters of the client.
     """
 
     def __init__(self, make: Constructors[E]) -> None:
