@@ -24,7 +24,6 @@ from hypothesis import settings
 
 # Examples that draw, or import the client or the framework of a server.
 _SLOW_EXAMPLES = (
-    "llama_retrieval_ext/evaluation/axes.py",
     "llama_retrieval_ext/evaluation/plots.py",
     "llama_retrieval_ext/evaluation/retrieval_plots.py",
     "llama_retrieval_ext/graph/neo4j_connection.py",

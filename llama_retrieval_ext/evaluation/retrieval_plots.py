@@ -10,7 +10,9 @@ import numpy as np
 
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.evaluation.axes import (
+from llama_retrieval_ext.evaluation.comparison import jaccard
+from llama_retrieval_ext.evaluation.experiment import Experiment
+from llama_retrieval_ext.evaluation.plots import (
     COLOURS,
     DARK,
     INK,
@@ -21,8 +23,6 @@ from llama_retrieval_ext.evaluation.axes import (
     finished,
     new_axes,
 )
-from llama_retrieval_ext.evaluation.comparison import jaccard
-from llama_retrieval_ext.evaluation.experiment import Experiment
 from llama_retrieval_ext.pipeline.explanation import Explanation
 from llama_retrieval_ext.results import Hit, ProofEdge
 from llama_retrieval_ext.trace import ScoredId, Trace

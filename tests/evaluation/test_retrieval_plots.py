@@ -7,7 +7,8 @@ import pytest
 from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext import ConfigurationError
-from llama_retrieval_ext.evaluation import axes, plot_overlap, plot_paths, plot_ranks, plot_scores
+from llama_retrieval_ext.evaluation import plot_overlap, plot_paths, plot_ranks, plot_scores
+from llama_retrieval_ext.evaluation.plots import drawable
 from llama_retrieval_ext.results import Hit, ProofEdge
 from tests.evaluation.drawings import DRAWING, closed, dots, experiment, explained, lines
 
@@ -56,7 +57,7 @@ def test_paths_and_proofs_are_one_graph_whose_arrows_have_the_direction_of_its_e
     ]
     drawn = plot_paths(hits)
     at = {text.get_text(): text.get_position() for text in drawn.texts}
-    if axes.drawable(["塔吊"]) == ["塔吊"]:
+    if drawable(["塔吊"]) == ["塔吊"]:
         assert at["塔吊"][0] < at["坠落"][0] < at["helmet"][0]
     patches: list[Any] = list(drawn.patches)
     arrows = [arrow._posA_posB for arrow in patches]
