@@ -1,4 +1,4 @@
-"""Functions that read texts, and texts that make such functions slow: time must be linear.
+"""Functions that read texts or lists, and texts that make them slow: time must be linear.
 
 ``python -m tests.linear_time`` prints the table of tests/benchmarks/README.md.
 """
@@ -6,11 +6,12 @@
 import gc
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import process_time
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from llama_index.core.schema import Document, TextNode
 from llama_index.core.vector_stores.types import FilterOperator
@@ -32,9 +33,12 @@ from llama_retrieval_ext.graph.entity_linking import _lines
 from llama_retrieval_ext.graph.passage_graph import PassageGraph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.graph.phrases import acronyms, chinese_runs, phrases, title_words, words
+from llama_retrieval_ext.graph.rules.inference import RuleSet
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
 from llama_retrieval_ext.graph.text_to_cypher import stripped
 from llama_retrieval_ext.interpreter import Interpreter
+from llama_retrieval_ext.knowledge_base.documents import check_ids
+from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.knowledge_base.passages import PassageParser
 from llama_retrieval_ext.knowledge_base.readers.code import definitions
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
@@ -55,6 +59,7 @@ from llama_retrieval_ext.stages.rerank.llm import relevances_in
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.stages.rewrite.hyde import passage_in
 from llama_retrieval_ext.stages.rewrite.multi_query import distinct, keeps_language, wordings
+from llama_retrieval_ext.stages.selection import Dedupe
 from llama_retrieval_ext.text.correction import replacements
 from llama_retrieval_ext.text.gazetteer import Gazetteer
 from llama_retrieval_ext.text.highlighting import excerpt, matched_spans, nearest_sentence
@@ -68,6 +73,7 @@ from llama_retrieval_ext.text.vocabulary import Vocabulary
 from llama_retrieval_ext.urls import shown_url
 from llama_retrieval_ext.wording import nearest
 
+T = TypeVar("T")
 Reads: TypeAlias = Callable[[str], object]
 
 SMALL: Final = 20_000
@@ -207,6 +213,33 @@ FUNCTIONS: Final[dict[str, Reads]] = {
     "read .py": _read_file(".py"),
 }
 
+
+def _same_ids(count: int) -> None:
+    nodes = [TextNode(id_=str(n), text="a") for n in range(count)]
+    check_ids(DocumentKey("t", "k", "d"), [*nodes, nodes[-1]])
+
+
+def _rules(count: int) -> object:
+    (rule,) = parse_rules(
+        "rules: [{id: r, kind: k, match: [{node: a, label: A}, {follow: F, node: b}], then: a,"
+        " concludes: {from: a, relation: C, to: b}}]"
+    )
+    return RuleSet(tuple(replace(rule, id=str(n)) for n in range(count // 4))).variants
+
+
+def _near_duplicates(count: int) -> object:
+    nodes = [TextNode(id_=str(n), text=f"a text about {n}") for n in range(count // 8)]
+    return Dedupe("nearly").refine(Query("a"), [Hit(node=node, score=None) for node in nodes])
+
+
+# A function of a number of things is one line here.
+LISTS: Final[dict[str, Callable[[int], object]]] = {
+    "nodes of equal ids": _same_ids,
+    "rules": _rules,
+    "hits of nearly equal texts": _near_duplicates,
+    "values to interpret by": lambda count: Interpreter({"a": list(map(str, range(count)))}),
+}
+
 # Repeated to a length, after a prefix.
 ATOMS: Final[dict[str, str]] = {
     "a letter": "a",
@@ -288,13 +321,13 @@ def text_of(atom: str, length: int, frame: tuple[str, str] = ("", "")) -> str:
     return before + repeated[:room] + after
 
 
-def seconds(reads: Reads, text: str) -> float:
+def seconds(reads: Callable[[T], object], given: T) -> float:
     """Return the processor time of a call; errors of this package are answers."""
     gc.disable()
     start = process_time()
     try:
         with suppress(RetrievalExtError, ValueError):
-            reads(text)
+            reads(given)
         return process_time() - start
     finally:
         gc.enable()

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -86,7 +87,7 @@ def check_ids(key: DocumentKey, nodes: Sequence[BaseNode]) -> None:
     if not key.ref or "" in ids:
         raise ConfigurationError("the id '' is empty; give another, by which it can be deleted")
     if len(set(ids)) < len(ids):
-        twice = next(id_ for id_ in ids if ids.count(id_) > 1)
+        ((twice, _),) = Counter(ids).most_common(1)
         raise DuplicateNodeError(
             f"two nodes of document {key.ref!r} have the id {twice!r}; ids must be unique", twice
         )

@@ -65,10 +65,11 @@ class RuleSet:
     relations: Mapping[str, Mapping[str, str]] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
-        ids = [rule.id for rule in self.rules]
-        for id_ in ids:
-            if ids.count(id_) > 1:
-                raise RuleError(f"two rules have the id {id_!r}")
+        seen: set[str] = set()
+        for rule in self.rules:
+            if rule.id in seen:
+                raise RuleError(f"two rules have the id {rule.id!r}")
+            seen.add(rule.id)
 
     def __iter__(self) -> Iterator[Rule]:
         return iter(self.rules)
@@ -78,7 +79,16 @@ class RuleSet:
 
     def concluding(self, types: Sequence[str]) -> list[Rule]:
         """Return the rules that conclude an edge of one of the types."""
-        return [rule for rule in self.rules if rule.concludes and rule.concludes.type in types]
+        return [rule for type_ in dict.fromkeys(types) for rule in self._by_edge.get(type_, ())]
+
+    @cached_property
+    def _by_edge(self) -> dict[str, list[Rule]]:
+        """The rules by the type of the edge that they conclude."""
+        by_edge: dict[str, list[Rule]] = {}
+        for rule in self.rules:
+            if rule.concludes:
+                by_edge.setdefault(rule.concludes.type, []).append(rule)
+        return by_edge
 
     @cached_property
     def languages(self) -> tuple[str, ...]:

@@ -43,6 +43,7 @@ _RULE_KEYS: Final = (
     *("id", "kind", "priority", "confidence", "match", "unless", "where", "then", "missing"),
     "concludes",
 )
+_MOST_PROBLEMS: Final = 20  # that one message names
 _STEP_KEYS: Final = ("from", "follow", "direction", "hops", "optional", "node", "label")
 
 
@@ -51,7 +52,7 @@ def load_rules(path: str | Path) -> RuleSet:
 
     Raises:
         RuleSyntaxError: The file cannot be read; the message names line and column of the first
-            problem of each rule.
+            problem of each of the first 20 rules that have one.
         RuleError: The rules are inconsistent, such as equal ids or a cycle.
     """
     try:
@@ -75,8 +76,11 @@ def parse_rules(text: str, *, file: str = "") -> RuleSet:
             rules += _rules(reader, node)
         except RuleSyntaxError as error:
             problems.append(error)
-    if problems:  # the first one, with a line of text for each
-        problems[0].args = ("\n".join(map(str, problems)),)
+    if problems:  # the first one, with a line of text for each of the first
+        lines = [*map(str, problems[:_MOST_PROBLEMS])]
+        if len(problems) > len(lines):
+            lines.append(f"{len(problems) - len(lines)} more rules have a problem")
+        problems[0].args = ("\n".join(lines),)
         raise problems[0]
     try:
         rule_set = RuleSet(
