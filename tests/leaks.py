@@ -509,7 +509,8 @@ def timing_attack(
 ) -> float:
     """Return how well times tell words of hidden documents from words of none: an AUROC.
 
-    Of an engine in this process it is the processor's time: a clock that no neighbour disturbs.
+    Both must repeat alike: a word that was asked before is faster, whoever has it. Of an engine in
+    this process it is the processor's time: a clock that no neighbour disturbs.
     """
     clock = time.process_time if kb.url.startswith("embedded") else time.perf_counter
     times: tuple[list[float], list[float]] = ([], [])

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Final
 
 import uvicorn
 from tqdm import tqdm  # type: ignore[import-untyped]
-from uvicorn.config import STARTUP_FAILURE
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from llama_retrieval_ext.errors import ConfigurationError, RetrievalExtError
@@ -29,6 +28,7 @@ _GRACE_S: Final = 10
 _KEEP_ALIVE_S: Final = 75
 # Python's 5 ms would be the time that the event loop and threads, which write, wait for each other.
 _SWITCH_S: Final = 0.0005
+_STARTUP_FAILURE: Final = 3  # uvicorn's exit code, whose module differs by version
 
 
 def check_host(host: str, keys: ApiKeys | None) -> None:
@@ -76,7 +76,7 @@ def worker_app(create: Callable[[ExitStack], App]) -> App:
             app = create(building)
         except RetrievalExtError as error:
             log.error("failed", extra={"facts": {"error": str(error)}})
-            sys.exit(STARTUP_FAILURE)
+            sys.exit(_STARTUP_FAILURE)
         stack = building.pop_all()
 
     async def served(scope: Message, receive: Receive, send: Send) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterator
 from itertools import accumulate
 from string import ascii_lowercase
-from threading import Lock
+from threading import RLock
 from typing import Final
 
 import numpy as np
@@ -55,12 +55,12 @@ class Vocabulary:
         self._texts: dict[str, tuple[Hashable, bytes]] = {}  # group and distinct terms
         self._counts: dict[Hashable, Counter[int]] = {}
         self._words: set[str] = set()
-        # Spellings by the same without accents, and these by first letter and length.
-        self._spellings: dict[str, str] = {}
+        # Spellings, and a term of each, by the same without accents; these by letter and length.
+        self._spellings: dict[str, tuple[str, int]] = {}
         self._names: dict[str, set[str]] = {}  # with capitals, as in code, by the same in one word
         self._alike: dict[tuple[str, int], tuple[list[str], array[int]]] = {}
         self._other_letters: set[str] = set()  # with which words begin, beside a to z
-        self._lock = Lock()
+        self._lock = RLock()
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -84,7 +84,7 @@ class Vocabulary:
         terms = array("I", {*memoryview(self.tokenizer.term_ids(text)).cast("I")})
         words = {*_WORD.findall(normal(text))}
         with self._lock:
-            self._remove(key)
+            self.remove(key)
             self._texts[key] = group, terms.tobytes()
             self._counts.setdefault(group, Counter()).update(terms)
             for word in words - self._words:
@@ -99,7 +99,9 @@ class Vocabulary:
     def remove(self, key: str) -> None:
         """Remove a text; a missing one is ignored."""
         with self._lock:
-            self._remove(key)
+            group, terms = self._texts.pop(key, (None, b""))
+            if terms:
+                self._counts[group].subtract(memoryview(terms).cast("I"))
 
     def frequency(self, word: str, groups: Collection[Hashable]) -> int:
         """Return the number of texts in the groups that have a word."""
@@ -130,9 +132,9 @@ class Vocabulary:
         for edits in (1, 2) if len(typed) >= _TWO_EDITS and not is_name else (1,):
             ranked: list[tuple[bool, int, str]] = [
                 (near[0] != typed[0], -count, spelling)
-                for near in {*self._near(typed, edits)}
+                for near in {*self._near(typed, edits, groups)}
                 if len(near) >= _LEAST_NEAR
-                for spelling in (*self._names.get(near, ()), self._spellings[near])
+                for spelling in (*self._names.get(near, ()), self._spellings[near][0])
                 if not (is_name and spelling.islower())
                 and (count := self.frequency(spelling, groups))
             ]
@@ -151,7 +153,11 @@ class Vocabulary:
         count, parts = max(counted, default=(0, None))
         return parts if count else None
 
-    def _near(self, typed: str, edits: int) -> Iterator[str]:
+    def _near(self, typed: str, edits: int, groups: Collection[Hashable]) -> Iterator[str]:
+        def occurs(plain: str) -> bool:
+            term = self._spellings[plain][1]
+            return any(term in self._counts.get(group, ()) for group in groups)
+
         lengths = range(len(typed) - edits, len(typed) + edits + 1)
         with self._lock:
             buckets = [b for n in lengths if (b := self._alike.get((typed[0], n)))]
@@ -166,31 +172,27 @@ class Vocabulary:
         for at in np.flatnonzero(differences == 0).tolist():
             number = bisect_right(starts, at) - 1
             alike.append(buckets[number][0][at - starts[number]])
-        similar = process.extract(typed, alike, scorer=OSA.distance, score_cutoff=edits, limit=None)
+        seen = [*filter(occurs, alike)]  # first, as times would tell of the words of other groups
+        similar = process.extract(typed, seen, scorer=OSA.distance, score_cutoff=edits, limit=None)
         yield from (near for near, _, _ in similar)
         if edits == 1:  # with another first letter, the edit is there
             ends = (typed, typed[1:])
             letters = ascii_lowercase if typed[0].isascii() else self._other_letters
             others = [first + end for end in ends for first in letters]
             others += [typed[1:], typed[1] + typed[0] + typed[2:]]
-            yield from (other for other in others if other in self._spellings)
+            yield from filter(occurs, filter(self._spellings.__contains__, others))
 
     def _add(self, word: str) -> None:
         plain = fold(word)
         if not plain or plain in self._spellings:
             return
-        self._spellings[plain] = word
+        terms = memoryview(self.tokenizer.term_ids(word)).cast("I")
+        self._spellings[plain] = word, terms[0] if terms else -1
         words, signatures = self._alike.setdefault((plain[0], len(plain)), ([], array("Q")))
         words.append(plain)
         signatures.append(_signature(plain))
         if not plain[0].isascii():
             self._other_letters.add(plain[0])
-
-    def _remove(self, key: str) -> None:
-        group, terms = self._texts.pop(key, (None, b""))
-        if terms:
-            counts = self._counts[group]
-            counts.subtract(memoryview(terms).cast("I"))
 
 
 def _is_name(word: str) -> bool:

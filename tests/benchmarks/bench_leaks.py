@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import TypeAlias
@@ -18,7 +19,7 @@ from uuid import uuid4
 
 from llama_index.core.schema import Document
 
-from llama_retrieval_ext import KnowledgeBase, LocalEmbedding
+from llama_retrieval_ext import KnowledgeBase, LocalEmbedding, Scope
 from tests import leaks
 from tests.knowledge_base.engines import ENGINES
 from tests.leaks import OTHER_PRINCIPAL, OTHER_TENANT, STORE_MODES, Rate, World
@@ -27,7 +28,8 @@ from tests.servers import elasticsearch, neo4j, qdrant
 DOCUMENTS, INJECTIONS, PIVOT_DOCUMENTS, PIVOT_QUERIES = 100, 30, 250, 500
 WRITERS, CHANGES = 8, 25
 OPEN_QUERIES = 100  # of the published pipeline, which leaks
-HIDDEN, PAIRS = 10_000, 600
+HIDDEN, PAIRS, FREQUENT = 10_000, 600, 20
+SEEN = 3_000  # so many that the engine walks the lists of passages by word
 
 Place: TypeAlias = Callable[[str], KnowledgeBase]
 
@@ -60,16 +62,20 @@ class Row:
         yield _share(walks)
         yield _share(self.revoked)
         yield _share(self.channels)
-        for principals in (False, True):
-            areas = [a for name, a in self.auroc.items() if ("principals" in name) == principals]
-            yield f"{max(areas):.3f}" if areas else ""
+        for seen in SIZES:
+            for kind in KINDS:
+                areas = [area for name, area in self.auroc.items() if f"{seen}, {kind}," in name]
+                yield f"{max(areas):.3f}" if areas else ""
         yield f"{self.processor:.2f}"
 
 
+SIZES = ("few", "many")
+KINDS = ("other tenant", "other group", "other knowledge base", "no one")
 HEAD = (
     *("engine", "probes, no scope", "probes, scope", "walks, scope in vectors alone"),
     *("walks, scope", "after a revocation", "side channels"),
-    *("times, other tenant (AUROC)", "times, other group", "CPU, scope / none"),
+    *(f"AUROC of times, {seen} seen, {kind}" for seen in SIZES for kind in KINDS),
+    "CPU, scope / none",
 )
 
 
@@ -98,7 +104,9 @@ def _attacked(engine: str, place: Place, bolt: str, every: int) -> Row:
     for world in (OTHER_TENANT, OTHER_PRINCIPAL):
         # Scores there count the words of all tenants, as the page of the stores says.
         compares = world.compares_scores and engine not in {"milvus", "elasticsearch"}
-        _listened(row, place, replace(world, compares_scores=compares), timed=every == 1)
+        _listened(row, place, replace(world, compares_scores=compares))
+    if every == 1:
+        _timed(row, place)
     return row
 
 
@@ -138,37 +146,52 @@ def _walked(row: Row, place: Place, named: tuple[str, str], every: int) -> None:
     _log(row.engine, name, "revocations", _share(rate), *rate.examples[:2])
 
 
-def _listened(row: Row, place: Place, world: World, *, timed: bool) -> None:
-    """Compare all answers with those of a knowledge base without the secrets, and time them."""
+def _listened(row: Row, place: Place, world: World) -> None:
+    """Compare all answers with those of a knowledge base without the secrets."""
     with place("") as clean, place("") as kb:
         world.fill(clean, secretly=False)
         world.fill(kb, secretly=True)
         for channel, rate in leaks.side_channels(clean, kb, world).items():
             row.channels += rate
             _log(row.engine, channel, _share(rate), *rate.examples[:2])
-        for name, auroc in _timed(kb, world) if timed else ():
-            row.auroc[f"{world.scope} {name}"] = auroc
-            _log(row.engine, world.scope, name, f"AUROC {auroc:.3f}")
 
 
-def _timed(kb: KnowledgeBase, world: World) -> Iterator[tuple[str, float]]:
-    """Yield the accuracy of guesses from times, among ten thousand hidden documents."""
-    random = Random(7)
+def _timed(row: Row, place: Place) -> None:
+    """Guess from times which words ten thousand hidden documents have, and whose they are."""
+    for seen, kind in product(SIZES, KINDS):
+        with place("") as kb, place("") as apart:
+            world = OTHER_PRINCIPAL if kind == "other group" else OTHER_TENANT
+            random = Random(7)
+            visible, rare, absent, frequent = (_words(random) for _ in range(4))
+            if seen == "many":
+                texts = [" ".join(random.sample(visible, 10)) for _ in range(SEEN)]
+                _add(kb, texts, Scope("acme"))
+            texts = [
+                f"{rare[n % PAIRS]} {' '.join(random.sample(frequent[:FREQUENT], 10))}"
+                for n in range(HIDDEN)
+            ]
+            world.fill(kb, secretly=False)
+            if kind != "no one":  # what the measurement itself makes of nothing
+                hiding = apart if kind == "other knowledge base" else kb
+                _add(hiding, texts, world.hidden, world.allowed)
+            for mode, (name, count, words) in product(
+                ("keyword", "hybrid"), (("ten", PAIRS, rare), ("half", FREQUENT, frequent))
+            ):
+                present, others = ([w[n % count] for n in range(PAIRS)] for w in (words, absent))
+                area = leaks.timing_attack(kb, world, present, others, mode)
+                row.auroc[f"{seen}, {kind}, {mode}, a word of {name}"] = area
+                _log(row.engine, seen, kind, mode, name, f"AUROC {area:.3f}")
 
-    def word() -> str:
-        return "".join(random.choices("bcdfghklmnprstvz", k=9))
 
-    rare, absent, frequent = ([word() for _ in range(PAIRS)] for _ in range(3))
-    texts = [
-        f"{rare[n % PAIRS]} {' '.join(random.sample(frequent[:20], 10))}" for n in range(HIDDEN)
-    ]
-    secret = [Document(id_=f"bulk{n}", text=text) for n, text in enumerate(texts)]
-    report = kb.add(secret, scope=world.hidden, allowed=world.allowed, show_progress=False)
-    report.raise_for_failures()
-    for mode in ("keyword", "hybrid"):
-        yield f"{mode}, a word of ten", leaks.timing_attack(kb, world, rare, absent, mode)
-        often = [frequent[n % 20] for n in range(PAIRS)]
-        yield f"{mode}, a word of half", leaks.timing_attack(kb, world, often, absent, mode)
+def _words(random: Random) -> list[str]:
+    return ["".join(random.choices("bcdfghklmnprstvz", k=9)) for _ in range(PAIRS)]
+
+
+def _add(
+    kb: KnowledgeBase, texts: list[str], scope: Scope, allowed: list[str] | None = None
+) -> None:
+    documents = [Document(id_=f"bulk {text}", text=text) for text in texts]
+    kb.add(documents, scope=scope, allowed=allowed, show_progress=False).raise_for_failures()
 
 
 @contextmanager
