@@ -6,8 +6,7 @@ from threading import Barrier
 
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.results import SearchResult
+from llama_retrieval_ext import Retriever, SearchResult
 from llama_retrieval_ext.testing.fakes import FakeRetriever, Row
 
 # Only a test that fails waits so long.

@@ -5,8 +5,7 @@ from typing import TypeAlias
 
 from llama_index.core.schema import QueryBundle
 
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.results import SearchResult
+from llama_retrieval_ext import Retriever, SearchResult
 
 # What the fixture ``searched`` gives.
 Searched: TypeAlias = Callable[[Retriever, str | QueryBundle], SearchResult]

@@ -44,16 +44,14 @@ from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.interpretation import Interpretation
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.stages import Operand
-from llama_retrieval_ext.retrievers.intent import IntentProfile
+from llama_retrieval_ext.retrievers import IntentProfile, LLMSelector
 from llama_retrieval_ext.retrievers.kg_rule import process_rules
-from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.router import Route
 from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
 from llama_retrieval_ext.retrievers.routing.selectors import CascadeSelector, EmbeddingSelector
+from llama_retrieval_ext.stages import Reranker
 from llama_retrieval_ext.stages.rerank.models import RankedDocument
-from llama_retrieval_ext.stages.rerank.reranker import Reranker
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, FixedRetriever, ScriptedLLM
 
 ACME = Scope("acme", kb_ids=["handbook"])
 RECENT = MetadataFilters(

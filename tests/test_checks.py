@@ -16,9 +16,8 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
-from llama_retrieval_ext.execution.legs import CircuitBreaker
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from llama_retrieval_ext.execution import CircuitBreaker
+from llama_retrieval_ext.testing import FakeEmbedding, FixedRetriever, ScriptedLLM
 from tests.cases import cases
 
 GOOD = FixedRetriever()

@@ -5,9 +5,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext import KnowledgeBase, Scope
+from llama_retrieval_ext.testing import FakeEmbedding
 from tests import leaks
 from tests.leaks import OTHER_PRINCIPAL, OTHER_TENANT, STORE_MODES, Rate, World
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 import llama_retrieval_ext
-from llama_retrieval_ext import open_store
+from llama_retrieval_ext import RRF, open_store
 from llama_retrieval_ext.cli.quickstart import QUESTIONS, five_lines
-from llama_retrieval_ext.stages import RRF
 from llama_retrieval_ext.stores.open import backend_for
 from tests.cases import cases
 from tests.knowledge_base.engines import ENGINES, place, start

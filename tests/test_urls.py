@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 from llama_index.core import MockEmbedding
 
+from llama_retrieval_ext import KnowledgeBase, open_store, read_documents
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.graph.open import open_graph
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.knowledge_base.readers.files import read_documents
-from llama_retrieval_ext.stores.open import open_store
+from llama_retrieval_ext.graph import open_graph
 from llama_retrieval_ext.urls import Address, Location, UrlForm, local_path
 from tests.cases import cases
 

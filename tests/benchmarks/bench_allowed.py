@@ -17,15 +17,12 @@ from random import Random
 import numpy as np
 from llama_index.core.schema import TextNode
 
+from llama_retrieval_ext import HybridRetriever, Query, Scope, open_store
 from llama_retrieval_ext.filters import matches
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
-from llama_retrieval_ext.stores.open import open_store
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import FakeEmbedding
 from tests.knowledge_base.permissions import Fuzzer, opened
 
 GROUPS, OF_USER, DIM, RUNS, RECALLS = 10_000, 200, 384, 200, 200

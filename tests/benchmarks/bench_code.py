@@ -17,9 +17,8 @@ from unittest import mock
 
 from llama_index.core.schema import Document
 
-from llama_retrieval_ext import KnowledgeBase, LocalEmbedding
+from llama_retrieval_ext import Hit, KnowledgeBase, LocalEmbedding
 from llama_retrieval_ext.knowledge_base.passages import PassageParser
-from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages import Expand
 
 _PROMPTS: Final = (2000, 4000, 8000)  # characters

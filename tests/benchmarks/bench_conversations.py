@@ -15,12 +15,10 @@ from typing import Final
 
 from llama_index.core.schema import BaseNode, MetadataMode
 
-from llama_retrieval_ext import LocalEmbedding, MemoryManager
+from llama_retrieval_ext import HybridRetriever, LocalEmbedding, MemoryManager, Retriever
 from llama_retrieval_ext.knowledge_base import ConversationParser
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores import EmbeddedVectorStore
 from llama_retrieval_ext.text.relative_dates import dates_in
 from tests.benchmarks.conversation_set import CHINESE, ENGLISH, Conversations, conversations
 

@@ -13,13 +13,10 @@ from pathlib import Path
 import numpy as np
 from llama_index.core.schema import TextNode
 
+from llama_retrieval_ext import RRF, HybridRetriever, Query, Scope, WeightedSum
 from llama_retrieval_ext.formulas.normalisation import Normalisation
-from llama_retrieval_ext.pipeline.fusion import Fusion
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.pipeline import Fusion
 from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.engine.backend import Backend
 from llama_retrieval_ext.stores.engine.pushdown import LEGS
 from llama_retrieval_ext.stores.open import backend_for

@@ -13,12 +13,9 @@ from time import process_time
 
 from llama_index.core.schema import BaseNode, MetadataMode, TextNode
 
-from llama_retrieval_ext import LocalEmbedding, Schema
-from llama_retrieval_ext.evaluation.datasets import load_judgements
-from llama_retrieval_ext.evaluation.experiment import Experiment
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext import HybridRetriever, KeywordRetriever, LocalEmbedding, Schema
+from llama_retrieval_ext.evaluation import Experiment, load_judgements
+from llama_retrieval_ext.stores import EmbeddedVectorStore
 from tests.benchmarks.bench_graph import DATA
 
 ONE = Schema(text={"*": 1})

@@ -15,9 +15,8 @@ from time import perf_counter
 
 from llama_index.core import Document
 
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.schema import Schema
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext import KnowledgeBase, Schema
+from llama_retrieval_ext.testing import FakeEmbedding
 
 FOLDER = Path("../shared/data/movies")
 COUNT = 60

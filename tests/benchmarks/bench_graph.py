@@ -24,21 +24,19 @@ from typing import Final, NamedTuple
 import numpy as np
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
+from llama_retrieval_ext import HybridRetriever, KeywordRetriever
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.formulas.pagerank import personalised_pagerank, transition_matrix
-from llama_retrieval_ext.graph.elements import Edge, GraphNode
+from llama_retrieval_ext.graph import Edge, GraphNode, PassageGraphs
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.expansion import expand
-from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
 from llama_retrieval_ext.graph.rules.inference import RuleSet, infer
 from llama_retrieval_ext.graph.rules.matching import find_matches
 from llama_retrieval_ext.graph.rules.rule import Pattern, Rule, Step
-from llama_retrieval_ext.retrievers.graph import GraphRetriever
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
+from llama_retrieval_ext.retrievers import GraphRetriever
 from llama_retrieval_ext.samples.regulations import zh_safety_laws
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores import EmbeddedVectorStore
 from llama_retrieval_ext.text.gazetteer import Gazetteer
 
 DATA: Final = Path(__file__).parents[3] / "shared" / "data"

@@ -9,9 +9,8 @@ from tempfile import TemporaryDirectory
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import Document
 
-from llama_retrieval_ext.embeddings.local import LocalEmbedding
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext import KnowledgeBase, LocalEmbedding
+from llama_retrieval_ext.testing import FakeEmbedding
 from tests.benchmarks.bench_graph import DATA
 
 

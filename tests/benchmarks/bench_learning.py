@@ -10,9 +10,7 @@ from statistics import fmean
 import numpy as np
 
 from llama_retrieval_ext import KnowledgeBase, LocalEmbedding
-from llama_retrieval_ext.evaluation.datasets import load_judgements
-from llama_retrieval_ext.evaluation.experiment import Experiment
-from llama_retrieval_ext.evaluation.judgements import Judgements
+from llama_retrieval_ext.evaluation import Experiment, Judgements, load_judgements
 from tests.benchmarks.bench_fields import EIGHT, films
 from tests.benchmarks.bench_graph import DATA, load
 from tests.benchmarks.bench_tuning import SETS, SavedEmbedding

@@ -3,11 +3,9 @@
 import numpy as np
 from llama_index.core.schema import TextNode
 
+from llama_retrieval_ext import MMR, Hit, Query
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.stages.rerank.mmr import MMR
 from tests.benchmarks.ratio import compare
 
 if __name__ == "__main__":

@@ -7,12 +7,9 @@ weighs vectors less in scripts that the model does not know.
 
 from typing import Final
 
-from llama_retrieval_ext import LocalEmbedding
-from llama_retrieval_ext.evaluation.experiment import Experiment
-from llama_retrieval_ext.evaluation.judgements import Judgements
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext import HybridRetriever, KeywordRetriever, LocalEmbedding
+from llama_retrieval_ext.evaluation import Experiment, Judgements
+from llama_retrieval_ext.stores import EmbeddedVectorStore
 from tests.benchmarks.bench_graph import TestSet, laws, load
 
 SETS: Final = (

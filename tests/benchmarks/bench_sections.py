@@ -16,9 +16,8 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import Document, TextNode, TransformComponent
 
 import llama_retrieval_ext
-from llama_retrieval_ext import KnowledgeBase, LocalEmbedding
+from llama_retrieval_ext import Hit, KnowledgeBase, LocalEmbedding
 from llama_retrieval_ext.knowledge_base.readers.outline import outline_of
-from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages import Expand
 
 _QUESTIONS = Path(__file__).with_name("sections.tsv")

@@ -17,14 +17,12 @@ from llama_index.core.llms.mock import MockLLM
 from llama_index.core.retrievers import QueryFusionRetriever
 from pydantic import PrivateAttr
 
-from llama_retrieval_ext.evaluation.experiment import Experiment
-from llama_retrieval_ext.evaluation.judgements import Judgements
+from llama_retrieval_ext import HybridRetriever, KeywordRetriever, VectorRetriever
+from llama_retrieval_ext.evaluation import Experiment, Judgements
 from llama_retrieval_ext.evaluation.trial import Trial
 from llama_retrieval_ext.evaluation.tunable import FusedPipeline
 from llama_retrieval_ext.evaluation.tuning import LEAST_LABELS
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores import EmbeddedVectorStore
 from tests.benchmarks.bench_graph import DATA, load
 
 SETS: Final = ("codebase_ctx", "cosqa", "2wikimultihop", "musique_train100")

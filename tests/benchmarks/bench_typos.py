@@ -19,8 +19,7 @@ from typing import Final
 from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext import KnowledgeBase, LocalEmbedding
-from llama_retrieval_ext.evaluation.datasets import load_judgements
-from llama_retrieval_ext.evaluation.judgements import Judgements
+from llama_retrieval_ext.evaluation import Judgements, load_judgements
 from llama_retrieval_ext.evaluation.measures import measure_queries
 from llama_retrieval_ext.knowledge_base.kinds import Kind
 from tests.benchmarks.bench_graph import DATA

@@ -8,10 +8,9 @@ import pytest
 from llama_index.core import Document
 from llama_index.core.schema import TextNode
 
+from llama_retrieval_ext import KnowledgeBase, Scope
 from llama_retrieval_ext.capabilities import CapabilityFactory
 from llama_retrieval_ext.capabilities.memory_storage import Memory, memory_filters
-from llama_retrieval_ext.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM
 from tests.knowledge_base.conftest import elasticsearch_url, engine, milvus_url, url
 

@@ -10,13 +10,10 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 
-from llama_retrieval_ext.capabilities.factory import CapabilityFactory
-from llama_retrieval_ext.capabilities.tools import retrieval_tool
+from llama_retrieval_ext import KnowledgeBase, Scope, open_store
+from llama_retrieval_ext.capabilities import CapabilityFactory, retrieval_tool
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.llm.functions import CallableLLM
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM
 from tests.capabilities.conftest import ACME, BETA, cited
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from llama_index.core.tools import ToolMetadata
 
+from llama_retrieval_ext import RouteRule, RuleSelector, Top
 from llama_retrieval_ext.capabilities import IntentRecognizer
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.retrievers.intent import (
@@ -14,8 +15,6 @@ from llama_retrieval_ext.retrievers.intent import (
     IntentProfile,
     default_intent_rules,
 )
-from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
-from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing import FakeEmbedding, FixedRetriever, ScriptedLLM
 from tests.cases import cases
 

@@ -10,13 +10,11 @@ from hypothesis import strategies as st
 from llama_index.core.llms import ChatMessage
 from llama_index.core.schema import MetadataMode
 
+from llama_retrieval_ext import KnowledgeBase, Query, Scope
 from llama_retrieval_ext.capabilities import MemoryManager
 from llama_retrieval_ext.capabilities.memory_storage import Memory, dated
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores import EmbeddedVectorStore
 from llama_retrieval_ext.testing import FakeEmbedding
 from tests.capabilities.conftest import ACME, BETA, NOON, texts
 

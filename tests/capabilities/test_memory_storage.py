@@ -6,11 +6,9 @@ from typing import Any
 import pytest
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
+from llama_retrieval_ext import KnowledgeBase, Scope, open_store
 from llama_retrieval_ext.capabilities import MemoryManager, documents_only
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing import FakeEmbedding
 from tests.capabilities.conftest import ACME, BETA, MICROSECOND, NOON, texts
 

@@ -9,17 +9,14 @@ import pytest
 from llama_index.core.llms import LLM
 from llama_index.llms.openai_like import OpenAILike
 
+from llama_retrieval_ext import KnowledgeBase, Retriever, Route, RouterRetriever
 from llama_retrieval_ext.capabilities import CapabilityFactory
 from llama_retrieval_ext.errors import GenerationError
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.retrievers import LLMSelector, RerankRetriever
 from llama_retrieval_ext.retrievers.llm_queries import HyDERetriever, MultiQueryRetriever
-from llama_retrieval_ext.retrievers.rerank import RerankRetriever
-from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
-from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
-from llama_retrieval_ext.stages.rerank.llm import LLMRerank
-from llama_retrieval_ext.testing.fakes import FixedRetriever
+from llama_retrieval_ext.stages import LLMRerank
+from llama_retrieval_ext.testing import FixedRetriever
 from tests.capabilities.conftest import ACME
 from tests.searching import Searched
 from tests.servers.openai import Failure, FakeOpenAI, Never, Reply

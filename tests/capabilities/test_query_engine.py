@@ -11,13 +11,11 @@ from llama_index.core.base.llms.types import CompletionResponse
 from llama_index.core.schema import TextNode
 from pydantic import PrivateAttr
 
+from llama_retrieval_ext import KnowledgeBase, Query, Scope
 from llama_retrieval_ext.capabilities import DataAnalyzer, RAGGenerator
 from llama_retrieval_ext.capabilities.insight import Insight
 from llama_retrieval_ext.errors import ConfigurationError, DeadlineExceededError, GenerationError
-from llama_retrieval_ext.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.samples.regulations import zh_safety_laws
-from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, ScriptedLLM
 from tests.capabilities.conftest import ACME, QUESTION
 from tests.cases import cases

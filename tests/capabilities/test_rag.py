@@ -9,14 +9,11 @@ import pytest
 from llama_index.core.base.response.schema import AsyncStreamingResponse, StreamingResponse
 from llama_index.core.query_engine import CustomQueryEngine
 
-from llama_retrieval_ext import RRF
+from llama_retrieval_ext import RRF, KnowledgeBase, Query, Scope
 from llama_retrieval_ext.capabilities import RAGGenerator, StyleGenerator
 from llama_retrieval_ext.capabilities.query_engine import as_hits
 from llama_retrieval_ext.capabilities.rag import RAGAnswer, check_citations
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, FlakyRetriever, ScriptedLLM
 from tests.capabilities.conftest import ACME, QUESTION
 from tests.cases import cases

@@ -8,10 +8,9 @@ from llama_index.core import Document
 from llama_index.core.schema import TextNode
 from llama_index.core.utils import get_tokenizer
 
-from llama_retrieval_ext.capabilities.tools import retrieval_tool
+from llama_retrieval_ext import KnowledgeBase, Scope
+from llama_retrieval_ext.capabilities import retrieval_tool
 from llama_retrieval_ext.errors import ScopeError, ScopeRequiredError
-from llama_retrieval_ext.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing import FakeEmbedding
 from tests.capabilities.conftest import ACME, BETA
 

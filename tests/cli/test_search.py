@@ -9,8 +9,7 @@ import pytest
 
 import llama_retrieval_ext
 from llama_retrieval_ext import LocalEmbedding
-from llama_retrieval_ext.config import pipeline_schema
-from llama_retrieval_ext.config.registry import default_registry
+from llama_retrieval_ext.config import default_registry, pipeline_schema
 from tests.cli.conftest import Run, best
 from tests.servers.openai import FakeOpenAI
 

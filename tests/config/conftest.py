@@ -9,8 +9,7 @@ from llama_index.core import Document
 
 from llama_retrieval_ext import KnowledgeBase, Scope
 from llama_retrieval_ext.config import Registry
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM
 
 TENANTS = ("acme", "globex")
 # What the knowledge base has of each tenant.

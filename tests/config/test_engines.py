@@ -11,8 +11,7 @@ import pytest
 from llama_retrieval_ext import KnowledgeBase, Scope
 from llama_retrieval_ext.config import Registry
 from llama_retrieval_ext.graph import open_graph
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM
 from tests.config.conftest import fill
 from tests.knowledge_base.engines import place, start
 from tests.quick import in_turn

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llama_retrieval_ext import MMR, RRF, RuleRerank, Top
+from llama_retrieval_ext import MMR, RRF, RouteRule, RuleRerank, Top
 from llama_retrieval_ext.config import from_yaml, to_yaml, validate_yaml
 from llama_retrieval_ext.errors import ConfigFileError, ConfigurationError
-from llama_retrieval_ext.retrievers import RouteRule
 from llama_retrieval_ext.retrievers.intent import default_intent_profiles, default_intent_rules
 from tests import test_arguments as expressions
 from tests.config.files import BOUND, LIVE, document

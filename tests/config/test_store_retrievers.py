@@ -7,14 +7,13 @@ import pytest
 from llama_index.core import Document
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext import KnowledgeBase, Query, Scope, open_store
+from llama_retrieval_ext import KnowledgeBase, Query, Scope, branches, open_store
 from llama_retrieval_ext.config import Registry, from_yaml, to_yaml
 from llama_retrieval_ext.config.store_retrievers import KeptBM25Retriever, weighted_sum
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, StoreError
-from llama_retrieval_ext.pipeline.branches import branches
-from llama_retrieval_ext.retrievers.knowledge_response import KnowledgePolicy
+from llama_retrieval_ext.retrievers import KnowledgePolicy
 from llama_retrieval_ext.samples.construction_safety import open_construction_safety
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever
 from tests.cases import cases
 from tests.config.conftest import ask, fill
 

@@ -11,6 +11,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from llama_retrieval_ext import KnowledgeBase, Top
 from llama_retrieval_ext.config import (
     Registry,
     from_yaml,
@@ -21,9 +22,7 @@ from llama_retrieval_ext.config import (
 )
 from llama_retrieval_ext.config.spec import class_definitions
 from llama_retrieval_ext.errors import ConfigFileError, ConfigurationError, ScopeRequiredError
-from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.pipeline.tree import children_of
-from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing import FakeEmbedding
 from tests.cases import cases
 from tests.config.files import BOUND, document

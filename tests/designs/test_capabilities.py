@@ -12,14 +12,11 @@ import pytest
 from llama_index.core.schema import TextNode
 
 import llama_retrieval_ext
-from llama_retrieval_ext import Query, RetrievalItem, RetrievalPipeline, Retriever
+from llama_retrieval_ext import KnowledgeBase, Query, RetrievalItem, RetrievalPipeline, Retriever
 from llama_retrieval_ext.capabilities import CapabilityFactory
 from llama_retrieval_ext.errors import CompositionError, ConfigurationError
-from llama_retrieval_ext.graph.elements import GraphNode
+from llama_retrieval_ext.graph import EntityLinker, GraphNode, PassageLinks
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
-from llama_retrieval_ext.graph.entity_linking import EntityLinker
-from llama_retrieval_ext.graph.passage_links import PassageLinks
-from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.lazy import _OF_DESIGNS
 from llama_retrieval_ext.services import KnowledgeService, MimicService, ReportService
 from llama_retrieval_ext.testing import FakeEmbedding, FixedRetriever, ScriptedLLM

@@ -3,11 +3,9 @@
 import pytest
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext import WeightedSum, branches
-from llama_retrieval_ext.evaluation.comparison import Comparison, compare
-from llama_retrieval_ext.evaluation.experiment import Experiment
+from llama_retrieval_ext import Hit, WeightedSum, branches
+from llama_retrieval_ext.evaluation import Comparison, Experiment, compare
 from llama_retrieval_ext.evaluation.judgements import KNOWN_ITEMS, Judgements, Level
-from llama_retrieval_ext.results import Hit
 from tests.display.conftest import printed
 from tests.evaluation.conftest import QUERIES, QUESTIONS, RELEVANT, Noisy, Shifted, tuned
 

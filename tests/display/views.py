@@ -26,8 +26,7 @@ from llama_retrieval_ext.evaluation import Experiment, Judgements, Level, compar
 from llama_retrieval_ext.knowledge_base.report import IngestionReport
 from llama_retrieval_ext.results import Hit, ProofEdge, SearchResult
 from llama_retrieval_ext.services.report import WeeklyReport, WorkLog
-from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import FakeEmbedding, sample_nodes
 
 HOSTILE = "<script>console.error('run')</script><img src=x onerror=alert(1)>\"'&"
 QUERY = "annual leave 年假"

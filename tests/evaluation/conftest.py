@@ -8,11 +8,10 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 from llama_retrieval_ext import HybridRetriever
-from llama_retrieval_ext.evaluation.judgements import Judgements, Level
+from llama_retrieval_ext.evaluation import Judgements, Level
 from llama_retrieval_ext.evaluation.tuning import Tuning, tune
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.stores import EmbeddedVectorStore
+from llama_retrieval_ext.testing import FakeEmbedding, sample_nodes
 
 QUERIES = {f"q{n}": f"question {n}" for n in range(24)}
 QUESTIONS = [*QUERIES.values()][:3]

@@ -16,16 +16,13 @@ from llama_retrieval_ext import (
     branches,
 )
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.evaluation import Experiment, Judgements, compare
 from llama_retrieval_ext.evaluation.answers import Cost
-from llama_retrieval_ext.evaluation.comparison import compare
-from llama_retrieval_ext.evaluation.experiment import Experiment
-from llama_retrieval_ext.evaluation.judgements import Judgements
 from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.llm_queries import MultiQueryRetriever
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from llama_retrieval_ext.retrievers import MultiQueryRetriever
+from llama_retrieval_ext.stores import EmbeddedVectorStore
+from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, ScriptedLLM
 from tests.evaluation.conftest import JUDGED, QUERIES, Shifted
 from tests.patience import unless_stalled
 

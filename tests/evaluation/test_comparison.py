@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.evaluation.comparison import compare
-from llama_retrieval_ext.evaluation.experiment import Experiment
-from llama_retrieval_ext.testing.fakes import FakeRetriever
+from llama_retrieval_ext.evaluation import Experiment, compare
+from llama_retrieval_ext.testing import FakeRetriever
 from tests.evaluation.conftest import QUESTIONS, Shifted
 
 

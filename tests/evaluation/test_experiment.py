@@ -5,11 +5,10 @@ import pytest
 
 from llama_retrieval_ext import RRF, branches
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.evaluation import Experiment
 from llama_retrieval_ext.evaluation.answers import Cost
-from llama_retrieval_ext.evaluation.experiment import Experiment
-from llama_retrieval_ext.retrievers.llm_queries import MultiQueryRetriever
-from llama_retrieval_ext.testing.fakes import FakeRetriever
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from llama_retrieval_ext.retrievers import MultiQueryRetriever
+from llama_retrieval_ext.testing import FakeRetriever, ScriptedLLM
 from tests.evaluation.conftest import JUDGED, QUERIES, RELEVANT, Shifted
 
 

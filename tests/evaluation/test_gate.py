@@ -8,8 +8,7 @@ from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext import BM25Retriever
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.evaluation import Experiment, gate
-from llama_retrieval_ext.evaluation.judgements import Judgements, Level
+from llama_retrieval_ext.evaluation import Experiment, Judgements, Level, gate
 
 NUMBERS = range(12)
 WORDS = ["ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen", "imp", "jay", "koi", "lynx"]

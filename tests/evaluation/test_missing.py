@@ -6,10 +6,9 @@ import pytest
 from llama_index.core import Document
 
 from llama_retrieval_ext import BM25Retriever, KnowledgeBase, Scope, compare
-from llama_retrieval_ext.evaluation.experiment import Experiment
-from llama_retrieval_ext.evaluation.judgements import Judgements, Level
+from llama_retrieval_ext.evaluation import Experiment, Judgements, Level
 from llama_retrieval_ext.evaluation.missing import missing_targets
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever
 from tests.evaluation.conftest import tuned
 
 # The first is found; the next three are there and not found; the last two are not there.

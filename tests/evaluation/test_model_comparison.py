@@ -7,19 +7,15 @@ import pytest
 from llama_index.core import Document
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext import BM25Retriever
+from llama_retrieval_ext import BM25Retriever, KnowledgeBase
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
-from llama_retrieval_ext.evaluation.experiment import Experiment
-from llama_retrieval_ext.evaluation.judgements import Level
+from llama_retrieval_ext.evaluation import Experiment, Level
 from llama_retrieval_ext.evaluation.model_comparison import (
     compare_models,
     generated_questions,
     known_item_questions,
 )
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM, sample_nodes
 
 DOCUMENTS = [
     Document(id_=f"d{number}", text=f"Rule {number} asks for form {number} in colour {number}.")

@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 from llama_index.core import Document, MockEmbedding
 
-from llama_retrieval_ext import KnowledgeBase, QueryFusionRetriever, Scope
+from llama_retrieval_ext import Hit, KnowledgeBase, Query, QueryFusionRetriever, Scope
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.evaluation import Experiment, QueryLog
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.samples.construction_safety import open_construction_safety
-from llama_retrieval_ext.testing.fakes import FakeRetriever
+from llama_retrieval_ext.testing import FakeRetriever
 
 ACME, BETA = Scope("acme"), Scope("beta")
 ANN = Scope("acme", principals=["user:ann", "staff"])

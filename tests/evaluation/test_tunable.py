@@ -15,18 +15,16 @@ from llama_retrieval_ext import (
     branches,
 )
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.evaluation.judgements import Judgements
-from llama_retrieval_ext.evaluation.model_comparison import known_item_questions
+from llama_retrieval_ext.evaluation import Judgements, known_item_questions
 from llama_retrieval_ext.evaluation.trial import Trial
 from llama_retrieval_ext.evaluation.tunable import FusedPipeline, SeededGraph, Setting
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
 from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.retrievers.graph import GraphRetriever
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.retrievers import GraphRetriever
+from llama_retrieval_ext.stores import EmbeddedVectorStore
+from llama_retrieval_ext.testing import FakeEmbedding, sample_nodes
 from tests.evaluation.conftest import Shifted, tuned
 
 

@@ -9,14 +9,12 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import QueryType, TextNode
 
+from llama_retrieval_ext import Hit, Query, Retriever, SearchResult
+from llama_retrieval_ext.execution import Plan
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
-from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.hits import as_hit, ordered
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, SearchResult
-from llama_retrieval_ext.testing.fakes import HangingRetriever
+from llama_retrieval_ext.testing import HangingRetriever
 
 Search: TypeAlias = Callable[[Retriever, QueryType], SearchResult]
 # The fixture `fused`: makes a composite of legs.

@@ -8,7 +8,9 @@ from threading import Event
 import pytest
 from llama_index.core.schema import NodeWithScore
 
+from llama_retrieval_ext import Hit, Query, Retriever, SearchResult
 from llama_retrieval_ext.errors import TooFewLegsError
+from llama_retrieval_ext.execution import Call, Leg, Plan, Task, Together
 from llama_retrieval_ext.execution.context import (
     Context,
     RetrievalDegradedEvent,
@@ -18,12 +20,7 @@ from llama_retrieval_ext.execution.context import (
     note_degraded,
     step,
 )
-from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.execution.plan import Call, Plan, Task, Together
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, SearchResult
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.trace import Trace
 from tests.execution.conftest import Composite, Search
 from tests.instrumentation import Recording, recorded

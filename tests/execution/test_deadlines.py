@@ -7,14 +7,12 @@ import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
+from llama_retrieval_ext import Hit, Query, Retriever
 from llama_retrieval_ext.errors import DeadlineExceededError, TooFewLegsError
+from llama_retrieval_ext.execution import Leg
 from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Call, Plan, Sleep, Task, Together
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeRetriever, HangingRetriever
 from tests.execution.conftest import Composite, Search
 from tests.patience import SOON_S, unless_stalled

@@ -15,7 +15,7 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 
-from llama_retrieval_ext import BM25Retriever, CapabilityFactory, KnowledgeBase, Scope, Top
+from llama_retrieval_ext import RRF, BM25Retriever, CapabilityFactory, KnowledgeBase, Scope, Top
 from llama_retrieval_ext.config import Registry
 from llama_retrieval_ext.evaluation import Experiment
 from llama_retrieval_ext.execution.drivers import run
@@ -24,9 +24,7 @@ from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.services import SearchService
-from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM
 from tests.cases import cases
 
 ACME, OTHER = Scope("acme", principals=["user:ann"]), Scope("other", principals=["user:ann"])

@@ -18,18 +18,14 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
+from llama_retrieval_ext import Hit, Query, Retriever, Scope, VectorRetriever
 from llama_retrieval_ext.embeddings.recorded import RecordedEmbedding
 from llama_retrieval_ext.errors import TooFewLegsError
+from llama_retrieval_ext.execution import Call, Plan
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
-from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.single_search import VectorRetriever
-from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeEmbedding, FakeRetriever
 from tests.execution.conftest import Composite, Search

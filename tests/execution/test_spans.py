@@ -6,10 +6,9 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.instrumentation.events.exception import ExceptionEvent
 from llama_index.core.instrumentation.events.retrieval import RetrievalEndEvent, RetrievalStartEvent
 
+from llama_retrieval_ext import Query, Retriever
 from llama_retrieval_ext.errors import TooFewLegsError
-from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.execution import Leg
 from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeEmbedding, FakeRetriever
 from tests.execution.conftest import Composite, Search
 from tests.instrumentation import Recording, SeenSpan, recorded

@@ -9,13 +9,12 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from llama_retrieval_ext import RRF, KnowledgeBase, Scope, branches
+from llama_retrieval_ext import RRF, KnowledgeBase, Query, Scope, branches
 from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError
 from llama_retrieval_ext.execution import FusionEvent, ScopeViolationEvent, Telemetry
-from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.store_retriever import checked_hits
 from llama_retrieval_ext.stores.engine.backend import Candidate
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
+from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, FixedRetriever
 from tests.instrumentation import recorded
 
 SECRET = "reorganisation"

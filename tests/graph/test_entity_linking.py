@@ -9,15 +9,12 @@ from typing import Any
 import pytest
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
+from llama_retrieval_ext import Scope
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.graph import entity_linking
-from llama_retrieval_ext.graph.elements import GraphNode
+from llama_retrieval_ext.execution import Call
+from llama_retrieval_ext.graph import EntityLinker, GraphNode, entity_linking
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
-from llama_retrieval_ext.graph.entity_linking import EntityLinker
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM
 from llama_retrieval_ext.text.gazetteer import Gazetteer
 
 ACME = {"tenant_id": "acme"}

@@ -17,10 +17,9 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.execution.context import Context, entered
-from llama_retrieval_ext.graph.elements import GraphNode
+from llama_retrieval_ext.graph import GraphNode, open_graph
 from llama_retrieval_ext.graph.neo4j import Neo4jGraph
 from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress
-from llama_retrieval_ext.graph.open import open_graph
 from tests.patience import in_time, soon
 from tests.servers.forwarder import Forwarder
 from tests.servers.neo4j import neo4j_url

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from llama_index.core.schema import NodeWithScore, TextNode
 
+from llama_retrieval_ext import Query, Scope
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph import evidence as module
 from llama_retrieval_ext.graph.elements import Contents, GraphNode
@@ -14,8 +15,6 @@ from llama_retrieval_ext.graph.evidence import TextEvidence
 from llama_retrieval_ext.graph.passage_graph import PassageGraph
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs, SeededWalk
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.scope import Scope
 from tests.graph.passages import FILLER, graph_of
 from tests.quick import trials
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext import Scope, open_graph
+from llama_retrieval_ext import KeywordRetriever, Scope, open_graph
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.graph import Edge, GraphNode
 from llama_retrieval_ext.graph.backend import WritableGraph
@@ -15,10 +15,8 @@ from llama_retrieval_ext.graph.expansion import expand
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
 from llama_retrieval_ext.graph.rules.inference import infer
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
-from llama_retrieval_ext.retrievers.graph import GraphRetriever
-from llama_retrieval_ext.retrievers.kg_rule import KGRuleRetriever
-from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.retrievers import GraphRetriever, KGRuleRetriever
+from llama_retrieval_ext.stores import EmbeddedVectorStore
 from tests.graph.facts import Facts, wrong_answers
 from tests.servers.neo4j import neo4j_url
 

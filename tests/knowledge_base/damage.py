@@ -12,11 +12,10 @@ from typing import Self
 from llama_index.core import Document
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
+from llama_retrieval_ext import KnowledgeBase, Scope
 from llama_retrieval_ext.errors import RetrievalExtError, StoreFormatError, StoreUnavailableError
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.embedded.files import copy_folder
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import FakeEmbedding
 from tests.programs import CONTEXT
 
 KINDS = ("bit", "truncated", "emptied", "missing")

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.knowledge_base.readers.files import read_documents
+from llama_retrieval_ext import KnowledgeBase, read_documents
 
 
 @pytest.fixture

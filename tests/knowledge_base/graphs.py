@@ -4,13 +4,11 @@ from typing import Any
 
 from llama_index.core.schema import BaseNode
 
-from llama_retrieval_ext.graph.elements import Edge, GraphNode
+from llama_retrieval_ext import KnowledgeBase, Scope
+from llama_retrieval_ext.graph import Edge, GraphNode, PassageLinks
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
-from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.graph import GraphTarget
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
-from llama_retrieval_ext.scope import Scope
 
 LINKS = PassageLinks(entity_fields=["tags"])
 

@@ -11,11 +11,10 @@ from random import Random
 
 from llama_index.core.schema import BaseNode, Document
 
+from llama_retrieval_ext import KnowledgeBase, Scope
 from llama_retrieval_ext.errors import ScopeViolationError
-from llama_retrieval_ext.graph.passage_links import PassageLinks
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.graph import PassageLinks
+from llama_retrieval_ext.testing import FakeEmbedding
 
 WORDS = ("leave", "travel", "salary", "crane", "audit", "notice", "vault", "shift")
 ENTITIES = ("Apex", "Borealis", "Cygnus", "Delta", "Elara")

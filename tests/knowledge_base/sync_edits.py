@@ -19,12 +19,10 @@ from typing import Literal
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from llama_retrieval_ext.knowledge_base import storage
-from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.knowledge_base.readers.files import read_documents
+from llama_retrieval_ext import KnowledgeBase, read_documents
+from llama_retrieval_ext.knowledge_base import copy_knowledge_base, storage
 from llama_retrieval_ext.knowledge_base.report import SyncReport
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import FakeEmbedding
 from tests.knowledge_base.kills import forked
 
 Mode = Literal["vector", "keyword", "graph"]

@@ -7,14 +7,10 @@ import pytest
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import Document, TextNode
 
+from llama_retrieval_ext import Collapse, KnowledgeBase, Query, Scope, read_documents
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.knowledge_base.kinds import Kind
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.knowledge_base.readers.files import read_documents
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stages.selection import Collapse
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import FakeEmbedding
 from tests.cases import cases
 from tests.knowledge_base.engines import EMBEDDED
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from llama_index.core import Document
 
+from llama_retrieval_ext import KnowledgeBase, Scope
 from llama_retrieval_ext.errors import StoreFormatError
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.scope import Scope
 from tests.knowledge_base.damage import ENDS, Trials, build, copied, counted, open_in
 from tests.quick import trials
 

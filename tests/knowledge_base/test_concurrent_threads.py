@@ -8,10 +8,9 @@ from threading import Event
 import pytest
 from llama_index.core.schema import Document
 
+from llama_retrieval_ext import KnowledgeBase, Scope
 from llama_retrieval_ext.errors import StoreClosedError
 from llama_retrieval_ext.knowledge_base.kinds import Kind
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.scope import Scope
 from tests.knowledge_base.engines import LEDGERS
 
 pytestmark = pytest.mark.slow

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 
+from llama_retrieval_ext import KnowledgeBase, Scope, open_store
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     IngestionError,
@@ -19,12 +20,9 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.knowledge_base import storage
 from llama_retrieval_ext.knowledge_base.copy import _source, copy_knowledge_base
 from llama_retrieval_ext.knowledge_base.kinds import Kind
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.stores.open import open_store
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.stores import EmbeddedVectorStore
+from llama_retrieval_ext.testing import FakeEmbedding
+from llama_retrieval_ext.text import Tokenizer
 from tests.knowledge_base.conftest import PickyEmbedding
 from tests.knowledge_base.engines import SERVERS, place
 

@@ -10,7 +10,7 @@ import pytest
 from llama_index.core import Document
 from llama_index.core.schema import BaseNode
 
-from llama_retrieval_ext import KnowledgeBase, Query, Scope, Top
+from llama_retrieval_ext import RRF, KnowledgeBase, Query, Schema, Scope, Top
 from llama_retrieval_ext.config import Registry
 from llama_retrieval_ext.knowledge_base import correcting
 from llama_retrieval_ext.knowledge_base.correcting import Correcting, StoredWords
@@ -18,10 +18,8 @@ from llama_retrieval_ext.knowledge_base.curating import Curating
 from llama_retrieval_ext.knowledge_base.interpreting import Interpreting
 from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.knowledge_base.rankings import StoredRankings
-from llama_retrieval_ext.schema import Schema
-from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.testing import FakeEmbedding
+from llama_retrieval_ext.text import Tokenizer
 
 SENTENCE = "searched for 'employee' instead of 'emploee'"
 DATA = {"text": SENTENCE, "query": "employee leave", "words": {"emploee": "employee"}}

@@ -14,15 +14,14 @@ from llama_index.core import Document, SimpleDirectoryReader
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import BaseNode, MediaResource, TextNode
 
-from llama_retrieval_ext import KnowledgeBase, Query, Scope, Top
+from llama_retrieval_ext import KnowledgeBase, Query, Scope, SearchResult, Top
 from llama_retrieval_ext.config import from_yaml, to_yaml, validate_yaml
 from llama_retrieval_ext.dates import instant, now
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError, UnstableIdWarning
 from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.knowledge_base import documents
 from llama_retrieval_ext.knowledge_base.kinds import Kind
-from llama_retrieval_ext.results import SearchResult
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import FakeEmbedding
 from tests.knowledge_base.readers.sample_files import write_pdf
 
 

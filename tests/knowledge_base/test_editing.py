@@ -15,6 +15,7 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 
+from llama_retrieval_ext import KnowledgeBase, Scope, read_documents
 from llama_retrieval_ext.errors import (
     InvalidFilterError,
     ScopeRequiredError,
@@ -22,12 +23,9 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.knowledge_base import storage
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from llama_retrieval_ext.knowledge_base.write import Writer
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.testing import FakeEmbedding
+from llama_retrieval_ext.text import Tokenizer
 from tests.knowledge_base.engines import EMBEDDED, LEDGERS
 from tests.knowledge_base.nodes import book
 

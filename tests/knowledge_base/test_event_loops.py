@@ -14,9 +14,8 @@ import pytest
 import uvloop
 from llama_index.core.schema import Document
 
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext import KnowledgeBase, Retriever
+from llama_retrieval_ext.testing import FakeEmbedding
 from tests.knowledge_base.engines import place, start
 from tests.quick import in_turn
 

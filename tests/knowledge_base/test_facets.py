@@ -9,14 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llama_index.core import Document
 
+from llama_retrieval_ext import KnowledgeBase, Query, Schema, Scope
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.knowledge_base.columns import Columns
 from llama_retrieval_ext.knowledge_base.facets import FacetRange, Facets, FacetValue, facets_of
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.schema import Schema
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import FakeEmbedding
 from llama_retrieval_ext.testing.knowledge_base_contract import (
     FIELDS,
     FacetContract,

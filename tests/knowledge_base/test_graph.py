@@ -12,16 +12,12 @@ from llama_index.core.graph_stores.types import KG_NODES_KEY, KG_RELATIONS_KEY, 
 from llama_index.core.indices.property_graph import ImplicitPathExtractor
 from llama_index.core.schema import BaseNode, TransformComponent
 
+from llama_retrieval_ext import RRF, KnowledgeBase, Scope
 from llama_retrieval_ext.errors import ConfigurationError, GraphRequiredError, StoreUnavailableError
+from llama_retrieval_ext.graph import Edge, GraphNode, PassageLinks, open_graph
 from llama_retrieval_ext.graph.backend import WritableGraph
-from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
-from llama_retrieval_ext.graph.open import open_graph
-from llama_retrieval_ext.graph.passage_links import PassageLinks
-from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stages.fusion import RRF
+from llama_retrieval_ext.knowledge_base import copy_knowledge_base
 from tests.knowledge_base.engines import EMBEDDED, SERVERS
 from tests.knowledge_base.graphs import LINKS, check_in_step, rows
 from tests.servers.neo4j import neo4j_url

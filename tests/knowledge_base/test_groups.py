@@ -6,11 +6,10 @@ import pytest
 from llama_index.core.schema import Document, NodeRelationship, RelatedNodeInfo, TextNode
 from tqdm import tqdm  # type: ignore[import-untyped]
 
+from llama_retrieval_ext import KnowledgeBase, read_documents
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base import groups
 from llama_retrieval_ext.knowledge_base.documents import batched
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from tests.knowledge_base.nodes import node_of
 
 

@@ -4,15 +4,11 @@ from typing import Any
 import pytest
 from llama_index.core.schema import Document, NodeRelationship, RelatedNodeInfo, TextNode
 
+from llama_retrieval_ext import RRF, Collapse, HybridRetriever, KnowledgeBase, Scope, WeightedSum
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError, UnsupportedModeError
 from llama_retrieval_ext.knowledge_base.kinds import StoreKind
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
-from llama_retrieval_ext.stages.selection import Collapse
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import FakeEmbedding
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import pytest
 from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode, TransformComponent
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext import KnowledgeBase, Query, Scope, VectorRetriever
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     DuplicateNodeError,
@@ -15,11 +16,7 @@ from llama_retrieval_ext.errors import (
     ScopeRequiredError,
 )
 from llama_retrieval_ext.knowledge_base.kinds import Kind
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.single_search import VectorRetriever
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import FakeEmbedding
 from tests.knowledge_base.nodes import book
 
 Open = Callable[..., KnowledgeBase]

@@ -8,10 +8,9 @@ import pytest
 from llama_index.core import MockEmbedding
 from llama_index.core.schema import Document, TextNode
 
+from llama_retrieval_ext import KnowledgeBase, open_store
 from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError, StoreUnavailableError
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.stores.open import open_store
+from llama_retrieval_ext.stores import EmbeddedVectorStore
 from llama_retrieval_ext.urls import Location
 from tests.knowledge_base.engines import EMBEDDED, LEDGERS
 

@@ -6,11 +6,9 @@ from dataclasses import replace
 import pytest
 from llama_index.core import Document
 
+from llama_retrieval_ext import KnowledgeBase, SearchResult
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.results import SearchResult
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.testing.knowledge_base_contract import PagingContract
+from llama_retrieval_ext.testing import FakeEmbedding, PagingContract
 
 
 class TestPaging(PagingContract):

@@ -18,7 +18,7 @@ from llama_index.core.schema import (
     TransformComponent,
 )
 
-from llama_retrieval_ext.embeddings.local import LocalEmbedding
+from llama_retrieval_ext import KnowledgeBase, LocalEmbedding, Scope
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     DimensionMismatchError,
@@ -28,12 +28,9 @@ from llama_retrieval_ext.errors import (
     StoreClosedError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.knowledge_base import documents
-from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.knowledge_base import copy_knowledge_base, documents
+from llama_retrieval_ext.stores import EmbeddedVectorStore
+from llama_retrieval_ext.testing import FakeEmbedding
 from tests.knowledge_base.conftest import PickyEmbedding
 from tests.knowledge_base.engines import EMBEDDED
 from tests.knowledge_base.nodes import LONG, node_of

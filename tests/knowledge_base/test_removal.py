@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from llama_index.core.schema import Document, TextNode
 
+from llama_retrieval_ext import KnowledgeBase, open_store
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     StoreClosedError,
@@ -15,11 +16,9 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.knowledge_base import copy, storage
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.ledger.journal import Journal
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.stores.open import open_store
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.stores import EmbeddedVectorStore
+from llama_retrieval_ext.testing import FakeEmbedding
 from tests.knowledge_base.engines import BESIDE, EMBEDDED
 from tests.programs import Program
 

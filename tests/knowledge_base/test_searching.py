@@ -7,11 +7,8 @@ from llama_index.core.callbacks import LlamaDebugHandler
 from llama_index.core.schema import Document
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext import Collapse, HybridRetriever, KnowledgeBase, Scope
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stages.selection import Collapse
 
 YEAR = MetadataFilters.from_dicts([{"key": "year", "value": 2024}])
 

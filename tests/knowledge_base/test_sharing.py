@@ -9,18 +9,16 @@ import pytest
 from llama_index.core.graph_stores.types import KG_NODES_KEY, EntityNode
 from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode, TransformComponent
 
+from llama_retrieval_ext import KnowledgeBase, Scope
 from llama_retrieval_ext.errors import ConfigurationError, IngestionError, ScopeRequiredError
+from llama_retrieval_ext.graph import PassageLinks
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
-from llama_retrieval_ext.graph.passage_links import PassageLinks
-from llama_retrieval_ext.knowledge_base import sharing
-from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base import copy_knowledge_base, sharing
 from llama_retrieval_ext.knowledge_base.ledger.journal import Journal, Reply
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Writable
 from llama_retrieval_ext.knowledge_base.sharing import Sharing
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.stores import EmbeddedVectorStore
+from llama_retrieval_ext.testing import FakeEmbedding
 from tests.knowledge_base.graphs import rows
 from tests.knowledge_base.nodes import LONG
 from tests.knowledge_base.permissions import Fuzzer, opened

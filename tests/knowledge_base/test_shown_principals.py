@@ -11,17 +11,12 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import MockLLM
 from llama_index.core.schema import BaseNode, Document, NodeWithScore, QueryBundle, TextNode
 
-from llama_retrieval_ext.capabilities.memory import MemoryManager
-from llama_retrieval_ext.graph.passage_links import PassageLinks
+from llama_retrieval_ext import RRF, BM25Retriever, KnowledgeBase, Query, Scope, branches
+from llama_retrieval_ext.capabilities import MemoryManager
+from llama_retrieval_ext.graph import PassageLinks
 from llama_retrieval_ext.knowledge_base.kinds import Kind, SearchKind
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.pipeline.branches import branches
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stages.expand import Expand
-from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.stages import Expand
+from llama_retrieval_ext.testing import FakeEmbedding
 
 ACME = Scope("acme")
 ANN = Scope("acme", principals=["user:ann"])

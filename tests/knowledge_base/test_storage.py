@@ -7,6 +7,7 @@ import pytest
 from llama_index.core import MockEmbedding
 from llama_index.core.schema import Document, NodeRelationship, RelatedNodeInfo, TextNode
 
+from llama_retrieval_ext import KnowledgeBase, Scope, open_store
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     ModelMismatchError,
@@ -15,11 +16,8 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.knowledge_base import storage
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stores.open import open_store
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import FakeEmbedding
 from tests.knowledge_base.engines import BESIDE
 
 pytestmark = pytest.mark.slow

@@ -18,15 +18,12 @@ from llama_index.core.indices.property_graph import ImplicitPathExtractor
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import BaseNode, Document, TransformComponent
 
+from llama_retrieval_ext import KnowledgeBase, Scope, read_documents
 from llama_retrieval_ext.errors import ConfigurationError, SyncRefusedError
-from llama_retrieval_ext.knowledge_base import documents, splitting, sync
+from llama_retrieval_ext.knowledge_base import copy_knowledge_base, documents, splitting, sync
 from llama_retrieval_ext.knowledge_base.adding import Addition
-from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
 from llama_retrieval_ext.knowledge_base.documents import SourceDocument
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.preparation import PreparedBatch
-from llama_retrieval_ext.knowledge_base.readers.files import read_documents
-from llama_retrieval_ext.scope import Scope
 from tests.knowledge_base.conftest import PickyEmbedding
 from tests.knowledge_base.engines import EMBEDDED
 from tests.knowledge_base.folders import allowed_by_name, folder, is_equal, names

@@ -7,13 +7,10 @@ import pytest
 from llama_index.core import Document
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
+from llama_retrieval_ext import RRF, HybridRetriever, KnowledgeBase, Scope
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
-from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.knowledge_base import copy_knowledge_base
+from llama_retrieval_ext.testing import FakeEmbedding
 
 SUBJECTS = [first + last for first in ("bal", "kor", "mun", "sel", "tav") for last in "aeiou"]
 ACME = Scope(tenant_id="acme")

@@ -11,15 +11,14 @@ import pytest
 from llama_index.core.base.llms.types import CompletionResponse, CompletionResponseGen, LLMMetadata
 from llama_index.core.llms import CustomLLM
 
+from llama_retrieval_ext import Scope
 from llama_retrieval_ext.capabilities import StyleGenerator
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution import CircuitBreaker, Plan, Task, Together
 from llama_retrieval_ext.execution.context import Context, Session, entered
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.legs import CircuitBreaker
-from llama_retrieval_ext.execution.plan import Plan, Task, Together
 from llama_retrieval_ext.llm.functions import CallableLLM
 from llama_retrieval_ext.llm.model import LanguageModel, check_prompt, filled
-from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.scripted_llm import ScriptedAnswer, ScriptedLLM
 from tests.cases import cases
 from tests.meeting import Meeting

@@ -6,10 +6,9 @@ from typing import Any, NoReturn
 
 from llama_index.core.schema import QueryBundle
 
-from llama_retrieval_ext.pipeline.stages import FanOut, Refine, Rewrite
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.testing.fakes import FixedRetriever
+from llama_retrieval_ext import Hit, Query
+from llama_retrieval_ext.pipeline import FanOut, Refine, Rewrite
+from llama_retrieval_ext.testing import FixedRetriever
 
 
 @dataclass(frozen=True, slots=True)

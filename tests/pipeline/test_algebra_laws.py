@@ -11,20 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import NodeWithScore
 
-from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext import Hit, Query, Refine, Retriever, branches
+from llama_retrieval_ext.execution import Plan
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.hits import node_ids, score_of
-from llama_retrieval_ext.pipeline.branches import branches
+from llama_retrieval_ext.pipeline import Fusion
 from llama_retrieval_ext.pipeline.chains import FusionChain
-from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.pipeline.stages import Refine
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.stages.fusion import RRF, Max, WeightedSum
-from llama_retrieval_ext.stages.selection import Threshold, Top
-from llama_retrieval_ext.testing.fakes import FixedRetriever
+from llama_retrieval_ext.stages import RRF, Max, Threshold, Top, WeightedSum
+from llama_retrieval_ext.testing import FixedRetriever
 from tests.cases import cases
 from tests.pipeline.parts import Each, Say
 from tests.quick import examples

@@ -2,12 +2,11 @@
 
 import pytest
 
+from llama_retrieval_ext import RRF, branches
 from llama_retrieval_ext.errors import CompositionError
-from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.pipeline.branches import branches
+from llama_retrieval_ext.execution import Leg
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
-from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.testing.fakes import FixedRetriever
+from llama_retrieval_ext.testing import FixedRetriever
 from tests.cases import cases
 
 a, b, c = (FixedRetriever([(name, 1.0)], name=name) for name in "abc")

@@ -8,14 +8,10 @@ import pytest
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
+from llama_retrieval_ext import RRF, Hit, Query, Retriever, Scope
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, ScoreError
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.testing.fakes import FixedRetriever
+from llama_retrieval_ext.testing import FixedRetriever
 from tests.cases import cases
 from tests.pipeline.parts import Each, FanOutBy, RefineBy, RewriteBy, Say, good, raising, shouted
 from tests.searching import Searched

@@ -9,6 +9,7 @@ import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore, TextNode
 
+from llama_retrieval_ext import Hit, Retriever, Top, branches
 from llama_retrieval_ext.errors import (
     CompositionError,
     ConfigurationError,
@@ -16,18 +17,14 @@ from llama_retrieval_ext.errors import (
     ScoreError,
     TooFewLegsError,
 )
-from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.execution import Leg
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.hits import node_ids, score_of, scored_ids
-from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.fusion import Fusion, Unscored
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
-from llama_retrieval_ext.stages.fusion import RRF, Max, WeightedSum
-from llama_retrieval_ext.stages.selection import Top
-from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
+from llama_retrieval_ext.retrievers import QueryFusionRetriever
+from llama_retrieval_ext.stages import RRF, Max, WeightedSum
+from llama_retrieval_ext.testing import FakeRetriever, FixedRetriever
 from tests.cases import cases
 from tests.pipeline.parts import RewriteBy, down, good, shouted
 from tests.searching import Searched

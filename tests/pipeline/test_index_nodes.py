@@ -17,18 +17,12 @@ from llama_index.core.schema import (
 )
 from pydantic import Field
 
+from llama_retrieval_ext import RRF, Hit, Query, Retriever, Scope, VectorRetriever, branches
 from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError
-from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution import Plan
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.pipeline.branches import branches
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.single_search import VectorRetriever
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
+from llama_retrieval_ext.stores import EmbeddedVectorStore
+from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, FixedRetriever
 from tests.meeting import Meeting, MeetsAsync
 from tests.searching import Searched
 

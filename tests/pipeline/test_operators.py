@@ -12,20 +12,15 @@ from llama_index.core.embeddings.mock_embed_model import MockEmbedding
 from llama_index.core.indices.postprocessor import SimilarityPostprocessor
 from llama_index.core.postprocessor import LongContextReorder
 
+from llama_retrieval_ext import RRF, Hit, Query, Retriever, Top
 from llama_retrieval_ext.errors import CompositionError
-from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.execution import Leg
 from llama_retrieval_ext.hits import node_ids
+from llama_retrieval_ext.pipeline import FanOut, Fusion, Refine, Rewrite
 from llama_retrieval_ext.pipeline.branches import Branches, branches
 from llama_retrieval_ext.pipeline.chains import FusionChain
-from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.pipeline.stages import FanOut, Refine, Rewrite
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stages.selection import Top
-from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
+from llama_retrieval_ext.testing import FakeRetriever, FixedRetriever
 from tests.cases import cases
 from tests.pipeline.parts import Each, Say
 from tests.searching import Searched

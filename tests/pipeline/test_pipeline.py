@@ -8,18 +8,13 @@ from collections.abc import Callable
 import pytest
 from llama_index.core.schema import TextNode
 
+from llama_retrieval_ext import RRF, Query, Retriever, Top, VectorRetriever, WeightedSum, branches
 from llama_retrieval_ext.errors import TooFewLegsError
-from llama_retrieval_ext.execution.legs import CircuitBreaker, Leg
+from llama_retrieval_ext.execution import CircuitBreaker, Leg
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
-from llama_retrieval_ext.retrievers.single_search import VectorRetriever
-from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
-from llama_retrieval_ext.stages.selection import Top
-from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding, FixedRetriever
+from llama_retrieval_ext.retrievers import RetrievalPipeline
+from llama_retrieval_ext.testing import FakeBackend, FakeEmbedding, FixedRetriever
 from tests.cases import cases
 from tests.pipeline.parts import FanOutBy, RewriteBy, down, good, shouted
 from tests.searching import Searched

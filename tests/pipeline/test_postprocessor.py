@@ -23,18 +23,13 @@ from llama_index.core.schema import (
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from pydantic import Field
 
-from llama_retrieval_ext import RerankChain, RerankRetriever
+from llama_retrieval_ext import Query, RerankChain, RerankRetriever, Retriever, RuleRerank, Scope
 from llama_retrieval_ext.errors import ExecutionError, ScoreError
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.pipeline import Postprocessed
 from llama_retrieval_ext.results import Contribution, Hit
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stages.rerank.rules import RuleRerank
-from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from llama_retrieval_ext.testing import FakeRetriever, FixedRetriever, ScriptedLLM
 from tests.cases import cases
 from tests.searching import Searched
 

@@ -8,18 +8,12 @@ import pytest
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
+from llama_retrieval_ext import RRF, Query, Retriever, RuleRerank, Scope, Top, branches
 from llama_retrieval_ext.errors import ConfigurationError, TooFewLegsError
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.retrievers.single_search import VectorRetriever
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stages.rerank.rules import RuleRerank
-from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
 from llama_retrieval_ext.testing.fakes import (
     FakeBackend,

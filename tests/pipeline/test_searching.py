@@ -6,16 +6,11 @@ from collections.abc import Callable, Sequence
 import pytest
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
+from llama_retrieval_ext import RRF, Query, Retriever, SearchResult, Top, VectorRetriever, branches
 from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.pipeline.branches import branches
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import SearchResult
-from llama_retrieval_ext.retrievers.single_search import VectorRetriever
-from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stages.rewrite.multi_query import MultiQuery
-from llama_retrieval_ext.stages.selection import Top
+from llama_retrieval_ext.stages import MultiQuery
+from llama_retrieval_ext.testing import ScriptedLLM
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import (
     FakeBackend,
@@ -23,7 +18,6 @@ from llama_retrieval_ext.testing.fakes import (
     FakeRetriever,
     FixedRetriever,
 )
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.meeting import Meeting, MeetsAsync
 
 Many = Callable[[Retriever, Sequence[str | Query]], list[SearchResult]]

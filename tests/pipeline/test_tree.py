@@ -1,11 +1,8 @@
 """The shape of a retriever as text, as Mermaid, and in a notebook."""
 
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stages.rewrite.hyde import HyDE
-from llama_retrieval_ext.stages.selection import Top
-from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from llama_retrieval_ext import RRF, Retriever, Top
+from llama_retrieval_ext.stages import HyDE
+from llama_retrieval_ext.testing import FakeRetriever, FixedRetriever, ScriptedLLM
 
 a, b = FixedRetriever(name="a"), FixedRetriever(name="b")
 foreign = FakeRetriever([("x", 0.5)])

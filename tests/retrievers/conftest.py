@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.stores import EmbeddedVectorStore
+from llama_retrieval_ext.testing import FakeEmbedding, sample_nodes
 
 
 @pytest.fixture(scope="module")

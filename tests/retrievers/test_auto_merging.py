@@ -16,15 +16,12 @@ from llama_index.core.schema import (
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.storage.storage_context import StorageContext
 
+from llama_retrieval_ext import Hit, Query, Retriever, Scope
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution import Plan
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from llama_retrieval_ext.retrievers import AutoMergingRetriever
+from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever
 from tests.meeting import Meeting, met_by_the_loop
 from tests.searching import Searched
 

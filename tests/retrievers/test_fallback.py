@@ -3,12 +3,11 @@
 import pytest
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
+from llama_retrieval_ext import Query, Scope
 from llama_retrieval_ext.errors import ConfigurationError, TooFewLegsError
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
+from llama_retrieval_ext.retrievers import FallbackRetriever
+from llama_retrieval_ext.testing import FakeRetriever, FixedRetriever
 from tests.searching import Searched
 
 

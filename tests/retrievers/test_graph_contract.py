@@ -4,16 +4,13 @@ from collections.abc import Generator
 
 import pytest
 
+from llama_retrieval_ext import HybridRetriever, Retriever
+from llama_retrieval_ext.graph import PassageGraphs
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
-from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.retrievers.graph import GraphRetriever
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.testing.isolation_contract import IsolationContract
+from llama_retrieval_ext.retrievers import GraphRetriever
+from llama_retrieval_ext.stores import EmbeddedVectorStore
+from llama_retrieval_ext.testing import FakeEmbedding, IsolationContract, sample_nodes
 from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
 
 MODEL = FakeEmbedding()

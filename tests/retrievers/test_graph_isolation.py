@@ -8,17 +8,13 @@ from hypothesis import strategies as st
 from llama_index.core.indices.vector_store import VectorStoreIndex
 from llama_index.core.schema import TextNode
 
+from llama_retrieval_ext import Scope, VectorRetriever
+from llama_retrieval_ext.graph import Edge, EntityLinker, PassageGraphs
 from llama_retrieval_ext.graph.backend import WritableGraph as Graph
-from llama_retrieval_ext.graph.elements import Edge
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
-from llama_retrieval_ext.graph.entity_linking import EntityLinker
-from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
-from llama_retrieval_ext.retrievers.graph import GraphRetriever
-from llama_retrieval_ext.retrievers.kg_rule import KGRetriever
-from llama_retrieval_ext.retrievers.single_search import VectorRetriever
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.retrievers import GraphRetriever, KGRetriever
+from llama_retrieval_ext.testing import FakeEmbedding
 from llama_retrieval_ext.testing.graph_contract import answer
 from tests.quick import examples
 

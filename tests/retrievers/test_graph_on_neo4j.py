@@ -7,19 +7,16 @@ from unittest.mock import Mock
 
 import pytest
 
+from llama_retrieval_ext import HybridRetriever, Query, Scope
+from llama_retrieval_ext.graph import PassageGraphs
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.expansion import expand
 from llama_retrieval_ext.graph.neo4j import Neo4jGraph
-from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.graph import GraphRetriever
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.retrievers import GraphRetriever
+from llama_retrieval_ext.stores import EmbeddedVectorStore
+from llama_retrieval_ext.testing import FakeEmbedding, sample_nodes
 from tests.servers.neo4j import neo4j_url
 
 __all__ = ["neo4j_url"]

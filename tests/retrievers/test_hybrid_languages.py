@@ -7,13 +7,10 @@ from typing import Any, ClassVar
 import pytest
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext import KnowledgeBase
+from llama_retrieval_ext import RRF, HybridRetriever, KnowledgeBase, Retriever
 from llama_retrieval_ext.config import Registry, from_yaml, to_yaml
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.pipeline.fusion import weights_for
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.engine.pushdown import NativeFusion
 from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
 from tests.cases import cases

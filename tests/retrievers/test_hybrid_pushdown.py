@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from llama_index.core.schema import TextNode
 
+from llama_retrieval_ext import RRF, HybridRetriever, WeightedSum
 from llama_retrieval_ext.errors import ScopeViolationError, UnsupportedModeError
-from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.execution import Call
 from llama_retrieval_ext.filters import Condition
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.engine.backend import Candidate, EngineFeatures, Search
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes

@@ -7,21 +7,16 @@ import pytest
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
+from llama_retrieval_ext import MMR, RRF, Collapse, HybridRetriever, Query
 from llama_retrieval_ext.errors import ScopeRequiredError, TooFewLegsError, UnsupportedModeError
+from llama_retrieval_ext.execution import Call
 from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import origin_of
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stages.rerank.mmr import MMR
-from llama_retrieval_ext.stages.selection import Collapse
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search
+from llama_retrieval_ext.testing import IsolationContract, RankingContract
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding
-from llama_retrieval_ext.testing.isolation_contract import IsolationContract
-from llama_retrieval_ext.testing.retriever_contract import RankingContract
 from tests.searching import Searched
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.stores.engines import filled

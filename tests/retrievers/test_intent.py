@@ -5,13 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
+from llama_retrieval_ext import RRF, Query, SearchResult, WeightedSum, branches
 from llama_retrieval_ext.arguments import arguments_of
 from llama_retrieval_ext.errors import CompositionError, ConfigurationError
-from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.execution import Leg
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.pipeline.branches import branches
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import SearchResult
+from llama_retrieval_ext.retrievers import LLMSelector
 from llama_retrieval_ext.retrievers.intent import (
     GENERAL,
     IntentAdaptive,
@@ -20,17 +19,14 @@ from llama_retrieval_ext.retrievers.intent import (
     default_intent_profiles,
     default_intent_rules,
 )
-from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.selectors import (
     Choice,
     EmbeddingSelector,
     Selection,
     Selector,
 )
-from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
-from llama_retrieval_ext.stages.selection import LongContextReorder, Threshold, Top
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from llama_retrieval_ext.stages import LongContextReorder, Threshold, Top
+from llama_retrieval_ext.testing import FakeEmbedding, FixedRetriever, ScriptedLLM
 from tests.cases import cases
 from tests.searching import Searched
 

@@ -24,8 +24,8 @@ from llama_retrieval_ext import (
     open_store,
 )
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, TooFewLegsError
+from llama_retrieval_ext.graph import Edge, GraphNode
 from llama_retrieval_ext.graph.backend import GraphBackend
-from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.pipeline.retriever import Retriever
@@ -33,10 +33,9 @@ from llama_retrieval_ext.samples.construction_safety import (
     construction_safety,
     open_construction_safety,
 )
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.stores import EmbeddedVectorStore
+from llama_retrieval_ext.testing import RetrieverContract, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
-from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
 from tests.cases import cases
 from tests.meeting import Meeting, Meets
 from tests.retrievers.test_kg_rule import topic_graph

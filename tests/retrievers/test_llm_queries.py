@@ -6,18 +6,13 @@ from collections.abc import Callable
 import pytest
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
+from llama_retrieval_ext import RRF, HybridRetriever, Retriever
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.llm_queries import HyDERetriever, MultiQueryRetriever
-from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stages.rewrite.hyde import HyDEFanOut
-from llama_retrieval_ext.stages.rewrite.multi_query import MultiQuery
-from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.retrievers import HyDERetriever, MultiQueryRetriever
+from llama_retrieval_ext.stages import HyDEFanOut, MultiQuery
+from llama_retrieval_ext.testing import RetrieverContract, ScriptedLLM, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding, FakeRetriever
-from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.cases import cases
 from tests.searching import Searched
 

@@ -15,13 +15,12 @@ from llama_index.core.retrievers import QueryFusionRetriever as LlamaIndexFusion
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, TextNode
 
+from llama_retrieval_ext import RRF, WeightedSum
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.execution import Leg
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
-from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
-from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from llama_retrieval_ext.retrievers import QueryFusionRetriever
+from llama_retrieval_ext.testing import FakeRetriever, FixedRetriever, ScriptedLLM
 from tests.cases import cases
 from tests.retrievers.references import finding
 from tests.searching import Searched

@@ -9,13 +9,12 @@ from llama_index.core.indices.vector_store import VectorStoreIndex
 from llama_index.core.query_engine import CustomQueryEngine
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle, TextNode
 
+from llama_retrieval_ext import Query, Scope
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.index_nodes import ScorePolicy
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
+from llama_retrieval_ext.retrievers import RecursiveRetriever
+from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, FixedRetriever
 from tests.quick import is_async
 from tests.retrievers.references import finding
 from tests.searching import Searched

@@ -9,19 +9,14 @@ from llama_index.core.postprocessor import SimilarityPostprocessor
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
+from llama_retrieval_ext import MMR, RRF, Query, Retriever, RuleRerank
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.rerank import RerankRetriever
+from llama_retrieval_ext.retrievers import RerankRetriever
 from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
-from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stages.rerank.mmr import MMR
-from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank
-from llama_retrieval_ext.stages.rerank.rules import RuleRerank
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
-from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from llama_retrieval_ext.stages import EmbeddingRerank
+from llama_retrieval_ext.stores import EmbeddedVectorStore
+from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, RetrieverContract
 from tests.cases import cases
 from tests.patience import soon
 from tests.searching import Searched

@@ -8,16 +8,11 @@ from typing import Any
 import pytest
 from llama_index.core.postprocessor import SimilarityPostprocessor
 
+from llama_retrieval_ext import RRF, Hit, Query, Refine, Rewrite, Scope, Top
 from llama_retrieval_ext.errors import ArgumentError, CompositionError
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.pipeline.stages import Refine, Rewrite
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stages.selection import Top
-from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
+from llama_retrieval_ext.retrievers import RetrievalPipeline
+from llama_retrieval_ext.testing import FakeRetriever, FixedRetriever
 from tests.cases import cases
 
 OURS, THEIRS = {"tenant_id": "acme"}, {"tenant_id": "globex"}

@@ -13,25 +13,18 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
+from llama_retrieval_ext import MMR, RRF, BM25Retriever, Collapse, Query, Retriever, Scope
 from llama_retrieval_ext.errors import ScopeViolationError, UnsupportedModeError
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers import single_search
-from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stages.rerank.mmr import MMR
-from llama_retrieval_ext.stages.selection import Collapse
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores import EmbeddedVectorStore
+from llama_retrieval_ext.testing import IsolationContract, RankingContract, RetrieverContract
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
-from llama_retrieval_ext.testing.isolation_contract import IsolationContract
-from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
 from tests.cases import cases
 from tests.searching import Searched
 

@@ -14,10 +14,9 @@ import pytest
 from llama_index.core import Document
 from starlette.testclient import TestClient
 
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.scope import Scope
+from llama_retrieval_ext import KnowledgeBase, Scope
 from llama_retrieval_ext.serve import ApiKeys, create_app
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import FakeEmbedding
 
 SECRETS = {
     name: f"secret-of-{name}-0123456789" for name in ("acme", "acme-hr", "globex", "reader", "root")

@@ -15,9 +15,7 @@ from pathlib import Path
 
 import httpx
 
-from llama_retrieval_ext.embeddings.local import LocalEmbedding
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.scope import Scope
+from llama_retrieval_ext import KnowledgeBase, LocalEmbedding, Scope
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.scope import Scope
+from llama_retrieval_ext import KnowledgeBase, Scope
 from llama_retrieval_ext.serve import ServeLimits
 from tests.serve.conftest import Connect, bearer, texts
 

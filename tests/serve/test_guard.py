@@ -9,8 +9,7 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.scope import Scope
+from llama_retrieval_ext import KnowledgeBase, Scope
 from llama_retrieval_ext.serve import ApiKeys, ServeLimits, create_app
 from llama_retrieval_ext.serve.guard import Guard, Message, Receive, Send
 from tests.serve.conftest import KEYS, LOCAL, ROUTES, SECRETS, Connect, bearer, texts

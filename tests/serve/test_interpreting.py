@@ -7,12 +7,9 @@ import pytest
 from llama_index.core import Document
 from starlette.testclient import TestClient
 
-from llama_retrieval_ext.cli.app import main
-from llama_retrieval_ext.embeddings.local import LocalEmbedding
-from llama_retrieval_ext.evaluation.query_log import QueryLog
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.schema import Schema
-from llama_retrieval_ext.scope import Scope
+from llama_retrieval_ext import KnowledgeBase, LocalEmbedding, Schema, Scope
+from llama_retrieval_ext.cli import main
+from llama_retrieval_ext.evaluation import QueryLog
 from llama_retrieval_ext.serve import ApiKeys, create_app, create_mcp_server
 from tests.serve.test_mcp_server import connected, data
 

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
+from llama_retrieval_ext import KnowledgeBase, Scope
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.serve import ApiKeys, create_app
 from tests.cases import cases
 from tests.serve.conftest import KEYS, ROUTES, SECRETS, Connect, bearer, texts

@@ -13,12 +13,11 @@ import pytest
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from starlette.testclient import TestClient
 
+from llama_retrieval_ext import KnowledgeBase, Scope
 from llama_retrieval_ext.capabilities.tools import FilterFields
-from llama_retrieval_ext.graph.elements import Edge, GraphNode
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.scope import Scope
+from llama_retrieval_ext.graph import Edge, GraphNode
 from llama_retrieval_ext.serve import ApiKeys, ServeLimits, create_app, create_mcp_server
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import FakeEmbedding
 from tests.serve.conftest import ACME, KEYS, LOCAL, SECRETS, bearer
 
 if TYPE_CHECKING:

@@ -5,10 +5,8 @@ from threading import Event
 
 import pytest
 
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.scope import Scope
+from llama_retrieval_ext import RRF, KnowledgeBase, Scope
 from llama_retrieval_ext.serve import ServeLimits
-from llama_retrieval_ext.stages.fusion import RRF
 from tests.serve.conftest import Connect, bearer, events_of, texts
 
 pytestmark = pytest.mark.slow

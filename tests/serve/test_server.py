@@ -14,14 +14,12 @@ import httpx
 import pytest
 import uvicorn
 
-from llama_retrieval_ext.embeddings.local import LocalEmbedding
+from llama_retrieval_ext import KnowledgeBase, LocalEmbedding, Scope
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.serve import ServeLimits, create_app, serve_http
 from llama_retrieval_ext.serve.guard import App, Message, Receive, Send
 from llama_retrieval_ext.serve.server import TimedHeaders, uvicorn_config
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import FakeEmbedding
 from tests.cases import cases
 from tests.knowledge_base.engines import place
 from tests.patience import unless_stalled

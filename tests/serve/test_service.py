@@ -8,8 +8,7 @@ from threading import Event
 
 import pytest
 
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.scope import Scope
+from llama_retrieval_ext import KnowledgeBase, Scope
 from llama_retrieval_ext.serve import ServeLimits
 from llama_retrieval_ext.serve.service import Service
 from tests.serve.conftest import Connect

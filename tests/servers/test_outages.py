@@ -11,13 +11,11 @@ from urllib.parse import urlsplit
 import pytest
 from llama_index.core.schema import Document
 
+from llama_retrieval_ext import KnowledgeBase, Query
 from llama_retrieval_ext.errors import DeadlineExceededError, StoreUnavailableError
-from llama_retrieval_ext.graph.elements import Edge
-from llama_retrieval_ext.graph.open import open_graph
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.kg_rule import KGRetriever
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.graph import Edge, open_graph
+from llama_retrieval_ext.retrievers import KGRetriever
+from llama_retrieval_ext.testing import FakeEmbedding
 from tests.cases import cases
 from tests.knowledge_base.engines import remove
 from tests.quick import in_turn

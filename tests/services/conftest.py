@@ -6,9 +6,8 @@ from datetime import UTC, date, datetime
 import pytest
 from llama_index.core import Document
 
+from llama_retrieval_ext import KnowledgeBase, Scope
 from llama_retrieval_ext.capabilities import CapabilityFactory, MemoryManager
-from llama_retrieval_ext.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.services.report import WORK_LOG
 from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM
 

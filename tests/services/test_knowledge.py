@@ -10,13 +10,10 @@ import pytest
 # ruff: noqa: RUF001 - Chinese punctuation on purpose
 from llama_index.core.schema import TextNode
 
+from llama_retrieval_ext import Hit, KnowledgeBase, Scope
 from llama_retrieval_ext.capabilities import CapabilityFactory
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
-from llama_retrieval_ext.graph import open_graph
-from llama_retrieval_ext.graph.elements import Edge, GraphNode
-from llama_retrieval_ext.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.scope import Scope
+from llama_retrieval_ext.graph import Edge, GraphNode, open_graph
 from llama_retrieval_ext.services import KnowledgeService
 from llama_retrieval_ext.services.knowledge import related_in_passages
 from llama_retrieval_ext.testing import ScriptedLLM

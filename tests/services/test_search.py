@@ -8,18 +8,15 @@ from llama_index.core import Document
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.storage.docstore import SimpleDocumentStore
 
+from llama_retrieval_ext import KnowledgeBase, Query, Scope, open_store
 from llama_retrieval_ext.capabilities import CapabilityFactory, documents_only
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError, ScopeRequiredError
-from llama_retrieval_ext.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.services import (
     KnowledgeService,
     MimicService,
     ReportService,
     SearchService,
 )
-from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing import FakeEmbedding
 from tests.cases import cases
 from tests.services.conftest import ACME, BETA, DOCUMENTS, PUMP, WEEK, factory

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext import Hit, Query
 
 # "a_dup" says nearly what "a" says; "c" is less relevant than either, and new.
 VECTORS = {

@@ -14,25 +14,23 @@ from llama_index.core.schema import BaseNode, Document, NodeRelationship, Relate
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext import RRF, KnowledgeBase, MemoryManager, RAGGenerator, branches
+from llama_retrieval_ext import RRF, KnowledgeBase, MemoryManager, Query, RAGGenerator, branches
 from llama_retrieval_ext.config import Registry, from_yaml, to_yaml
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.filters import matches
-from llama_retrieval_ext.knowledge_base.conversations import ConversationParser
+from llama_retrieval_ext.knowledge_base import ConversationParser
 from llama_retrieval_ext.knowledge_base.passages import PassageParser
 from llama_retrieval_ext.pipeline.chains import refined
-from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Contribution, Hit
-from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
+from llama_retrieval_ext.retrievers import RetrievalPipeline
 from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
 from llama_retrieval_ext.scope import DOCUMENT_FIELD, Scope
-from llama_retrieval_ext.stages.expand import Expand
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stages import Expand
+from llama_retrieval_ext.stores import EmbeddedVectorStore
 from llama_retrieval_ext.stores.encoding.values import filterable
 from llama_retrieval_ext.stores.engine.filters import Target
-from llama_retrieval_ext.testing import ScriptedLLM
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, ScriptedLLM
 from tests.cases import cases
 from tests.patience import unless_stalled
 from tests.quick import examples

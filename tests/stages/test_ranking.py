@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
+from llama_retrieval_ext import Hit, WeightedSum
 from llama_retrieval_ext.errors import ConfigFileError, ConfigurationError
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.hits import node_ids, score_of
-from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.stages.fusion import WeightedSum
 from llama_retrieval_ext.stages.ranking import (
     Block,
     Boost,
@@ -24,7 +23,7 @@ from llama_retrieval_ext.stages.ranking import (
     least_share,
     placed,
 )
-from llama_retrieval_ext.testing.fakes import FakeRetriever
+from llama_retrieval_ext.testing import FakeRetriever
 from tests.cases import cases
 
 TODAY = datetime.now(UTC)

@@ -9,18 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
+from llama_retrieval_ext import MMR, Contribution, Hit, Query, Refine, RuleRerank
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.hits import node_ids, ordered, score_of
 from llama_retrieval_ext.pipeline.chains import refined
-from llama_retrieval_ext.pipeline.stages import Refine
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Contribution, Hit
-from llama_retrieval_ext.stages.decay import ScoreDecay
-from llama_retrieval_ext.stages.rerank.chain import RerankChain
-from llama_retrieval_ext.stages.rerank.llm import LLMRerank
-from llama_retrieval_ext.stages.rerank.mmr import MMR
-from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank
-from llama_retrieval_ext.stages.rerank.rules import RuleRerank
+from llama_retrieval_ext.stages import EmbeddingRerank, LLMRerank, RerankChain, ScoreDecay
 from llama_retrieval_ext.stages.selection import (
     Collapse,
     Dedupe,
@@ -28,8 +21,7 @@ from llama_retrieval_ext.stages.selection import (
     Threshold,
     Top,
 )
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM
 from tests.quick import examples
 
 QUERY = Query("annual leave")

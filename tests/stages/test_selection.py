@@ -15,13 +15,11 @@ from llama_index.core.schema import (
     TextNode,
 )
 
+from llama_retrieval_ext import RRF, Hit, Query
 from llama_retrieval_ext.errors import CompositionError, ConfigurationError, ScoreError
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.hits import as_hit, node_ids
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.selection import (
     Alike,
     Collapse,

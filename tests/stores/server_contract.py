@@ -7,12 +7,9 @@ from typing import Generic, TypeVar
 import pytest
 from llama_index.core.schema import TextNode
 
+from llama_retrieval_ext import RRF, BM25Retriever, HybridRetriever, Query
 from llama_retrieval_ext.errors import DeadlineExceededError, StoreUnavailableError, TooFewLegsError
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
-from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from tests.patience import SOON_S, in_time, soon
 from tests.servers.forwarder import Forwarder

@@ -25,6 +25,7 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
 )
 
+from llama_retrieval_ext import HybridRetriever, Schema, VectorRetriever
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     DimensionMismatchError,
@@ -33,18 +34,15 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     UnsupportedFilterError,
 )
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.single_search import VectorRetriever
-from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.scope import DOCUMENT_FIELD, START_FIELD
 from llama_retrieval_ext.stores.encoding.node_json import row_id
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import Search, hybrid_backend
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.open import source_of
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import FakeEmbedding
+from llama_retrieval_ext.text import Tokenizer
 from llama_retrieval_ext.text import tokenizer as tokenizer_module
-from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.stores.odd_metadata import HOSTILE
 
 S = TypeVar("S", bound=EngineStore)

@@ -6,13 +6,10 @@ import pytest
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.indices.vector_store import VectorStoreIndex
 
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores import EmbeddedVectorStore, GenericBackend
 from llama_retrieval_ext.stores.engine.backend import Backend
-from llama_retrieval_ext.stores.generic import GenericBackend
 from llama_retrieval_ext.stores.open import source_of
-from llama_retrieval_ext.testing.backend_contract import BackendContract
-from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import BackendContract, FakeEmbedding, sample_nodes
 
 MODEL = FakeEmbedding()
 

@@ -14,17 +14,13 @@ import pytest
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import BaseNode
 
+from llama_retrieval_ext import HybridRetriever, Query, Retriever, Scope
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.samples.python_topics import python_topics
 from llama_retrieval_ext.samples.regulations import zh_safety_laws
-from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.engine.backend import Backend
-from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import FakeEmbedding, sample_nodes
 from llama_retrieval_ext.testing.fusion_agreement import sample_fusions
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.stores.engines import filled

@@ -17,13 +17,10 @@ from typing import Final
 import pytest
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
+from llama_retrieval_ext import HybridRetriever, KeywordRetriever, Query, Scope
 from llama_retrieval_ext.schema import EVERYTHING, TEXT, Schema
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.stores import EmbeddedVectorStore
+from llama_retrieval_ext.text import Tokenizer
 from tests.quick import trials
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.stores.engines import filled

@@ -17,6 +17,7 @@ from llama_index.core.vector_stores.types import (
 )
 from pydantic import PrivateAttr
 
+from llama_retrieval_ext import Query, Scope, VectorRetriever
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     ScopeViolationError,
@@ -27,13 +28,10 @@ from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.single_search import VectorRetriever
-from llama_retrieval_ext.scope import Scope
+from llama_retrieval_ext.stores import GenericBackend
 from llama_retrieval_ext.stores.engine.backend import Candidate, Search
-from llama_retrieval_ext.stores.generic import GenericBackend
 from llama_retrieval_ext.stores.open import source_of
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import FakeEmbedding
 from tests.meeting import Meeting, met_by_the_loop
 
 SearchFunction = Callable[[GenericBackend, Search], list[Candidate]]

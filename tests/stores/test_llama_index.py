@@ -12,16 +12,13 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_retrieval_ext import KnowledgeBase, open_store
-from llama_retrieval_ext.config.registry import Registry
+from llama_retrieval_ext import KnowledgeBase, Query, Scope, VectorRetriever, open_store
+from llama_retrieval_ext.config import Registry
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.single_search import VectorRetriever
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stores.generic import GenericBackend
+from llama_retrieval_ext.stores import GenericBackend
 from llama_retrieval_ext.stores.llama_index import llama_index_store, without_secrets
 from llama_retrieval_ext.stores.open import Storage
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import FakeEmbedding
 from tests.cases import cases
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.stores.milvus.test_params import HNSW, IVF_PQ

@@ -8,13 +8,12 @@ from llama_index.core.indices.vector_store import VectorStoreIndex
 from llama_index.core.schema import IndexNode, TextNode
 from llama_index.core.storage.storage_context import StorageContext
 
+from llama_retrieval_ext import KeywordRetriever
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores import EmbeddedVectorStore, GenericBackend
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
-from llama_retrieval_ext.stores.generic import GenericBackend
 from llama_retrieval_ext.stores.open import backend_for, open_store, source_of
-from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding
+from llama_retrieval_ext.testing import FakeBackend, FakeEmbedding
 from tests.cases import cases
 from tests.knowledge_base.engines import ENGINES, place, start
 from tests.servers.elasticsearch import elasticsearch_url

@@ -8,13 +8,11 @@ import pytest
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import ChatMessage
 
+from llama_retrieval_ext import Query, Scope
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
-from llama_retrieval_ext.testing.backend_contract import BackendContract
-from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.testing import BackendContract, ScriptedLLM, sample_nodes
 from llama_retrieval_ext.testing.fakes import (
     EVERYTHING,
     FakeBackend,
@@ -24,7 +22,6 @@ from llama_retrieval_ext.testing.fakes import (
     FlakyRetriever,
     HangingRetriever,
 )
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 
 
 def test_a_flaky_retriever_fails_as_often_as_configured() -> None:

@@ -5,17 +5,13 @@ from collections.abc import Callable, Sequence
 import pytest
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
+from llama_retrieval_ext import Hit, Query, Retriever
+from llama_retrieval_ext.execution import Plan
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
-from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.hits import as_hit, ordered
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stores.engine.backend import Search
-from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding
-from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from llama_retrieval_ext.testing import FakeBackend, FakeEmbedding, RetrieverContract, sample_nodes
 from tests.cases import cases
 
 

@@ -6,10 +6,9 @@ import pytest
 from llama_index.core import MockEmbedding
 from llama_index.core.schema import Document
 
+from llama_retrieval_ext import KnowledgeBase, Scope
 from llama_retrieval_ext.errors import ConfigurationError, ModelMismatchError
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.text import Tokenizer
 from tests.knowledge_base.engines import LEDGERS
 
 pytestmark = LEDGERS

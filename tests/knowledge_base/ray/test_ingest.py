@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from llama_index.core.schema import Document
 
+from llama_retrieval_ext import Scope, read_documents
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
-from llama_retrieval_ext.knowledge_base.ray.ingest import ingest_with_ray
-from llama_retrieval_ext.knowledge_base.readers.files import read_documents
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.knowledge_base import ingest_with_ray
+from llama_retrieval_ext.testing import FakeEmbedding
 from tests.knowledge_base.ray.workers import (
     EMBEDDED,
     N_BATCH,

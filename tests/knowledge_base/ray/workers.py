@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from llama_index.core.schema import BaseNode, Document
 
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext import KnowledgeBase, Scope
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.knowledge_base.report import IngestionReport
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import FakeEmbedding
 
 EMBEDDED = pytest.mark.parametrize("engine", ["embedded"], indirect=True)
 

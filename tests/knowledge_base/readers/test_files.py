@@ -9,12 +9,11 @@ import pytest
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 from typer.testing import CliRunner
 
+from llama_retrieval_ext import KnowledgeBase, Scope, read_documents
 from llama_retrieval_ext.cli.app import app
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation import Judgements
-from llama_retrieval_ext.knowledge_base import KnowledgeBase, read_documents
 from llama_retrieval_ext.knowledge_base.readers.files import iter_documents
-from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing import FakeEmbedding
 
 

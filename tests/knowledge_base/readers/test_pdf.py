@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext import KnowledgeBase, read_documents
 from llama_retrieval_ext.knowledge_base.passages import PassageParser
-from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from llama_retrieval_ext.knowledge_base.readers.outline import OutlinedDocument
 from llama_retrieval_ext.knowledge_base.readers.texts import DocumentList
 from tests.knowledge_base.readers.sample_files import write_pdf

@@ -11,16 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
+from llama_retrieval_ext import BM25Retriever, KeywordRetriever
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.retrievers.bm25.index import best
-from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
 from llama_retrieval_ext.schema import DEFAULT_SCHEMA, Schema
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores import EmbeddedVectorStore
+from llama_retrieval_ext.testing import FakeEmbedding
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.text import Tokenizer
 
 WORDS = ("ant", "bee", "cat", "dog", "eel", "fox")
 CORPORA = st.lists(st.lists(st.sampled_from(WORDS), max_size=8), min_size=1, max_size=12)

@@ -14,6 +14,7 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 
+from llama_retrieval_ext import BM25Retriever, Scope
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     ScopeRequiredError,
@@ -21,11 +22,9 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.retrievers.bm25.persistence import FILE_NAME
-from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
-from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.text import Tokenizer
 
 
 def test_a_loaded_node_has_its_class_metadata_and_embedding(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
+from llama_retrieval_ext import BM25Retriever, Query, Scope
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     DuplicateNodeError,
@@ -18,13 +19,9 @@ from llama_retrieval_ext.errors import (
     ScopeViolationError,
 )
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
-from llama_retrieval_ext.scope import Scope
+from llama_retrieval_ext.testing import IsolationContract, RankingContract, RetrieverContract
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
-from llama_retrieval_ext.testing.isolation_contract import IsolationContract
-from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
-from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.text import Tokenizer
 from tests.cases import cases
 
 

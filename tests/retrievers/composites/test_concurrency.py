@@ -9,15 +9,10 @@ from collections.abc import Callable, Sequence
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import IndexNode, NodeWithScore
 
+from llama_retrieval_ext import RRF, Retriever, Route, RouterRetriever, Top, branches
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.pipeline.branches import branches
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
-from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
-from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
+from llama_retrieval_ext.retrievers import QueryFusionRetriever, RecursiveRetriever
 from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
-from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stages.selection import Top
 from tests.cases import cases
 from tests.meeting import Meeting, Meets, MeetsAsync, met_by_the_loop
 from tests.retrievers.references import finding

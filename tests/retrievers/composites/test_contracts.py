@@ -7,24 +7,17 @@ from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from llama_index.core.schema import IndexNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 
-from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext import RRF, Hit, Query, Retriever, Route, RouterRetriever, Top, WeightedSum
+from llama_retrieval_ext.execution import Plan
+from llama_retrieval_ext.retrievers import FallbackRetriever, RecursiveRetriever
 from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever
-from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
 from llama_retrieval_ext.retrievers.intent import IntentAdaptiveRetriever
 from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
-from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
-from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
 from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
-from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
-from llama_retrieval_ext.stages.selection import Top
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores import EmbeddedVectorStore
+from llama_retrieval_ext.testing import FakeEmbedding, RetrieverContract
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
 
 
 class SignPost(Retriever):

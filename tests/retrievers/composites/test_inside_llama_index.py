@@ -22,16 +22,11 @@ from llama_index.core.selectors import LLMSingleSelector
 from llama_index.core.storage.storage_context import StorageContext
 from llama_index.core.tools import QueryEngineTool, RetrieverTool
 
+from llama_retrieval_ext import RRF, KeywordRetriever, Retriever, Scope, Top, VectorRetriever
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
-from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stages.selection import Top
-from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.retrievers import FallbackRetriever
+from llama_retrieval_ext.testing import ScriptedLLM, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding, FakeRetriever
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.retrievers.references import finding
 
 QUERY = "annual leave days"

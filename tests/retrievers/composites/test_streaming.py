@@ -11,30 +11,20 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.storage.docstore import SimpleDocumentStore
 
-from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext import RRF, Query, Retriever, RuleRerank, Scope, Top, branches
+from llama_retrieval_ext.execution import Call, Leg, Plan
 from llama_retrieval_ext.execution.retrieval import retrieval
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.pipeline.branches import branches
-from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import Refine, Rewrite
-from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, SearchResult
+from llama_retrieval_ext.retrievers import FallbackRetriever, RerankRetriever, RetrievalPipeline
 from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever
-from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
 from llama_retrieval_ext.retrievers.intent import IntentAdaptiveRetriever, IntentProfile
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
-from llama_retrieval_ext.retrievers.rerank import RerankRetriever
-from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.retrievers.routing.selectors import Choice, Selection, Selector
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stages.rerank.rules import RuleRerank
-from llama_retrieval_ext.stages.rewrite.hyde import HyDE
-from llama_retrieval_ext.stages.selection import Top
-from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from llama_retrieval_ext.stages import HyDE
+from llama_retrieval_ext.testing import FakeRetriever, FixedRetriever, ScriptedLLM
 from tests.patience import unless_stalled
 
 Streamed = Callable[[Retriever, Query | str], list[list[str]]]

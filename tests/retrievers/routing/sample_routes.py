@@ -8,11 +8,9 @@ from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.schema import QueryBundle
 from llama_index.core.tools import ToolMetadata
 
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import SearchResult
-from llama_retrieval_ext.retrievers.routing.router import Route
-from llama_retrieval_ext.retrievers.routing.selectors import Choice, Selection, Selector
-from llama_retrieval_ext.testing.fakes import FixedRetriever
+from llama_retrieval_ext import Query, Route, SearchResult
+from llama_retrieval_ext.retrievers import Choice, Selection, Selector
+from llama_retrieval_ext.testing import FixedRetriever
 
 
 @dataclass

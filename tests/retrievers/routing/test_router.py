@@ -11,13 +11,11 @@ from llama_index.core.schema import IndexNode, QueryBundle, TextNode
 from llama_index.core.selectors import EmbeddingSingleSelector, LLMMultiSelector, LLMSingleSelector
 from llama_index.core.tools import RetrieverTool, ToolMetadata
 
+from llama_retrieval_ext import Query, Route, RouterRetriever, Scope, SearchResult
 from llama_retrieval_ext.errors import ConfigurationError, TooFewLegsError
-from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.execution import Leg
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import SearchResult
-from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
-from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
+from llama_retrieval_ext.retrievers import LLMSelector
 from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
 from llama_retrieval_ext.retrievers.routing.selectors import (
     CascadeSelector,
@@ -25,9 +23,8 @@ from llama_retrieval_ext.retrievers.routing.selectors import (
     Selection,
     Selector,
 )
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stages.fusion import RRF, Max
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
+from llama_retrieval_ext.stages import RRF, Max
+from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedAnswer, ScriptedLLM
 from tests.meeting import Meeting, met_by_the_loop
 from tests.patience import unless_stalled

@@ -4,10 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
+from llama_retrieval_ext import Query, RouteRule, RuleSelector
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
-from llama_retrieval_ext.retrievers.routing.selectors import Selection
+from llama_retrieval_ext.retrievers import Selection
 from tests.retrievers.routing.sample_routes import CHOICES, Selected
 
 HOLDS: Mapping[str, tuple[RouteRule, str | Query, str | Query]] = {

@@ -12,10 +12,9 @@ from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.schema import QueryBundle
 from llama_index.core.tools import ToolMetadata
 
+from llama_retrieval_ext import Query, RuleSelector
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.routing.rule_selector import RuleSelector
 from llama_retrieval_ext.retrievers.routing.selectors import (
     CascadeSelector,
     Choice,
@@ -24,7 +23,7 @@ from llama_retrieval_ext.retrievers.routing.selectors import (
     Selector,
     as_selector,
 )
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import FakeEmbedding
 from tests.retrievers.routing.sample_routes import CHOICES, Selected
 
 

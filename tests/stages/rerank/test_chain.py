@@ -7,17 +7,13 @@ from llama_index.core.postprocessor import LongContextReorder
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
+from llama_retrieval_ext import MMR, Query, RuleRerank
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.hits import node_ids, score_of
-from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
-from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.pipeline import Postprocessed
+from llama_retrieval_ext.stages import EmbeddingRerank, LLMRerank, ModelRerank
 from llama_retrieval_ext.stages.rerank.chain import RerankChain, as_reranker
-from llama_retrieval_ext.stages.rerank.llm import LLMRerank
-from llama_retrieval_ext.stages.rerank.mmr import MMR
-from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank, ModelRerank
-from llama_retrieval_ext.stages.rerank.rules import RuleRerank
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, ScriptedLLM
 from tests.cases import cases
 from tests.patience import unless_stalled
 from tests.searching import Searched

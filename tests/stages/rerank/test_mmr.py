@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 from llama_index.core.indices.query.embedding_utils import get_top_k_mmr_embeddings
 
+from llama_retrieval_ext import MMR, Query
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.hits import node_ids, score_of
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.stages.rerank.mmr import MMR
 from tests.cases import cases
 from tests.stages.embedded_hits import QUERY, VECTORS, hits
 

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 from llama_index.core.schema import NodeWithScore
 
-from llama_retrieval_ext import Query, RerankChain, Reranker
+from llama_retrieval_ext import Hit, Query, RerankChain, Reranker
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.testing.fakes import FixedRetriever
+from llama_retrieval_ext.testing import FixedRetriever
 from tests.pipeline.parts import RefineBy
 from tests.searching import Searched
 

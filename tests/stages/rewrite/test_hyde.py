@@ -4,14 +4,11 @@
 import pytest
 from llama_index.core.schema import TextNode
 
+from llama_retrieval_ext import RRF, Query, VectorRetriever
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.single_search import VectorRetriever
-from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.hyde import HyDE, HyDEFanOut, passage_in
-from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding, FakeRetriever
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from llama_retrieval_ext.testing import FakeBackend, FakeEmbedding, FakeRetriever, ScriptedLLM
 from tests.cases import cases
 
 PASSAGE = "Trains come before planes when travel is booked."

@@ -7,14 +7,10 @@ import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import LLM
 
+from llama_retrieval_ext import RRF, Query, Retriever, SearchResult
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import SearchResult
-from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stages.rewrite.hyde import HyDE, HyDEFanOut
-from llama_retrieval_ext.stages.rewrite.multi_query import Decompose, MultiQuery, StepBack
-from llama_retrieval_ext.testing.fakes import FakeRetriever
+from llama_retrieval_ext.stages import Decompose, HyDE, HyDEFanOut, MultiQuery, StepBack
+from llama_retrieval_ext.testing import FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedAnswer, ScriptedLLM
 from tests.patience import unless_stalled
 

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llama_retrieval_ext import RRF, Query
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.multi_query import (
     Decompose,
     MultiQuery,
@@ -21,8 +20,7 @@ from llama_retrieval_ext.stages.rewrite.multi_query import (
     keeps_language,
     queries_in,
 )
-from llama_retrieval_ext.testing.fakes import FakeRetriever
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from llama_retrieval_ext.testing import FakeRetriever, ScriptedLLM
 from tests.cases import cases
 from tests.searching import Searched
 

@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator
 import pytest
 from llama_index.core.schema import TextNode
 
+from llama_retrieval_ext import RRF, KeywordRetriever
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     StoreClosedError,
     StoreError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
-from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.elasticsearch.client import (
     FORM,
     Json,

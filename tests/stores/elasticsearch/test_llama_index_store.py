@@ -12,21 +12,16 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator
 from llama_index.vector_stores.elasticsearch import base
 
-from llama_retrieval_ext import MMR
+from llama_retrieval_ext import MMR, Collapse, Query, VectorRetriever
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.filters import ORDER_OPERATORS, Compare, Scalar, matches
 from llama_retrieval_ext.hits import node_ids
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.single_search import VectorRetriever
-from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.elasticsearch.llama_index_store import (
     LlamaIndexElasticsearchBackend,
 )
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.open import backend_for
-from llama_retrieval_ext.testing.backend_contract import BackendContract
-from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import BackendContract, FakeEmbedding, sample_nodes
 from tests.stores.odd_metadata import EQ
 from tests.stores.test_llama_index import check_principals, principal_nodes
 

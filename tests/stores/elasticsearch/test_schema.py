@@ -16,9 +16,8 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQuery,
 )
 
+from llama_retrieval_ext import HybridRetriever, Scope
 from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError, StoreFormatError
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.elasticsearch.client import HttpRequest, Json
 from llama_retrieval_ext.stores.elasticsearch.params import IndexParams
 from llama_retrieval_ext.stores.elasticsearch.schema import TEXT, indexed_texts
@@ -26,8 +25,8 @@ from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorSt
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.engine.records import Record
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.testing import FakeEmbedding
+from llama_retrieval_ext.text import Tokenizer
 from tests.cases import cases
 from tests.stores.elasticsearch.msearch import Opener
 from tests.stores.store_contract import node, query, where

@@ -12,15 +12,13 @@ import pytest
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import VectorStoreQuery
 
+from llama_retrieval_ext import Query, Scope, VectorRetriever
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, StoreUnavailableError
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.single_search import VectorRetriever
-from llama_retrieval_ext.scope import Scope
+from llama_retrieval_ext.stores import EmbeddedVectorStore
 from llama_retrieval_ext.stores.embedded import directory, index, search
 from llama_retrieval_ext.stores.embedded import store as embedded_store
 from llama_retrieval_ext.stores.embedded.files import EmbeddedRequest, IndexKind, VectorType
 from llama_retrieval_ext.stores.embedded.shard import Draft
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from tests.patience import SOON_S
 from tests.programs import run_program
 

@@ -10,11 +10,10 @@ import pytest
 from llama_index.core.schema import BaseNode, TextNode
 from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
 
+from llama_retrieval_ext import BM25Retriever, KeywordRetriever
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, StoreUnavailableError
-from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
-from llama_retrieval_ext.retrievers.single_search import KeywordRetriever
+from llama_retrieval_ext.stores import EmbeddedVectorStore
 from llama_retrieval_ext.stores.embedded import nodes as embedded_nodes
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from tests.programs import Program
 
 COMPACTING = """

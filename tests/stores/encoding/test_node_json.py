@@ -24,11 +24,10 @@ from llama_index.core.schema import (
 from llama_index.core.vector_stores.types import VectorStoreQuery
 from pydantic import AnyUrl
 
+from llama_retrieval_ext import Query, VectorRetriever
 from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.single_search import VectorRetriever
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores import EmbeddedVectorStore
 from llama_retrieval_ext.stores.encoding.values import date_bound, number_term
 
 EMBEDDING = [0.6, 0.8]

@@ -10,22 +10,17 @@ from llama_index.core.indices.vector_store import VectorStoreIndex
 from llama_index.core.schema import NodeRelationship, QueryBundle, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
+from llama_retrieval_ext import RRF, Collapse, Hit, HybridRetriever, Query, Scope, WeightedSum
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.fusion import Fusion, LegRanking
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
-from llama_retrieval_ext.stages.selection import Collapse
+from llama_retrieval_ext.stores import EmbeddedVectorStore
 from llama_retrieval_ext.stores.embedded.search import EmbeddedSearch
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.backend import Search, hybrid_backend
 from llama_retrieval_ext.stores.open import source_of
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import FakeEmbedding
 from tests.stores.engines import filled
 
 

@@ -10,16 +10,13 @@ from llama_index.core.vector_stores.types import FilterOperator
 from llama_index.vector_stores.milvus import MilvusVectorStore
 from llama_index.vector_stores.milvus.utils import BM25BuiltInFunction
 
+from llama_retrieval_ext import Retriever, VectorRetriever
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.filters import Compare, Condition, matches
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.milvus.llama_index_store import LlamaIndexMilvusBackend
-from llama_retrieval_ext.testing.backend_contract import BackendContract
-from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import BackendContract, FakeEmbedding, sample_nodes
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from tests.stores.milvus.hard_metadata import ODD, PLAIN, is_plain
 from tests.stores.odd_metadata import examples

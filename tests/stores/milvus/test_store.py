@@ -5,14 +5,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from llama_index.core.schema import TextNode
 
+from llama_retrieval_ext import HybridRetriever, Retriever, Schema
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.milvus.store import MilvusStore, open_milvus
-from llama_retrieval_ext.testing.backend_contract import BackendContract
-from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import BackendContract, FakeEmbedding, sample_nodes
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from tests.quick import in_turn
 from tests.stores.milvus.conftest import place

@@ -13,19 +13,18 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
+from llama_retrieval_ext import HybridRetriever, VectorRetriever
 from llama_retrieval_ext.errors import StoreFormatError, StoreUnavailableError, UnsupportedModeError
+from llama_retrieval_ext.execution import Call
 from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.drivers import arun
-from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Compare
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.single_search import VectorRetriever
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import Candidate, Search
 from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
+from llama_retrieval_ext.testing import FakeEmbedding
 from llama_retrieval_ext.testing.backend_contract import BackendContract, assert_same, found_by
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.quick import in_turn
 from tests.servers.forwarder import Forwarder
 from tests.servers.given import local_port

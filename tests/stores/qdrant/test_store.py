@@ -15,19 +15,16 @@ from llama_index.core.vector_stores.types import (
 )
 from qdrant_client import QdrantClient
 
+from llama_retrieval_ext import HybridRetriever, Scope
 from llama_retrieval_ext.errors import StoreError, StoreUnavailableError
 from llama_retrieval_ext.filters import Compare
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.qdrant.client import Version
 from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
 from llama_retrieval_ext.stores.qdrant.store import QdrantStore
-from llama_retrieval_ext.testing.backend_contract import BackendContract
+from llama_retrieval_ext.testing import BackendContract, FakeEmbedding, IsolationContract
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from tests.stores.qdrant.llama_index_stores import llama_index_store, nodes_with_uuids
 from tests.stores.store_contract import StoreContract, node
 
