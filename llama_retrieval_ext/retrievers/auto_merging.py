@@ -122,9 +122,7 @@ class AutoMergingRetriever(Retriever):
         yield from self._fetch([*gaps, *_families(hits)], fetched)  # in one call
         nodes = yield from self._nodes([*gaps], query, fetched)
         between = [Hit(node=node, score=gaps[id_], source=self.name) for id_, node in nodes.items()]
-        return (yield from self._merged(ordered([*hits, *between]), query, fetched))
-
-    def _merged(self, hits: Sequence[Hit], query: Query, fetched: Known) -> Plan[list[Hit]]:
+        hits = ordered([*hits, *between])
         families = _families(hits)
         parents = yield from self._nodes(list(families), query, fetched)
         merged: list[Hit] = []

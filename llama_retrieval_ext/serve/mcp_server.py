@@ -41,7 +41,7 @@ from llama_retrieval_ext.serve.guard import (
 from llama_retrieval_ext.serve.http_errors import HttpError
 from llama_retrieval_ext.serve.keys import ApiKeys, KeyHolder
 from llama_retrieval_ext.serve.mcp_tool import Facts, tool_of
-from llama_retrieval_ext.serve.requests import MAX_CURSOR, MAX_TEXT
+from llama_retrieval_ext.serve.requests import MAX_TEXT, Cursor, Sort, Weights
 
 # Arguments of tools.
 Words: TypeAlias = Annotated[
@@ -52,14 +52,8 @@ Mode: TypeAlias = Annotated[
     StoreKind, Field(description="By meaning and words, by meaning, or by words.")
 ]
 FieldWeights: TypeAlias = Annotated[
-    dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None,
+    Weights | None,
     Field(description='Fields whose words are searched, with weights, such as {"title": 1}.'),
-]
-Sort: TypeAlias = Annotated[
-    str | None, Field(description="A number or date to sort by, descending after a minus.")
-]
-Cursor: TypeAlias = Annotated[
-    str | None, Field(max_length=MAX_CURSOR, description="Of the page before, for the next one.")
 ]
 Correct: TypeAlias = Annotated[bool, Field(description="Whether typing errors are corrected.")]
 Interpret: TypeAlias = Annotated[

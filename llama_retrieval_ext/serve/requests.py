@@ -25,10 +25,19 @@ from llama_retrieval_ext.knowledge_base.kinds import SearchKind
 from llama_retrieval_ext.scope import Scope
 
 MAX_TEXT = 10_000
-MAX_CURSOR = 100_000
+_MAX_CURSOR = 100_000
 _MAX_CONDITIONS = 100
 _MAX_HOPS = 5
 _MAX_ID = 100
+
+# Arguments of HTTP and MCP.
+Weights: TypeAlias = dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]
+Sort: TypeAlias = Annotated[
+    str | None, Field(description="A number or date to sort by, descending after a minus.")
+]
+Cursor: TypeAlias = Annotated[
+    str | None, Field(max_length=_MAX_CURSOR, description="Of the page before, for the next one.")
+]
 
 
 class Sent(BaseModel):
@@ -121,7 +130,7 @@ class Asked(Timed):
         default=False,
         description="Whether words that state filters, such as 'after 2010', become filters.",
     )
-    fields: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None = Field(
+    fields: Weights | None = Field(
         default=None, description='The fields of keyword search, with weights: {"title": 1}.'
     )
 
@@ -140,12 +149,8 @@ class SearchRequest(SearchFields):
     """A search."""
 
     query: str = Field(min_length=1, max_length=MAX_TEXT)
-    sort: str | None = Field(
-        default=None, description="A number or date to sort by, descending after a minus."
-    )
-    cursor: str | None = Field(
-        default=None, max_length=MAX_CURSOR, description="Of the page before, for the next one."
-    )
+    sort: Sort = None
+    cursor: Cursor = None
 
     model_config = _example(
         query="How many days of annual leave?",

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Annotated, Any, Final, Protocol, Self, TypeAlias, runtime_checkable
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -139,17 +140,8 @@ class SearchService(ScopedService):
     asearch = asynchronous(search)
 
     def _documents(self, query: Query, top_k: int) -> Plan[list[DocumentResult]]:
-        best = yield from self._best(query, top_k)
-        tasks = [
-            Task(f"document {key[0]}", self._document(key, hit, query.scope)) for key, hit in best
-        ]
-        outcomes: list[Outcome[DocumentResult | None]] = yield Together(tasks)
-        return [document for outcome in outcomes if (document := outcome.result()) is not None]
-
-    def _best(self, query: Query, top_k: int) -> Plan[list[tuple[_Document, Hit]]]:
-        """Return the plan for the best passage of each document; search more passages if needed."""
         best: dict[_Document, Hit] = {}
-        for round_ in range(1, _ROUNDS + 1):
+        for round_ in range(1, _ROUNDS + 1):  # more passages, if they are of too few documents
             passages = top_k * _PASSAGES**round_
             hits = yield from hits_of(self.retriever, query, top_k=passages)
             best = {}
@@ -157,7 +149,12 @@ class SearchService(ScopedService):
                 best.setdefault(_document_of(hit.node), hit)
             if len(best) >= top_k or len(hits) < passages:
                 break
-        return list(best.items())[:top_k]
+        tasks = [
+            Task(f"document {key[0]}", self._document(key, hit, query.scope))
+            for key, hit in islice(best.items(), top_k)
+        ]
+        outcomes: list[Outcome[DocumentResult | None]] = yield Together(tasks)
+        return [document for outcome in outcomes if (document := outcome.result()) is not None]
 
     def _document(
         self, key: _Document, hit: Hit, scope: Scope | None

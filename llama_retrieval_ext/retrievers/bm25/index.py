@@ -69,7 +69,14 @@ class BuiltIndex:
         rows = best(scores, top_k)
         nodes = map(self.nodes.__getitem__, rows.tolist())
         candidates = list(map(Candidate, nodes, scores[rows].tolist()))
-        _check_unchanged(candidates, condition)
+        # Check again: callers can change the metadata of a node after its mask was cached.
+        stale = tuple(c.node_id for c in candidates if not matches(condition, c.node.metadata))
+        if stale:
+            raise ScopeViolationError(
+                f"the metadata of {counted(len(stale), 'node')} has changed since indexing, and is "
+                f"now outside the query's scope or filters: {', '.join(stale[:5])}; add them again",
+                stale,
+            )
         return candidates
 
 
@@ -97,21 +104,6 @@ def best(scores: npt.NDArray[np.float32], top_k: int) -> npt.NDArray[np.int64]:
         floor = max(floor, np.partition(maxima, -top_k)[-top_k])
     rows = np.flatnonzero(scores >= floor)
     return rows[np.argsort(-scores[rows], kind="stable")[:top_k]]
-
-
-def _check_unchanged(candidates: Sequence[Candidate], condition: Condition | None) -> None:
-    # Check again: callers can change the metadata of a node after its mask was cached.
-    stale = tuple(
-        candidate.node_id
-        for candidate in candidates
-        if not matches(condition, candidate.node.metadata)
-    )
-    if stale:
-        raise ScopeViolationError(
-            f"the metadata of {counted(len(stale), 'node')} has changed since indexing, and is now "
-            f"outside the query's scope or filters: {', '.join(stale[:5])}; add them again",
-            stale,
-        )
 
 
 class IndexedNode(NamedTuple):
