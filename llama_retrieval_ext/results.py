@@ -1,6 +1,6 @@
 """Results of a search: `SearchResult`, `Hit` and `Contribution`."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Final, Self, TypeVar, overload
 
@@ -199,16 +199,17 @@ class Hit(Viewed, NodeWithScore):
             self.text, question, embed
         )
 
-    def _fields(self) -> Iterator[tuple[str, int | None, str]]:
-        """Yield the searched texts, each with its field, and its index in a list."""
-        yield "text", None, self.text
+    def _fields(self) -> list[tuple[str, int | None, str]]:
+        """Return the searched texts, each with its field, and its index in a list."""
+        fields: list[tuple[str, int | None, str]] = [("text", None, self.text)]
         hidden = {*self.node.excluded_embed_metadata_keys, *SCOPE_KEYS}
         for key, value in self.node.metadata.items():
             name = "headings" if key == PATH_KEY else key
             if key not in hidden and isinstance(value, str):
-                yield name, None, value
+                fields.append((name, None, value))
             elif key not in hidden and isinstance(value, list | tuple):
-                yield from ((name, at, v) for at, v in enumerate(value) if isinstance(v, str))
+                fields += [(name, at, v) for at, v in enumerate(value) if isinstance(v, str)]
+        return fields
 
     def to_dict(self, **_: object) -> dict[str, object]:
         """Return the hit as JSON; HTTP, MCP and the command line have the same names.

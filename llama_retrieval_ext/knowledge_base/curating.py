@@ -212,7 +212,10 @@ class Curating:
     def _pinned(
         self, pin: Pin, condition: Condition | None, query: Query, hits: Sequence[Hit]
     ) -> Hit | None:
-        """Return the best hit of a pinned document, or its first node; None if it is hidden."""
+        """Return the best hit of a pinned document; None if it is hidden.
+
+        Beyond the hits it is the node with most words of the question, the first of several.
+        """
         for hit in hits:
             if _is_named(hit.node, pin.document) and matches(condition, hit.node.metadata):
                 return hit
@@ -221,8 +224,14 @@ class Curating:
             for node in self.find(pin.document, query.scope)
             if matches(condition, node.metadata) and matches(query.condition, node.metadata)
         ]
-        nodes.sort(key=lambda node: (getattr(node, "start_char_idx", None) or 0, node.node_id))
-        return Hit(node=nodes[0], score=None, source="pin") if nodes else None
+        tokenizer, text_of = self.correcting.tokenizer, self.correcting.text_of
+        words = {*tokenizer.query_tokens(query.query_str)}
+
+        def place(node: BaseNode) -> tuple[int, int, str]:
+            shared = words.intersection(tokenizer.tokens(text_of(node)))
+            return -len(shared), getattr(node, "start_char_idx", None) or 0, node.node_id
+
+        return Hit(node=min(nodes, key=place), score=None, source="pin") if nodes else None
 
 
 def _without_blocked(query: Query, rankings: Sequence[ScopedRanking]) -> Query:

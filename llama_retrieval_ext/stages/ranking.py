@@ -134,7 +134,8 @@ class Pin(RecordsArguments):
     """A document at a position of the hits, if the scope and the filters of the query allow it.
 
     Args:
-        document: Its id, or the path of its file. Its best hit is moved, or its first node.
+        document: Its id, or the path of its file. Its best hit is moved, or, if no hit is among
+            those that are read, its passage with most words of the question.
         position: The rank, from 1.
         query: The question that it is pinned for, in any spelling that keyword search takes for the
             same; empty for every question.

@@ -5,12 +5,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from itertools import pairwise
-from typing import Final, Literal, TypeAlias
+from itertools import chain, pairwise
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from llama_retrieval_ext.text.normalization import aligned, normal, without_broken_words
 from llama_retrieval_ext.text.segmentation import (
     has_unspaced,
+    packed_id,
     piece_matches,
     starts_unspaced,
     term_id,
@@ -26,7 +27,8 @@ _SENTENCE_END: Final = re.compile(r"(?<![.!?])[.!?]++(?=\s|$)|[。！？\n]")  #
 _COMPARED: Final = 20_000
 # Characters of context before the first match of an excerpt.
 _LEAD: Final = 60
-_CHUNK: Final = re.compile(r"\S+")
+_OTHER_SPACE: Final = re.compile(r"[^\S ]")
+_ID_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +85,16 @@ def highlights_by_words(
     fields: Iterable[tuple[str, int | None, str]], question: Question
 ) -> tuple[Highlight, ...]:
     """Return the words of a question in fields: their names, the index in a list, and texts."""
-    fields, tokenizer = [*fields], question.tokenizer or _TOKENIZER
+    fields, terms = [*fields], _terms_of(question.words, question.tokenizer or _TOKENIZER)
+    texts = [normal(without_broken_words(text)) for *_, text in fields]
     # Most fields have none: all are looked through at once, then those that have one.
-    chunks = _chunks(" | ".join(text for *_, text in fields), question.words, tokenizer)
+    chunks = [*map(str.split, texts)]
+    matching = terms.matching(texts, [*chain.from_iterable(chunks)])
     return tuple(
         Highlight(name, start, end, text[start:end], item)
-        for name, item, text in (fields if chunks else ())
-        if "\n" in text or not text.isascii() or not chunks.isdisjoint(text.split())
-        for start, end in _spans(text, chunks, question.words, tokenizer)
+        for (name, item, text), parts in zip(fields, chunks, strict=True)
+        if not matching.isdisjoint(parts)
+        for start, end in terms.spans(text, matching)
     )
 
 
@@ -113,62 +117,68 @@ def matched_spans(
         ['leaves', '年假规']
 
     """
-    tokenizer = tokenizer or _TOKENIZER
-    chunks = _chunks(text, question, tokenizer)
-    return _spans(text, chunks, question, tokenizer) if chunks else []
-
-
-def _spans(
-    text: str, chunks: Collection[str], question: str, tokenizer: Tokenizer
-) -> list[tuple[int, int]]:
-    plain, offsets = aligned(text)
-    terms, _ = _question_terms(question, tokenizer)
-    spans: list[tuple[int, int]] = []
-    for chunk in _CHUNK.finditer(plain):
-        if chunk[0] in chunks:
-            inside = _spans_in_chunk(chunk[0], terms, tokenizer)
-            spans += [(chunk.start() + start, chunk.start() + end) for start, end in inside]
-    ends = [*offsets[1:], len(text)]
-    merged: list[tuple[int, int]] = []
-    for first, last in sorted(spans):
-        start, end = offsets[first], max(ends[last - 1], offsets[first] + 1)
-        if merged and start < merged[-1][1]:  # pairs of neighbours overlap
-            merged[-1] = (merged[-1][0], end)
-        else:
-            merged.append((start, end))
-    return merged
-
-
-def _chunks(text: str, question: str, tokenizer: Tokenizer) -> set[str]:
-    """Return the parts of a text in NFKC between spaces that may have a term of a question."""
+    terms = _terms_of(question, tokenizer or _TOKENIZER)
     plain = normal(without_broken_words(text))
-    _, ids = _question_terms(question, tokenizer)
-    chunks, is_unspaced = {*plain.split()}, not plain.isascii() and has_unspaced(plain)
-    # Finding the words in a chunk takes most of the time, and its terms are in a cache.
-    return {
-        chunk
-        for chunk, terms in zip(chunks, tokenizer.chunk_ids(chunks), strict=True)
-        if not ids.isdisjoint(memoryview(terms).cast("I")) or (is_unspaced and has_unspaced(chunk))
-    }
+    matching = terms.matching([plain], plain.split())
+    return terms.spans(text, matching) if matching else []
+
+
+class _Terms(NamedTuple):
+    """The terms of a question, and their ids, packed and as numbers."""
+
+    tokenizer: Tokenizer
+    tokens: frozenset[str]
+    packed: frozenset[bytes]
+    ids: frozenset[int]
+
+    def matching(self, texts: Iterable[str], chunks: Sequence[str]) -> set[str]:
+        """Return the parts of texts in NFKC between spaces that may have one of the terms."""
+        # Finding the words in a chunk takes most of the time, and its terms are in a cache.
+        ids = self.tokenizer.chunk_ids(chunks)
+        matching = {
+            chunk
+            for chunk, packed in zip(chunks, ids, strict=True)
+            if packed in self.packed
+            or (len(packed) > _ID_BYTES and not self.ids.isdisjoint(memoryview(packed).cast("I")))
+        }
+        if any(not text.isascii() and has_unspaced(text) for text in texts):
+            matching.update(filter(has_unspaced, chunks))
+        return matching
+
+    def spans(self, text: str, matching: Collection[str]) -> list[tuple[int, int]]:
+        """Return the start and end of each of the terms in a text, in order."""
+        plain, offsets = aligned(text)
+        spans: list[tuple[int, int]] = []
+        at = 0
+        for chunk in _OTHER_SPACE.sub(" ", plain).split(" "):
+            if chunk in matching:
+                spans += [(at + start, at + end) for start, end in self._spans_in_chunk(chunk)]
+            at += len(chunk) + 1
+        merged: list[tuple[int, int]] = []
+        for first, last in sorted(spans):
+            start = offsets[first]
+            end = max(offsets[last] if last < len(offsets) else len(text), start + 1)
+            if merged and start < merged[-1][1]:  # pairs of neighbours overlap
+                merged[-1] = (merged[-1][0], end)
+            else:
+                merged.append((start, end))
+        return merged
+
+    def _spans_in_chunk(self, chunk: str) -> list[tuple[int, int]]:
+        spans: list[tuple[int, int]] = []
+        for piece in piece_matches(chunk):
+            if starts_unspaced(piece[0]):
+                spans += _spans_in_run(piece[0], piece.start(), self.tokens)
+            elif not self.tokens.isdisjoint(self.tokenizer.word_tokens(piece[0])):
+                spans.append(piece.span())
+        return spans
 
 
 @lru_cache(maxsize=256)
-def _question_terms(question: str, tokenizer: Tokenizer) -> tuple[frozenset[str], frozenset[int]]:
-    """Return the terms of a question, and their ids."""
-    terms = frozenset(tokenizer.query_tokens(question))
-    return terms, frozenset(map(term_id, terms))
-
-
-def _spans_in_chunk(
-    chunk: str, terms: frozenset[str], tokenizer: Tokenizer
-) -> list[tuple[int, int]]:
-    spans: list[tuple[int, int]] = []
-    for piece in piece_matches(chunk):
-        if starts_unspaced(piece[0]):
-            spans += _spans_in_run(piece[0], piece.start(), terms)
-        elif not terms.isdisjoint(tokenizer.word_tokens(piece[0])):
-            spans.append(piece.span())
-    return spans
+def _terms_of(question: str, tokenizer: Tokenizer) -> _Terms:
+    tokens = frozenset(tokenizer.query_tokens(question))
+    packed = frozenset(map(packed_id, tokens))
+    return _Terms(tokenizer, tokens, packed, frozenset(map(term_id, tokens)))
 
 
 def _spans_in_run(run: str, start: int, terms: Collection[str]) -> Iterator[tuple[int, int]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from llama_index.core import Document
-from llama_index.core.schema import BaseNode
+from llama_index.core.schema import BaseNode, NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext import KnowledgeBase, Query, Ranking, Schema, Scope, Top
@@ -254,6 +254,22 @@ def test_blocked_hits_make_room_although_boosts_are_small(kb: KnowledgeBase) -> 
     boosts = [Boost(where="votes>1", weight=0.1)]
     kb.set_ranking(Ranking(boosts=boosts, blocks=[Block("/x/long"), Block("d0")]))
     assert titles(kb.search("annual leave", "hybrid", top_k=2))[0] == "d1"
+
+
+def test_a_pinned_document_beyond_the_hits_shows_its_passage_for_the_question(
+    kb: KnowledgeBase,
+) -> None:
+    source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id="long")}
+    texts = ["rules", "rules for the absence and the leave of visitors of a house"]
+    kb.add(
+        [
+            TextNode(id_=f"p{at}", text=text, start_char_idx=at, relationships=source)
+            for at, text in enumerate(texts)
+        ],
+        show_progress=False,
+    )
+    kb.set_ranking(Ranking(pins=[Pin("long")]))
+    assert kb.search("annual leave", "keyword", top_k=1)[0].node_id == "p1"
 
 
 class Reversed:

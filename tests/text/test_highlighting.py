@@ -5,7 +5,12 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_retrieval_ext.text.highlighting import excerpt, matched_spans
+from llama_retrieval_ext.text.highlighting import (
+    Question,
+    excerpt,
+    highlights_by_words,
+    matched_spans,
+)
 from llama_retrieval_ext.text.near_duplicates import first_of_alike, shingles
 from tests.cases import cases
 
@@ -37,6 +42,12 @@ def test_spans_are_in_order_and_do_not_overlap() -> None:
     spans = matched_spans("年假 annual leave 年假制度 leave", "annual leave 年假制")
     assert spans == sorted(spans)
     assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+def test_a_field_in_other_characters_hides_no_words_of_another() -> None:
+    fields = [("text", None, "年假，规定"), ("title", None, "ﬁre 火灾")]  # noqa: RUF001 - full-width
+    spans = highlights_by_words(fields, Question("年假 火灾"))
+    assert [(span.field, span.text) for span in spans] == [("text", "年假"), ("title", "火灾")]
 
 
 def test_an_excerpt_holds_the_part_with_most_terms() -> None:

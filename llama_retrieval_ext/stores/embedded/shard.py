@@ -72,8 +72,8 @@ _PAGE: Final = 1024
 _FULL_SCAN_TERMS: Final = 500
 # Pages whose nodes give the mean number of terms; in the order of hashed ids, they are a sample.
 _SAMPLE: Final = 8
-# A mean that differs less changes the weight of a usual term by .8 % at most.
-_CLOSE: Final = 0.02
+# A mean that differs less changes the weights of a field together, by 4 % at most for a usual term.
+_CLOSE: Final = 0.1
 # A larger shard is not loaded twice, which takes two seconds for 100,000 nodes.
 _READ_FIRST_BYTES: Final = 2**26
 # Longest wait for the calls of other threads when a shard is closed.
@@ -257,7 +257,7 @@ class Reweighing(NamedTuple):
     def of(cls, shard: EdgeShard, config: EmbeddedConfig, schema: Schema | None = None) -> Self:
         """Return the change to the means of 8,192 nodes of a shard, or of all if there are fewer.
 
-        Means within 2 % of the old ones are no change.
+        Means within 10 % of the old ones are no change.
         """
         new, old = schema or config.schema, config.average_lengths
         pages = scroll(shard, limit=_PAGE, with_vector=False)
