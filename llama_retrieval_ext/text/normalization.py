@@ -324,7 +324,8 @@ def aligned(text: str) -> tuple[str, Sequence[int]]:
             characters.append(part)
             offsets.extend([start] * len(part))
             start = end
-    return "".join(characters), offsets
+    plain = "".join(characters).replace("，", "、")  # noqa: RUF001 - as `normal`, which sees all
+    return plain, offsets
 
 
 def _continues(character: str) -> bool:

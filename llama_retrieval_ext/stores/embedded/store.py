@@ -71,7 +71,7 @@ class EmbeddedVectorStore(EmbeddedSearch):
     Higher is better in every mode. Without an index (see `index`), a search compares every
     embedding. BM25 has k1 = 1.2 and b = 0.75. The mean text length is that of the first nodes in
     an empty store, smoothed with ten pseudo-documents of 100 terms. `compact` and `build_index`
-    take the exact mean of all nodes, which nodes added later use as well.
+    take that of all nodes if it differs by a tenth, and nodes added later use it as well.
 
     Args:
         path: The directory; ``":memory:"`` for a temporary directory, removed by `close`.

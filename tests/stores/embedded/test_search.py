@@ -94,19 +94,19 @@ def test_scores_are_bm25(store: EmbeddedVectorStore, query: str) -> None:
     assert scores(store, query) == close_to(bm25(TEXTS, query))
 
 
-def test_compaction_weighs_texts_anew_if_the_mean_length_differs_by_more_than_two_percent(
+def test_compaction_weighs_texts_anew_if_the_mean_length_differs_by_more_than_a_tenth(
     store: EmbeddedVectorStore,
 ) -> None:
-    short, long = ["annual leave " * 50], ["annual leave " * 51]  # 100 and 102 terms
+    short, long = ["annual leave " * 50], ["annual leave " * 55]  # 100 and 110 terms
     store.add(nodes(short))
     store.add(nodes([*short, *long]))
     before = scores(store, "annual leave")
     store.compact()
     assert scores(store, "annual leave") == before
-    longest = [*short, *long, "annual leave " * 60]
+    longest = [*short, *long, "annual leave " * 75]
     store.add(nodes(longest))
     store.compact()
-    expected = bm25(longest, "annual leave", mean=(100 + 102 + 120) / 3)
+    expected = bm25(longest, "annual leave", mean=(100 + 110 + 150) / 3)
     assert scores(store, "annual leave") == close_to(expected)
 
 
