@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Final, TypeVar
 
 from llama_index.core.schema import BaseNode, NodeWithScore
@@ -94,7 +95,8 @@ def with_path_of(hit: Hit, origin: Hit | None) -> Hit:
 def ordered(hits: Iterable[Hit]) -> list[Hit]:
     """Return hits by score, best first, ties by node id; for a repeated id only the best."""
     best: dict[str, Hit] = {}
-    for hit in sorted(hits, key=lambda hit: (-score_of(hit), hit.node.node_id)):
+    by_id = sorted(hits, key=attrgetter("node.node_id"))
+    for hit in sorted(by_id, key=score_of, reverse=True):  # which keeps the order of equal ones
         best.setdefault(hit.node.node_id, hit)
     return list(best.values())
 

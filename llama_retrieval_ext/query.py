@@ -155,7 +155,7 @@ class Query(QueryBundle):
             changes["scope"] = check_scope(scope).narrowed(self.scope)
         if context is not None:
             changes["context"] = {**self.context, **of_type(context, Mapping, "context")}
-        return replace(self, **changes)
+        return replace(self, **changes) if changes else self.unchecked()
 
     def for_child(self, *, top_k: int | None = None) -> Self:
         """Return a copy for a leg of a composite, without the caller's ``top_k`` and time limit.

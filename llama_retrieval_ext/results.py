@@ -366,16 +366,8 @@ class ResultList(list[T]):
         hints: As for `SearchResult`.
     """
 
-    def __init__(
-        self,
-        items: Iterable[T] = (),
-        *,
-        degraded: Iterable[Degradation] = (),
-        hints: Iterable[str] = (),
-    ) -> None:
-        super().__init__(items)
-        self.degraded = tuple(degraded)
-        self.hints = tuple(hints)
+    degraded: tuple[Degradation, ...] = ()
+    hints: tuple[str, ...] = ()
 
     @property
     def corrected(self) -> Correction | None:

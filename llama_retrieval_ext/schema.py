@@ -139,7 +139,7 @@ class Schema:
         values = {key: value for key, value in node.metadata.items() if key not in hidden}
         content = node.get_content(MetadataMode.NONE)
         texts = {
-            name: content if name == TEXT else text_of(values.pop(_key_of(name), None))
+            name: content if name == TEXT else text_of(values.pop(_key_of(name), ""))
             for name in self.text
             if name != EVERYTHING
         }
@@ -161,7 +161,7 @@ class Schema:
 
     def to_dict(self) -> dict[str, object]:
         """Return every field as a JSON value."""
-        lists = {name: list(getattr(self, name)) for name in ("facets", "numbers", "dates")}
+        lists = {"facets": [*self.facets], "numbers": [*self.numbers], "dates": [*self.dates]}
         return {"text": dict(self.text), **lists}
 
     @classmethod
@@ -194,6 +194,8 @@ def text_of(value: object) -> str:
         ('Tom Hanks\n2000', '', '')
 
     """
+    if isinstance(value, str):
+        return value
     values = value if isinstance(value, list | tuple) else [value]
     return "\n".join(str(one) for one in values if isinstance(one, str) or is_number(one))
 

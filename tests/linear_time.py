@@ -60,7 +60,7 @@ from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.stages.rewrite.hyde import passage_in
 from llama_retrieval_ext.stages.rewrite.multi_query import distinct, keeps_language, wordings
 from llama_retrieval_ext.stages.selection import Dedupe
-from llama_retrieval_ext.text.correction import replacements
+from llama_retrieval_ext.text.correction import Vocabulary, replacements
 from llama_retrieval_ext.text.gazetteer import Gazetteer
 from llama_retrieval_ext.text.highlighting import excerpt, matched_spans, nearest_sentence
 from llama_retrieval_ext.text.near_duplicates import shingles
@@ -69,7 +69,6 @@ from llama_retrieval_ext.text.relative_dates import dates_in
 from llama_retrieval_ext.text.segmentation import chinese_persons, pieces
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.text.validity import validity_in
-from llama_retrieval_ext.text.vocabulary import Vocabulary
 from llama_retrieval_ext.urls import shown_url
 from llama_retrieval_ext.wording import nearest
 

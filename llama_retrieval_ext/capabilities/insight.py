@@ -14,13 +14,12 @@ from llama_retrieval_ext.capabilities.query_engine import text_of
 from llama_retrieval_ext.checks import declared_arguments
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
+from llama_retrieval_ext.execution.drivers import asynchronous, blocking
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import (
     Report,
     Reporting,
     async_streamed,
-    asynchronous,
-    blocking,
     streamed,
     within,
 )

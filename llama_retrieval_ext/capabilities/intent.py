@@ -12,8 +12,8 @@ from llama_index.core.tools import ToolMetadata
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since
+from llama_retrieval_ext.execution.drivers import asynchronous, blocking
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S
 from llama_retrieval_ext.query import Query

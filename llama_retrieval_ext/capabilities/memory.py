@@ -28,8 +28,8 @@ from llama_retrieval_ext.capabilities.memory_storage import (
 from llama_retrieval_ext.checks import check_count, checked_call, declared_arguments, of_type
 from llama_retrieval_ext.dates import VALID_FROM, VALID_TO, Moment, moment_of
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.drivers import asynchronous, blocking
 from llama_retrieval_ext.execution.plan import Call, Plan
-from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.formulas.decay import exponential_decay
 from llama_retrieval_ext.hits import score_of
 from llama_retrieval_ext.knowledge_base import KnowledgeBase

@@ -420,5 +420,7 @@ class MemoryStorage:
         def holds_then(hit: Hit) -> bool:
             return moment is None or holds(hit.node.metadata, moment)
 
-        _, holding = yield from with_holding(search, query, holds_then, narrowed=narrowed)
+        query = query.unchecked(kept={})  # whose rankings serve all searches
+        hits = yield from search(query)
+        _, holding = yield from with_holding(search, query, hits, holds_then, narrowed=narrowed)
         return holding[: query.top_k]

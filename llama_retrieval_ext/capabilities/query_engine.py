@@ -32,15 +32,12 @@ from pydantic import BaseModel, PrivateAttr
 from llama_retrieval_ext.capabilities.output_texts import check_language
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
-from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.hints import listed
+from llama_retrieval_ext.execution.drivers import arun, asynchronous, blocking, run
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import (
     Report,
     Reporting,
     async_streamed,
-    asynchronous,
-    blocking,
     streamed,
     within,
 )
@@ -53,6 +50,7 @@ from llama_retrieval_ext.llm.model import (
     shortened,
 )
 from llama_retrieval_ext.parameters import is_number
+from llama_retrieval_ext.pipeline.retriever import listed
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.scope import Scope, source_in

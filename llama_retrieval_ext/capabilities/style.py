@@ -15,15 +15,10 @@ from llama_retrieval_ext.capabilities.query_engine import (
     RequestOptions,
 )
 from llama_retrieval_ext.checks import declared_arguments
+from llama_retrieval_ext.execution.drivers import asynchronous, blocking
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import hits_of
-from llama_retrieval_ext.execution.running import (
-    Reporting,
-    async_streamed,
-    asynchronous,
-    blocking,
-    streamed,
-)
+from llama_retrieval_ext.execution.running import Reporting, async_streamed, streamed
 from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.llm.model import GENERATION_TIMEOUT_S, LanguageModel
 from llama_retrieval_ext.parameters import Count, Seconds, Share

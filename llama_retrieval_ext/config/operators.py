@@ -122,7 +122,8 @@ class Operator:
             name: _nested(result.details.get(name, value)) for name, value in self.fields.items()
         }
         rows = (_record(hit.to_dict()) for hit in result.hits)
-        records = RecordList(rows, degraded=result.degraded, hints=result.hints)
+        records = RecordList(rows)
+        records.degraded, records.hints = result.degraded, result.hints
         records.details = details
         if records:
             records[0] |= details

@@ -424,6 +424,5 @@ def step(part: object, plan: Plan[T], *, reports: bool = False) -> Plan[T]:
 def note_details(*, is_total: bool = False, **values: DetailValue) -> None:
     """Add to the details of the current answer; repeated notes of one stage add up."""
     context = current_context()
-    context.session.details.extend(
-        Detail(context.legs, name, value, is_total) for name, value in values.items()
-    )
+    for name, value in values.items():
+        context.session.details.append(Detail(context.legs, name, value, is_total))

@@ -9,7 +9,6 @@ import asyncio
 import inspect
 import math
 import os
-import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Future
@@ -17,17 +16,19 @@ from concurrent.futures import wait as wait_for_futures
 from contextvars import copy_context
 from dataclasses import replace
 from dis import opmap
-from functools import partial
+from functools import partial, wraps
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from types import CodeType
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, get_args
 
+from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.errors import DeadlineExceededError, ExecutionError, RetrievalExtError
 from llama_retrieval_ext.execution.context import Context, current_context, entered
 from llama_retrieval_ext.execution.plan import Call, Effect, Outcome, Plan, Sleep, Task, Together
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 def run(plan: Plan[T]) -> T:
@@ -43,6 +44,56 @@ async def arun(plan: Plan[T]) -> T:
     """Return the result of a plan on the running event loop, without blocking it."""
     with entered(current_context()):
         return await adrive(plan, _aperform)
+
+
+def blocking(plan: Callable[P, Plan[T]]) -> Callable[P, T]:
+    """Return a function that runs the plan of the decorated function and returns its result.
+
+    Examples:
+        >>> from llama_retrieval_ext.execution import Call
+        >>> @blocking
+        ... def doubled(number: int) -> Plan[int]:
+        ...     return 2 * (yield Call(lambda: number))
+        >>> doubled(21), asynchronous(doubled).__name__
+        (42, 'adoubled')
+
+    """
+
+    def blocked(*args: P.args, **kwargs: P.kwargs) -> T:
+        return run(plan(*args, **kwargs))
+
+    show_as(blocked, plan)
+    return checked_call(blocked)
+
+
+def asynchronous(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Return the async twin of a function that `blocking` decorates."""
+    plan: Any = inspect.unwrap(function)  # the function that `blocking` wraps
+
+    async def awaited(*args: P.args, **kwargs: P.kwargs) -> T:
+        result: T = await arun(plan(*args, **kwargs))
+        return result
+
+    show_as(awaited, plan, prefix="a")
+    return checked_call(awaited)
+
+
+def show_as(function: Any, plan: Any, result_type: Any = None, *, prefix: str = "") -> None:  # noqa: ANN401 - any functions
+    """Give a function the name and signature of a plan, with the type of the plan's result."""
+    wraps(plan)(function)
+    if prefix:
+        function.__name__ = f"{prefix}{plan.__name__}"
+        function.__qualname__ = (
+            f"{plan.__qualname__.removesuffix(plan.__name__)}{function.__name__}"
+        )
+        function.__doc__ = f"`{plan.__name__}` without blocking the event loop."
+    shown = inspect.signature(plan)
+    (*_, result) = get_args(shown.return_annotation) or (shown.return_annotation,)
+    if result_type is not None:
+        (*_, result) = get_args(result) or (result,)
+        result = result_type[result]
+    function.__signature__ = shown.replace(return_annotation=result)
+    function.__annotations__ = {**plan.__annotations__, "return": result}
 
 
 def drive(requests: Generator[Any, Any, T], perform: Callable[[Any], object]) -> T:
@@ -359,74 +410,3 @@ def from_own_loop(attempt: Callable[[], Awaitable[T]]) -> T:
         return await attempt()
 
     return pool.submit(lambda: asyncio.run(awaited())).result()
-
-
-class LoopThread:
-    """Event loop in its own thread that runs coroutines for other threads and loops.
-
-    Examples:
-        >>> loop = LoopThread("example")
-        >>> async def answer():
-        ...     return 42
-        >>> asyncio.run(loop.run(answer()))
-        42
-        >>> loop.close()
-
-    """
-
-    def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether it runs; a forked child process does not inherit its parent's thread."""
-        return self._thread.is_alive()
-
-    async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Return the result of the coroutine; cancelling the caller cancels the coroutine."""
-        watched = _watched(coroutine)
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(watched, self._loop))
-
-    def run_blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """`run` for another thread, which it blocks; an interrupt cancels the coroutine."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            return future.result()
-        finally:
-            future.cancel()  # no effect on a completed one
-
-    def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
-        """Run a last coroutine, cancel the others, then stop the loop and the thread."""
-        if not self.is_alive:
-            if last is not None:
-                last.close()
-            return
-        ended = asyncio.run_coroutine_threadsafe(_ended(last), self._loop)
-        ended.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._loop.stop))
-        # The garbage collector may close a store on any thread, including this one.
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
-            ended.result()
-
-    def _run(self) -> None:
-        self._loop.run_forever()
-        self._loop.close()
-
-
-async def _watched(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Return the result; an error after the caller was cancelled is not logged by asyncio."""
-    task = asyncio.current_task()
-    if task is not None:
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
-    return await coroutine
-
-
-async def _ended(last: Coroutine[Any, Any, object] | None) -> None:
-    if last is not None:
-        await last
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()  # otherwise its caller would wait forever
-    await asyncio.gather(*others, return_exceptions=True)

@@ -29,7 +29,6 @@ from llama_retrieval_ext.filters import (
     matches,
 )
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import ResultList
 from llama_retrieval_ext.wording import is_field_name, nearest, quoted
 
 T = TypeVar("T")
@@ -62,15 +61,6 @@ def conclude(*, has_hits: bool, since: int = 0) -> Plan[tuple[str, ...]]:
         except Exception:  # noqa: BLE001 - the answer is complete without it
             _log.debug("a hint could not be made", exc_info=True)
     return tuple(dict.fromkeys(session.hints[since:]))
-
-
-def listed(plan: Plan[Iterable[T]]) -> Plan[ResultList[T]]:
-    """Return the plan's results as a list, with what is missing of them."""
-    session = current_context().session
-    n_degraded, n_hints = len(session.degraded), len(session.hints)
-    items = [*(yield from plan)]
-    hints = yield from conclude(has_hits=bool(items), since=n_hints)
-    return ResultList(items, degraded=session.degraded[n_degraded:], hints=hints)
 
 
 def _texts(plan: Plan[Iterable[str]]) -> Plan[tuple[str, ...]]:

@@ -152,8 +152,7 @@ def _call_of(
     async def attempt() -> list[NodeWithScore]:
         return await retriever.aretrieve(bundle())
 
-    def blocking() -> list[NodeWithScore]:
-        return blocking_or_awaited(partial(retriever.retrieve, bundle()), attempt)
+    blocking = partial(blocking_or_awaited, partial(retriever.retrieve, bundle()), attempt)
 
     async def awaited() -> list[NodeWithScore]:
         if not _has_async(retriever):

@@ -1,4 +1,4 @@
-"""Functions that run a plan: blocking, async, with a time limit, or with partial results."""
+"""Plans with a time limit or with partial results; twins of methods that return plans."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
@@ -7,11 +7,11 @@ from functools import wraps
 from inspect import signature, unwrap
 from queue import SimpleQueue
 from threading import Lock
-from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypeVar, get_args
+from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypeVar
 
 from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.execution.context import OnPartial, call, current_context, entered
-from llama_retrieval_ext.execution.drivers import arun, pool, run
+from llama_retrieval_ext.execution.drivers import arun, asynchronous, blocking, pool, run, show_as
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 
 T = TypeVar("T")
@@ -97,38 +97,6 @@ P = ParamSpec("P")
 Reporting: TypeAlias = Callable[[Report[T]], Plan[T]]
 
 
-def blocking(plan: Callable[P, Plan[T]]) -> Callable[P, T]:
-    """Return a function that runs the plan of the decorated function and returns its result.
-
-    Examples:
-        >>> from llama_retrieval_ext.execution import Call
-        >>> @blocking
-        ... def doubled(number: int) -> Plan[int]:
-        ...     return 2 * (yield Call(lambda: number))
-        >>> doubled(21), asynchronous(doubled).__name__
-        (42, 'adoubled')
-
-    """
-
-    def blocked(*args: P.args, **kwargs: P.kwargs) -> T:
-        return run(plan(*args, **kwargs))
-
-    _show(blocked, plan)
-    return checked_call(blocked)
-
-
-def asynchronous(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Return the async twin of a function that `blocking` decorates."""
-    plan: Any = unwrap(function)  # the function that `blocking` wraps
-
-    async def awaited(*args: P.args, **kwargs: P.kwargs) -> T:
-        result: T = await arun(plan(*args, **kwargs))
-        return result
-
-    _show(awaited, plan, prefix="a")
-    return checked_call(awaited)
-
-
 def callers(
     plan: Callable[P, Plan[T] | Call[T]],
 ) -> tuple[Callable[P, T], Callable[P, Coroutine[Any, Any, T]]]:
@@ -173,7 +141,7 @@ def streamed(reporting: Callable[P, Reporting[T]]) -> Callable[P, Iterator[T]]:
         plan = reporting(*args, **kwargs)
         return stream(lambda report: run(plan(report)))
 
-    _show(partials, reporting, Iterator)
+    show_as(partials, reporting, Iterator)
     return checked_call(partials)
 
 
@@ -185,26 +153,8 @@ def async_streamed(function: Callable[P, Iterator[T]]) -> Callable[P, AsyncItera
         plan: Reporting[T] = reporting(*args, **kwargs)
         return astream(lambda report: arun(plan(report)))
 
-    _show(partials, reporting, AsyncIterator, prefix="a")
+    show_as(partials, reporting, AsyncIterator, prefix="a")
     return checked_call(partials)
-
-
-def _show(function: Any, plan: Any, result_type: Any = None, *, prefix: str = "") -> None:  # noqa: ANN401 - any functions
-    """Give a function the name and signature of a plan, with the type of the plan's result."""
-    wraps(plan)(function)
-    if prefix:
-        function.__name__ = f"{prefix}{plan.__name__}"
-        function.__qualname__ = (
-            f"{plan.__qualname__.removesuffix(plan.__name__)}{function.__name__}"
-        )
-        function.__doc__ = f"`{plan.__name__}` without blocking the event loop."
-    shown = signature(plan)
-    (*_, result) = get_args(shown.return_annotation) or (shown.return_annotation,)
-    if result_type is not None:
-        (*_, result) = get_args(result) or (result,)
-        result = result_type[result]
-    function.__signature__ = shown.replace(return_annotation=result)
-    function.__annotations__ = {**plan.__annotations__, "return": result}
 
 
 def called(

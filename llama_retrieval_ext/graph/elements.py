@@ -54,8 +54,8 @@ class Partition(NamedTuple):
     @property
     def properties(self) -> dict[str, str]:
         """Return the properties of a row in this partition."""
-        names = {TENANT_KEY: self.tenant_id, KB_KEY: self.kb_id}
-        return {key: name for key, name in names.items() if name is not None}
+        tenant = {} if self.tenant_id is None else {TENANT_KEY: self.tenant_id}
+        return tenant if self.kb_id is None else {**tenant, KB_KEY: self.kb_id}
 
     @property
     def order(self) -> tuple[str, str]:
@@ -134,6 +134,11 @@ class GraphNode:
         of_type(self.properties, Mapping, "the properties of a node")
         if not self.name:
             object.__setattr__(self, "name", self.id)
+
+    def name_in(self, language: str) -> str:
+        """Return its name in a language, or its default name."""
+        name = self.properties.get(f"name_{language}") if language else None
+        return name if isinstance(name, str) and name else self.name
 
     @property
     def is_passage(self) -> bool:

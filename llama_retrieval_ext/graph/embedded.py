@@ -103,7 +103,9 @@ class EmbeddedGraph(WritableGraph):
         if scope is not None and len(kb_ids) == 1:
             view = self._partitions.get(Partition(scope.tenant_id, kb_ids[0]))
             return [] if view is None else [view]
-        views = [view for partition, view in self._partitions.items() if partition.is_in(scope)]
+        views = [*self._partitions.values()]
+        if scope is not None:
+            views = [view for view in views if view.partition.is_in(scope)]
         return sorted(views, key=attrgetter("partition.order"))
 
     def node(self, view: Adjacency, node_id: str) -> GraphNode | None:

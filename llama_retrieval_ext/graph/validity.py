@@ -137,7 +137,7 @@ def as_fact(document: str, row: Row) -> tuple[str, Row]:
 
 def is_dated_entity(node: GraphNode) -> bool:
     """Return whether a node has properties that hold for a time; passages hold as a whole."""
-    return not node.is_passage and not node.properties.keys().isdisjoint(TIME_KEYS)
+    return not node.properties.keys().isdisjoint(TIME_KEYS) and not node.is_passage
 
 
 def fact_of(properties: Mapping[str, object]) -> Edge:

@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from threading import Event, Lock, Thread
 from typing import Final
 from weakref import WeakValueDictionary
@@ -22,9 +23,8 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Correction
 from llama_retrieval_ext.scope import TENANT_KEY, Scope
 from llama_retrieval_ext.stores.engine.backend import Backend, Search
-from llama_retrieval_ext.text.correction import Replacement, replacements
+from llama_retrieval_ext.text.correction import Replacement, Vocabulary, replacements
 from llama_retrieval_ext.text.tokenizer import Tokenizer
-from llama_retrieval_ext.text.vocabulary import Vocabulary
 
 _logger = logging.getLogger(__name__)
 # Reads the nodes of a scope; of all for None.
@@ -121,7 +121,7 @@ class StoredWords:
 
     def write(self, nodes: Sequence[BaseNode], slot: int) -> None:
         """Note nodes that were added or replaced, with their rows in a slot; see `row_id`."""
-        self.columns.note(node.node_id for node in nodes)
+        self.columns.note(map(attrgetter("node_id"), nodes))
         with self._lock:
             tenants = dict(self._tenants)
         for node in nodes if tenants else ():

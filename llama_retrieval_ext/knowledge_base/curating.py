@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
+from operator import attrgetter
 from typing import Final, Protocol
 
 from llama_index.core.schema import BaseNode
 
-from llama_retrieval_ext.dates import holds
+from llama_retrieval_ext.dates import VALID_FROM, VALID_TO, holds
 from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.execution.context import (
     current_context,
@@ -41,6 +42,7 @@ _CANDIDATES: Final = 50
 _FEW_CANDIDATES: Final = 20
 _LITTLE: Final = 0.25
 _GROWTH: Final = 4
+_ENDS: Final = frozenset({VALID_FROM, VALID_TO})
 
 
 class Recorder(Protocol):
@@ -97,6 +99,8 @@ class Curating:
 
     def plan(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
         """Return the plan for the hits of a query, which is not part of a curated one."""
+        if self.log is None:
+            return self._curated(search, query)
         return self.recorded(query, partial(self._curated, search))
 
     def recorded(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
@@ -125,14 +129,15 @@ class Curating:
             query = yield from self.correcting.corrected(query)
         if query.interpret:
             query = yield from self.interpreting.interpreted(query, typed)
-        if self.stored.is_old(is_shared=self.correcting.is_shared):
+        if self.stored.rankings is None or (self.correcting.is_shared and self.stored.is_old):
             words_of = self.correcting.tokenizer.query_tokens
             yield Call(lambda: self.stored.update(self.read, words_of))
         if query.scope is None or query.scope.as_of is None:
             search = partial(self._holding_first, search)
-        rankings = self.stored.of(query.scope)
-        if not rankings:
+        stored = self.stored.rankings
+        if not stored:
             return (yield from search(query))
+        rankings = [scoped for scoped in stored if scoped.holds_for(query.scope)]
         if any(scoped.phrases for scoped in rankings):
             words = self.correcting.tokenizer.query_tokens(query.query_str)
             synonyms = [word for scoped in rankings for word in scoped.synonyms(words)]
@@ -161,7 +166,11 @@ class Curating:
             return holds(hit.node.metadata, now_ns)
 
         now_ns = time.time_ns()
-        hits, holding = yield from with_holding(search, query, holds_now, narrowed=narrowed)
+        query = query.unchecked(kept={})
+        hits = yield from search(query)
+        if all(map(_ENDS.isdisjoint, map(attrgetter("node.metadata"), hits))):  # few have dates
+            return hits
+        hits, holding = yield from with_holding(search, query, hits, holds_now, narrowed=narrowed)
         return hits if hits is holding else holding_first(hits, holding, top_k=query.top_k)
 
     def _ranked(

@@ -13,9 +13,9 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilters
 from llama_retrieval_ext.checks import check_count, checked_methods
 from llama_retrieval_ext.dates import Moment
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.drivers import asynchronous, blocking
 from llama_retrieval_ext.execution.hints import no_key
 from llama_retrieval_ext.execution.plan import Call, Plan
-from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filter_syntax import as_metadata_filters
 from llama_retrieval_ext.filters import (
     SCOPE_KEYS,

@@ -264,8 +264,8 @@ class PassageParser(PositionedParser):
         named = document.metadata.get(TITLE_KEY)
         title = "" if named else outline.title[:_LONGEST_TITLE]
         # A path that is not embedded must not count: a file that moves keeps its passages.
-        others = {key: value for key, value in document.metadata.items() if key != SOURCE_KEY}
-        pathless = document.model_copy(update={"metadata": others})
+        pathless = document.model_copy(update={"metadata": {**document.metadata}})
+        pathless.metadata.pop(SOURCE_KEY, None)
         embedded = document.get_metadata_str(MetadataMode.EMBED)
         longer = max(embedded, pathless.get_metadata_str(MetadataMode.LLM), key=len)
         room = self.chunk_size - self._tokens(longer)
@@ -294,7 +294,7 @@ class PassageParser(PositionedParser):
     ) -> Iterator[Passage]:
         first = bisect_left(outline.blocks, (section.start,))
         inside = outline.blocks[first : bisect_left(outline.blocks, (section.end,))]
-        header = max((block.header for block in inside), key=len, default="")
+        header = max((block.header for block in inside), key=len) if inside else ""
         if metadata or header:
             room -= self._tokens("\n".join([*metadata.values(), header]))
         if room <= 0:
@@ -310,9 +310,12 @@ class PassageParser(PositionedParser):
             part = text[parts[0].start : parts[-1].end]
             start = parts[0].start + len(part) - len(part.lstrip())
             end = parts[0].start + len(part.rstrip())
-            if any(block.start <= start < block.end for block in inside):  # keep the indentation
-                start = max(parts[0].start, text.rfind("\n", 0, start) + 1)
-            header = next((block.header for block in inside if block.start < start < block.end), "")
+            header = ""
+            if inside:
+                if any(block.start <= start < block.end for block in inside):  # with indentation
+                    start = max(parts[0].start, text.rfind("\n", 0, start) + 1)
+                headers = (block.header for block in inside if block.start < start < block.end)
+                header = next(headers, "")
             if done < end and (start < end or not text):
                 done = end
                 yield Passage(start, end, {**metadata, TABLE_KEY: header} if header else metadata)
@@ -322,12 +325,12 @@ class PassageParser(PositionedParser):
     ) -> Iterator[Piece]:
         """Yield the whole section if it fits, else its sentences and the lines of its blocks."""
         start, end = section.start, section.end
-        is_long = end - start > LONG
-        if blocks and not is_long and (size := self._tokens(text[start:end])) <= room:
-            yield Piece(start, end, size)
-            return
-        size = sum(self._tokens(text[b.start : b.end]) for b in blocks if b.header == _HEADING)
-        room -= min(size, 3 * room // 4)  # headings stay with the text below them
+        if blocks:
+            if end - start <= LONG and (size := self._tokens(text[start:end])) <= room:
+                yield Piece(start, end, size)
+                return
+            size = sum(self._tokens(text[b.start : b.end]) for b in blocks if b.header == _HEADING)
+            room -= min(size, 3 * room // 4)  # headings stay with the text below them
         for block in blocks:
             yield from self._split(text, start, block.start, room)
             start = max(start, block.start)

@@ -46,17 +46,21 @@ class ScopedRanking(NamedTuple):
 
 
 class StoredRankings:
-    """The ranking rules of a knowledge base by scope, read when they are needed."""
+    """The ranking rules of a knowledge base by scope, read when they are needed.
+
+    Attributes:
+        rankings: The rules of each scope, those of all first; None before they are read.
+    """
 
     def __init__(self) -> None:
         self._number = 0
-        self._read: tuple[float, list[ScopedRanking]] | None = None
+        self._read_at = 0.0
+        self.rankings: list[ScopedRanking] | None = None
 
-    def is_old(self, *, is_shared: bool) -> bool:
-        """Return whether they must be read; ``is_shared`` if other processes may set them."""
-        if self._read is None:
-            return True
-        return is_shared and time.monotonic() - self._read[0] > _MAX_AGE_S
+    @property
+    def is_old(self) -> bool:
+        """Whether another process may have set others since they were read."""
+        return time.monotonic() - self._read_at > _MAX_AGE_S
 
     def update(
         self, read: Callable[[], Mapping[str, str]], words_of: Callable[[str], list[str]]
@@ -68,17 +72,12 @@ class StoredRankings:
             for key, text in sorted(read().items())
         ]
         if number == self._number:  # none were set meanwhile
-            self._read = now, rankings
-
-    def of(self, scope: Scope | None) -> list[ScopedRanking]:
-        """Return the rules for a query in a scope, those of all first."""
-        rankings = [] if self._read is None else self._read[1]
-        return [ranking for ranking in rankings if ranking.holds_for(scope)]
+            self._read_at, self.rankings = now, rankings
 
     def forget(self) -> None:
         """Read the rules again at the next query."""
         self._number += 1
-        self._read = None
+        self.rankings = None
 
 
 def _scoped(

@@ -16,8 +16,8 @@ from llama_retrieval_ext.config.registry import default_registry
 from llama_retrieval_ext.dates import Moment
 from llama_retrieval_ext.embeddings.resolve import vector_share_of
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.drivers import asynchronous, blocking
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.interpretation import Interpretation
 from llama_retrieval_ext.knowledge_base.curating import Curating
 from llama_retrieval_ext.knowledge_base.engines import chat_engine, query_engine

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from threading import RLock
 from time import time
@@ -92,7 +93,7 @@ class Storage:
 
     def check(self, documents: Sequence[Writable]) -> None:
         """Raise if there is no room; the journal, in the same place, is written first."""
-        self.check_room(document.size_bytes for document in documents)
+        self.check_room(map(attrgetter("size_bytes"), documents))
 
     def upsert(self, documents: Sequence[Prepared], slot: int) -> None:
         """Write the nodes of documents to their rows in a slot."""

@@ -240,11 +240,10 @@ class Writer:
             ]
             for target in self._targets if documents else ():
                 target.upsert(documents, slot)
-        claims = [claim for claim, _ in begun]
         for claim, document in begun:
             for part in () if isinstance(document, Prepared) else document.parts():
                 # It takes longer than others consider claims alive.
-                if claim in self._journal.confirm(claims):
+                if claim in self._journal.confirm([claim for claim, _ in begun]):
                     for target in self._targets:
                         target.upsert([part], 1 - claim.slot)
         return [None] * len(begun)

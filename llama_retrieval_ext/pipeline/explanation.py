@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.drivers import asynchronous, blocking
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.pipeline.why_not import (
     TracedRequest,

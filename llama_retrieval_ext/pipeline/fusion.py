@@ -87,10 +87,10 @@ class LegRanking:
         """Return the normalised score of every id."""
         # A formula refuses None.
         hits: Mapping[str, float] = self.hits  # type: ignore[assignment]
-        if unscored != "refuse":
+        if unscored != "refuse" and None in self.hits.values():
             hits = {node_id: score for node_id, score in self.hits.items() if score is not None}
         scaled = normalise.apply(hits)
-        if unscored == "zero" and len(hits) < len(self.hits):
+        if unscored == "zero" and hits is not self.hits:
             without = [node_id for node_id in self.hits if node_id not in hits]
             behind = range(len(without) - 1, -1, -1)
             shares = (_LEAST * number for number in behind)

@@ -4,9 +4,9 @@ import copy
 import inspect
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
@@ -25,7 +25,7 @@ from llama_retrieval_ext.execution.context import (
     recording,
 )
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.hints import listed
+from llama_retrieval_ext.execution.hints import conclude
 from llama_retrieval_ext.execution.plan import Call, Plan, finished
 from llama_retrieval_ext.execution.running import reporting, within
 from llama_retrieval_ext.filters import parse_filters
@@ -37,7 +37,7 @@ from llama_retrieval_ext.pipeline.stages import Operand
 from llama_retrieval_ext.pipeline.tree import Shaped, embed_models_of
 from llama_retrieval_ext.pipeline.why_not import FieldWords, TracedRequest
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.results import Hit, ResultList
 from llama_retrieval_ext.scope import KNOWN_NOW, Scope, check_principals, check_scope, isolates
 from llama_retrieval_ext.wording import counted
 
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.pipeline.pipeline import Pipeline
     from llama_retrieval_ext.pipeline.stages import Refine, RefineFunction
 
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 _RETRIEVE: Final = frozenset({"retrieve", "aretrieve", "_retrieve", "_aretrieve"})
@@ -138,6 +140,11 @@ class Retriever(BaseRetriever, Searches, Shaped, Operand, ABC):
     @abstractmethod
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Return the plan for a query that is not blank and has filters, scope and ``top_k``."""
+
+    @property
+    def children(self) -> Sequence[BaseRetriever]:
+        """The inner retrievers, in order."""
+        return ()
 
     @property
     def similarity_top_k(self) -> int | None:
@@ -252,17 +259,17 @@ class Retriever(BaseRetriever, Searches, Shaped, Operand, ABC):
         if self.curation is not None and self.takes_curation:
             return self.curation.plan(query, self.plan)
         below = [self] if self.curation is not None else [*self._curated_below().values()]
-        owners = {(id(child.curation), child.scope) for child in below}
-        if len(owners) != 1 or below[0].curation is None:
+        curation = below[0].curation if below else None
+        if curation is None or len({(id(child.curation), child.scope) for child in below}) > 1:
             return self.plan(query)  # each leg is curated and recorded by itself
         bound = below[0]._bound(query)  # noqa: SLF001 - of this class
         if len(below) > 1 or not (self.takes_curation and below[0].takes_curation):
             # Each leg is curated by itself, and the query is recorded once.
-            return below[0].curation.recorded(query.unchecked(scope=bound.scope), self.plan)
+            return curation.recorded(query.unchecked(scope=bound.scope), self.plan)
         limits = [limit for limit in (query.top_k, self._most) if limit is not None]
         top_k = min(limits, default=None)
         narrowed = replace(query, scope=bound.scope, filters=bound.filters, top_k=top_k)
-        return below[0].curation.plan(narrowed, self.plan)
+        return curation.plan(narrowed, self.plan)
 
     @property
     def _most(self) -> int | None:
@@ -333,3 +340,14 @@ class Retriever(BaseRetriever, Searches, Shaped, Operand, ABC):
         ) -> "Pipeline": ...
         def __or__(self, other: "BaseRetriever | Leg | Branches") -> "Branches": ...
         def __ror__(self, other: "BaseRetriever | Leg") -> "Branches": ...
+
+
+def listed(plan: Plan[Iterable[T]]) -> Plan[ResultList[T]]:
+    """Return the plan's results as a list, with what is missing of them."""
+    session = current_context().session
+    n_degraded, n_hints = len(session.degraded), len(session.hints)
+    items = ResultList((yield from plan))
+    items.degraded = tuple(session.degraded[n_degraded:])
+    if session.inquiries or len(session.hints) > n_hints:
+        items.hints = yield from conclude(has_hits=bool(items), since=n_hints)
+    return items

@@ -22,16 +22,11 @@ from llama_retrieval_ext.execution.context import (
     entered,
     note_degraded,
 )
+from llama_retrieval_ext.execution.drivers import asynchronous, blocking
 from llama_retrieval_ext.execution.hints import conclude
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.retrieval import HonoursQuery
-from llama_retrieval_ext.execution.running import (
-    Reporting,
-    async_streamed,
-    asynchronous,
-    blocking,
-    streamed,
-)
+from llama_retrieval_ext.execution.running import Reporting, async_streamed, streamed
 from llama_retrieval_ext.hits import hits_shown_to
 from llama_retrieval_ext.pipeline.explanation import Explanation, explanation_of
 from llama_retrieval_ext.query import Query, SearchOptions

@@ -1,5 +1,6 @@
 """Structure of a retriever: its expression, its children, and views of them."""
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -38,9 +39,9 @@ class Shaped(RecordsArguments):
     scope: Scope | None
 
     @property
+    @abstractmethod
     def children(self) -> Sequence[BaseRetriever]:
         """The inner retrievers, in order."""
-        return ()
 
     @property
     def leg_names(self) -> Sequence[str | None]:

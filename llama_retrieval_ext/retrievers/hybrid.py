@@ -265,16 +265,15 @@ class HybridRetriever(StoreRetriever):
         """Return the fused hits of the legs; failed ones are removed from `legs`."""
         weights = weights_for(query.query_str, self.weights, self.leg_languages)
         both = (query.kept or {}).get(self._depth(query))
-        if both is not None:
-            return (yield from self._fused(both, legs, query, weights))
         failure = None
-        if self._engine is not None and len(legs) == len(LEGS):
+        if both is None and self._engine is not None and len(legs) == len(LEGS):
             breaker = self._breakers["vector"]
             embedded = yield from attempt("vector", "embedding", self._embed(query), breaker)
             failure = embedded.error
             if embedded.value is not None:
                 return (yield from self._in_engine(self._engine, embedded.value, query, weights))
-        both = yield from self._by_legs(query, legs, failure)
+        if both is None:
+            both = yield from self._by_legs(query, legs, failure)
         return (yield from self._fused(both, legs, query, weights))
 
     def _in_engine(

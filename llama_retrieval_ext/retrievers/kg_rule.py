@@ -21,8 +21,8 @@ from llama_retrieval_ext.execution.context import (
     recording,
     step,
 )
+from llama_retrieval_ext.execution.drivers import asynchronous, blocking
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import Direction, GraphNode, Hop, Partition, is_visible
@@ -166,7 +166,7 @@ class KGRuleRetriever(Retriever):
             trace.notes["entities"] = processes or ["none"]
         # The words of a query select kinds of conclusions; without such words, all kinds.
         lowered = f"{query.query_str} {query.context.get('chapter', '')}".casefold()
-        kinds = {kind for kind, words in TOPICS.items() if any(word in lowered for word in words)}
+        kinds = {kind for kind, words in TOPICS.items() if any(map(lowered.__contains__, words))}
         hits: list[Hit] = []
         for conclusion in conclusions:
             share = 1.0 if not kinds or conclusion.rule.kind in kinds else _OFF_TOPIC

@@ -16,10 +16,9 @@ from llama_retrieval_ext.checks import checked_call, of_type
 from llama_retrieval_ext.dates import Moment
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_inquiry
-from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.drivers import arun, asynchronous, blocking, run
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.execution.plan import Plan, finished
-from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.graph.open import Graph, open_graph
 from llama_retrieval_ext.graph.text_to_cypher import GeneratedRetriever, TextToCypher
 from llama_retrieval_ext.hits import ordered
@@ -370,7 +369,9 @@ class KnowledgeRetriever(Retriever):
 
     def _items(self, query: Query) -> Plan[ResultList[RetrievalItem]]:
         answer = yield from self._response(query)
-        return ResultList(answer.items, degraded=answer.degraded, hints=answer.hints)
+        items = ResultList(answer.items)
+        items.degraded, items.hints = answer.degraded, answer.hints
+        return items
 
     def _only(self, *sides: str, limit: int | None = None) -> Self:
         """Return a copy with only these sides."""

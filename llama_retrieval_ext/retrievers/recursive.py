@@ -11,9 +11,9 @@ from llama_index.core.schema import BaseNode, NodeWithScore, QueryType
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import step
+from llama_retrieval_ext.execution.drivers import asynchronous, blocking
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import hits_of
-from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.parameters import Count, Portion
 from llama_retrieval_ext.pipeline.index_nodes import (
     Resolver,

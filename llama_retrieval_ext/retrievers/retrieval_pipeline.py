@@ -8,9 +8,9 @@ from llama_index.core.schema import QueryType
 
 from llama_retrieval_ext.arguments import value_expression
 from llama_retrieval_ext.errors import CompositionError
+from llama_retrieval_ext.execution.drivers import asynchronous, blocking
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import hits_of
-from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.parameters import Advice
 from llama_retrieval_ext.pipeline.operators import is_stage, then
 from llama_retrieval_ext.pipeline.retriever import Retriever

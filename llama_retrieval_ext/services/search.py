@@ -13,13 +13,13 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
 from llama_retrieval_ext.checks import check_count, checked_call, declared_arguments
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.hints import listed
+from llama_retrieval_ext.execution.drivers import asynchronous, blocking
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.retrieval import hits_of
-from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.hits import score_of
 from llama_retrieval_ext.parameters import Advice
+from llama_retrieval_ext.pipeline.retriever import listed
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, ResultList
 from llama_retrieval_ext.scope import KB_KEY, TENANT_KEY, Scope, document_of, without_allowed

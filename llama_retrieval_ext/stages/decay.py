@@ -158,6 +158,7 @@ class ScoreDecay(Recency, Refine):
 def with_holding(
     search: Callable[[Query], Plan[list[Hit]]],
     query: Query,
+    hits: list[Hit],
     holds: Callable[[Hit], bool],
     *,
     narrowed: Callable[[], Query] | None,
@@ -167,11 +168,9 @@ def with_holding(
     If a hit does not hold, so many are searched that enough of them may hold, or those that hold
     alone if few do: by ``narrowed``, which returns the query with its time as a filter, or ever
     deeper without it. A retriever that keeps its rankings searches once for all but the last. The
-    first search is always for ``top_k``: where a ranking depends on its depth, a question has one
-    answer, whatever other questions have met.
+    first search, of ``hits``, is always for ``top_k``: where a ranking depends on its depth, a
+    question has one answer, whatever other questions have met.
     """
-    query = query.unchecked(kept={})
-    hits = yield from search(query)
     if all(map(holds, hits)):
         return hits, hits
     if query.cutoff is not None:  # it leaves out hits that others make room for

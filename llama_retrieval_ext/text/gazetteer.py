@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -157,7 +158,7 @@ class Gazetteer:
             if is_longer and all(mention.end <= m.start or m.end <= mention.start for m in kept):
                 kept.append(mention)
                 exact = [m for m in exact if m not in inside]
-        return sorted([*exact, *kept], key=lambda mention: mention.start)
+        return sorted([*exact, *kept], key=attrgetter("start"))
 
 
 def is_acronym(name: str) -> bool:
@@ -260,7 +261,8 @@ class _PairIndex:
         # Shared pairs minus missing pairs: short names match every text by chance.
         names, surplus = names[kept], (2 * shared - sizes)[kept]
         best = np.lexsort((names, -surplus))[:_CANDIDATES]
-        return [int(name) for name in names[best]]
+        best_names: list[int] = names[best].tolist()
+        return best_names
 
 
 def _similar_window(name: str, text: str, threshold: float) -> tuple[float, int, int] | None:

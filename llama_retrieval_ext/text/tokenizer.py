@@ -174,11 +174,11 @@ class Tokenizer:
 
         Those of runs without spaces are left out.
         """
-        return self._analyser.chunk_ids(chunks)
+        return map(self._analyser.chunks.__getitem__, chunks)
 
     def word_tokens(self, word: str) -> tuple[str, ...]:
         """Return the `tokens` of one word of a text in NFKC that has spaces, from a cache."""
-        return self._analyser.word(word)
+        return self._analyser.words[word]
 
     def query_terms(self, text: str) -> dict[int, int]:
         """Return the count of each term in a query: `query_tokens`, counted by `term_id`.

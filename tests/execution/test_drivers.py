@@ -18,11 +18,12 @@ import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from llama_retrieval_ext.execution.drivers import DaemonPool, LoopThread, arun, awaits, run
+from llama_retrieval_ext.execution.drivers import DaemonPool, arun, awaits, run
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Call, Effect, Plan, Sleep, Task, Together
 from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.stores.engine.connection import LoopThread
 from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeRetriever, HangingRetriever
 from tests.cases import cases
 from tests.execution.conftest import Composite, Search

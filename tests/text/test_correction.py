@@ -3,9 +3,8 @@ import string
 
 import pytest
 
-from llama_retrieval_ext.text.correction import replacements
+from llama_retrieval_ext.text.correction import Vocabulary, replacements
 from llama_retrieval_ext.text.tokenizer import Tokenizer
-from llama_retrieval_ext.text.vocabulary import Vocabulary
 from tests.cases import cases
 
 TEXT = (

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
+from operator import attrgetter
 from typing import Final
 
 from llama_retrieval_ext.errors import RuleCycleError, RuleError
@@ -253,7 +254,7 @@ class Conclusion:
     def name_of(self, node_id: str, *, language: str = "") -> str:
         """Return the name of a node of the conclusion; for ``en`` its ``name_en``, if it is set."""
         node = self.nodes.get(node_id)
-        return node_id if node is None else name_in(node, language)
+        return node_id if node is None else node.name_in(language)
 
     def proof_in_words(self) -> list[str]:
         """Return each edge of the proof as text, with names in the language of the sentence."""
@@ -310,10 +311,9 @@ def infer(
         RuleError: A rule has too many matches.
     """
     ways = rules.variants
-    patterns = [way.pattern for way in ways]
+    patterns = [*map(attrgetter("pattern"), ways)]
     values = context or {}
     matches = yield from plan_matches(graph, patterns, seeds=seeds, context=values, scope=scope)
-    by_way = [(way, match) for way, listed in zip(ways, matches, strict=True) for match in listed]
     nodes = yield from _nodes(graph, chain.from_iterable(matches), scope)
     dated = {
         home: {id_ for id_, node in by_id.items() if is_dated_entity(node)}
@@ -322,12 +322,13 @@ def infer(
     best: dict[tuple[object, ...], Conclusion] = {}
     language = str(values.get(LANGUAGE_KEY) or "")
     relations = {t: names[language] for t, names in rules.relations.items() if language in names}
-    for way, match in by_way:
-        home = match.partition
-        conclusion = _conclusion(way, match, nodes[home], dated[home], (language, relations))
-        key = (match.partition, conclusion.rule.id, conclusion.text, conclusion.bindings)
-        if key not in best or _strength(conclusion) < _strength(best[key]):
-            best[key] = conclusion
+    for way, listed in zip(ways, matches, strict=True):
+        for match in listed:
+            home = match.partition
+            conclusion = _conclusion(way, match, nodes[home], dated[home], (language, relations))
+            key = (home, conclusion.rule.id, conclusion.text, conclusion.bindings)
+            if key not in best or _strength(conclusion) < _strength(best[key]):
+                best[key] = conclusion
     return sorted(best.values(), key=_order)
 
 
@@ -353,12 +354,6 @@ def _nodes(
     return nodes
 
 
-def name_in(node: GraphNode, language: str) -> str:
-    """Return the name of a node in a language, or its default name."""
-    name = node.properties.get(f"name_{language}") if language else None
-    return name if isinstance(name, str) and name else node.name
-
-
 def _conclusion(
     way: Variant,
     match: Match,
@@ -368,10 +363,15 @@ def _conclusion(
 ) -> Conclusion:
     bound = dict(zip(way.pattern.variables, match.ids, strict=True))
     bindings = tuple((name, bound[name]) for name in way.rule.pattern.variables)
-    named = {name: nodes[id_] for name, id_ in bindings if id_ is not None and id_ in nodes}
-    names = {name: name_in(node, wording[0]) for name, node in named.items()}
-    properties = {name: stored_properties(node) for name, node in named.items()}
-    tested = (nodes[id_ or ""] for name, id_ in bound.items() if id_ in dated and way.tests(name))
+    names: dict[str, str] = {}
+    properties: dict[str, Mapping[str, object]] = {}
+    for name, id_ in bindings:
+        if (node := nodes.get(id_ or "")) is not None:
+            names[name], properties[name] = node.name_in(wording[0]), stored_properties(node)
+    facts: tuple[Edge, ...] = ()
+    if dated:
+        tested = (id_ or "" for name, id_ in bound.items() if id_ in dated and way.tests(name))
+        facts = tuple(fact_of(nodes[id_].properties) for id_ in tested)
     return Conclusion(
         way.rule,
         way.rule.text(names, properties),
@@ -380,7 +380,7 @@ def _conclusion(
         bindings,
         tuple(dict.fromkeys(chain.from_iterable(match.proof))),
         {id_: nodes[id_] for id_ in match.node_ids if id_ in nodes},
-        tuple(fact_of(node.properties) for node in tested) if dated else (),
+        facts,
         *wording,
     )
 

@@ -2,7 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from math import inf
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
@@ -76,14 +77,11 @@ def plan_matches(
     matchable = yield from plan_matchable(
         graph, patterns, seeds=seeds, context=context, scope=scope
     )
-    calls = [
-        find_matches(matchable, pattern, seeds=seeds, context=context, scope=scope)
-        for pattern in patterns
-    ]
+    find = partial(find_matches, matchable, seeds=seeds, context=context, scope=scope)
     if isinstance(matchable, AdjacencyGraph):
-        matches: list[list[Match]] = yield Call(lambda: [search.function() for search in calls])
+        matches: list[list[Match]] = yield Call(lambda: [find(p).function() for p in patterns])
         return matches
-    outcomes = yield Together([Task("rule", call(request)) for request in calls])
+    outcomes = yield Together([Task("rule", call(find(pattern))) for pattern in patterns])
     return [outcome.result() for outcome in outcomes]
 
 
@@ -231,7 +229,7 @@ class _Traversal:
             yield from self._optional(0, bound, proof)
             return
         step = self.pattern.required[at]
-        used = frozenset(edge.id for path in proof for edge in path)
+        used = frozenset(map(attrgetter("id"), chain.from_iterable(proof)))
         for node_id, path in self._ways(step, bound, used):
             yield from self._required(at + 1, {**bound, step.target: node_id}, (*proof, path))
 

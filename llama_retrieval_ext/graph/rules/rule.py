@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from itertools import chain
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
@@ -199,14 +201,16 @@ class Match:
     @property
     def node_ids(self) -> set[str]:
         """The ids of the bound nodes, and of the ends of the edges."""
-        ends = {end for step in self.proof for edge in step for end in (edge.source, edge.target)}
-        return ends.union(filter(None, self.ids))
+        ids = {*filter(None, self.ids)}
+        for edge in chain.from_iterable(self.proof):
+            ids.update((edge.source, edge.target))
+        return ids
 
     @property
     def order(self) -> tuple[object, ...]:
         """Return the sort key: nodes, edges, partition; a missing node comes last."""
         nodes = tuple((id_ is None, id_ or "") for id_ in self.ids)
-        edges = tuple(tuple(edge.id for edge in step) for step in self.proof)
+        edges = tuple(tuple(map(attrgetter("id"), step)) for step in self.proof)
         return nodes, edges, self.partition.order
 
 

@@ -302,8 +302,11 @@ class Journal:
                     errors[document.key] = duplicate_error(document, id_, new[id_].key)
                 if id_ not in old:
                     new.setdefault(id_, document)
-        nodes = {node.node_id: key_of_node(node) for node in self._stored(list(new))}
-        others = {id_: owner for id_, owner in nodes.items() if owner != new[id_].key}
+        others = {
+            node.node_id: owner
+            for node in self._stored(list(new))
+            if (owner := key_of_node(node)) != new[node.node_id].key
+        }
         if others:
             # Nodes without a document may be overwritten.
             owned = self._ledger.ids_of(self._ledger.read(others.values()))

@@ -29,6 +29,7 @@ from llama_retrieval_ext.knowledge_base.ledger.records import (
     Values,
     WriteState,
     all_documents,
+    all_of,
     begun_after,
     documents_in,
     named_documents,
@@ -37,10 +38,11 @@ from llama_retrieval_ext.knowledge_base.ledger.records import (
     synced_by,
     synced_from,
     synced_record,
+    where,
 )
 from llama_retrieval_ext.knowledge_base.ledger.sqlite_records import SqliteRecords
 from llama_retrieval_ext.scope import ALLOWED_KEY, Scope
-from llama_retrieval_ext.stores.engine.records import Record, Records, all_of, where
+from llama_retrieval_ext.stores.engine.records import Record, Records
 from llama_retrieval_ext.text.normalization import spellings
 
 CONFIG: Final = "config"

@@ -15,11 +15,16 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Self
 
-from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
 
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stores.engine.records import Record, Records, all_of, where
+from llama_retrieval_ext.stores.engine.records import Field, Record, Records
 
 _DOCUMENT: Final = "document"
 _SYNCED: Final = "synced"
@@ -28,6 +33,18 @@ _WRITER: Final = "writer"
 # At most 30,000 characters a record; a document's has up to three values, and its names.
 _PART: Final = 30_000
 _INLINE: Final = 4_000
+
+
+def where(
+    key: str, value: Field | list[str], operator: FilterOperator = FilterOperator.EQ
+) -> MetadataFilter:
+    """Return a condition on a field."""
+    return MetadataFilter(key=key, value=value, operator=operator)
+
+
+def all_of(*conditions: MetadataFilter | MetadataFilters) -> MetadataFilters:
+    """Return the conjunction of filters."""
+    return MetadataFilters(filters=list(conditions))
 
 
 class Entry(NamedTuple):

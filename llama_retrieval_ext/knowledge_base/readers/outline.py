@@ -289,6 +289,8 @@ class Section(NamedTuple):
 
 def sections_of(text: str, outline: Outline, title: str = "") -> list[Section]:
     """Return the sections of a text, short ones joined with the next; paths omit the title."""
+    if not outline.headings:
+        return [Section(0, len(text))]
     groups: list[list[Section]] = []
     for section in _sections(text, outline.headings, title):
         if section.start == section.end and text:

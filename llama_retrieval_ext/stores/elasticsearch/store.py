@@ -188,7 +188,7 @@ class ElasticsearchVectorStore(CollectionStore, EngineBackend[IndexSearch, Json]
         """Return the search for the nearest nodes; zeros have cosine 0 with everything."""
         collection, filters = self._collection, _filters(search)
         distance, params = collection.config.distance, self._params(search)
-        vector = compact_vector(collection.config.checked(embedding, collection.where), distance)
+        vector = compact_vector(self._checked(embedding, collection.where), distance)
         if vector is None:
             query = {"bool": {"filter": filters}}
             return IndexSearch(top_k=search.top_k, score=lambda _: 0.0, params=params, query=query)
@@ -266,7 +266,7 @@ class ElasticsearchVectorStore(CollectionStore, EngineBackend[IndexSearch, Json]
 
     def candidate(self, hit: Json, score: float) -> Candidate:
         """Return the candidate of a hit."""
-        return Candidate.stored(hit["fields"][NODE][0], score)
+        return Candidate(hit["fields"][NODE][0], score)
 
     def keys(self, hits: Sequence[Json]) -> list[str]:
         """Return the node ids, which are faster to read than the nodes."""

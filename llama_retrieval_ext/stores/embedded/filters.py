@@ -5,7 +5,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
 from qdrant_edge import (
     FieldCondition,
@@ -17,6 +16,7 @@ from qdrant_edge import (
     RangeFloat,
 )
 
+from llama_retrieval_ext.stores.embedded.shard import number_of
 from llama_retrieval_ext.stores.engine.filters import FilterLanguage
 from llama_retrieval_ext.stores.qdrant_common.filters import Constructors, PayloadFilters
 from llama_retrieval_ext.stores.qdrant_common.points import is_unused
@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from qdrant_edge import ConditionType
 
 EVERYTHING: Final = Filter()
-
-
-def number_of(point: UUID) -> int:
-    """Return the engine's id of a point: 62 random bits, read ten times as fast as a UUID."""
-    return point.int % 2**64
 
 
 CONSTRUCTORS: Final["Constructors[ConditionType]"] = Constructors(

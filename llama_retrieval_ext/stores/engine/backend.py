@@ -21,7 +21,8 @@ from llama_retrieval_ext.stores.engine.pushdown import LEGS, FusedSearch, Native
 class Candidate:
     """A node found by a backend, and its score; higher is better.
 
-    The node may be built lazily, because a fusion drops most candidates.
+    The node may be built lazily, because a fusion drops most candidates: from its stored text, or
+    by a function, with which its id is needed.
 
     Attributes:
         node_id: The node's id.
@@ -31,34 +32,24 @@ class Candidate:
 
     __slots__ = ("_node", "contributions", "node_id", "score")
 
-    def __init__(self, node: BaseNode, score: float) -> None:
-        self.node_id = node.node_id
-        self.score = score
-        self.contributions: tuple[Contribution, ...] = ()
-        self._node: BaseNode | str | Callable[[], BaseNode] = node
-
-    @classmethod
-    def later(
-        cls,
-        node_id: str,
-        score: float,
+    def __init__(
+        self,
         node: BaseNode | str | Callable[[], BaseNode],
+        score: float,
         contributions: tuple[Contribution, ...] = (),
-    ) -> Self:
-        """Return a candidate whose node is built on first access."""
-        candidate = cls.__new__(cls)
-        candidate.node_id, candidate.score, candidate.contributions = node_id, score, contributions
-        candidate._node = node  # noqa: SLF001 - of its own class
-        return candidate
-
-    @classmethod
-    def stored(cls, text: str, score: float) -> Self:
-        """Return the candidate of a node that is stored as text."""
-        return cls.later(node_id_in(text), score, text)
+        *,
+        node_id: str = "",
+    ) -> None:
+        if isinstance(node, str):
+            node_id = node_id or node_id_in(node)
+        elif isinstance(node, BaseNode):
+            node_id = node.node_id
+        self.node_id, self.score, self.contributions = node_id, score, contributions
+        self._node = node
 
     def rescored(self, score: float, contributions: tuple[Contribution, ...] = ()) -> "Candidate":
         """Return the same node with another score."""
-        return Candidate.later(self.node_id, score, self._node, contributions)
+        return Candidate(self._node, score, contributions, node_id=self.node_id)
 
     @property
     def node(self) -> BaseNode:

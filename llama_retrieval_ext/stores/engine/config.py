@@ -9,7 +9,7 @@ from pydantic_core import to_jsonable_python
 from llama_retrieval_ext.checks import nearest
 from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError, StoreFormatError
 from llama_retrieval_ext.schema import DEFAULT_SCHEMA, Schema
-from llama_retrieval_ext.stores.encoding.vectors import Distance, query_vector
+from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
@@ -39,11 +39,6 @@ class StoreConfig:
             for name, value in values.items()
         }
         return {**data, "tokenizer": self.tokenizer.to_dict(), "schema": self.schema.to_dict()}
-
-    def checked(self, embedding: Sequence[float], where: object) -> list[float]:
-        """Return a query's embedding for the engine, or raise `DimensionMismatchError`."""
-        dimension = self.dimension or len(embedding)
-        return query_vector(embedding, dimension=dimension, distance=self.distance, where=where)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:

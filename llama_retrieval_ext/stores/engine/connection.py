@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar
 
 from llama_retrieval_ext.errors import StoreClosedError
-from llama_retrieval_ext.execution.drivers import LoopThread, adrive, drive, in_thread
+from llama_retrieval_ext.execution.drivers import adrive, drive, in_thread
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.urls import Address
 
@@ -84,6 +84,67 @@ class _Closable(Protocol):
 
 
 C = TypeVar("C", bound=_Closable)
+
+
+class LoopThread:
+    """Event loop in its own thread that runs coroutines for other threads and loops."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs; a forked child process does not inherit its parent's thread."""
+        return self._thread.is_alive()
+
+    async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Return the result of the coroutine; cancelling the caller cancels the coroutine."""
+        watched = _watched(coroutine)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(watched, self._loop))
+
+    def run_blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """`run` for another thread, which it blocks; an interrupt cancels the coroutine."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # no effect on a completed one
+
+    def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
+        """Run a last coroutine, cancel the others, then stop the loop and the thread."""
+        if not self.is_alive:
+            if last is not None:
+                last.close()
+            return
+        ended = asyncio.run_coroutine_threadsafe(_ended(last), self._loop)
+        ended.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._loop.stop))
+        # The garbage collector may close a store on any thread, including this one.
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+            ended.result()
+
+    def _run(self) -> None:
+        self._loop.run_forever()
+        self._loop.close()
+
+
+async def _watched(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Return the result; an error after the caller was cancelled is not logged by asyncio."""
+    task = asyncio.current_task()
+    if task is not None:
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return await coroutine
+
+
+async def _ended(last: Coroutine[Any, Any, object] | None) -> None:
+    if last is not None:
+        await last
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()  # otherwise its caller would wait forever
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 class AsyncClient(Generic[C]):

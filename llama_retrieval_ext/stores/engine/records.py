@@ -179,23 +179,12 @@ class IntentRecords:
         intents = [
             record
             for part in in_parts(ids, _MANY)
-            for record in self.find(all_of(where(_TARGET, part, FilterOperator.IN)))
+            for target in [MetadataFilter(key=_TARGET, value=part, operator=FilterOperator.IN)]
+            for record in self.find(MetadataFilters(filters=[target]))
             if not record.id.startswith(prefix)
         ]
         fields = [intent.fields or {} for intent in intents]
         return {field.get(_TARGET) for field in fields if field.get(_SINCE, 0) > oldest}  # type: ignore[operator]  # a number, as it was written
-
-
-def where(
-    key: str, value: Field | list[str], operator: FilterOperator = FilterOperator.EQ
-) -> MetadataFilter:
-    """Return a condition on a field."""
-    return MetadataFilter(key=key, value=value, operator=operator)
-
-
-def all_of(*conditions: MetadataFilter | MetadataFilters) -> MetadataFilters:
-    """Return the conjunction of filters."""
-    return MetadataFilters(filters=list(conditions))
 
 
 def node_of(record: Record) -> TextNode:

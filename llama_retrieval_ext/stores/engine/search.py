@@ -262,7 +262,7 @@ class EngineBackend(ABC, Generic[S, H]):
 
     def _pages(self, searches: Sequence[S | None], *, with_nodes: bool) -> Steps[list[list[H]]]:
         """Send the searches that can have hits, in one request if the engine takes several."""
-        sent = [search for search in searches if search is not None]
+        sent = [*filter(None, searches)]
         pages = iter((yield from self.pages(sent, with_nodes=with_nodes)) if sent else [])
         return [[] if search is None else next(pages) for search in searches]
 

@@ -13,11 +13,11 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreError
+from llama_retrieval_ext.execution.drivers import asynchronous, blocking
 from llama_retrieval_ext.execution.plan import Call, Plan
-from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stores.encoding.values import storable
-from llama_retrieval_ext.stores.encoding.vectors import Distance
+from llama_retrieval_ext.stores.encoding.vectors import Distance, query_vector
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.engine.filters import Target
@@ -61,6 +61,8 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
     def field_weights(self, search: Search) -> dict[str, float]:
         """Return the weight of each field that a search takes and stored nodes have."""
         weights, indexed = self.field_schema.weights(search.fields), self._config.schema.text
+        if weights.keys() <= indexed.keys():
+            return weights
         return {name: weight for name, weight in weights.items() if name in indexed}
 
     @property
@@ -117,7 +119,7 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
         """
         _refuse(kwargs, "add")
         ids = [node.node_id for node in nodes]
-        last = {node.node_id: storable(node) for node in nodes}
+        last = dict(zip(ids, map(storable, nodes), strict=True))
         if last:
             yield self._add([*last.values()])
         return ids
@@ -322,6 +324,12 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
     @abstractmethod
     def _clear(self) -> Call[None]:
         """Delete all nodes and reset the dimension."""
+
+    def _checked(self, embedding: Sequence[float], where: object) -> list[float]:
+        """Return a query's embedding for the engine, or raise `DimensionMismatchError`."""
+        config = self._config
+        dimension = config.dimension or len(embedding)  # None before the first node
+        return query_vector(embedding, dimension=dimension, distance=config.distance, where=where)
 
     def _compile_target(self, target: Target) -> Any:  # noqa: ANN401 - the engine's filter
         """Return the engine's filter for a selection; None for all nodes."""

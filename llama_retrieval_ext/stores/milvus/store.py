@@ -125,7 +125,7 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
     def vector_search(self, embedding: Sequence[float], search: Search) -> ColumnSearch | None:
         """Return the search for the nearest nodes; None if the filter excludes all nodes."""
         collection, metric = self._collection, METRICS[self.distance]
-        vector = collection.config.checked(embedding, collection.where)
+        vector = self._checked(embedding, collection.where)
         if search.filter is False:
             return None
         params = dict(collection.params.search_params)
@@ -238,7 +238,7 @@ class MilvusStore(CollectionStore, EngineBackend[ColumnSearch, Hit]):
 
     def candidate(self, hit: Hit, score: float) -> Candidate:
         """Return the candidate of a hit."""
-        return Candidate.stored(hit["entity"][NODE], score)
+        return Candidate(hit["entity"][NODE], score)
 
     def _location(self) -> Mapping[str, object]:
         return {

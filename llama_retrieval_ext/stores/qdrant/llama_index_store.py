@@ -180,7 +180,7 @@ class LlamaIndexQdrantBackend(
         content = str((hit.payload or {}).get("_node_content"))
         id_ = content.removeprefix(_ID_FIRST).partition('"')[0]
         is_plain = content.startswith(_ID_FIRST) and "\\" not in id_
-        return Candidate.later(id_ if is_plain else node().node_id, score, node)
+        return Candidate(node, score, node_id=id_ if is_plain else node().node_id)
 
     @property
     def _known_layout(self) -> Layout:

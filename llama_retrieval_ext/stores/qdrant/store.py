@@ -29,8 +29,8 @@ from llama_retrieval_ext.stores.qdrant_common.search import (
     PointsSearch,
     Recipe,
     fusions_of,
+    query_terms,
 )
-from llama_retrieval_ext.stores.qdrant_common.terms import query_terms
 
 # The engine drops hits with lower scores; it computes in 32 bits.
 _ABOVE_ZERO: Final = 1e-30
@@ -218,7 +218,7 @@ class QdrantStore(CollectionStore, QdrantSearch):
         if search.exact:
             params = (params or models.SearchParams()).model_copy(update={"exact": True})
         return PointSearch(
-            query=collection.config.checked(embedding, collection.where),
+            query=self._checked(embedding, collection.where),
             using=DENSE,
             top_k=search.top_k,
             score=SCORES[collection.config.distance],

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import sha1
+from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from uuid import NAMESPACE_OID, UUID
 
@@ -197,7 +198,7 @@ class PointBatch:
     def ready(self, average_lengths: Mapping[str, float]) -> Iterator[Ready]:
         """Yield the parts of each point, weighted with mean numbers of terms."""
         weighed = self.terms.weighed(average_lengths)
-        ids = (point_id(node.node_id) for node in self.nodes)
+        ids = map(point_id, map(attrgetter("node_id"), self.nodes))
         return map(Ready._make, zip(ids, self.vectors, weighed, self.payloads, strict=True))
 
 

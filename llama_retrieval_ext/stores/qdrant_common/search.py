@@ -3,18 +3,24 @@
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, ClassVar, Final
 
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
 from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.schema import Schema
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.engine.backend import Candidate, Search
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, Line, NativeFusion
 from llama_retrieval_ext.stores.engine.search import EngineBackend, NativeSearch
 from llama_retrieval_ext.stores.qdrant_common.points import NODE
+from llama_retrieval_ext.stores.qdrant_common.terms import NO_TERM, Weighed, mask_of
+from llama_retrieval_ext.text.segmentation import term_id
+from llama_retrieval_ext.text.tokenizer import Tokenizer
 
+_SCORE: Final = attrgetter("score")
 _DISTRIBUTION: Final = Normalisation.DISTRIBUTION_BASED
 _RAW: Final = Normalisation.NONE
 
@@ -111,11 +117,11 @@ class PointsSearch(EngineBackend[PointSearch, Any]):
 
     def scores(self, search: PointSearch, hits: Sequence[Any]) -> list[float]:
         """Return our scores of hits."""
-        return [search.score(hit.score) for hit in hits]
+        return [*map(search.score, map(_SCORE, hits))]
 
     def candidate(self, hit: Any, score: float) -> Candidate:  # noqa: ANN401 - the client's class
         """Return the candidate of a point."""
-        return Candidate.stored((hit.payload or {})[NODE], score)
+        return Candidate((hit.payload or {})[NODE], score)
 
     def embeddings(self, node_ids: Sequence[str]) -> Steps[dict[str, list[float]]]:
         """Return the stored embeddings of existing nodes by id; for MMR."""
@@ -143,3 +149,21 @@ class PointsSearch(EngineBackend[PointSearch, Any]):
             return [ranking[index] for index, _ in picks]
 
         return self.call(steps, empty=[])
+
+
+def query_terms(
+    text: str, tokenizer: Tokenizer, schema: Schema, weights: Mapping[str, float]
+) -> Weighed | None:
+    """Return the weighed terms of a query in the fields with a weight; None without terms."""
+    counts = tokenizer.query_terms(text)
+    counts.pop(NO_TERM, None)
+    # Without a schema no field counts stop words.
+    stops = [] if schema.is_default else [*map(term_id, tokenizer.query_stop_words(text))]
+    terms: dict[int, float] = {}
+    for name, weight in weights.items():
+        mask, of_stop_word = mask_of(name), weight * schema.stop_word_weight(name) if stops else 0.0
+        for term, count in counts.items():
+            terms[term ^ mask] = weight * count
+        for term in stops if of_stop_word else ():
+            terms[term ^ mask] = terms.get(term ^ mask, 0.0) + of_stop_word
+    return (list(terms), list(terms.values())) if terms else None

@@ -7,6 +7,7 @@ are those of the query.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any, Final, TypeAlias
 
@@ -36,6 +37,12 @@ _USUAL_LENGTH: Final = 5.0
 _USUAL_NODES: Final = 10
 
 
+@cache
+def mask_of(name: str) -> int:
+    """Return the mask of the terms of a field."""
+    return 0 if name == EVERYTHING else term_id(name)
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     """Term counts of several nodes in concatenated arrays, to save memory.
@@ -59,7 +66,7 @@ class Terms:
         averages = [average_lengths.get(name) or _usual_length(name) for name in self.fields]
         sizes = self.sizes.reshape(-1, len(self.fields))
         lengths = self.lengths.reshape(-1, len(self.fields)) / averages
-        masks = np.array([_mask(name) for name in self.fields], dtype=np.uint32)
+        masks = np.array([*map(mask_of, self.fields)], dtype=np.uint32)
         ids = (self.ids ^ np.repeat(np.tile(masks, len(sizes)), self.sizes)).tolist()
         weights: list[float] = bm25_term_weight(
             self.counts.astype(np.float64),
@@ -109,28 +116,6 @@ def mean_lengths(terms: Sequence[Terms], *, is_exact: bool = False) -> dict[str,
             total = float(lengths.sum()) + pseudo * _usual_length(name)
             means[name] = total / (count + pseudo)
     return means
-
-
-def query_terms(
-    text: str, tokenizer: Tokenizer, schema: Schema, weights: Mapping[str, float]
-) -> Weighed | None:
-    """Return the weighed terms of a query in the fields with a weight; None without terms."""
-    counts = tokenizer.query_terms(text)
-    counts.pop(NO_TERM, None)
-    # Without a schema no field counts stop words.
-    stops = [] if schema.is_default else [*map(term_id, tokenizer.query_stop_words(text))]
-    terms: dict[int, float] = {}
-    for name, weight in weights.items():
-        mask, of_stop_word = _mask(name), weight * schema.stop_word_weight(name) if stops else 0.0
-        for term, count in counts.items():
-            terms[term ^ mask] = weight * count
-        for term in stops if of_stop_word else ():
-            terms[term ^ mask] = terms.get(term ^ mask, 0.0) + of_stop_word
-    return (list(terms), list(terms.values())) if terms else None
-
-
-def _mask(name: str) -> int:
-    return 0 if name == EVERYTHING else term_id(name)
 
 
 def _usual_length(name: str) -> float:

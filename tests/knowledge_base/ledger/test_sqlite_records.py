@@ -12,8 +12,9 @@ from llama_index.core.vector_stores.types import FilterCondition, FilterOperator
 from llama_retrieval_ext.errors import StoreFormatError, StoreUnavailableError
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
+from llama_retrieval_ext.knowledge_base.ledger.records import all_of, where
 from llama_retrieval_ext.knowledge_base.ledger.sqlite_records import SqliteRecords
-from llama_retrieval_ext.stores.engine.records import IntentRecords, Record, Records, all_of, where
+from llama_retrieval_ext.stores.engine.records import IntentRecords, Record, Records
 from tests.knowledge_base.engines import EMBEDDED
 from tests.knowledge_base.ledger.memory_server import Nodes, Server
 
