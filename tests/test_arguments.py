@@ -38,7 +38,7 @@ from llama_retrieval_ext import (
     branches,
 )
 from llama_retrieval_ext.arguments import RecordsArguments, arguments_of
-from llama_retrieval_ext.config.store_retrievers import MinMaxScores
+from llama_retrieval_ext.config.searches import MinMaxScores
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.interpretation import Interpretation

@@ -50,7 +50,7 @@ ENTRY_POINTS: Final = "llama_retrieval_ext.retrievers"
 PRESETS: Final = ("basic", "advanced", "semantic", "auto")
 # The module of the function of each name, which is imported when it is used.
 _MODULES: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("vector", "keyword", "dense", "bm25", "hybrid"), "store_retrievers"),
+    **dict.fromkeys(("vector", "keyword", "dense", "bm25", "hybrid"), "searches"),
     **dict.fromkeys(("llama_dense", "llama_bm25", "llama_hybrid"), "store_retrievers"),
     **dict.fromkeys(("fusion", "hyde", "multi_query", "graph", "kg_rule"), "composite_retrievers"),
     **dict.fromkeys(("knowledge", "router", "recursive", "rerank"), "composite_retrievers"),

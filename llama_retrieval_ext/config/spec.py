@@ -33,7 +33,8 @@ from llama_retrieval_ext.config.definitions import (
     unknown_name,
 )
 from llama_retrieval_ext.config.parts import RegistryParts
-from llama_retrieval_ext.config.store_retrievers import KeptBM25Retriever, MinMaxScores
+from llama_retrieval_ext.config.searches import MinMaxScores
+from llama_retrieval_ext.config.store_retrievers import KeptBM25Retriever
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     InvalidFilterError,
