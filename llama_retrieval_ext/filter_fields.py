@@ -133,7 +133,9 @@ class Field:
         if operand.dimension != self._dimension or self.kind != "number":
             return None
         if operand.size.isalpha():
-            return operand.number if self._size in {"", operand.size} else None
+            currency, _, times = self._size.partition("/")  # 万元
+            is_same = currency in {"", operand.size}
+            return operand.number / float(times or 1) if is_same else None
         value = round(operand.number * float(operand.size) / float(self._size or 1), 9)
         return int(value) if value.is_integer() else value
 

@@ -9,10 +9,23 @@ from typing import Any, Final
 
 from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_retrieval_ext.filter_fields import Field, any_of, any_or_all, are_whole_years
+from llama_retrieval_ext.filter_fields import (
+    Field,
+    any_of,
+    any_or_all,
+    are_whole_years,
+    plural,
+)
 from llama_retrieval_ext.filter_syntax import as_metadata_filters, describe_filters
-from llama_retrieval_ext.filter_words import Amount, Meaning, Token, has_other_subject, tokens
-from llama_retrieval_ext.filters import AllOf, Condition, Not
+from llama_retrieval_ext.filter_words import (
+    SYNONYMS,
+    Amount,
+    Meaning,
+    Token,
+    has_other_subject,
+    tokens,
+)
+from llama_retrieval_ext.filters import AllOf, Condition, Not, comparisons
 from llama_retrieval_ext.interpretation import Interpretation, Source, without
 from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.text.segmentation import has_unspaced
@@ -33,6 +46,7 @@ _PART_OF_NAME: Final = re.compile(
     "(?<=[Fw])P|(?<=F[ep])P|(?<=[Fw]P[&|,])P|(?<=P[&|])P(?=k?g)|P(?=(?:[&|]P)?k?g)"
 )
 _FUNCTION_WORDS: Final = ENGLISH_STOP_WORDS | {"will", "may", "might", "must"}
+_MANY: Final = 2
 _DESCRIPTION: Final = 4  # words before a kind of documents: "time travel films"
 # Values side by side, and other filters after them.
 _LISTING: Final = re.compile(r"[aT]*(?:F[ep]?)?!?[vN][^xqo]*")
@@ -45,6 +59,12 @@ _FILTER: Final = (
 _HEAD: Final = re.compile(
     rf"(a*(?:[vN][,&|]*)+x)(?:(?P<one>[,k]?(?:wa?[vNF]|!|F?[cb]))|(?:p[aT]?|k)[vN]|{_FILTER})"
 )
+_VERB: Final = re.compile("[gk](x)(?=[aT]?[vN])")
+# The only words of a question that may name documents: "easy trails ...", ... 的演出.
+_UNKNOWN: Final = re.compile(
+    r"(?P<any>a*)T?(?:[vN](?:[,&|]*|k))*x?(?P<x>x)(?!x)|[^x]*[kvNs](?P<y>x{1,4})$"
+)
+_ATTRIBUTES: Final = {form for row in SYNONYMS for word in row for form in (word, plural(word))}
 _BEFORE_FILTER: Final = re.compile(_FILTER)
 # What stands before and after a kind of document that is one common word, such as "drama".
 _BEFORE_KIND: Final = re.compile(r"(?:^|[gV,])[ark&|]*$|o[^,]{1,8}k$")
@@ -60,6 +80,28 @@ _BEFORE_NAMED: Final = re.compile("(?:^|[gVN,wp!])[aTrk&|]*$")
 _END: Final = re.compile(r"T?(?:$|[,&|!zkgwcbtorN]|F(?!$)|p[aT]?[ydvNct])")
 # Classes of words that no search looks for.
 _SUBJECT: Final = re.compile(r"[^VagTkor&|,pw]")
+_TOPIC: Final = re.compile("o[^V,]*|^a*x(?=g)")
+
+
+def read(
+    question: str,
+    mentions: Sequence[Token],
+    fields: Mapping[str, Field],
+    titles: Collection[str],
+    today: date,
+) -> Interpretation:
+    """Return a question as a query and filters; see `Interpreter`.
+
+    An unknown word names documents if all else is filters, of which that is evident.
+    """
+    reading = Reading(question, mentions, fields, titles, today)
+    document, interpretation = reading.unknown(), reading.interpretation()
+    if document is None:
+        return interpretation
+    supposed = Reading(question, mentions, fields, titles, today, document=document)
+    supposition = supposed.interpretation()
+    is_more = len(supposition.sources) > len(interpretation.sources)
+    return supposition if is_more and supposed.is_evident() else interpretation
 
 
 class Reading:
@@ -72,14 +114,22 @@ class Reading:
         fields: Mapping[str, Field],
         titles: Collection[str],
         today: date,
+        *,
+        document: tuple[int, int] | None = None,
     ) -> None:
         self._question, self._fields, self._titles, self._today = question, fields, titles, today
         self._tokens = tokens(question, mentions, today)
+        if document is not None:  # words that are taken to name documents
+            first, end = document
+            span = Token(self._tokens[first].start, self._tokens[end - 1].end, "g")
+            self._tokens[first:end] = [span]
         codes = [token.code for token in self._tokens]
         self._codes = _PART_OF_NAME.sub("N", "".join(codes)).replace("P", "x")
+        self._codes = _VERB.sub(self._preposition, self._codes)
         self._names_documents = self._is_listing = False  # so far
         self._refused: list[str] = []
         self._tokens = [t._replace(code=c) for t, c in zip(self._tokens, self._codes, strict=True)]
+        self._parts: list[tuple[Condition, int, int]] = []  # and the places of their words
         self._names_or_compares = not {*"gc"}.isdisjoint(codes)
         head = _HEAD.match("".join(codes))
         self._head = 0 if head is None else head.end(1)
@@ -92,34 +142,78 @@ class Reading:
 
     def interpretation(self) -> Interpretation:
         """Return the question as a query and filters."""
-        parts: list[Condition] = []
         sources: list[Source] = []
         at = 0
         while at < len(self._codes):
             match = _PHRASE.match(self._codes, at)
             condition, end = (None, at + 1) if match is None else self._phrase(match)
             if condition is not None:
-                parts.append(condition)
+                self._parts.append((condition, at, end))
                 start, stop = self._tokens[at].start, self._tokens[end - 1].end
                 shown = describe_filters(as_metadata_filters(condition))
                 sources.append(Source(start, stop, self._question[start:stop], shown))
                 self._codes = f"{self._codes[:at]}{'V' * (end - at)}{self._codes[end:]}"
             self._names_documents |= condition is not None or "g" in self._codes[at:end]
             at = end
-        is_alone = len(parts) == 1 or not self._names_or_compares
-        if parts and has_other_subject(
+        is_alone = len(self._parts) == 1 or not self._names_or_compares
+        if self._parts and has_other_subject(
             self._question, self._tokens, self._codes, is_alone=is_alone
         ):
             # "horror stories from hospitals", not "horror stories from the 1980s"
             text = ", ".join(f"{source.text!r} ({source.filter})" for source in sources)
             self._refused.append(f"{text} may be a subject; to filter, write the field before it")
-            parts = []
+            self._parts = []
         refused = tuple(self._refused)
-        if not parts:
+        if not self._parts:
             return Interpretation(self._question, self._question, refused=refused)
         query = without(self._question, sources) if _SUBJECT.search(self._codes) else ""
-        filters = as_metadata_filters(AllOf(tuple(parts)))
+        filters = as_metadata_filters(AllOf(tuple(part for part, *_ in self._parts)))
         return Interpretation(self._question, query, filters, None, tuple(sources), refused)
+
+    def _preposition(self, match: re.Match[str]) -> str:
+        """Return the class of a verb before a value: "advisories affecting Windows"."""
+        word = self._tokens[match.start(1)]
+        is_verb = match[0] == "kx" or self._question[: word.end].endswith("ing")
+        return f"{match[0][:-1]}{'w' if is_verb else 'x'}"
+
+    def unknown(self) -> tuple[int, int] | None:
+        """Return the places of the words that may name documents, as "trails", if any may."""
+        match = _UNKNOWN.match(self._codes)
+        if match is None or "q" in self._codes:
+            return None
+        first, end = match.span("x" if match["x"] else "y")
+        text = self._question[self._tokens[first].start : self._tokens[end - 1].end]
+        if text.endswith("ing") and self._codes[:first].endswith("x"):  # "doctors accepting ..."
+            first, end = first - 1, end - 1
+            text = self._question[self._tokens[first].start : self._tokens[end - 1].end]
+        is_kind = has_unspaced(text) or match["any"] or self._is_plural(end)
+        return (first, end) if is_kind and text.casefold() not in _ATTRIBUTES else None
+
+    def is_evident(self) -> bool:
+        """Return whether nothing is left but filters, whose number or form says that they are meant.
+
+        It is a unit, a field, or a comparison that names one ("cheaper"); of two filters, a
+        capital or a negation of one; or three filters. Times alone are none of them.
+        """
+        if self._codes.count("g") > 1 or _SUBJECT.search(_TOPIC.sub("", self._codes)):
+            return False
+        names, times, has_mark = set[str](), 0, False
+        for condition, start, end in self._parts:
+            words = self._tokens[start:end]
+            codes = {token.code for token in words}
+            is_stated = "F" in codes or any(isinstance(token.meaning, Amount) for token in words)
+            is_stated |= any(t.code in "cj" and " " in t.meaning for t in words)
+            if is_stated and (words[0].code != "p" or "F" in codes):  # "eggs for 5 minutes"
+                return True
+            if words[0].code == "!" and self._codes[start - 1 : start] == "k":  # "that are not"
+                return True
+            if codes.isdisjoint("vN"):
+                times += 1
+            else:
+                names |= {compare.key for compare in comparisons(condition)}
+            text = self._question[words[-1].start : words[-1].end]
+            has_mark |= "!" in codes or text[0].isupper()
+        return len(names) > 1 and (has_mark or len(names) + times > _MANY)
 
     def _phrase(self, match: re.Match[str]) -> tuple[Condition | None, int]:
         """Return what a phrase stands for, None for nothing, and where the next may begin."""
@@ -205,7 +299,9 @@ class Reading:
         equal, field = match["equal"], match["field"] or ""
         if not equal or {*"ep"} & {*field}:
             return True
-        is_of_subject = field and "p" not in equal and self._codes[match.end() :][:1] == "x"
+        before, after = self._around(match.start(), match.end())
+        is_beside = after[:1] == "x" or before[-1:] in {*"xv"}  # "new year 2026"
+        is_of_subject = field and "p" not in equal and is_beside
         return "n" not in equal and not is_of_subject
 
     def _unnamed(
@@ -248,13 +344,21 @@ class Reading:
     def _lists_values(self) -> bool:
         """Return whether a question has nothing but filters: values of several fields."""
         of = any(self._question[t.start : t.end] == "of" for t in self._tokens)  # "economy of Rome"
+        of |= self._question.startswith(("a ", "an "))  # "a nice target"
         if of or not _LISTING.fullmatch(self._codes):
             return False
+        definite = (match.end() - 1 for match in re.finditer(".T[vN]", self._codes))
+        if any(self._question[self._tokens[at].start].islower() for at in definite):
+            return False  # "new year in the city"
         words = [token for token in self._tokens if token.code in "vN"]
         fields = [{meaning.field for meaning in token.meaning} for token in words]
         attributes = {
             name for names in fields for name in names if name and not self._fields[name].is_list
         }
+        labels = [{meaning.field for meaning in t.meaning} for t in self._tokens if t.code == "F"]
+        compares = not {*"nyd"}.isdisjoint(self._codes)
+        if has_unspaced(self._question) is None and not compares and any(map(set().union(*fields).isdisjoint, labels)):
+            return False  # "low prices in France"
         # Labels and the like may be of a subject: "customer billing".
         is_named = any(
             token.code == "N"
@@ -445,5 +549,6 @@ class Reading:
         # "laws on liability" have it as their subject.
         is_subject = self._question[words[0].start : words[0].end] in {"on", "of"}
         is_common = not is_chinese and not text[0].isupper()
-        is_doubtful = is_common and ((is_with and not is_list) or is_subject)
+        is_definite = "T" in match["values"] and not self._is_plural(end)  # "in the city"
+        is_doubtful = is_common and ((is_with and not is_list) or is_subject or is_definite)
         return is_document and is_end and not is_doubtful

@@ -77,6 +77,7 @@ _COUNTED: Final = {*"星页条篇章"}
 _NEAR: Final = 9  # characters, of "at least "
 _COMPARED: Final = re.compile(r"(?:at (?:least|most)|than|over|under|exactly) $")
 _SCALES: Final = {"k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "万": 1e4, "亿": 1e8}
+_RELATIVE: Final = {"who", "whose", "do", "does"}  # "doctors who do not speak English"
 _EQUAL: Final = {"is", "are", "was", "were"}  # "the year is 1969"
 _CENTURY: Final = 100
 _OLD_DECADES: Final = 30  # "the 30s" are the 1930s
@@ -178,6 +179,8 @@ def _codes(question: str, words: Sequence[Token]) -> list[str]:
             codes[at] = "e"
         if token.code == "k" and not at:  # "who is"
             codes[at] = "q"
+        if token.code == "q" and word in _RELATIVE and codes[at - 1 : at] not in ([], ["p"]):
+            codes[at] = "k"
         if token.code == "F" and (code := class_of(word)) in {*"go"}:
             following = next((t for t in words[at + 1 :] if t.code not in "aT"), token)
             values = following.meaning if following.code in "vNP" else ()
@@ -222,7 +225,9 @@ def has_other_subject(question: str, words: Sequence[Token], codes: str, *, is_a
     if _DEFINITION.fullmatch(codes):
         return not question.startswith("有")  # 有红色的吗
     left = ""
-    is_certain = has_unspaced(question) is not None  # a word may be part of a longer one
+    # A Chinese word may be part of a longer one.
+    has_time = not {*"nyd"}.isdisjoint(codes) and len(re.findall("V+", codes)) == 1
+    is_certain = has_unspaced(question) is not None and not has_time
     for token, code in zip(words, codes, strict=True):
         text = question[token.start : token.end]
         is_name = token.code == "F" or (token.code == "N" and not text.islower())

@@ -92,6 +92,11 @@ class Interpreting:
             interpreter.interpret(question, today=today, held=words)
             for question, words in zip(questions, held, strict=True)
         ]
+        # A word that is corrected to the name of a field is no such name: "grand canyon".
+        typed = {*questions[-1].casefold().split()}
+        names = {word for field in interpreter.fields.values() for word in field.words}
+        if not names.isdisjoint({*questions[0].casefold().split()} - typed):
+            readings = readings[-1:]
         reading: Interpretation = max(readings, key=lambda reading: len(reading.sources))
         reading = replace(reading, refused=(*reading.refused, *reasons))
         if llm is not None:

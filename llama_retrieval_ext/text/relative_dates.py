@@ -235,4 +235,9 @@ _RULES: Final[tuple[tuple[str, Callable[..., Days]], ...]] = (
         lambda today, ago, unit: _back(today, _AGO[ago.strip()], unit),
     ),
     (_YEAR_ZH, lambda today, ago: _back(today, _AGO[ago], "year")),
+    (
+        f"(?:next |(?<![以之线天地])下个?)(week|month|year|{_WEEK_ZH})",
+        lambda today, unit: _back(today, -1, unit),
+    ),
+    ("明(年)", lambda today, unit: _back(today, -1, unit)),
 )
