@@ -15,7 +15,8 @@ from llama_retrieval_ext.text.segmentation import PERSON, has_unspaced
 
 # What says of a field no more than its kind: 创建日期 is when it was created.
 _SUFFIX: Final = re.compile(
-    r"(?<=\w)(?: (?:date|at|on|time|name|count)|(?:日期|时间|数|名称)|(?<=\w\w)人)$"
+    r"(?<=\w)(?: (?:date|at|on|time|name|count|max|min)|(?:日期|时间|年份|数|名称)|(?<=\w\w)人)$"
+    r"|^(?:max|min|mean|num|total) (?=\w)"
 )
 _PERSONS: Final = {
     *("director", "actor", "author", "assignee", "agent", "artist", "chef", "composer", "doctor"),
@@ -160,6 +161,23 @@ def are_whole_years(operand: object) -> bool:
         return False
     first, last = operand
     return (first.month, first.day, last.month, last.day) == (1, 1, 12, 31)
+
+
+def fields_of(
+    fields: Iterable[Field],
+    named: Collection[str],
+    operands: Sequence[Any],
+    excluded: Collection[str],
+) -> list[Field]:
+    """Return the fields that compare with operands; years with years rather than dates."""
+    fitting = [
+        field
+        for field in fields
+        if field.kind not in excluded and operands
+        if (field.name in named if named else field.spans(operands))
+    ]
+    kind = "year" if all(map(are_whole_years, operands)) else "date"
+    return [f for f in fitting if not named and f.kind == kind] or fitting
 
 
 def _words_of(field: str) -> tuple[set[str], str, str]:

@@ -1,7 +1,7 @@
 """`Reading`: one question, whose phrases are read as filters from left to right."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 from functools import partial
 from itertools import zip_longest
@@ -9,23 +9,16 @@ from typing import Any, Final
 
 from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_retrieval_ext.filter_fields import (
-    Field,
-    any_of,
-    any_or_all,
-    are_whole_years,
-    plural,
+from llama_retrieval_ext.filter_documents import (
+    in_context,
+    is_evident,
+    lists_values,
+    unknown_document,
 )
+from llama_retrieval_ext.filter_fields import Field, any_of, any_or_all, fields_of
 from llama_retrieval_ext.filter_syntax import as_metadata_filters, describe_filters
-from llama_retrieval_ext.filter_words import (
-    SYNONYMS,
-    Amount,
-    Meaning,
-    Token,
-    has_other_subject,
-    tokens,
-)
-from llama_retrieval_ext.filters import AllOf, Condition, Not, comparisons
+from llama_retrieval_ext.filter_words import Amount, Meaning, Token, has_other_subject, tokens
+from llama_retrieval_ext.filters import AllOf, Condition, Not
 from llama_retrieval_ext.interpretation import Interpretation, Source, without
 from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.text.segmentation import has_unspaced
@@ -41,15 +34,8 @@ _PHRASE: Final = re.compile(
     r"(?(no)(?:(?:,(?P=v))*,?[&|][aT]?(?P=v))?|(?:,?[&|]?[aT]?(?P=v))*))"
     r"(?P<behind>(?:k{0,2}g|!?[ke]?F)?z?)"
 )
-# The last part of a name, P, stands for it: "director Nolan", "with Pitt or Hanks", "Nolan films".
-_PART_OF_NAME: Final = re.compile(
-    "(?<=[Fw])P|(?<=F[ep])P|(?<=[Fw]P[&|,])P|(?<=P[&|])P(?=k?g)|P(?=(?:[&|]P)?k?g)"
-)
 _FUNCTION_WORDS: Final = ENGLISH_STOP_WORDS | {"will", "may", "might", "must"}
-_MANY: Final = 2
 _DESCRIPTION: Final = 4  # words before a kind of documents: "time travel films"
-# Values side by side, and other filters after them.
-_LISTING: Final = re.compile(r"[aT]*(?:F[ep]?)?!?[vN][^xqo]*")
 _NEAR: Final = 16  # classes that are looked at before and after a phrase
 # A filter behind a phrase: one of times or numbers, of names, or a negated one.
 _FILTER: Final = (
@@ -59,12 +45,6 @@ _FILTER: Final = (
 _HEAD: Final = re.compile(
     rf"(a*(?:[vN][,&|]*)+x)(?:(?P<one>[,k]?(?:wa?[vNF]|!|F?[cb]))|(?:p[aT]?|k)[vN]|{_FILTER})"
 )
-_VERB: Final = re.compile("[gk](x)(?=[aT]?[vN])")
-# The only words of a question that may name documents: "easy trails ...", ... 的演出.
-_UNKNOWN: Final = re.compile(
-    r"(?P<any>a*)T?(?:[vN](?:[,&|]*|k))*x?(?P<x>x)(?!x)|[^x]*[kvNs](?P<y>x{1,4})$"
-)
-_ATTRIBUTES: Final = {form for row in SYNONYMS for word in row for form in (word, plural(word))}
 _BEFORE_FILTER: Final = re.compile(_FILTER)
 # What stands before and after a kind of document that is one common word, such as "drama".
 _BEFORE_KIND: Final = re.compile(r"(?:^|[gV,])[ark&|]*$|o[^,]{1,8}k$")
@@ -80,28 +60,6 @@ _BEFORE_NAMED: Final = re.compile("(?:^|[gVN,wp!])[aTrk&|]*$")
 _END: Final = re.compile(r"T?(?:$|[,&|!zkgwcbtorN]|F(?!$)|p[aT]?[ydvNct])")
 # Classes of words that no search looks for.
 _SUBJECT: Final = re.compile(r"[^VagTkor&|,pw]")
-_TOPIC: Final = re.compile("o[^V,]*|^a*x(?=g)")
-
-
-def read(
-    question: str,
-    mentions: Sequence[Token],
-    fields: Mapping[str, Field],
-    titles: Collection[str],
-    today: date,
-) -> Interpretation:
-    """Return a question as a query and filters; see `Interpreter`.
-
-    An unknown word names documents if all else is filters, of which that is evident.
-    """
-    reading = Reading(question, mentions, fields, titles, today)
-    document, interpretation = reading.unknown(), reading.interpretation()
-    if document is None:
-        return interpretation
-    supposed = Reading(question, mentions, fields, titles, today, document=document)
-    supposition = supposed.interpretation()
-    is_more = len(supposition.sources) > len(interpretation.sources)
-    return supposition if is_more and supposed.is_evident() else interpretation
 
 
 class Reading:
@@ -110,7 +68,7 @@ class Reading:
     def __init__(
         self,
         question: str,
-        mentions: Iterable[Token],
+        mentions: Sequence[Token],
         fields: Mapping[str, Field],
         titles: Collection[str],
         today: date,
@@ -118,17 +76,16 @@ class Reading:
         document: tuple[int, int] | None = None,
     ) -> None:
         self._question, self._fields, self._titles, self._today = question, fields, titles, today
-        self._tokens = tokens(question, mentions, today)
+        self._mentions, self._tokens = mentions, tokens(question, mentions, today)
         if document is not None:  # words that are taken to name documents
             first, end = document
             span = Token(self._tokens[first].start, self._tokens[end - 1].end, "g")
             self._tokens[first:end] = [span]
         codes = [token.code for token in self._tokens]
-        self._codes = _PART_OF_NAME.sub("N", "".join(codes)).replace("P", "x")
-        self._codes = _VERB.sub(self._preposition, self._codes)
         self._names_documents = self._is_listing = False  # so far
         self._refused: list[str] = []
-        self._tokens = [t._replace(code=c) for t, c in zip(self._tokens, self._codes, strict=True)]
+        self._tokens = in_context(question, self._tokens)
+        self._codes = "".join(token.code for token in self._tokens)
         self._parts: list[tuple[Condition, int, int]] = []  # and the places of their words
         self._names_or_compares = not {*"gc"}.isdisjoint(codes)
         head = _HEAD.match("".join(codes))
@@ -138,7 +95,7 @@ class Reading:
             # "red wines from Italy", "red wine under 20 euros", not "french fries with rice"
             self._codes = f"{self._codes[: self._head - 1]}g{self._codes[self._head :]}"
             self._tokens[self._head - 1] = self._tokens[self._head - 1]._replace(code="g")
-        self._is_listing = self._lists_values()
+        self._is_listing = lists_values(question, self._tokens, self._codes, fields)
 
     def interpretation(self) -> Interpretation:
         """Return the question as a query and filters."""
@@ -170,50 +127,21 @@ class Reading:
         filters = as_metadata_filters(AllOf(tuple(part for part, *_ in self._parts)))
         return Interpretation(self._question, query, filters, None, tuple(sources), refused)
 
-    def _preposition(self, match: re.Match[str]) -> str:
-        """Return the class of a verb before a value: "advisories affecting Windows"."""
-        word = self._tokens[match.start(1)]
-        is_verb = match[0] == "kx" or self._question[: word.end].endswith("ing")
-        return f"{match[0][:-1]}{'w' if is_verb else 'x'}"
+    def with_document(self) -> Interpretation:
+        """Return the question as a query and filters, of which an unknown word may be no part.
 
-    def unknown(self) -> tuple[int, int] | None:
-        """Return the places of the words that may name documents, as "trails", if any may."""
-        match = _UNKNOWN.match(self._codes)
-        if match is None or "q" in self._codes:
-            return None
-        first, end = match.span("x" if match["x"] else "y")
-        text = self._question[self._tokens[first].start : self._tokens[end - 1].end]
-        if text.endswith("ing") and self._codes[:first].endswith("x"):  # "doctors accepting ..."
-            first, end = first - 1, end - 1
-            text = self._question[self._tokens[first].start : self._tokens[end - 1].end]
-        is_kind = has_unspaced(text) or match["any"] or self._is_plural(end)
-        return (first, end) if is_kind and text.casefold() not in _ATTRIBUTES else None
-
-    def is_evident(self) -> bool:
-        """Return whether nothing is left but filters, whose number or form says that they are meant.
-
-        It is a unit, a field, or a comparison that names one ("cheaper"); of two filters, a
-        capital or a negation of one; or three filters. Times alone are none of them.
+        The word names documents if all else is filters, of which that is evident.
         """
-        if self._codes.count("g") > 1 or _SUBJECT.search(_TOPIC.sub("", self._codes)):
-            return False
-        names, times, has_mark = set[str](), 0, False
-        for condition, start, end in self._parts:
-            words = self._tokens[start:end]
-            codes = {token.code for token in words}
-            is_stated = "F" in codes or any(isinstance(token.meaning, Amount) for token in words)
-            is_stated |= any(t.code in "cj" and " " in t.meaning for t in words)
-            if is_stated and (words[0].code != "p" or "F" in codes):  # "eggs for 5 minutes"
-                return True
-            if words[0].code == "!" and self._codes[start - 1 : start] == "k":  # "that are not"
-                return True
-            if codes.isdisjoint("vN"):
-                times += 1
-            else:
-                names |= {compare.key for compare in comparisons(condition)}
-            text = self._question[words[-1].start : words[-1].end]
-            has_mark |= "!" in codes or text[0].isupper()
-        return len(names) > 1 and (has_mark or len(names) + times > _MANY)
+        document = unknown_document(self._question, self._tokens, self._codes)
+        interpretation = self.interpretation()
+        if document is None:
+            return interpretation
+        given = self._question, self._mentions, self._fields, self._titles, self._today
+        supposed = Reading(*given, document=document)
+        supposition = supposed.interpretation()
+        is_more = len(supposition.sources) > len(interpretation.sources)
+        is_more &= is_evident(self._question, supposed._tokens, supposed._codes, supposed._parts)
+        return supposition if is_more else interpretation
 
     def _phrase(self, match: re.Match[str]) -> tuple[Condition | None, int]:
         """Return what a phrase stands for, None for nothing, and where the next may begin."""
@@ -234,6 +162,10 @@ class Reading:
             amount = words[-2].meaning
             fields = {field.name for field in self._fields.values() if field.spans([amount])}
             end -= bool(fields) and fields.isdisjoint(named)
+        elif match["time"] and len(units := [t.meaning for t in words if t.code == "n"]) > 1:
+            kinds = {unit.dimension for unit in units if isinstance(unit, Amount)}
+            if len(kinds) > 1:  # "lighter than 1 kg and cheaper than $20"
+                end = next(at for at, token in enumerate(words) if token.code == "n") + 1
         elif "F" in (match["role"] or ""):
             values = ((at, token.meaning) for at, token in enumerate(words) if token.code in "vN")
             others = (at for at, meant in values if named.isdisjoint(m.field for m in meant))
@@ -264,7 +196,7 @@ class Reading:
             }
             operands = self._unnamed(match, operands, is_bare=not named and not units)
         excluded = {"words", *(["number"] if "t" in match["time"] else [])}  # "prices since 2022"
-        fields = self._fields_of(named, operands, excluded)
+        fields = fields_of(self._fields.values(), named, operands, excluded)
         if len(fields) == 1:
             operators = [FilterOperator(sign[0]) for sign in signs]
             compared = partial(fields[0].compared, today=self._today)
@@ -280,19 +212,6 @@ class Reading:
             shown = repr(self._question[words[0].start : words[-1].end])
             self._refused.append(f"{shown} may be of {names}; write which")
         return None
-
-    def _fields_of(
-        self, named: Collection[str], operands: Sequence[Any], excluded: Collection[str]
-    ) -> list[Field]:
-        """Return the fields that compare with operands; years with years rather than dates."""
-        fields = [
-            field
-            for field in self._fields.values()
-            if field.kind not in excluded and operands
-            if (field.name in named if named else field.spans(operands))
-        ]
-        kind = "year" if all(map(are_whole_years, operands)) else "date"
-        return [f for f in fields if not named and f.kind == kind] or fields
 
     def _is_value(self, match: re.Match[str]) -> bool:
         """Return whether a number is a value, unlike "rated 8" and "the year 2000 problem"."""
@@ -340,33 +259,6 @@ class Reading:
         is_told = self._names_documents and "q" not in self._codes and before[-1:] != "o"
         is_far = is_told and is_end and (not equal or "r" in time or is_from)
         return is_near or is_far or (not before.strip("aT") and not after)
-
-    def _lists_values(self) -> bool:
-        """Return whether a question has nothing but filters: values of several fields."""
-        of = any(self._question[t.start : t.end] == "of" for t in self._tokens)  # "economy of Rome"
-        of |= self._question.startswith(("a ", "an "))  # "a nice target"
-        if of or not _LISTING.fullmatch(self._codes):
-            return False
-        definite = (match.end() - 1 for match in re.finditer(".T[vN]", self._codes))
-        if any(self._question[self._tokens[at].start].islower() for at in definite):
-            return False  # "new year in the city"
-        words = [token for token in self._tokens if token.code in "vN"]
-        fields = [{meaning.field for meaning in token.meaning} for token in words]
-        attributes = {
-            name for names in fields for name in names if name and not self._fields[name].is_list
-        }
-        labels = [{meaning.field for meaning in t.meaning} for t in self._tokens if t.code == "F"]
-        compares = not {*"nyd"}.isdisjoint(self._codes)
-        if has_unspaced(self._question) is None and not compares and any(map(set().union(*fields).isdisjoint, labels)):
-            return False  # "low prices in France"
-        # Labels and the like may be of a subject: "customer billing".
-        is_named = any(
-            token.code == "N"
-            or self._question[token.start].isupper()
-            or any(meaning.is_plural for meaning in token.meaning)
-            for token in words
-        )
-        return len(set().union(*fields)) > 1 and (is_named or len(attributes) > 1)
 
     def _asks(self, start: int, end: int) -> tuple[bool, bool]:
         """Return whether a question word stands before in the sentence; and, in Chinese, behind."""

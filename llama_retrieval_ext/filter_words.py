@@ -90,6 +90,8 @@ _ANY: Final = re.compile(rf"(?!non-)(?:{_LETTER})+(?:(?!['’]s\b)['’-](?!\d)(
 _TOPIC: Final = re.compile("o[^V,]*|x{1,4}(?=g)|^[aT]*x{1,4}(?=V)")
 _SUBJECT: Final = re.compile("[xvNnyd]|[!wp]g")
 _DEFINITION: Final = re.compile("[^xvNgnyd]*q[^xvNgnyd]*")  # "who is Tom Hanks"
+# 广州2010年以后的地铁
+_OTHER_HEAD: Final = re.compile("[Vs]k?x+$")
 # What says that a time is that of validity, before it or behind it; and what may say so.
 _HELD: Final = re.compile(
     r"\b(?:as (?:of|at)|(?:as|what) (?:it|they) (?:was|were|stood)"
@@ -154,7 +156,8 @@ def tokens(question: str, mentions: Iterable[Token], today: date) -> list[Token]
     }
     for token in (*_times(plain, today), *_classes(plain)):
         start, end = offsets[token.start], offsets[token.end - 1] + 1
-        if token.code == "n":  # "3 stars", where stars are a field
+        if token.code == "n" and not isinstance(token.meaning, Amount):
+            # "3 stars", where stars are a field
             end = min([m.start for m in named if m.code == "F" and start < m.start < end] or [end])
         if (start, end) not in labels:
             spans.append(token._replace(start=start, end=end))
@@ -179,7 +182,8 @@ def _codes(question: str, words: Sequence[Token]) -> list[str]:
             codes[at] = "e"
         if token.code == "k" and not at:  # "who is"
             codes[at] = "q"
-        if token.code == "q" and word in _RELATIVE and codes[at - 1 : at] not in ([], ["p"]):
+        is_relative = token.code == "q" and word in _RELATIVE and codes[at - 1 : at] != ["p"]
+        if at and (is_relative or (word == "that" and codes[at - 1] not in "pwo")):
             codes[at] = "k"
         if token.code == "F" and (code := class_of(word)) in {*"go"}:
             following = next((t for t in words[at + 1 :] if t.code not in "aT"), token)
@@ -226,8 +230,7 @@ def has_other_subject(question: str, words: Sequence[Token], codes: str, *, is_a
         return not question.startswith("有")  # 有红色的吗
     left = ""
     # A Chinese word may be part of a longer one.
-    has_time = not {*"nyd"}.isdisjoint(codes) and len(re.findall("V+", codes)) == 1
-    is_certain = has_unspaced(question) is not None and not has_time
+    is_certain = has_unspaced(question) is not None and not _OTHER_HEAD.search(codes)
     for token, code in zip(words, codes, strict=True):
         text = question[token.start : token.end]
         is_name = token.code == "F" or (token.code == "N" and not text.islower())

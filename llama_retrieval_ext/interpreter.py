@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime
 from typing import Final
 
 from llama_retrieval_ext.filter_fields import Field, spellings
-from llama_retrieval_ext.filter_phrases import read
+from llama_retrieval_ext.filter_phrases import Reading
 from llama_retrieval_ext.filter_syntax import Scalar
 from llama_retrieval_ext.filter_words import Meaning, Token, before_change, held_at
 from llama_retrieval_ext.interpretation import Interpretation, Source, without
@@ -124,7 +124,8 @@ class Interpreter:
                 reason = "no field to filter by has values; declare some: Schema(facets=['genres'])"
             return Interpretation(question, question, refused=(reason,))
         mentions = [*self.mentions(question)]
-        return read(question, mentions, self.fields, self.titles, today)
+        reading = Reading(question, mentions, self.fields, self.titles, today)
+        return reading.with_document()
 
     def _held(self, question: str, held: Token, today: date) -> Interpretation:
         """Return the interpretation of a question that asks for the validity of a day."""

@@ -95,6 +95,7 @@ class Columns:
         self._codes = {key: array("q") for key in self.keys}
         self._numbers: dict[str, dict[Hashable, int]] = {key: {} for key in self.keys}
         self._values: dict[str, list[object]] = {key: [] for key in self.keys}
+        self._scalars = {key: _Scalars() for key in self.keys}
         self._masks: dict[Condition | None, Mask] = {}
         self._entries: dict[str, Entries] = {}
 
@@ -179,12 +180,13 @@ class Columns:
         """Return the values of a key, of all rows."""
         if key in self._entries:
             return self._entries[key]
-        listed = [_scalars(value) for value in self._values[key]]
-        distinct = {_identity(value): value for values in listed for value in values}
-        ordered = sorted((order(value), value) for value in distinct.values())
-        number = {_identity(value): at for at, (_, value) in enumerate(ordered)}
-        items = np.array([number[_identity(v)] for values in listed for v in values], np.int64)
-        lengths = np.array([*map(len, listed)], dtype=np.int64)
+        scalars = self._scalars[key]
+        scalars.extend(self._values[key])
+        ordered = sorted((order(v), at, v) for v, at in scalars.numbers.values())
+        number = np.empty(len(ordered), dtype=np.int64)
+        number[[at for _, at, _ in ordered]] = np.arange(len(ordered))
+        items = number[np.array(scalars.items, dtype=np.int64)]
+        lengths = np.array(scalars.lengths, dtype=np.int64)
         codes = np.array(self._codes[key], dtype=np.int64)
         counts = lengths[codes]
         row = np.repeat(np.arange(len(codes)), counts)
@@ -194,10 +196,33 @@ class Columns:
         document = np.array(self._document, dtype=np.int64)[row]
         size = max(1, len(ordered))
         pairs, pair = np.unique(document * size + value, return_inverse=True)
-        keys, values = [order for order, _ in ordered], [value for _, value in ordered]
+        keys, values = [order for order, *_ in ordered], [value for *_, value in ordered]
         entries = Entries(values, keys, row, value, pair, pairs // size, pairs % size)
         self._entries[key] = entries
         return entries
+
+
+class _Scalars:
+    """The scalars in the metadata values of a key; only new values are looked at again.
+
+    Attributes:
+        numbers: The distinct scalars, each with its number.
+        items: The numbers of those of each value, one after the other.
+        lengths: How many each value has.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: dict[Hashable, tuple[Scalar, int]] = {}
+        self.items, self.lengths = array("q"), array("q")
+
+    def extend(self, values: Sequence[object]) -> None:
+        """Add the values behind those that are there."""
+        for value in values[len(self.lengths) :]:
+            scalars = _scalars(value)
+            self.lengths.append(len(scalars))
+            for scalar in scalars:
+                entry = self.numbers.setdefault(_identity(scalar), (scalar, len(self.numbers)))
+                self.items.append(entry[1])
 
 
 class StoredColumns:

@@ -91,12 +91,8 @@ class Interpreting:
         readings = [
             interpreter.interpret(question, today=today, held=words)
             for question, words in zip(questions, held, strict=True)
+            if _is_spelling(interpreter, question, questions[-1])
         ]
-        # A word that is corrected to the name of a field is no such name: "grand canyon".
-        typed = {*questions[-1].casefold().split()}
-        names = {word for field in interpreter.fields.values() for word in field.words}
-        if not names.isdisjoint({*questions[0].casefold().split()} - typed):
-            readings = readings[-1:]
         reading: Interpretation = max(readings, key=lambda reading: len(reading.sources))
         reading = replace(reading, refused=(*reading.refused, *reasons))
         if llm is not None:
@@ -139,6 +135,12 @@ class Interpreting:
             while len(self._kept) > _MOST_KEPT:
                 self._kept.popitem(last=False)
         return kept
+
+
+def _is_spelling(interpreter: Interpreter, corrected: str, typed: str) -> bool:
+    """Return whether no word is corrected to the name of a field, as "grand" to "brand"."""
+    changed = {*corrected.casefold().split()}.difference(typed.casefold().split())
+    return all(changed.isdisjoint(field.words) for field in interpreter.fields.values())
 
 
 def _no_change(text: str, changes: Sequence[date]) -> str:

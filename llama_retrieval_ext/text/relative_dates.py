@@ -227,6 +227,10 @@ _RULES: Final[tuple[tuple[str, Callable[..., Days]], ...]] = (
         lambda today, year, month: month_of(today.year - _AGO[year], _count(month)),
     ),
     (f"last ({_MONTH})", _last_month),
+    (
+        rf"(?<=since )({_MONTH})(?! \d)",
+        lambda today, name: month_of(today.year - (_COUNTS[name] > today.month), _COUNTS[name]),
+    ),
     (f"last ({_any(_DAYS)})", _last_weekday),
     (f"(?<=since )({_any(_DAYS)})", _last_weekday),
     (f"({_THIS_ZH})个?(?:周|星期|礼拜)({_DAY_ZH})", _weekday_zh),

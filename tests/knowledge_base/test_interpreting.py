@@ -150,6 +150,16 @@ def test_name_with_a_typing_error_is_corrected(kb: KnowledgeBase) -> None:
     ]
 
 
+def test_words_corrected_to_the_name_of_a_field_are_none() -> None:
+    model = FakeEmbedding(dim=8)
+    schema = Schema(facets=["brand"])
+    with KnowledgeBase.open("embedded::memory:", embed_model=model, schema=schema) as kb:
+        text = "A bike of this brand."
+        kb.add([Document(text=text, metadata={"brand": "Canyon"})], show_progress=False)
+        assert kb.interpret("brand canyon in October").filters is not None
+        assert kb.interpret("grand canyon in October").filters is None
+
+
 def test_filters_of_a_model_exist_and_come_from_the_question(kb: KnowledgeBase) -> None:
     answer = (
         "genres=comedy <- funny\nyear >= 2000 <- this century\nactors in (Tom Hanks) <- Hanks\n"
