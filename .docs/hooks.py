@@ -34,6 +34,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for page in pages:
         path = page.relative_to(ROOT).as_posix()
         files.append(File.generated(config, path, abs_src_path=str(page)))
+    shim = "assets/iframe-worker.js"
+    files.append(File.generated(config, shim, abs_src_path=str(ROOT / ".docs/iframe-worker.js")))
     for name, objects in _public().items():
         text = "\n".join([f"# {name}\n", *(f"::: {path}\n" for path in objects)])
         files.append(File.generated(config, f"reference/{name}.md", content=text))

@@ -1,0 +1,26 @@
+// The theme's search runs in a worker, which browsers refuse to pages from the disk: there, a hidden frame runs it.
+// In place of https://unpkg.com/iframe-worker, so that the site asks no other host.
+if (location.protocol === "file:")
+  window.IFrameWorker = window.Worker = class extends EventTarget {
+    constructor(url) {
+      super()
+      const frame = document.createElement("iframe")
+      frame.hidden = true
+      document.body.append(frame)
+      this.inside = frame.contentWindow
+      this.inside.answer = data => this.dispatchEvent(new MessageEvent("message", { data }))
+      this.inside.load = (page, src) => new Promise((resolve, reject) => {
+        page.body.append(Object.assign(page.createElement("script"), { src, onload: resolve, onerror: reject }))
+      })
+      this.inside.document.open()
+      this.inside.document.write(`<!doctype html><body><script>
+        postMessage = data => answer(data)
+        importScripts = async (...urls) => { for (const url of urls) await load(document, url) }
+      </script><script src="${url}"></script>`)
+      this.inside.document.close()
+      this.ready = new Promise(resolve => { frame.onload = resolve })
+    }
+    postMessage(data) {
+      this.ready.then(() => this.inside.dispatchEvent(new MessageEvent("message", { data })))
+    }
+  }
