@@ -1,6 +1,10 @@
-// The theme's search runs in a worker, which browsers refuse to pages from the disk: there, a hidden frame runs it.
-// In place of https://unpkg.com/iframe-worker, so that the site asks no other host.
-if (location.protocol === "file:")
+// Pages that are read from the disk ask no other host. Browsers refuse them the worker of the theme's search, which then runs in a
+// hidden frame (elsewhere https://unpkg.com/iframe-worker), and mermaid is not there: diagrams are shown as their text.
+if (location.protocol === "file:") {
+  window.mermaid = {
+    initialize() {},
+    render: async (_, text) => ({ svg: `<pre>${new Option(text).innerHTML}</pre>` }),
+  }
   window.IFrameWorker = window.Worker = class extends EventTarget {
     constructor(url) {
       super()
@@ -24,3 +28,4 @@ if (location.protocol === "file:")
       this.ready.then(() => this.inside.dispatchEvent(new MessageEvent("message", { data })))
     }
   }
+}
