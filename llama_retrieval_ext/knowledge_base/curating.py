@@ -23,7 +23,7 @@ from llama_retrieval_ext.execution.context import (
 from llama_retrieval_ext.execution.hints import conclude
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filter_syntax import as_metadata_filters
-from llama_retrieval_ext.filters import AllOf, Condition, Not, matches
+from llama_retrieval_ext.filters import AllOf, AnyOf, Condition, Not, matches
 from llama_retrieval_ext.interpretation import Interpretation
 from llama_retrieval_ext.knowledge_base.correcting import Correcting
 from llama_retrieval_ext.knowledge_base.interpreting import Interpreting
@@ -246,11 +246,12 @@ class Curating:
 def _without_blocked(query: Query, rankings: Sequence[ScopedRanking]) -> Query:
     """Return the query with a filter that excludes what is blocked by filters."""
     for scoped in rankings:
-        for block in scoped.ranking.blocks:
-            if block.where:
-                where, condition = condition_of(block.where), scoped.condition
-                part = where if condition is None else AllOf((condition, where))
-                query = query.but(filters=as_metadata_filters(Not(part)))
+        wheres = [condition_of(block.where) for block in scoped.ranking.blocks if block.where]
+        if wheres:
+            blocked: Condition = AnyOf(tuple(wheres)) if wheres[1:] else wheres[0]
+            if scoped.condition is not None:
+                blocked = AllOf((scoped.condition, blocked))
+            query = query.but(filters=as_metadata_filters(Not(blocked)))
     return query
 
 

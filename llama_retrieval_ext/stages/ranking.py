@@ -28,6 +28,7 @@ from llama_retrieval_ext.text.yaml_nodes import Reader, composed, position
 T = TypeVar("T")
 
 _ROUNDING: Final = 1e-9
+_MOST_FILTERS: Final = 200  # which become one filter of each query
 _SYNONYMS: Final = re.compile(r"\s*(=|->)\s*")
 
 
@@ -185,7 +186,8 @@ class Ranking(RecordsArguments):
             integration"`` for one direction. Keyword search looks for both.
 
     Raises:
-        ConfigurationError: A synonym is malformed, or a value has another type.
+        ConfigurationError: A synonym is malformed, a value has another type, or there are more than
+            200 blocks with a filter.
 
     Examples:
         >>> Ranking(boosts=(Boost(number="votes", weight=0.1),), pins=(Pin("leave"),))
@@ -202,6 +204,12 @@ class Ranking(RecordsArguments):
     def __post_init__(self) -> None:
         for name in (*_KINDS, "synonyms"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
+        n_filters = sum(bool(block.where) for block in self.blocks)
+        if n_filters > _MOST_FILTERS:
+            raise ConfigurationError(
+                f"a ranking has at most {_MOST_FILTERS} blocks with a filter (where), got "
+                f"{n_filters}; write many values of a key in one, as where='lang in (en, de)'"
+            )
         _ = self.expansions  # raises if one is malformed
 
     @cached_property

@@ -337,6 +337,14 @@ def test_each_rule_is_explained(kb: KnowledgeBase) -> None:
     assert explained.to_dict()["hits"]
 
 
+def test_many_blocks_with_filters_are_one_condition_of_a_query(kb: KnowledgeBase) -> None:
+    wheres = [*(f"votes={number}" for number in range(100, 298)), "votes=1", "votes=2"]
+    kb.set_ranking(Ranking(blocks=[Block(where=where) for where in wheres]))
+    assert {hit.metadata["votes"] for hit in kb.search("annual leave")}.isdisjoint({1, 2})
+    with pytest.raises(ConfigurationError, match="at most 200 blocks with a filter"):
+        Ranking(blocks=[Block(where=where) for where in [*wheres, "votes=3"]])
+
+
 @pytest.mark.slow
 def test_rules_are_recorded_hot_and_those_of_a_scope(tmp_path: Path) -> None:
     url, model = f"embedded:{tmp_path / 'kb'}", FakeEmbedding()
