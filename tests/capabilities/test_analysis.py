@@ -5,32 +5,17 @@ import json
 import re
 from collections.abc import Callable
 
-# ruff: noqa: RUF001 - Chinese punctuation on purpose
-from dataclasses import fields
-from string import Formatter
-
 import pytest
 from llama_index.core.base.response.schema import PydanticResponse
 from llama_index.core.schema import TextNode
-from pydantic import BaseModel
 
-from llama_retrieval_ext.capabilities import (
-    DataAnalyzer,
-    InsightGenerator,
-    OutputTexts,
-    RAGGenerator,
-)
+from llama_retrieval_ext.capabilities import DataAnalyzer, InsightGenerator
 from llama_retrieval_ext.capabilities.analysis import Analysis
-from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, SourcesOf
 from llama_retrieval_ext.capabilities.query_engine import as_hits
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
-from llama_retrieval_ext.execution.context import Context, entered, note_degraded
-from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.llm.model import LanguageModel
-from llama_retrieval_ext.testing import FakeRetriever, ScriptedLLM
+from llama_retrieval_ext.testing import ScriptedLLM
 from tests.capabilities.conftest import ACME, LOGS
-from tests.cases import cases
 
 
 def findings(prompt: str) -> str:
@@ -151,35 +136,6 @@ def test_an_analyzer_is_a_response_synthesizer() -> None:
     assert len(response.source_nodes) == 2
 
 
-class _Answer(BaseModel):
-    findings: list[str]
-
-
-def test_the_reason_of_a_failure_is_that_of_its_own_prompts() -> None:
-    model = LanguageModel(ScriptedLLM([RuntimeError("503")]))
-    reading = MapReduce(model, "analysis", _Answer, lambda items, _: items, lambda *_: [])
-    plan = reading.plan([Item("text", ("a",))], lambda _: note_degraded("another", "unrelated"))
-    with pytest.raises(GenerationError, match="503") as caught:
-        run(plan)
-    assert "unrelated" not in str(caught.value)
-
-
-def test_findings_stay_if_their_merging_gives_none() -> None:
-    said = ['{"findings": ["a"]}', '{"findings": ["b"]}', '{"findings": []}']
-    model = LanguageModel(ScriptedLLM(said, context_window=1400, num_output=100))
-
-    def read(answer: _Answer, sources_of: SourcesOf) -> list[Item]:
-        return [Item(text, sources_of([1])) for text in answer.findings]
-
-    reading = MapReduce(model, "analysis", _Answer, lambda items, _: items, read)
-    items = [Item("word " * 900, (name,)) for name in "ab"]
-    with entered(Context()) as context:
-        found = run(reading.plan(items))
-    assert sorted(item.text for item in found) == ["a", "b"]
-    (degraded,) = context.session.degraded
-    assert "merging the findings failed: analysis: the LLM gave no findings" in degraded.reason
-
-
 def insights(prompt: str) -> str:
     ids = re.findall(r"^\[(\d+)\]", prompt, re.MULTILINE)
     several = [{"title": "Pump", "explanation": "It fails.", "evidence": ids, "confidence": 0.9}]
@@ -196,46 +152,3 @@ def test_each_insight_has_its_evidence() -> None:
     analysis = DataAnalyzer(llm=ScriptedLLM(findings)).analyze(LOGS[:2])
     of_analysis = asyncio.run(InsightGenerator(llm=ScriptedLLM(insights)).agenerate(analysis))
     assert of_analysis.insights[0].evidence == ["log-1", "log-2"]
-
-
-ENGLISH = "The documents do not answer this question."
-CHINESE = "现有文档无法回答这个问题。"
-
-
-@cases(
-    ("question", "language", "text"),
-    [
-        ("How much leave?", None, ENGLISH),
-        ("年假有几天？", None, CHINESE),
-        ("年假有几天？", "en", ENGLISH),
-    ],
-)
-def test_no_answer_is_in_the_language_of_the_question_or_of_the_argument(
-    question: str, language: str | None, text: str
-) -> None:
-    rag = RAGGenerator(FakeRetriever([]), llm=ScriptedLLM([]))
-    assert rag.generate(question, language=language).text == text
-    fixed = RAGGenerator(FakeRetriever([]), llm=ScriptedLLM([]), language=language)
-    assert str(fixed.query(question)) == text
-
-
-def test_a_language_without_texts_is_refused_before_a_model_is_called() -> None:
-    llm = ScriptedLLM([])
-    rag = RAGGenerator(FakeRetriever([("leave", 0.9, "25 days")]), llm=llm)
-    with pytest.raises(ConfigurationError, match="'fr', but in en, zh"):
-        rag.generate("How much leave?", language="fr")
-    with pytest.raises(ConfigurationError, match="no texts in the language 'fr'"):
-        RAGGenerator(FakeRetriever([]), llm=llm, language="fr")
-    assert llm.prompts == []
-
-
-@cases("name", [field.name for field in fields(OutputTexts)])
-def test_a_chinese_text_has_the_fields_of_the_english_one(name: str) -> None:
-    english, chinese = (getattr(OutputTexts.of(each), name) for each in ("en", "zh"))
-    if isinstance(english, str):
-        assert chinese != english
-        assert _fields(chinese) == _fields(english)
-
-
-def _fields(text: str) -> set[str]:
-    return {field for _, field, *_ in Formatter().parse(text) if field}
