@@ -18,7 +18,7 @@ from llama_retrieval_ext.filter_syntax import describe_filters
 from llama_retrieval_ext.lazy import shown
 from llama_retrieval_ext.scope import Scope
 
-_VIEW: Final = "explanation.retriever"
+_VIEW: Final = "pipeline.retriever"
 
 
 @dataclass(frozen=True, slots=True)

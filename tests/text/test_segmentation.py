@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import MissingDependencyError
-from llama_retrieval_ext.text.analyzer import packed_grams
+from llama_retrieval_ext.text.gram_ids import packed_grams
 from llama_retrieval_ext.text.segmentation import (
     LONGEST_KEY,
     BoundedCache,
