@@ -13,16 +13,10 @@ from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, Sources
 from llama_retrieval_ext.capabilities.query_engine import text_of
 from llama_retrieval_ext.checks import declared_arguments
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
-from llama_retrieval_ext.execution.drivers import asynchronous, blocking
+from llama_retrieval_ext.execution.context import degraded_since, note_degraded
+from llama_retrieval_ext.execution.drivers import asynchronous, blocking, within
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.running import (
-    Report,
-    Reporting,
-    async_streamed,
-    streamed,
-    within,
-)
+from llama_retrieval_ext.execution.running import Report, Reporting, async_streamed, streamed
 from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.llm.model import GENERATION_TIMEOUT_S, LanguageModel, check_prompt, filled
 from llama_retrieval_ext.parameters import Count, Seconds
@@ -176,7 +170,7 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
     def _plan(
         self, data: InsightData, focus: str, report: Report[InsightReport] | None = None
     ) -> Plan[InsightReport]:
-        before = degraded_count()
+        before = len(degraded_since(0))
         note = f" They should be about: {focus}." if focus else ""
 
         def prompt(records: str, merging: bool) -> str:  # noqa: FBT001 - see MapReduce

@@ -20,8 +20,8 @@ from llama_index.core.vector_stores.types import (
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.dates import holds, instant
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
+from llama_retrieval_ext.execution.drivers import called
 from llama_retrieval_ext.execution.plan import Call, Plan
-from llama_retrieval_ext.execution.running import called
 from llama_retrieval_ext.filter_syntax import as_metadata_filters
 from llama_retrieval_ext.filters import SCOPE_KEYS, AllOf, parse_filters
 from llama_retrieval_ext.knowledge_base import KnowledgeBase

@@ -20,10 +20,9 @@ from llama_retrieval_ext.capabilities.memory_storage import MEMORY_KEYS
 from llama_retrieval_ext.capabilities.query_engine import fitted
 from llama_retrieval_ext.checks import check_count, check_seconds, checked_call, of_type, problems
 from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
-from llama_retrieval_ext.execution.drivers import asynchronous, blocking
+from llama_retrieval_ext.execution.drivers import asynchronous, blocking, called
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import embed
-from llama_retrieval_ext.execution.running import called
 from llama_retrieval_ext.filters import SCOPE_KEYS
 from llama_retrieval_ext.llm.model import count_tokens, shortened
 from llama_retrieval_ext.pipeline.retriever import Retriever

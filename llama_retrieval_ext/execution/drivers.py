@@ -96,6 +96,22 @@ def show_as(function: Any, plan: Any, result_type: Any = None, *, prefix: str = 
     function.__annotations__ = {**plan.__annotations__, "return": result}
 
 
+def called(
+    function: Callable[P, T], twin: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+) -> Plan[T]:
+    """Return the plan that calls a function, or its async twin, with arguments."""
+    result: T = yield Call(lambda: function(*args, **kwargs), lambda: twin(*args, **kwargs))
+    return result
+
+
+def within(name: str, plan: Plan[T], timeout_s: float | None) -> Plan[T]:
+    """Return the plan with a time limit."""
+    if timeout_s is None:
+        return (yield from plan)
+    outcomes: list[Outcome[T]] = yield Together([Task(name, plan, timeout_s)])
+    return outcomes[0].result()
+
+
 def drive(requests: Generator[Any, Any, T], perform: Callable[[Any], object]) -> T:
     """Return the result of a generator of requests; a function answers each of them.
 

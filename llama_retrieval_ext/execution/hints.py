@@ -14,8 +14,8 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.dates import KNOWN_TO
 from llama_retrieval_ext.execution.context import current_context, note_hint, note_inquiry
+from llama_retrieval_ext.execution.drivers import within
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.running import within
 from llama_retrieval_ext.filters import (
     MEMBERSHIP_OPERATORS,
     SCOPE_KEYS,

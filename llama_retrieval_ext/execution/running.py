@@ -1,4 +1,4 @@
-"""Plans with a time limit or with partial results; twins of methods that return plans."""
+"""Partial results of plans; the blocking and the async twin of a method that returns a plan."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
@@ -12,7 +12,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypeVar
 from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.execution.context import OnPartial, call, current_context, entered
 from llama_retrieval_ext.execution.drivers import arun, asynchronous, blocking, pool, run, show_as
-from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
+from llama_retrieval_ext.execution.plan import Call, Plan
 
 T = TypeVar("T")
 # Receives a partial result; returns False when partial results are no longer read.
@@ -155,19 +155,3 @@ def async_streamed(function: Callable[P, Iterator[T]]) -> Callable[P, AsyncItera
 
     show_as(partials, reporting, AsyncIterator, prefix="a")
     return checked_call(partials)
-
-
-def called(
-    function: Callable[P, T], twin: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
-) -> Plan[T]:
-    """Return the plan that calls a function, or its async twin, with arguments."""
-    result: T = yield Call(lambda: function(*args, **kwargs), lambda: twin(*args, **kwargs))
-    return result
-
-
-def within(name: str, plan: Plan[T], timeout_s: float | None) -> Plan[T]:
-    """Return the plan with a time limit."""
-    if timeout_s is None:
-        return (yield from plan)
-    outcomes: list[Outcome[T]] = yield Together([Task(name, plan, timeout_s)])
-    return outcomes[0].result()

@@ -14,7 +14,6 @@ from llama_retrieval_ext.dates import VALID_FROM, VALID_TO, holds
 from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.execution.context import (
     current_context,
-    degraded_count,
     degraded_since,
     note_degraded,
     note_details,
@@ -109,7 +108,7 @@ class Curating:
         is_asked = current_context().session.shared_rankings is None
         if self.log is None or query.is_recorded or not is_asked:
             return (yield from search(query))
-        since, begun = degraded_count(), time.perf_counter()
+        since, begun = len(degraded_since(0)), time.perf_counter()
         hints_before = len(current_context().session.hints)
         hits = yield from search(query.unchecked(is_recorded=True))
         ms = 1e3 * (time.perf_counter() - begun)

@@ -24,10 +24,10 @@ from llama_retrieval_ext.execution.context import (
     note_hint,
     recording,
 )
-from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.drivers import arun, run, within
 from llama_retrieval_ext.execution.hints import conclude
 from llama_retrieval_ext.execution.plan import Call, Plan, finished
-from llama_retrieval_ext.execution.running import reporting, within
+from llama_retrieval_ext.execution.running import reporting
 from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.hits import hits_shown_to
 from llama_retrieval_ext.parameters import Count

@@ -17,10 +17,9 @@ from llama_retrieval_ext.capabilities.memory_storage import memory_filters
 from llama_retrieval_ext.capabilities.rag import RAGAnswer, RAGGenerator
 from llama_retrieval_ext.checks import check_count, checked_call, declared_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.drivers import asynchronous, blocking
+from llama_retrieval_ext.execution.drivers import asynchronous, blocking, called, within
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import hits_of
-from llama_retrieval_ext.execution.running import called, within
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import GraphNode
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, NameFinder, names_found

@@ -10,9 +10,8 @@ from llama_retrieval_ext.capabilities.query_engine import GeneratedText, Passage
 from llama_retrieval_ext.capabilities.style import StyleGenerator
 from llama_retrieval_ext.checks import checked_call, declared_arguments
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.drivers import asynchronous, blocking
+from llama_retrieval_ext.execution.drivers import asynchronous, blocking, called
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.running import called
 from llama_retrieval_ext.llm.functions import takes_temperature
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.scope import Scope

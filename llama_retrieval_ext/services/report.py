@@ -17,9 +17,8 @@ from llama_retrieval_ext.capabilities.output_texts import OutputTexts, check_lan
 from llama_retrieval_ext.capabilities.rag import RAGGenerator
 from llama_retrieval_ext.checks import checked_call, declared_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
-from llama_retrieval_ext.execution.drivers import asynchronous, blocking
+from llama_retrieval_ext.execution.drivers import asynchronous, blocking, called, within
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.running import called, within
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.services.scoped import USER_KEY, ScopedService, by_metadata
 from llama_retrieval_ext.text.normalization import language_of

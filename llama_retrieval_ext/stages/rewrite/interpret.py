@@ -5,8 +5,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Protocol, runtime_checkable
 
 from llama_retrieval_ext.execution.context import note_details, note_hint
+from llama_retrieval_ext.execution.drivers import called
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.running import called
 from llama_retrieval_ext.interpretation import Interpretation
 from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.pipeline.stages import Rewrite
