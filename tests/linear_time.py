@@ -33,7 +33,7 @@ from llama_retrieval_ext.graph.entity_linking import _lines
 from llama_retrieval_ext.graph.passage_graph import PassageGraph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.graph.phrases import acronyms, chinese_runs, phrases, title_words, words
-from llama_retrieval_ext.graph.rules.inference import RuleSet
+from llama_retrieval_ext.graph.rules.rule_set import RuleSet
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
 from llama_retrieval_ext.graph.text_to_cypher import stripped
 from llama_retrieval_ext.interpreter import Interpreter

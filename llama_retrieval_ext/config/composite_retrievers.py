@@ -14,7 +14,7 @@ from llama_retrieval_ext.config.store_retrievers import dense_and_bm25, depth_fo
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.graph.entity_linking import EntityLinker
-from llama_retrieval_ext.graph.rules.inference import RuleSet
+from llama_retrieval_ext.graph.rules.rule_set import RuleSet
 from llama_retrieval_ext.parameters import Count, Share, Weight
 from llama_retrieval_ext.pipeline.index_nodes import ScorePolicy
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever

@@ -28,15 +28,10 @@ from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import Direction, GraphNode, Hop, Partition, is_visible
 from llama_retrieval_ext.graph.entity_linking import EntityLinker
 from llama_retrieval_ext.graph.open import Graph, graph_of
-from llama_retrieval_ext.graph.rules.inference import (
-    LANGUAGE_KEY,
-    Conclusion,
-    ProcessRequirements,
-    RuleSet,
-    infer,
-)
+from llama_retrieval_ext.graph.rules.inference import Conclusion, ProcessRequirements, infer
 from llama_retrieval_ext.graph.rules.matching import plan_matches
 from llama_retrieval_ext.graph.rules.rule import Pattern, Where
+from llama_retrieval_ext.graph.rules.rule_set import LANGUAGE_KEY, RuleSet
 from llama_retrieval_ext.graph.rules.yaml import load_rules, parse_rules
 from llama_retrieval_ext.hits import ordered
 from llama_retrieval_ext.pipeline.retriever import Retriever

@@ -10,7 +10,7 @@ from llama_index.core.schema import MetadataMode
 
 from llama_retrieval_ext.graph.elements import ALIASES_KEY, CHUNK_LABEL, Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import MEMORY, EmbeddedGraph
-from llama_retrieval_ext.graph.rules.inference import RuleSet
+from llama_retrieval_ext.graph.rules.rule_set import RuleSet
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
 from llama_retrieval_ext.samples.regulations import zh_safety_laws
 

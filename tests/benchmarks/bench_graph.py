@@ -31,9 +31,10 @@ from llama_retrieval_ext.graph import Edge, GraphNode, PassageGraphs
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.expansion import expand
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
-from llama_retrieval_ext.graph.rules.inference import RuleSet, infer
+from llama_retrieval_ext.graph.rules.inference import infer
 from llama_retrieval_ext.graph.rules.matching import find_matches
 from llama_retrieval_ext.graph.rules.rule import Pattern, Rule, Step
+from llama_retrieval_ext.graph.rules.rule_set import RuleSet
 from llama_retrieval_ext.retrievers import GraphRetriever
 from llama_retrieval_ext.samples.regulations import zh_safety_laws
 from llama_retrieval_ext.stores import EmbeddedVectorStore

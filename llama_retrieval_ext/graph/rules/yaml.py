@@ -21,7 +21,6 @@ from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.errors import InvalidFilterError, RuleError, RuleSyntaxError
 from llama_retrieval_ext.graph.cypher import quoted
 from llama_retrieval_ext.graph.elements import Direction
-from llama_retrieval_ext.graph.rules.inference import LANGUAGE_KEY, RuleSet
 from llama_retrieval_ext.graph.rules.rule import (
     VARIABLE,
     Concludes,
@@ -35,6 +34,7 @@ from llama_retrieval_ext.graph.rules.rule import (
     Where,
     compared,
 )
+from llama_retrieval_ext.graph.rules.rule_set import LANGUAGE_KEY, RuleSet
 from llama_retrieval_ext.text.yaml_nodes import Fields, Reader, composed
 
 _OPERATORS: Final = {operator.value: operator for operator in FilterOperator}
