@@ -124,6 +124,20 @@ def test_public_names_load_no_optional_dependency() -> None:
 
 
 @pytest.mark.slow
+def test_a_first_search_loads_only_what_it_needs() -> None:
+    loaded = loaded_after(
+        "from llama_index.core import Document\n"
+        "from llama_retrieval_ext import KnowledgeBase\n"
+        "from llama_retrieval_ext.testing import FakeEmbedding\n"
+        "kb = KnowledgeBase.open('embedded::memory:', embed_model=FakeEmbedding())\n"
+        "kb.add([Document(id_='a', text='annual leave')], show_progress=False)\n"
+        "print(kb.search('leave'))"
+    )
+    assert "qdrant_edge" in loaded
+    assert not loaded & {*OPTIONAL, "bm25s", "numba", "scipy", "plotly", "matplotlib"}
+
+
+@pytest.mark.slow
 def test_a_defect_of_ours_is_not_taken_for_a_missing_extra() -> None:
     printed = run_python(
         "import sys\n"
