@@ -120,7 +120,9 @@ def gate(
     for measure, number in least.items():
         if measure not in experiment.measures:
             have = ", ".join(experiment.measures)
-            raise ConfigurationError(f"fail_under has {measure!r}; the measures are {have}")
+            raise ConfigurationError(
+                f"fail_under has {measure!r}; the measures are {have}; add it to them"
+            )
         if number <= 0 and baseline is None:
             raise ConfigurationError(
                 f"{measure}={number} is a difference to a baseline; name the baseline, or write a "
