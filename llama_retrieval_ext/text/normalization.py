@@ -320,12 +320,12 @@ def aligned(text: str) -> tuple[str, Sequence[int]]:
     start = 0
     for end in range(1, len(text) + 1):
         if end == len(text) or not _continues(text[end]):
-            part = normal(text[start:end])
+            part = normal(text[start:end]).replace("，", "、")  # noqa: RUF001 - as in the whole text
+            part = unicodedata.normalize("NFKC", part)
             characters.append(part)
             offsets.extend([start] * len(part))
             start = end
-    plain = "".join(characters).replace("，", "、")  # noqa: RUF001 - as `normal`, which sees all
-    return plain, offsets
+    return "".join(characters), offsets
 
 
 def _continues(character: str) -> bool:

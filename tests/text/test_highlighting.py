@@ -30,7 +30,7 @@ from tests.cases import cases
         ("ดื่มน้ำเย็น", "น้ำ", ["น้ำ"]),
         ("the data\u200bbase of ٢٠٢٤", "database 2024", ["data\u200bbase", "٢٠٢٤"]),
         ("cafe\u0301 ﾃﾞｰﾀ ﬁre", "café データ fire", ["cafe\u0301", "ﾃﾞｰﾀ", "ﬁre"]),
-        ("年假，规定１２", "年假 12", ["年假", "１２"]),  # noqa: RUF001 - full-width
+        ("年假（一），规定１２", "年假 12", ["年假", "１２"]),  # noqa: RUF001 - full-width
         ("Nothing of it.", "zeppelin", []),
         ("", "leave", []),
     ],
