@@ -136,7 +136,7 @@ class WhyNot:
             WhyNotReason.FILTERED: f"does not satisfy the filters: {'; '.join(self.unmet)}",
             WhyNotReason.NOT_FOUND: "was not found by any leg",
             WhyNotReason.UNKNOWN: "was not found, and no store that was searched and can be asked "
-            "has it in the query's scope",
+            "has a node of this id in the query's scope; a document is not a node: see hit.node_id",
         }[self.reason]
 
     def _depths(self) -> str:
