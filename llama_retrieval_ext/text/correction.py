@@ -17,7 +17,7 @@ from rapidfuzz.distance import OSA
 
 from llama_retrieval_ext.text.analyzer import spellings
 from llama_retrieval_ext.text.normalization import UNSPACED, fold, normal
-from llama_retrieval_ext.text.segmentation import has_unspaced
+from llama_retrieval_ext.text.segmentation import has_unspaced, term_id
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 # Words of letters alone. Nobody types longer ones by hand.
@@ -68,11 +68,12 @@ class Vocabulary:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self._texts: dict[str, tuple[Hashable, bytes]] = {}  # group and distinct terms
+        # The group, and the ids of its distinct terms and spellings.
+        self._texts: dict[str, tuple[Hashable, bytes]] = {}
         self._counts: dict[Hashable, Counter[int]] = {}
-        self._words: set[str] = set()
-        # Spellings, and a term of each, by the same without accents; these by letter and length.
-        self._spellings: dict[str, tuple[str, int]] = {}
+        self._forms: dict[str, tuple[int, ...]] = {}  # ids of the spellings of each word
+        # Spellings by the same without accents, and these by first letter and length.
+        self._spellings: dict[str, tuple[str, ...]] = {}
         self._names: dict[str, set[str]] = {}  # with capitals, as in code, by the same in one word
         self._alike: dict[tuple[str, int], tuple[list[str], array[int]]] = {}
         self._other_letters: set[str] = set()  # with which words begin, beside a to z
@@ -97,27 +98,22 @@ class Vocabulary:
         """Add a text, or replace the one with this key."""
         if has_unspaced(text):
             text = _CHINESE.sub(" ", text)
-        terms = array("I", {*memoryview(self.tokenizer.term_ids(text)).cast("I")})
+        ids = {*memoryview(self.tokenizer.term_ids(text)).cast("I")}
         words = {*_WORD.findall(normal(text))}
         with self._lock:
             self.remove(key)
-            self._texts[key] = group, terms.tobytes()
-            self._counts.setdefault(group, Counter()).update(terms)
-            for word in words - self._words:
-                self._words.add(word)
-                parts = spellings(word)  # a name in code, and its parts
-                for spelling in parts:
-                    if len(spelling) <= _LONGEST:
-                        self._add(spelling)
-                if len(parts) > 1:
-                    self._names.setdefault(fold(parts[0]), set()).add(word)
+            for word in words:
+                ids.update(self._forms.get(word) or self._add(word))
+            counted = array("I", ids)
+            self._texts[key] = group, counted.tobytes()
+            self._counts.setdefault(group, Counter()).update(counted)
 
     def remove(self, key: str) -> None:
         """Remove a text; a missing one is ignored."""
         with self._lock:
-            group, terms = self._texts.pop(key, (None, b""))
-            if terms:
-                self._counts[group].subtract(memoryview(terms).cast("I"))
+            group, ids = self._texts.pop(key, (None, b""))
+            if ids:
+                self._counts[group].subtract(memoryview(ids).cast("I"))
 
     def frequency(self, word: str, groups: Collection[Hashable]) -> int:
         """Return the number of texts in the groups that have a word."""
@@ -140,7 +136,7 @@ class Vocabulary:
         return unknown
 
     def nearest(self, word: str, groups: Collection[Hashable]) -> str | None:
-        """Return the nearest word that a text in the groups has; None if there is none.
+        """Return the nearest word, as a text in the groups spells it; None if there is none.
 
         An edit inserts, deletes or replaces a letter, or swaps neighbours. Words differ by one, and
         from eight letters on by two if they begin alike; a name in code by one from another. The
@@ -154,9 +150,9 @@ class Vocabulary:
                 (near[0] != typed[0], -count, spelling)
                 for near in {*self._near(typed, edits, groups)}
                 if len(near) >= _LEAST_NEAR
-                for spelling in (*self._names.get(near, ()), self._spellings[near][0])
+                for spelling in (*self._names.get(near, ()), *self._spellings[near])
                 if not (is_name and spelling.islower())
-                and (count := self.frequency(spelling, groups))
+                and (count := self._frequency_as_spelt(spelling, groups))
             ]
             if ranked:
                 return min(ranked)[-1]
@@ -173,10 +169,13 @@ class Vocabulary:
         count, parts = max(counted, default=(0, None))
         return parts if count else None
 
+    def _frequency_as_spelt(self, spelling: str, groups: Collection[Hashable]) -> int:
+        form = _form_id(spelling)
+        return sum(self._counts[group][form] for group in groups if group in self._counts)
+
     def _near(self, typed: str, edits: int, groups: Collection[Hashable]) -> Iterator[str]:
         def occurs(plain: str) -> bool:
-            term = self._spellings[plain][1]
-            return any(term in self._counts.get(group, ()) for group in groups)
+            return any(self._frequency_as_spelt(s, groups) for s in self._spellings[plain])
 
         lengths = range(len(typed) - edits, len(typed) + edits + 1)
         with self._lock:
@@ -202,17 +201,31 @@ class Vocabulary:
             others += [typed[1:], typed[1] + typed[0] + typed[2:]]
             yield from filter(occurs, filter(self._spellings.__contains__, others))
 
-    def _add(self, word: str) -> None:
-        plain = fold(word)
-        if not plain or plain in self._spellings:
-            return
-        terms = memoryview(self.tokenizer.term_ids(word)).cast("I")
-        self._spellings[plain] = word, terms[0] if terms else -1
-        words, signatures = self._alike.setdefault((plain[0], len(plain)), ([], array("Q")))
-        words.append(plain)
-        signatures.append(_signature(plain))
-        if not plain[0].isascii():
-            self._other_letters.add(plain[0])
+    def _add(self, word: str) -> tuple[int, ...]:
+        """Note the spellings of a new word, and return their ids."""
+        parts = spellings(word)  # a name in code, and its parts
+        for spelling in parts:
+            plain = fold(spelling)
+            alike = self._spellings.get(plain, ())
+            if plain and spelling not in alike and len(spelling) <= _LONGEST:
+                self._spellings[plain] = (*alike, spelling)
+                if not alike:
+                    words, signatures = self._alike.setdefault(
+                        (plain[0], len(plain)), ([], array("Q"))
+                    )
+                    words.append(plain)
+                    signatures.append(_signature(plain))
+                    if not plain[0].isascii():
+                        self._other_letters.add(plain[0])
+        if len(parts) > 1:
+            self._names.setdefault(fold(parts[0]), set()).add(word)
+            parts = [word, *parts]
+        self._forms[word] = forms = tuple(map(_form_id, parts))
+        return forms
+
+
+def _form_id(spelling: str) -> int:
+    return term_id(f" {spelling}")  # no term has a space
 
 
 def _is_name(word: str) -> bool:

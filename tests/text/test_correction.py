@@ -116,3 +116,18 @@ def test_words_are_counted_by_group_and_forgotten_with_their_texts() -> None:
     words.remove("b")
     words.remove("b")
     assert words.frequency("budget", ["all", "hr"]) == 0
+
+
+def test_a_word_is_spelt_as_texts_of_its_own_group_do() -> None:
+    words = Vocabulary(Tokenizer())
+    words.put("1", "Résumé of a sénateur, colours, getParams", "zen")
+    words.put("2", "resume of the senateur, colour, getparams", "acme")
+    for typed, zen, acme in [
+        ("resumme", "résumé", "resume"),
+        ("senateurr", "sénateur", "senateur"),
+        ("coloursz", "colours", "colour"),
+        ("getParms", "getParams", None),
+    ]:
+        assert (words.nearest(typed, ["zen"]), words.nearest(typed, ["acme"])) == (zen, acme)
+    words.remove("1")
+    assert words.nearest("resumme", ["zen"]) is None
