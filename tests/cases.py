@@ -29,8 +29,8 @@ def cases(
                     raise
 
         signature = inspect.signature(test)
-        rest = [each for name, each in signature.parameters.items() if name not in columns]
-        vars(run)["__signature__"] = signature.replace(parameters=rest)
+        fixtures = [p for name, p in signature.parameters.items() if name not in columns]
+        vars(run)["__signature__"] = signature.replace(parameters=fixtures)
         return run
 
     return over_the_table
