@@ -70,11 +70,14 @@ def drawn_rules(draw: random.Random) -> Ranking:
         Pin(draw.choice(names), position=draw.randint(1, 7), query=draw.choice(["", *QUESTIONS]))
         for _ in range(draw.randint(0, 3))
     ]
-    blocks = [Block(draw.choice(names)), Block(where="votes>=900"), Block(draw.choice(names))]
+    blocks = [
+        *(Block(draw.choice(names)) for _ in range(2)),
+        *(Block(where=where) for where in ("votes>=900", "lang=de")),
+    ]
     return Ranking(
         boosts=draw.sample(boosts, draw.randint(0, 2)),
         pins=pins,
-        blocks=draw.sample(blocks, draw.randint(0, 2)),
+        blocks=draw.sample(blocks, draw.randint(0, 3)),
     )
 
 
