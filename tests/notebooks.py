@@ -33,6 +33,8 @@ _FOLDER = re.compile(r"/\S*\btmp\w{8}\b")  # of tempfile
 _TAG = re.compile(r"<style>.*?</style>|<[^>]*>", re.DOTALL)
 # Hits that tie go by id, which has the path of a temporary folder.
 _RANK = re.compile(r"#\d+ (?=\()")
+# The first search waits a second for the words, which is enough unless the machine is busy.
+_NOT_YET = re.compile(r"\s*hint: typing errors are not corrected yet: [^\n]*?being read")
 _NUMBER = re.compile(r"\d+\.\d+(e-?\d+)?")
 
 
@@ -92,7 +94,7 @@ def _texts(output: Any) -> Iterator[str]:
 
 def _comparable(text: str) -> str:
     text = _FOLDER.sub("#", _ID.sub("#", _FIELD.sub(r"\1#", _TIME.sub(r"# \1", text))))
-    text = _RANK.sub("# ", text)
+    text = _RANK.sub("# ", _NOT_YET.sub("", text))
     # Four digits of a sum differ between processors; two do not.
     return re.sub(r"[ \t]+", " ", _NUMBER.sub(lambda number: f"{float(number[0]):.2f}", text))
 
