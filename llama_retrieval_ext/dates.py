@@ -98,8 +98,6 @@ def holds(metadata: Mapping[str, object], when: int) -> bool:
         True
 
     """
-    if VALID_FROM not in metadata and VALID_TO not in metadata:  # few have dates
-        return True
     start, end = instant(metadata.get(VALID_FROM)), instant(metadata.get(VALID_TO))
     return (start is None or start <= when) and (end is None or when < end)
 

@@ -20,7 +20,7 @@ from llama_retrieval_ext.capabilities.query_engine import (
 )
 from llama_retrieval_ext.checks import check_count, declared_arguments
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
-from llama_retrieval_ext.execution.context import degraded_since, note_degraded
+from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
 from llama_retrieval_ext.execution.drivers import asynchronous, blocking, within
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import hits_of
@@ -266,7 +266,7 @@ class DataAnalyzer(BaseSynthesizer):
         report: Report[Analysis] | None,
     ) -> Plan[Analysis]:
         names = self.metrics if metrics is None else _checked_metrics(metrics)
-        hits, before = as_hits(documents, name="documents"), len(degraded_since(0))
+        hits, before = as_hits(documents, name="documents"), degraded_count()
         progress = None if report is None else lambda items: report(_analysis(items, names))
         items = [Item(hit.node.get_content(), (hit.node_id,)) for hit in hits]
         findings = yield from self._map_reduce(names, query.query_str).plan(items, progress)

@@ -13,7 +13,7 @@ from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, Sources
 from llama_retrieval_ext.capabilities.query_engine import text_of
 from llama_retrieval_ext.checks import declared_arguments
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import degraded_since, note_degraded
+from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
 from llama_retrieval_ext.execution.drivers import asynchronous, blocking, within
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import Report, Reporting, async_streamed, streamed
@@ -170,7 +170,7 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
     def _plan(
         self, data: InsightData, focus: str, report: Report[InsightReport] | None = None
     ) -> Plan[InsightReport]:
-        before = len(degraded_since(0))
+        before = degraded_count()
         note = f" They should be about: {focus}." if focus else ""
 
         def prompt(records: str, merging: bool) -> str:  # noqa: FBT001 - see MapReduce

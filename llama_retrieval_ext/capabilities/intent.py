@@ -11,7 +11,7 @@ from llama_index.core.tools import ToolMetadata
 
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import degraded_since
+from llama_retrieval_ext.execution.context import degraded_count, degraded_since
 from llama_retrieval_ext.execution.drivers import asynchronous, blocking
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.llm.functions import AnyLLM
@@ -96,7 +96,7 @@ class IntentRecognizer(CascadeSelector):
     @blocking
     def recognize(self, query: QueryType) -> Plan[RecognizedIntent]:
         """Return the intent of a query."""
-        before = len(degraded_since(0))
+        before = degraded_count()
         chosen = yield from self.select_plan(Query.of(query), self.intents)
         best = chosen[0] if chosen else Selection(GENERAL, 0.0, "no step recognised an intent")
         degraded = tuple(map(str, degraded_since(before)))

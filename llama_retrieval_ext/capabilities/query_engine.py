@@ -31,7 +31,7 @@ from pydantic import BaseModel, PrivateAttr
 
 from llama_retrieval_ext.capabilities.output_texts import check_language
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import degraded_since, note_degraded
+from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
 from llama_retrieval_ext.execution.drivers import arun, asynchronous, blocking, run, within
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import Report, Reporting, async_streamed, streamed
@@ -342,7 +342,7 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
     def _answer(self, request: GenerationRequest, report: Report[R] | None) -> Plan[R]:
         empty = self._filled(request, Excerpts("", ()))
         self._model.check_fits(self.task, empty)
-        before = len(degraded_since(0))
+        before = degraded_count()
         hits = yield from listed(self._candidates(request))
         passages = fitted(hits, room=self._model.room(empty))
         if hits and not passages.hits:

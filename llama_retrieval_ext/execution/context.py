@@ -374,6 +374,11 @@ def note_inquiry(key: Hashable, plan: Callable[[], Plan[Iterable[str]]], *, alwa
     inquiries[key] = Inquiry(plan, always or (key in inquiries and inquiries[key].always))
 
 
+def degraded_count() -> int:
+    """Return the number of missing parts of the current answer so far."""
+    return len(current_context().session.degraded)
+
+
 def degraded_since(count: int) -> tuple[Degradation, ...]:
     """Return the missing parts of the current answer, after the first ``count``."""
     return tuple(current_context().session.degraded[count:])

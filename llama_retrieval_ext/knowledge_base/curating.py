@@ -14,6 +14,7 @@ from llama_retrieval_ext.dates import VALID_FROM, VALID_TO, holds
 from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.execution.context import (
     current_context,
+    degraded_count,
     degraded_since,
     note_degraded,
     note_details,
@@ -98,8 +99,6 @@ class Curating:
 
     def plan(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
         """Return the plan for the hits of a query, which is not part of a curated one."""
-        if self.log is None:
-            return self._curated(search, query)
         return self.recorded(query, partial(self._curated, search))
 
     def recorded(self, query: Query, search: Callable[[Query], Plan[list[Hit]]]) -> Plan[list[Hit]]:
@@ -108,7 +107,7 @@ class Curating:
         is_asked = current_context().session.shared_rankings is None
         if self.log is None or query.is_recorded or not is_asked:
             return (yield from search(query))
-        since, begun = len(degraded_since(0)), time.perf_counter()
+        since, begun = degraded_count(), time.perf_counter()
         hints_before = len(current_context().session.hints)
         hits = yield from search(query.unchecked(is_recorded=True))
         ms = 1e3 * (time.perf_counter() - begun)
@@ -233,10 +232,10 @@ class Curating:
             if matches(condition, node.metadata) and matches(query.condition, node.metadata)
         ]
         tokenizer, text_of = self.correcting.tokenizer, self.correcting.text_of
-        words = {*tokenizer.query_tokens(query.query_str)}
+        terms = tokenizer.query_terms(query.query_str).keys()
 
         def place(node: BaseNode) -> tuple[int, int, str]:
-            shared = words.intersection(tokenizer.tokens(text_of(node)))
+            shared = terms & memoryview(tokenizer.term_ids(text_of(node))).cast("I")
             return -len(shared), getattr(node, "start_char_idx", None) or 0, node.node_id
 
         return Hit(node=min(nodes, key=place), score=None, source="pin") if nodes else None

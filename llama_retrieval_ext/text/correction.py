@@ -117,7 +117,7 @@ class Vocabulary:
 
     def frequency(self, word: str, groups: Collection[Hashable]) -> int:
         """Return the number of texts in the groups that have a word."""
-        counts = [*filter(None, map(self._counts.get, groups))]
+        counts = self._counts_of(groups)
         terms = memoryview(self.tokenizer.term_ids(word)).cast("I")
         return min((sum(count[term] for count in counts) for term in terms), default=0)
 
@@ -126,7 +126,7 @@ class Vocabulary:
 
         So ``setParams`` is a name, although texts have ``getParams`` alone; ``getPramas`` is not.
         """
-        counts = [*filter(None, map(self._counts.get, groups))]
+        counts = self._counts_of(groups)
         unknown: list[bool] = []
         for word, ids in zip(words, self.tokenizer.chunk_ids(map(normal, words)), strict=True):
             missing = 0
@@ -142,17 +142,17 @@ class Vocabulary:
         from eight letters on by two if they begin alike; a name in code by one from another. The
         best has the fewest edits, then the same first letter, then the most texts.
         """
-        typed, is_name = fold(word.casefold()), _is_name(word)
+        typed, is_name, counts = fold(word.casefold()), _is_name(word), self._counts_of(groups)
         if not LEAST_LETTERS <= len(typed) <= _LONGEST:
             return None
         for edits in (1, 2) if len(typed) >= _TWO_EDITS and not is_name else (1,):
             ranked: list[tuple[bool, int, str]] = [
                 (near[0] != typed[0], -count, spelling)
-                for near in {*self._near(typed, edits, groups)}
+                for near in {*self._near(typed, edits, counts)}
                 if len(near) >= _LEAST_NEAR
                 for spelling in (*self._names.get(near, ()), *self._spellings[near])
                 if not (is_name and spelling.islower())
-                and (count := self._frequency_as_spelt(spelling, groups))
+                and (count := sum(map(itemgetter(_form_id(spelling)), counts)))
             ]
             if ranked:
                 return min(ranked)[-1]
@@ -169,13 +169,13 @@ class Vocabulary:
         count, parts = max(counted, default=(0, None))
         return parts if count else None
 
-    def _frequency_as_spelt(self, spelling: str, groups: Collection[Hashable]) -> int:
-        form = _form_id(spelling)
-        return sum(self._counts[group][form] for group in groups if group in self._counts)
+    def _counts_of(self, groups: Collection[Hashable]) -> list[Counter[int]]:
+        return [*filter(None, map(self._counts.get, groups))]
 
-    def _near(self, typed: str, edits: int, groups: Collection[Hashable]) -> Iterator[str]:
+    def _near(self, typed: str, edits: int, counts: Sequence[Counter[int]]) -> Iterator[str]:
         def occurs(plain: str) -> bool:
-            return any(self._frequency_as_spelt(s, groups) for s in self._spellings[plain])
+            forms = map(_form_id, self._spellings[plain])
+            return any(any(map(itemgetter(form), counts)) for form in forms)
 
         lengths = range(len(typed) - edits, len(typed) + edits + 1)
         with self._lock:
@@ -207,16 +207,16 @@ class Vocabulary:
         for spelling in parts:
             plain = fold(spelling)
             alike = self._spellings.get(plain, ())
-            if plain and spelling not in alike and len(spelling) <= _LONGEST:
-                self._spellings[plain] = (*alike, spelling)
-                if not alike:
-                    words, signatures = self._alike.setdefault(
-                        (plain[0], len(plain)), ([], array("Q"))
-                    )
-                    words.append(plain)
-                    signatures.append(_signature(plain))
-                    if not plain[0].isascii():
-                        self._other_letters.add(plain[0])
+            if not plain or spelling in alike or len(spelling) > _LONGEST:
+                continue
+            self._spellings[plain] = (*alike, spelling)
+            if alike:
+                continue
+            words, signatures = self._alike.setdefault((plain[0], len(plain)), ([], array("Q")))
+            words.append(plain)
+            signatures.append(_signature(plain))
+            if not plain[0].isascii():
+                self._other_letters.add(plain[0])
         if len(parts) > 1:
             self._names.setdefault(fold(parts[0]), set()).add(word)
             parts = [word, *parts]

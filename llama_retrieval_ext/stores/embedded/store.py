@@ -44,13 +44,11 @@ from llama_retrieval_ext.stores.embedded.nodes import (
     points_of,
 )
 from llama_retrieval_ext.stores.embedded.search import EmbeddedSearch
-from llama_retrieval_ext.stores.embedded.shard import RESCORED, PointId, number_of, scroll
-from llama_retrieval_ext.stores.encoding.node_json import rows_of
+from llama_retrieval_ext.stores.embedded.shard import RESCORED, PointId, scroll
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
 from llama_retrieval_ext.stores.engine.connection import Shared, SharedByPath
 from llama_retrieval_ext.stores.engine.filters import Target
-from llama_retrieval_ext.stores.qdrant_common.points import point_id
 from llama_retrieval_ext.stores.qdrant_common.search import fusions_of
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.urls import local_path
@@ -278,11 +276,7 @@ class EmbeddedVectorStore(EmbeddedSearch):
             return {record.id for page in pages for record in page}
 
         held = self._directory.read(ids, empty=set[PointId]())
-        return [
-            node_id
-            for node_id in node_ids
-            if not any(number_of(point_id(row)) in held for row in rows_of([node_id]))
-        ]
+        return [node_id for node_id in node_ids if held.isdisjoint(points_of([node_id]))]
 
     def damage(self) -> list[str]:
         """Return what searches and filters do not find as it is stored; see `check_shard`."""
