@@ -16,6 +16,21 @@ from llama_retrieval_ext.filter_documents import (
     unknown_document,
 )
 from llama_retrieval_ext.filter_fields import Field, any_of, any_or_all, fields_of
+from llama_retrieval_ext.filter_patterns import (
+    AFTER_DESCRIBED_KIND,
+    AFTER_DESCRIBED_KINDS,
+    AFTER_DOCUMENT,
+    AFTER_KIND,
+    AFTER_KINDS,
+    BEFORE_DOCUMENT,
+    BEFORE_KIND,
+    BEFORE_NAMED,
+    END,
+    FILTER,
+    HEAD,
+    PHRASE,
+    SUBJECT,
+)
 from llama_retrieval_ext.filter_syntax import as_metadata_filters, describe_filters
 from llama_retrieval_ext.filter_words import Amount, Meaning, Token, has_other_subject, tokens
 from llama_retrieval_ext.filters import AllOf, Condition, Not
@@ -24,42 +39,9 @@ from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.text.segmentation import has_unspaced
 from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
 
-# Phrases in the classes of `filter_words`: a time or a number; a list of values.
-_PHRASE: Final = re.compile(
-    r"(?P<time>(?P<not>(?:!g?)?)[wr]?[aT]{0,2}(?P<field>F[ep]{0,2}[aT]{0,2})?"
-    r"(?:[bp]?T?[nyd]-T?[nyd]|bT?[nyd]&T?[nyd]|mT?[nyd]j|cT?n[,&]{1,2}cT?n(?(field)(?!p?F))"
-    r"|p?[ct](?:T?F)?T?[nyd]|p?T?(?:[nyd]|nF)s|nF(?=[gv])|(?P<equal>(?:p(?:T?F)?)?T?[nyd](?:[&|,]p?[yd])*))"
-    r"(?:(?<=n)p?F|(?<=cy)F|(?<=ns)F|(?<=[yds])F(?=[k,]|$))?)"
-    r"|(?P<values>(?P<no>!)?[aT]{0,2}(?P<role>(?:[wp]?[aT]{0,2}F[ep]?!?|[wp])?)[aT]{0,3}(?P<v>[vN])"
-    r"(?(no)(?:(?:,(?P=v))*,?[&|][aT]?(?P=v))?|(?:,?[&|]?[aT]?(?P=v))*))"
-    r"(?P<behind>(?:k{0,2}g|!?[ke]?F)?z?)"
-)
 _FUNCTION_WORDS: Final = ENGLISH_STOP_WORDS | {"will", "may", "might", "must"}
 _DESCRIPTION: Final = 4  # words before a kind of documents: "time travel films"
 _NEAR: Final = 16  # classes that are looked at before and after a phrase
-# A filter behind a phrase: one of times or numbers, of names, or a negated one.
-_FILTER: Final = (
-    r"F?(?:[cb]|tT?[nyd])|p[ct]|r?p[aT]?[yd]|w[aT]?[vNF]|p[aT]?v?F|wa?c|[,&|k]?!p?[aT]?[vNFydw]"
-    r"|F[ep]?[nvN]"
-)
-_HEAD: Final = re.compile(
-    rf"(a*(?:[vN][,&|]*)+x)(?:(?P<one>[,k]?(?:wa?[vNF]|!|F?[cb]))|(?:p[aT]?|k)[vN]|{_FILTER})"
-)
-_BEFORE_FILTER: Final = re.compile(_FILTER)
-# What stands before and after a kind of document that is one common word, such as "drama".
-_BEFORE_KIND: Final = re.compile(r"(?:^|[gV,])[ark&|]*$|o[^,]{1,8}k$")
-_AFTER_KIND: Final = re.compile(rf"[ak]?$|k?[,zor]|k[vNg]|[aT]?[yd]|[nyd]s|{_FILTER}")
-_AFTER_KINDS: Final = re.compile(r"$|[^xeqk]")
-_AFTER_DESCRIBED_KIND: Final = re.compile(r"t|wa?c|F?c|,?!|wF?[vN]|F[ep]?[vN]")
-_AFTER_DESCRIBED_KINDS: Final = re.compile(rf"[or]|{_FILTER}")
-_BEFORE_DOCUMENT: Final = re.compile(
-    r"a{0,2}(?:[vN]|g(?!x))|(?:[rF]?k|o[^,]{0,8}?k)[^,]{0,8}?[gvN]|F[ep]?c[nyd]s?k?[gv]"
-)
-_AFTER_DOCUMENT: Final = re.compile(r"[gV]r?[a&,]*$")
-_BEFORE_NAMED: Final = re.compile("(?:^|[gVN,wp!])[aTrk&|]*$")
-_END: Final = re.compile(r"T?(?:$|[,&|!zkgwcbtorN]|F(?!$)|p[aT]?[ydvNct])")
-# Classes of words that no search looks for.
-_SUBJECT: Final = re.compile(r"[^VagTkor&|,pw]")
 
 
 class Reading:
@@ -88,7 +70,7 @@ class Reading:
         self._codes = "".join(token.code for token in self._tokens)
         self._parts: list[tuple[Condition, int, int]] = []  # and the places of their words
         self._names_or_compares = not {*"gc"}.isdisjoint(codes)
-        head = _HEAD.match("".join(codes))
+        head = HEAD.match("".join(codes))
         self._head = 0 if head is None else head.end(1)
         is_head = head and (head["one"] or self._is_plural(self._head))
         if is_head and self._is_before_filter(0, self._head, is_evident=True):
@@ -102,7 +84,7 @@ class Reading:
         sources: list[Source] = []
         at = 0
         while at < len(self._codes):
-            match = _PHRASE.match(self._codes, at)
+            match = PHRASE.match(self._codes, at)
             condition, end = (None, at + 1) if match is None else self._phrase(match)
             if condition is not None:
                 self._parts.append((condition, at, end))
@@ -123,7 +105,7 @@ class Reading:
         refused = tuple(self._refused)
         if not self._parts:
             return Interpretation(self._question, self._question, refused=refused)
-        query = without(self._question, sources) if _SUBJECT.search(self._codes) else ""
+        query = without(self._question, sources) if SUBJECT.search(self._codes) else ""
         filters = as_metadata_filters(AllOf(tuple(part for part, *_ in self._parts)))
         return Interpretation(self._question, query, filters, None, tuple(sources), refused)
 
@@ -172,7 +154,7 @@ class Reading:
             end = next(others, end)
         if end == len(words):
             return match
-        return _PHRASE.match(self._codes, match.start(), match.start() + end) or match
+        return PHRASE.match(self._codes, match.start(), match.start() + end) or match
 
     def _time(self, match: re.Match[str]) -> Condition | None:
         """Return the condition of a time or a number."""
@@ -240,7 +222,7 @@ class Reading:
         """Return whether a time without a field is that of documents, not of a subject."""
         before, after = self._around(match.start(), match.end())
         time, equal = match["time"], match["equal"]
-        if document := _BEFORE_DOCUMENT.match(after):
+        if document := BEFORE_DOCUMENT.match(after):
             at = match.end() + document.end() - 1
             if document[0][-1] in "vN":  # "2014 comedies", not "2020 drama school"
                 return self._is_before_filter(match.start(), at)
@@ -248,7 +230,7 @@ class Reading:
             is_title = self._question[word.start : word.end] in self._titles
             is_one = at == match.end() and not self._is_plural(at + 1)
             return not (is_title and is_one and time == "y")  # "the 2012 movie"
-        is_near = _AFTER_DOCUMENT.search(before) is not None
+        is_near = AFTER_DOCUMENT.search(before) is not None
         is_end = self._ends(match.end())
         if equal and time.strip("!T")[0] in "yd":  # "films 2010", not "the full movie 2010"
             is_plural = before[-1:] == "V" or self._is_plural(match.start())
@@ -274,7 +256,7 @@ class Reading:
 
     def _ends(self, end: int) -> bool:
         """Return whether a phrase may end here, and is not part of a longer one."""
-        return _END.match(self._codes, end) is not None
+        return END.match(self._codes, end) is not None
 
     def _around(self, start: int, end: int) -> tuple[str, str]:
         """Return the classes before and after a phrase."""
@@ -317,7 +299,7 @@ class Reading:
     def _is_labelled(self, match: re.Match[str], end: int) -> bool:
         """Return whether values with their field are one, unlike "explain the western genre"."""
         before, _ = self._around(match.start(), end)
-        is_stated = _BEFORE_NAMED.search(before) is not None
+        is_stated = BEFORE_NAMED.search(before) is not None
         is_stated |= bool(match["role"]) and self._names_documents
         is_subject = self._codes[end : end + 1] == "x" and "F" in match["behind"]
         is_stated &= not is_subject and not any(self._asks(match.start(), end))
@@ -370,9 +352,9 @@ class Reading:
         before, after = self._around(match.start(), end)
         if match["no"]:
             is_of_documents = self._names_documents or "g" in behind or not before
-            is_kind = after[:1] == "v" or _AFTER_KIND.match(after.lstrip("a")) is not None
+            is_kind = after[:1] == "v" or AFTER_KIND.match(after.lstrip("a")) is not None
             return is_of_documents and is_kind
-        is_first = _BEFORE_KIND.search(before) is not None
+        is_first = BEFORE_KIND.search(before) is not None
         is_described = not before.strip("ax")  # "korean thrillers"
         is_first |= re.fullmatch("a*x{1,3}k", before) is not None  # 不辣的川菜
         asks_before, asks_behind = self._asks(match.start(), end)
@@ -389,16 +371,16 @@ class Reading:
             return is_stated and not is_part
         is_plural = any(meaning.is_plural for item in items for meaning in item)
         if is_plural:
-            is_kind = is_first and _AFTER_KINDS.match(after) is not None
-            is_kind |= is_described and _AFTER_DESCRIBED_KINDS.match(after) is not None
+            is_kind = is_first and AFTER_KINDS.match(after) is not None
+            is_kind |= is_described and AFTER_DESCRIBED_KINDS.match(after) is not None
             is_kind |= before.endswith("V")  # "low priority bugs nobody ..."
         else:
-            is_first |= is_described and _AFTER_DESCRIBED_KIND.match(after) is not None
+            is_first |= is_described and AFTER_DESCRIBED_KIND.match(after) is not None
             is_alone = not before.strip("a") and not after.strip(",")
             is_one = is_alone or before.endswith("T") or "T" in match["values"]
-            is_kind = is_first and not is_one and _AFTER_KIND.match(after) is not None
+            is_kind = is_first and not is_one and AFTER_KIND.match(after) is not None
         is_question = asks_before or asks_behind
-        if is_kind and _BEFORE_FILTER.match(after) and (is_question or not is_plural):
+        if is_kind and FILTER.match(after) and (is_question or not is_plural):
             return self._is_before_filter(match.start(), end)
         return is_kind and not is_question
 
@@ -411,7 +393,7 @@ class Reading:
         codes, refused, names = self._codes, [*self._refused], self._names_documents
         self._names_documents = True
         self._codes = f"{codes[:start]}{'V' * (end - start)}{codes[end:]}"
-        behind = _PHRASE.match(self._codes, len(codes) - len(codes[end:].lstrip(",&|k")))
+        behind = PHRASE.match(self._codes, len(codes) - len(codes[end:].lstrip(",&|k")))
         condition = None if behind is None else self._phrase(behind)[0]
         self._codes, self._refused, self._names_documents = codes, refused, names
         if condition is None or behind is None or not is_evident:

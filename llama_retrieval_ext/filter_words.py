@@ -29,8 +29,7 @@ from llama_retrieval_ext.text.relative_dates import (
 )
 from llama_retrieval_ext.text.segmentation import has_unspaced
 
-# The table says what the classes are. Beside them, n is a number, y a year, d another time, N a
-# name, v another value, and x another word.
+# `filter_patterns` says what the classes are; a row of the table has one, a meaning, and the words.
 _TABLE: Final = Path(__file__).with_suffix(".tsv").read_text("utf-8").splitlines()
 _ROWS: Final = [row.split("\t") for row in _TABLE if not row.startswith("#")]
 _WORDS: Final = [row for row in _ROWS if row[0] not in {"F", "U"}]
