@@ -97,13 +97,13 @@ class PassageGraphs:
             return graph
         with self._lock:
             building = self._building.setdefault(scope, Lock())
-        with building:  # concurrent requests for a scope wait for one derivation
-            graph = self._find(scope)
-            if graph is None:
-                graph = self._derive(scope)
-        with self._lock:
-            self._building.pop(scope, None)
-        return graph
+        try:
+            with building:  # concurrent requests for a scope wait for one derivation
+                graph = self._find(scope)
+                return self._derive(scope) if graph is None else graph
+        finally:
+            with self._lock:
+                self._building.pop(scope, None)
 
     @property
     def _version(self) -> tuple[object, ...]:

@@ -31,6 +31,7 @@ _logger = logging.getLogger(__name__)
 Read = Callable[[Scope | None], Iterable[BaseNode]]
 # Tenants whose words are kept: the least recently used are read again.
 _MOST_TENANTS: Final = 64
+_MOST_SCOPES: Final = 1_000  # of a tenant, whose groups are kept
 # A query waits for the words of some thousand nodes; of more they are read beside the queries.
 _WAIT_S: Final = 1.0
 # Words that other processes add to a server are proposed after this time, in seconds. They count as
@@ -101,6 +102,8 @@ class _Words:
         kept = self.groups.get(scope)
         if kept is None or kept[0] != len(groups):
             condition = scope.condition
+            if len(self.groups) >= _MOST_SCOPES:  # one for each set of principals
+                self.groups = {}
             seen = [g for g in groups if matches(condition, dict(g))]  # type: ignore[call-overload]  # of `_group_of`
             kept = self.groups[scope] = len(groups), seen
         return kept[1]
